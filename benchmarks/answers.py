@@ -38,7 +38,7 @@ from interp.model.random_weights import random_init
 
 HERE = Path(__file__).parent
 SIZES = (2, 3)  # heads of a random set
-SMALL = {"n": 8, "longest": 14}  # prompts of a check
+SMALL = {"n": 8, "max_length": 14}  # prompts of a check
 
 
 def same_model(model: interp.Model, pairs: int) -> dict[str, int]:

@@ -102,10 +102,10 @@ def operation(name: str, n: int, heads: int) -> Callable[[], object]:
 
 
 class Method(NamedTuple):
-    """A line of the tables; beyond `longest` tokens it is left out, and `why` is said."""
+    """A line of the tables; beyond `max_length` tokens it is left out, and `why` is said."""
 
     title: str
-    longest: int = 1 << 20
+    max_length: int = 1 << 20
     why: str = ""
 
 

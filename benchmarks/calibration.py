@@ -54,15 +54,17 @@ COVERED = ("induction", "previous_token", "entropy", "echo", "retrieval", "qr_re
            "item_position", "selective_induction", "sink")  # fmt: skip
 
 
-def module_of(shape: str, seed: int, vocabulary: int = 128, longest: int = 128) -> torch.nn.Module:
+def module_of(
+    shape: str, seed: int, vocabulary: int = 128, max_length: int = 128
+) -> torch.nn.Module:
     """A small transformer with the initialisation of its class."""
     import transformers as hf
 
-    common = {"vocab_size": vocabulary, "max_position_embeddings": longest}
+    common = {"vocab_size": vocabulary, "max_position_embeddings": max_length}
     two = {"num_hidden_layers": 2, "bos_token_id": 0, "eos_token_id": 1}
     torch.manual_seed(seed)
     if shape == "gpt2":
-        sizes = {"n_layer": 2, "n_head": 4, "n_embd": 32, "n_positions": longest}
+        sizes = {"n_layer": 2, "n_head": 4, "n_embd": 32, "n_positions": max_length}
         config = hf.GPT2Config(vocab_size=vocabulary, bos_token_id=0, eos_token_id=1, **sizes)
         return hf.GPT2LMHeadModel(config).eval()
     if shape == "llama":

@@ -48,7 +48,7 @@ def rate(hits: list[float]) -> dict[str, float]:
 
 def population(model: interp.Model, n: int, seed: int) -> dict[str, PairableScores]:
     """Scores on many prompts, each its own cluster."""
-    prompts = Prompts(repeats(model, n=n, longest=LONGEST, seed=seed).ids)
+    prompts = Prompts(repeats(model, n=n, max_length=LONGEST, seed=seed).ids)
     table = interp.score(model, list(METRICS), prompts, null="none", batch_size=64)
     return {metric: of_table(table, metric) for metric in METRICS}
 
@@ -106,7 +106,7 @@ def match_coverage(a: interp.Model, b: interp.Model, repeats_: int) -> list[dict
     The true match is that of the population.
     """
     size = 1500
-    prompts = Prompts(repeats(a, n=size, longest=LONGEST, seed=4).ids)
+    prompts = Prompts(repeats(a, n=size, max_length=LONGEST, seed=4).ids)
     groups = similarities(a, b, "patterns", "layer", prompts, 0).groups.values()
     rng, rows = np.random.default_rng(1), []
     for n in SIZES:
@@ -132,7 +132,7 @@ def match_coverage(a: interp.Model, b: interp.Model, repeats_: int) -> list[dict
 def matching(model: interp.Model, pairs: int) -> dict[str, Any]:
     """Permuted copies, and pairs of random weights."""
     exact = {}
-    prompts = repeats(model, n=16, longest=LONGEST)
+    prompts = repeats(model, n=16, max_length=LONGEST)
     for by in ("patterns", "ov", "qk"):
         hits = []
         for seed in range(10):
@@ -145,7 +145,7 @@ def matching(model: interp.Model, pairs: int) -> dict[str, Any]:
         exact[by] = float(np.mean(hits))
     draws = list(RandomWeights(model, 0, 2 * pairs))
     whole, each, same = [], [], []
-    small = repeats(model, n=6, longest=LONGEST)
+    small = repeats(model, n=6, max_length=LONGEST)
     for a, b in zip(draws[::2], draws[1::2], strict=True):
         found = interp.match_heads(a, b, small, n_null=199, n_boot=0)
         whole.append(float((found.p_all or 1.0) <= 0.05))

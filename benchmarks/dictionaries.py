@@ -122,8 +122,8 @@ def main(arguments: list[str]) -> None:
     """Measure and write."""
     model = interp.load("bundled:induction")
     rows, groups = measured(
-        "bundled:induction", model, interp.repeats(model, n=120, longest=24),
-        interp.repeats(model, n=24, longest=24, seed=1000), 1,
+        "bundled:induction", model, interp.repeats(model, n=120, max_length=24),
+        interp.repeats(model, n=24, max_length=24, seed=1000), 1,
     )  # fmt: skip
     if arguments:
         folder, texts = map(Path, arguments)

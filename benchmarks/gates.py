@@ -106,7 +106,7 @@ def every_head_subset(model: Model, task: Task, parts: list[list[int]]) -> np.nd
 def measured(players: str) -> dict[str, Any]:
     """Enumerate all subsets, run the searches, and return losses and regrets by size."""
     model = interp.load("bundled:induction")
-    task = repeats_task(model, n=16 if players == "heads" else 8, longest=10)
+    task = repeats_task(model, n=16 if players == "heads" else 8, max_length=10)
     first, second = halves(task, 0)
     start = time.process_time()
     games = [

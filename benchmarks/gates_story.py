@@ -132,7 +132,7 @@ def main(source: str, stories: str) -> None:
     removed = ranked_heads(model, found[best], keep)
     judged = tasks["result"]
     texts = next_token_task(
-        model, json.loads(Path(stories).read_text())[:N_STORIES], longest=TOKENS
+        model, json.loads(Path(stories).read_text())[:N_STORIES], max_length=TOKENS
     )
     with tempfile.TemporaryDirectory() as folder:
         made = {

@@ -44,7 +44,7 @@ def table_of(name: str, prompts: int, cache: Path) -> Array:
     """
     heads = GAMES[name]
     model = load(name)
-    task = repeats_task(model, n=prompts, longest=10, seed=7)
+    task = repeats_task(model, n=prompts, max_length=10, seed=7)
     path = cache / f"{model.content_hash[:12]}-{task.hash[:12]}-{len(heads)}.npy"
     if not path.exists():
         game = Game(model, task, heads=heads, max_tokens=8192)

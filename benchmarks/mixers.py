@@ -4,7 +4,7 @@ Each point runs in a process of its own. The peak is the largest resident set ab
 model, once for the model's own forward and once for the score, so that what interp adds can be
 read off. Writes mixers.json and mixers.md beside this file. One thread; random weights.
 
-    python benchmarks/mixers.py [--longest 16384]
+    python benchmarks/mixers.py [--max-length 16384]
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def point(family: str, length: int, what: str) -> dict[str, float]:
 def main() -> None:
     """Measure every point, or one of them in this process."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--longest", type=int, default=16384)
+    parser.add_argument("--max-length", type=int, default=16384)
     parser.add_argument("--point", nargs=3, metavar=("FAMILY", "LENGTH", "WHAT"))
     asked = parser.parse_args()
     if asked.point:
@@ -83,7 +83,7 @@ def main() -> None:
     found = []
     environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     for family, lengths in LENGTHS.items():
-        for length in (n for n in lengths if n <= asked.longest):
+        for length in (n for n in lengths if n <= asked.max_length):
             row: dict[str, object] = {"family": family, "tokens": length}
             for what in ("forward", "score"):
                 command = [sys.executable, __file__, "--point", family, str(length), what]

@@ -148,7 +148,7 @@ def costs() -> list[dict[str, Any]]:
 def graphs() -> list[dict[str, Any]]:
     """Graphs of the bundled induction model and of random weights on the same prompts."""
     model, rows = interp.load("bundled:induction"), []
-    prompts = repeats(model, n=8, longest=8, seed=5).ids
+    prompts = repeats(model, n=8, max_length=8, seed=5).ids
     for name, one in (("trained", model), ("random weights", random_init(model, 0))):
         found = [attribution_graph(one, list(ids)) for ids in prompts]
         rows.append(

@@ -60,7 +60,7 @@ def spearman(a: Array, b: Array) -> float:
 
 
 def compare(model: Model, kind: str, runs: int, cache: Path) -> dict:
-    task = repeats_task(model, n=6, longest=12)
+    task = repeats_task(model, n=6, max_length=12)
     table = Table(exact_game(model, task, kind, cache))
     exact = exact_values(table)
     phi = exact.score

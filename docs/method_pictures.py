@@ -161,7 +161,7 @@ def _importance() -> go.Figure:
     from interp import causal
 
     model = interp.load("planted:backup")
-    task = causal.repeats_task(model, n=4, longest=8)
+    task = causal.repeats_task(model, n=4, max_length=8)
     heads = ["L0H3", "L1H0", "L2H0"]
     found = {
         "ablation": causal.leave_one_out(model, task, heads=heads, null="none"),
@@ -196,9 +196,9 @@ def _kinds() -> go.Figure:
     from interp.causal.game.replacement import KINDS
 
     model = interp.load("planted:induction")
-    task = causal.repeats_task(model, n=8, longest=8)
+    task = causal.repeats_task(model, n=8, max_length=8)
     kinds = [kind for kind in KINDS if kind != "resample"]  # it needs prompts of one length
-    reference = {"mean-dataset": interp.repeats(model, n=8, longest=8, seed=1)}
+    reference = {"mean-dataset": interp.repeats(model, n=8, max_length=8, seed=1)}
     lost = [
         float(one.score[0])
         for one in (
@@ -288,7 +288,7 @@ def _sinks() -> go.Figure:
 
 def _lens() -> go.Figure:
     model = interp.load("bundled:induction")
-    ids = list(interp.repeats(model, n=1, longest=10).ids[0])
+    ids = list(interp.repeats(model, n=1, max_length=10).ids[0])
     return interp.logit_lens(model, ids, k=1).plot().update_layout(height=300)
 
 

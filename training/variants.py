@@ -36,7 +36,7 @@ def fine_tuned(model: interp.Model, layer: int, head: int, steps: int = 60) -> i
         parameter.requires_grad_(parameter is weight)
     optimizer = torch.optim.Adam([weight], lr=0.02)
     for step in range(steps):
-        ids = torch.tensor([repeats(model, n=1, longest=12, seed=1000 + step).ids[0]])
+        ids = torch.tensor([repeats(model, n=1, max_length=12, seed=1000 + step).ids[0]])
         half = (ids.shape[1] - 1) // 2 + 1
         logits = module(ids).logits[:, half:-1]
         loss = -torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[0, half + 1 :])

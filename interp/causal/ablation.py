@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from interp.causal.game.game import Game, Progress, RunEstimate
+from interp.causal.game.game import Game, RunEstimate
 from interp.causal.importance import Importance, make_importance
 from interp.causal.task import Task
 from interp.core.errors import NonFiniteError, OptionError, UnknownName
+from interp.core.protocols import Progress
 from interp.core.sign import ALONE
 from interp.core.steps import finishing
 from interp.model.given import takes_model

@@ -215,14 +215,14 @@ def custom(
 
 
 @takes_model
-def repeats_task(model: Model, *, n: int = 16, longest: int = 24, seed: int = 0) -> Task:
+def repeats_task(model: Model, *, n: int = 16, max_length: int = 24, seed: int = 0) -> Task:
     """Measure the loss on the second copy of repeated random tokens, a task for induction heads.
 
     The first token of the second copy is excluded, since nothing predicts it.
     """
     if model.kind != "causal":
         raise OptionError(f"repeats_task needs a causal model; {model.name} is {model.kind}")
-    prompts = repeats(model, n=n, longest=longest, seed=seed)
+    prompts = repeats(model, n=n, max_length=max_length, seed=seed)
     first = int(bos_id(model) is not None)
     positions = []
     for ids in prompts.ids:
@@ -232,21 +232,21 @@ def repeats_task(model: Model, *, n: int = 16, longest: int = 24, seed: int = 0)
 
 
 @takes_model
-def next_token_task(model: Model, texts: Any, *, longest: int | None = None) -> Task:
-    """Measure the loss on every next token of texts (or ids), each cut to `longest` tokens."""
-    return loss(model, cut_prompts(model, texts, longest), name="next_token_loss")
+def next_token_task(model: Model, texts: Any, *, max_length: int | None = None) -> Task:
+    """Measure the loss on every next token of texts (or ids), each cut to `max_length` tokens."""
+    return loss(model, cut_prompts(model, texts, max_length), name="next_token_loss")
 
 
-def cut_prompts(model: Model, prompts: Any, longest: int | None) -> Any:
-    """Cut prompts to at most `longest` tokens each; None or input tensors are unchanged.
+def cut_prompts(model: Model, prompts: Any, max_length: int | None) -> Any:
+    """Cut prompts to at most `max_length` tokens each; None or input tensors are unchanged.
 
     They are cut before their length is compared with the model's context.
     """
-    if longest is None or isinstance(prompts, Mapping):
+    if max_length is None or isinstance(prompts, Mapping):
         return prompts
     given = Prompts.of(prompts, model)
-    targets = None if given.targets is None else tuple(t[:longest] for t in given.targets)
-    return replace(given, ids=tuple(p[:longest] for p in given.ids), targets=targets)
+    targets = None if given.targets is None else tuple(t[:max_length] for t in given.targets)
+    return replace(given, ids=tuple(p[:max_length] for p in given.ids), targets=targets)
 
 
 # --- what the measures share --------------------------------------------------------------------

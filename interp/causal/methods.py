@@ -12,10 +12,10 @@ from interp.causal.comparison.questions import METHODS
 from interp.core.declaration import parse_name
 from interp.core.errors import OptionError, UnknownName
 from interp.core.option import Option, options_of
+from interp.core.protocols import Progress
 from interp.core.steps import finishing
 
 if TYPE_CHECKING:
-    from interp.causal.game.game import Progress
     from interp.causal.importance import Importance
     from interp.causal.task import Task
     from interp.model.model import Model

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from interp.causal.game.chain import Playable
-from interp.causal.game.game import Game, Progress
+from interp.causal.game.game import Game
 from interp.causal.importance import Importance, model_provenance, standard_error
 from interp.causal.shapley_values.permutations import standard_error_of, target_reached
 from interp.causal.shapley_values.solution import (
@@ -27,6 +27,7 @@ from interp.causal.task import Task
 from interp.core import clusters as grouped
 from interp.core.errors import OptionError, UnknownName
 from interp.core.intervals import around
+from interp.core.protocols import Progress
 from interp.core.result import Result
 from interp.core.steps import finishing
 from interp.model.given import takes_model

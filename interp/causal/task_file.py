@@ -35,7 +35,7 @@ def make_task(
     *,
     measure: str | None = None,
     n: int | None = None,
-    longest: int | None = None,
+    max_length: int | None = None,
     seed: int = 0,
 ) -> Task:
     """Make a task by name or from a file.
@@ -52,7 +52,7 @@ def make_task(
             For a model with one logit, the first two are the log odds of the answer, which is the
             label 0 or 1.
         n: number of prompts; by default all of a file.
-        longest: maximum tokens per prompt; longer prompts are cut.
+        max_length: maximum tokens per prompt; longer prompts are cut.
         seed: seed of random prompts.
 
     Raises:
@@ -63,10 +63,10 @@ def make_task(
     """
     rows = task_rows(source, measure)
     if source == "repeats":
-        return repeats_task(model, n=n or 16, longest=longest or 24, seed=seed)
+        return repeats_task(model, n=n or 16, max_length=max_length or 24, seed=seed)
     path = Path(source)
     if path.suffix == ".py":
-        given = {name: x for name, x in (("n", n), ("longest", longest)) if x is not None}
+        given = {name: x for name, x in (("n", n), ("max_length", max_length)) if x is not None}
         if given:
             raise OptionError(
                 f"{path} makes its own prompts, so {', '.join(given)} cannot change them; omit "
@@ -76,7 +76,7 @@ def make_task(
     rows = rows[: n or None]
     if path.suffix == ".jsonl" and all(set(row) == {"text"} for row in rows):
         rows = [{"prompt": row["text"]} for row in rows]
-    task = _task(model, rows, path, measure, longest)
+    task = _task(model, rows, path, measure, max_length)
     labels = _column(rows, "cluster", path)
     if labels is None or not isinstance(task.prompts, Prompts):
         return task
@@ -96,7 +96,7 @@ def _task(
     rows: list[dict[str, Any]],
     path: Path,
     measure: str | None,
-    longest: int | None,
+    max_length: int | None,
 ) -> Task:
     def column(name: str) -> list[Any] | None:
         return _column(rows, name, path)
@@ -108,14 +108,14 @@ def _task(
     if measure is None:
         measure = "loss" if answers is None else "logit-difference"
         measure = "answer-probability" if answers is not None and wrong is None else measure
-    if answers is None and longest is not None:
-        prompts = cut_prompts(model, prompts, longest)
-        corrupted = None if corrupted is None else cut_prompts(model, corrupted, longest)
+    if answers is None and max_length is not None:
+        prompts = cut_prompts(model, prompts, max_length)
+        corrupted = None if corrupted is None else cut_prompts(model, corrupted, max_length)
     asks = {"logit-difference": ("answer", "wrong"), "answer-probability": ("answer",)}
     for name in asks.get(measure, ()):
         if column(name) is None:
             raise OptionError(f"{measure} needs the field {name!r} in {path}")
-    if longest is not None and answers is not None:
+    if max_length is not None and answers is not None:
         raise OptionError(
             "prompts with answers cannot be cut, since the answer follows their end; omit longest"
         )

@@ -23,8 +23,9 @@ from interp.circuits.kept_steps import Kept
 from interp.circuits.residual_graph import ResidualGraph
 from interp.circuits.result import Circuit
 from interp.circuits.smallest import connected
-from interp.circuits.steps import Progress, advance, counted, following, step
+from interp.circuits.steps import advance, counted, following, step
 from interp.core.errors import OptionError
+from interp.core.protocols import Progress
 from interp.core.rank_statistics import auroc, auroc_interval
 from interp.model.given import takes_model
 

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from interp.causal.game.game import Game, Progress
+from interp.causal.game.game import Game
 from interp.circuits.contrast import ContrastTask, hashes
 from interp.circuits.faithfulness import SHARES, area, faithful
 from interp.circuits.head_evaluation import Evaluation
 from interp.circuits.result import Circuit
 from interp.core.errors import OptionError
+from interp.core.protocols import Progress
 from interp.core.steps import finishing
 from interp.model.given import takes_model
 

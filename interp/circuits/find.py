@@ -8,8 +8,9 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from interp.circuits.declaration import Discovery, Found, Level
-from interp.circuits.steps import Progress, following, step
+from interp.circuits.steps import following, step
 from interp.circuits.tasks import contrast_of
+from interp.core.protocols import Progress
 from interp.core.registry import CIRCUIT_METHODS
 from interp.model.given import takes_model
 

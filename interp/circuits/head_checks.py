@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from interp.causal.game.game import Game, Progress
+from interp.causal.game.game import Game
 from interp.causal.importance import standard_error
 from interp.causal.plain_task import plain_task
 from interp.causal.task import Task
 from interp.circuits.head_tasks import HELD_OUT, own_task
 from interp.core.errors import OptionError
+from interp.core.protocols import Progress
 from interp.core.steps import finishing
 from interp.heads.causal_check.needles import Unanswered
 from interp.heads.causal_check.one_check import CausalCheck
@@ -60,7 +61,7 @@ def confirm(
     n_random: int = N_RANDOM,
     kind: str = "zero",
     n: int | None = None,
-    longest: int | None = None,
+    max_length: int | None = None,
     seed: int = 0,
     level: float = 0.95,
     progress: Progress | None = None,
@@ -87,7 +88,7 @@ def confirm(
             exact permutation test.
         kind: replacement for the output of an ablated head; see `interp.causal.game.replacement`.
         n: number of prompts of the default tasks.
-        longest: maximum number of tokens per prompt of the default tasks.
+        max_length: maximum number of tokens per prompt of the default tasks.
         seed: seed of the scores and random sets; the prompts of default tasks use a different seed,
             so that heads are never chosen and tested on the same prompts (see
             `CausalCheck.same_prompts`).
@@ -137,7 +138,7 @@ def confirm(
         )
     table = _table(model, scores, seed)
     names = list(table) if isinstance(table, Mapping) else list(table.metrics)
-    sizes = {name: x for name, x in (("n", n), ("longest", longest)) if x is not None}
+    sizes = {name: x for name, x in (("n", n), ("max_length", max_length)) if x is not None}
     plan = _Plan(plain=plain or plain_task(model, seed=seed + HELD_OUT, **sizes))
     assigned = None if isinstance(table, Mapping) else roles(table)
     for name in names:

@@ -54,7 +54,7 @@ def own_task(
         seed: seed of the scores; the task draws different prompts.
         scored: options and seed of the score; a needle task uses the same ones.
         transfer: ask for the same answers in another form; see `OTHER_FORM`.
-        sizes: number of prompts (`n`) and maximum tokens per prompt (`longest`), in place of the
+        sizes: number of prompts (`n`) and maximum tokens per prompt (`max_length`), in place of the
             task's defaults.
 
     Raises:
@@ -87,23 +87,23 @@ def own_task(
     except PromptError as error:
         raise Unanswered(f"the task {name} cannot be made for this model: {error}") from error
     task = replace(task, name=f"{task.name} (other wordings)") if transfer else task
-    return _within(task, sizes["longest"]) if "longest" in sizes else task
+    return _within(task, sizes["max_length"]) if "max_length" in sizes else task
 
 
-def _within(task: Task, longest: int) -> Task:
-    """Return the task on its prompts of at most `longest` tokens; pairs cannot be cut."""
+def _within(task: Task, max_length: int) -> Task:
+    """Return the task on its prompts of at most `max_length` tokens; pairs cannot be cut."""
     lengths = [len(ids) for ids in task.prompts.ids]  # type: ignore[union-attr]  # pairs are ids
-    kept = [i for i, length in enumerate(lengths) if length <= longest]
+    kept = [i for i, length in enumerate(lengths) if length <= max_length]
     if not kept:
         raise Unanswered(
             f"the prompts of the task {task.name} have {min(lengths)} to {max(lengths)} tokens, "
-            f"more than longest={longest}"
+            f"more than max_length={max_length}"
         )
     return task if len(kept) == len(lengths) else selected(task, kept)
 
 
 def after_delimiters(
-    model: Model, *, n: int = PLAIN_PROMPTS, longest: int = PLAIN_TOKENS, seed: int = 0
+    model: Model, *, n: int = PLAIN_PROMPTS, max_length: int = PLAIN_TOKENS, seed: int = 0
 ) -> Task:
     """Return the loss on the tokens that follow a delimiter in plain text, in nats per token.
 
@@ -112,19 +112,19 @@ def after_delimiters(
     """
     if model.tokenizer is None:
         raise Unanswered(f"{model.name} has no tokenizer, and the task is text with punctuation")
-    longest = min(x for x in (longest, model.limit, model.context) if x)
+    max_length = min(x for x in (max_length, model.limit, model.context) if x)
     lines = read_lines(folder("data") / "prompts.txt")
     order = np.random.default_rng([seed, 40]).permutation(len(lines))
     kept, at = [], []
     for ids in Prompts.of([lines[i] for i in order if lines[i]], model).ids:
-        cut = tuple(ids[:longest])
+        cut = tuple(ids[:max_length])
         words = [model.tokenizer.decode([token]).strip() for token in cut]
         after = [i + 1 for i, word in enumerate(words[:-1]) if word in DELIMITERS]
         if after and len(kept) < n:
             kept.append(cut)
             at.append(after)
     if not kept:
-        raise Unanswered(f"no text has a delimiter among its first {longest} tokens")
+        raise Unanswered(f"no text has a delimiter among its first {max_length} tokens")
     return loss(model, Prompts(tuple(kept), "texts"), at, name="after_delimiters")
 
 
@@ -132,7 +132,7 @@ def in_context(
     model: Model,
     *,
     n: int = PLAIN_PROMPTS,
-    longest: int | None = None,
+    max_length: int | None = None,
     seed: int = 0,
     form: Mapping[str, str] = MappingProxyType({}),
 ) -> Task:
@@ -141,7 +141,7 @@ def in_context(
     Args:
         model: the model to test.
         n: number of prompts.
-        longest: maximum number of tokens per prompt; prompts show fewer examples to fit.
+        max_length: maximum number of tokens per prompt; prompts show fewer examples to fit.
         seed: seed of the words.
         form: how an example is written, as options of `in_context_prompts`.
 
@@ -159,11 +159,13 @@ def in_context(
             given = [in_context_prompts(model, f, n=each, shots=shots, seed=seed, **form)
                      for f in functions]  # fmt: skip
             ids = tuple(x for one in given for x in one.ids)[:n]
-            if longest is None or max(map(len, ids)) <= longest:
+            if max_length is None or max(map(len, ids)) <= max_length:
                 break
     else:
         most = max(map(len, ids), default=0)
-        bound = f"longest={longest}" if most else f"the {model.limit} positions of {model.name}"
+        bound = (
+            f"max_length={max_length}" if most else f"the {model.limit} positions of {model.name}"
+        )
         raise Unanswered(
             f"prompts with two examples have {f'up to {most} tokens, ' if most else ''}more than "
             f"{bound}"
@@ -175,7 +177,7 @@ def in_context(
 
 
 def repeated_pairs(
-    model: Model, *, n: int = PLAIN_PROMPTS, longest: int = 24, seed: int = 0
+    model: Model, *, n: int = PLAIN_PROMPTS, max_length: int = 24, seed: int = 0
 ) -> Task:
     """Return the loss on the second token of pairs that return in another order.
 
@@ -183,7 +185,7 @@ def repeated_pairs(
     what followed it before, as in `repeats_task`, but no longer run of tokens returns, and the
     distance changes from pair to pair.
     """
-    copies = repeats(model, n=n, longest=longest, seed=seed)
+    copies = repeats(model, n=n, max_length=max_length, seed=seed)
     rng = np.random.default_rng([seed, 44])
     first = int(bos_id(model) is not None)
     prompts, at = [], []

@@ -18,7 +18,8 @@ from interp.circuits.identity import model_content, of_task
 from interp.circuits.kept_steps import Kept
 from interp.circuits.nodes import head_columns
 from interp.circuits.residual_graph import ResidualGraph
-from interp.circuits.steps import Progress, following
+from interp.circuits.steps import following
+from interp.core.protocols import Progress
 from interp.core.result import Result
 from interp.model.content import model_provenance
 from interp.model.given import takes_model

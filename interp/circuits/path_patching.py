@@ -30,9 +30,10 @@ from interp.circuits.identity import model_content, of_task
 from interp.circuits.kept_steps import Kept
 from interp.circuits.methods._gathered import helping
 from interp.circuits.residual_graph import Reader, ResidualGraph
-from interp.circuits.steps import Progress, advance, counted, following, step
+from interp.circuits.steps import advance, counted, following, step
 from interp.core.errors import OptionError, UnknownName
 from interp.core.head import Head
+from interp.core.protocols import Progress
 from interp.core.result import Result
 from interp.core.statistics import ratio_intervals
 from interp.model.content import model_provenance

@@ -27,9 +27,10 @@ from interp.circuits.kept_steps import Kept
 from interp.circuits.methods._exact import MOST_TOKENS
 from interp.circuits.methods._gathered import helping
 from interp.circuits.residual_graph import Layer, ResidualGraph
-from interp.circuits.steps import Progress, advance, counted, following, step
+from interp.circuits.steps import advance, counted, following, step
 from interp.circuits.stream_hooks import Watch, watched
 from interp.core.errors import OptionError, UnknownName
+from interp.core.protocols import Progress
 from interp.core.result import Result
 from interp.core.statistics import ratio_intervals
 from interp.draw.charts import map_of_places

@@ -18,8 +18,9 @@ from interp.circuits.kept_steps import Kept
 from interp.circuits.nodes import head_columns
 from interp.circuits.patched_runs import PatchedRuns
 from interp.circuits.result import Circuit
-from interp.circuits.steps import Progress, following
+from interp.circuits.steps import following
 from interp.core.errors import OptionError
+from interp.core.protocols import Progress
 from interp.core.result import Result
 from interp.core.statistics import ratio_intervals
 from interp.model.content import model_provenance

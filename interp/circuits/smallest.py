@@ -29,8 +29,9 @@ from interp.circuits.identity import model_content, of_task
 from interp.circuits.kept_steps import Kept
 from interp.circuits.nodes import larger_effect, node_of
 from interp.circuits.patched_runs import PatchedRuns
-from interp.circuits.steps import Progress, following
+from interp.circuits.steps import following
 from interp.core.errors import OptionError
+from interp.core.protocols import Progress
 from interp.model.given import takes_model
 
 if TYPE_CHECKING:

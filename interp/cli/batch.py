@@ -191,23 +191,23 @@ class ScoreRun:
 
     def score_model(self, source: str, name: str) -> None:
         """Load and score a model, and store each result; raises InterpError."""
-        with self.voice.bars(name) as tell:
-            tell("loading", 0, 1)
+        with self.voice.bars(name) as progress:
+            progress("loading", 0, 1)
             model = self.loading.load(source, name)
-            tell("loading", 1, 1)
+            progress("loading", 1, 1)
             metrics = self.applying(model)
             prompts = self.prompts(model) if any(b.patterned() for b in metrics) else None
             metrics = with_their_segments(model, metrics, prompts, self.voice, alone=self.single)
             keys = {} if self.store is None else self._keys(model, metrics, prompts)
             found = self._already(keys)
-            tell(name, len(found), len(metrics))
+            progress(name, len(found), len(metrics))
             try:
                 missing = {label: key for label, key in keys.items() if label not in found}
                 pieces = self._pieces(model, metrics, prompts, keys) if missing else None
                 if pieces is not None:
                     self._announce(model, metrics, prompts)
                     assert isinstance(prompts, Prompts)
-                    if not self._all_pieces(model, metrics, prompts, pieces, tell):
+                    if not self._all_pieces(model, metrics, prompts, pieces, progress):
                         return  # the process that computes the last piece puts them together
                 with self._alone(model, missing) as waited:
                     found |= self._already(missing) if waited else {}
@@ -215,13 +215,13 @@ class ScoreRun:
                     if todo:
                         check_model(model).require()
                         self._announce(model, todo, prompts)
-                    for label, table in self._scored(model, todo, prompts, tell, pieces):
+                    for label, table in self._scored(model, todo, prompts, progress, pieces):
                         found[label] = table
                         if self.store is not None:
                             self.store.write(keys[label], table)
                             self.kept += 1
                         self.computed += 1
-                        tell(name, len(found), len(metrics))
+                        progress(name, len(found), len(metrics))
                 if pieces is not None:
                     pieces.remove()
             finally:  # also when interrupted: finished results are printed
@@ -243,7 +243,7 @@ class ScoreRun:
         model: Model,
         metrics: list[BoundAnalysis],
         prompts: Any,
-        tell: Callable,
+        progress: Callable,
         pieces: PromptPieces | None = None,
     ) -> Iterator[tuple[str, HeadTable]]:
         given = [b for b in metrics if b.analysis.kind != "experiment"]
@@ -253,7 +253,7 @@ class ScoreRun:
             try:
                 yield from score_each(
                     model, part, prompts, null=self.null, seed=self.seed,
-                    batch_size=self.batch_size, engine=self.engine, progress=tell,
+                    batch_size=self.batch_size, engine=self.engine, progress=progress,
                     null_draws=self.null_draws, parts=self.by_cluster, random=random,
                     pieces=pieces,
                 )  # fmt: skip
@@ -286,7 +286,7 @@ class ScoreRun:
         metrics: Sequence[BoundAnalysis],
         prompts: Prompts,
         pieces: PromptPieces,
-        tell: Callable,
+        progress: Callable,
     ) -> bool:
         """Compute the own pieces of the prompts; return whether all are there."""
         check_model(model).require()
@@ -295,7 +295,7 @@ class ScoreRun:
         return score_pieces(
             model, patterned, prompts, pieces, own, null=self.null, seed=self.seed,
             batch_size=self.batch_size, engine=self.engine,
-            random=self._random(model, again=False), progress=tell,
+            random=self._random(model, again=False), progress=progress,
         )  # fmt: skip
 
     def applying(self, model: Model) -> list[BoundAnalysis]:
@@ -337,7 +337,7 @@ class ScoreRun:
             )
         longest = (self.context - (bos_id(model) is not None)) // 2
         number = 16 if self.context <= LONG else 1
-        return repeats(model, n=number, longest=longest, seed=self.seed, beyond=True)
+        return repeats(model, n=number, max_length=longest, seed=self.seed, beyond=True)
 
     def _announce(self, model: Model, todo: Sequence[BoundAnalysis], prompts: Any) -> None:
         """Announce a long run: its engine, its memory, and prompts beyond the trained context."""

@@ -33,10 +33,10 @@ def dry_run(batch: ScoreRun, sources: Mapping[str, str], machine: str | None = N
     rates = None if machine is None else Machine.parse(machine)
 
     def work(source: str, name: str) -> None:
-        with batch.voice.bars(name) as tell:
-            tell("loading", 0, 1)
+        with batch.voice.bars(name) as progress:
+            progress("loading", 0, 1)
             model = batch.loading.load(source, name)
-            tell("loading", 1, 1)
+            progress("loading", 1, 1)
             text = plan(batch, model, rates)
         click.echo(text)
 

@@ -46,7 +46,7 @@ def _task(run: Run) -> Any:
 
         return make_contrast(model, values["task"], n=n or 32, seed=seed).task
     return make_task(
-        model, values["task"], measure=values["measure"], n=n, longest=values["max_length"],
+        model, values["task"], measure=values["measure"], n=n, max_length=values["max_length"],
         seed=seed,
     )  # fmt: skip
 

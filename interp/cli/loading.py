@@ -110,11 +110,11 @@ class Loading:
             f"results cannot be stored: {why}; leave out -o and redirect --csv or --json to a file"
         )
 
-    def checked(self, source: str, name: str, tell: Callable[[str, int, int], None]) -> Model:
+    def checked(self, source: str, name: str, progress: Callable[[str, int, int], None]) -> Model:
         """Return the model, loaded with a progress bar and checked; raises InterpError."""
-        tell("loading", 0, 1)
+        progress("loading", 0, 1)
         model = self.load(source, name)
-        tell("loading", 1, 1)
+        progress("loading", 1, 1)
         from interp.model.check import check_model
 
         check_model(model).require()

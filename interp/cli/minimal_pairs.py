@@ -20,7 +20,7 @@ def checked_pairs(
     pairs: Sequence[MinimalPair],
     heads: str | None,
     seed: int,
-    tell: Any,
+    progress: Any,
 ) -> PairCheck | str:
     """Check the requested heads, or those above their baselines; or return why none can be.
 
@@ -37,7 +37,7 @@ def checked_pairs(
         chosen = sorted({Head.parse(head.split()[-1]) for head in above})
     if not chosen:
         return "minimal pairs: no head is above its baseline; name some with --heads"
-    return check_pairs(model, pairs, chosen, seed=seed, progress=tell)
+    return check_pairs(model, pairs, chosen, seed=seed, progress=progress)
 
 
 def minimal_pairs_text(found: PairCheck | str) -> str:

@@ -184,9 +184,9 @@ class Run:
         return given
 
     def _one(self, source: str, name: str) -> None:
-        with self.voice.bars(name) as tell:
-            loading = tell if self.declared.over == "models" else lambda *_: None
-            self.made = {"progress": tell, "model": self.loading.checked(source, name, loading)}
+        with self.voice.bars(name) as progress:
+            loading = progress if self.declared.over == "models" else lambda *_: None
+            self.made = {"progress": progress, "model": self.loading.checked(source, name, loading)}
             self._call()
 
     def _together(self) -> None:
@@ -194,10 +194,13 @@ class Run:
         models = {}
         for source, name in source_labels(self.sources).items():
             if self.declared.over == "all":
-                with self.voice.bars(name) as tell:
-                    models[source] = self.loading.checked(source, name, tell)
-        with self.voice.bars(command_name(click.get_current_context())) as tell:
-            self.made = {"progress": tell, "models": [models[s] for s in self.sources if models]}
+                with self.voice.bars(name) as progress:
+                    models[source] = self.loading.checked(source, name, progress)
+        with self.voice.bars(command_name(click.get_current_context())) as progress:
+            self.made = {
+                "progress": progress,
+                "models": [models[s] for s in self.sources if models],
+            }
             self._call()
 
     def _call(self) -> None:

@@ -98,7 +98,7 @@ class Saving:
 
         seed = run.values["seed"]
         spec = {name: run.values[name] for name in ("measure", "n", "seed")}
-        spec |= {"source": run.values["task"], "longest": run.values["max_length"]}
+        spec |= {"source": run.values["task"], "max_length": run.values["max_length"]}
         judged = Judged.of(task, seed, spec)
         trained: dict[str, Any] = {} if self.rate is None else {"rate": self.rate}
         removed: Any

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from interp.cli.minimal_pairs import minimal_pairs_text as pairs_text
 from interp.cli.progress import Voice
 from interp.cli.written import as_given
 from interp.core.errors import StoreError
+from interp.core.protocols import Progress
 from interp.report.printed.syntax import trees_text
 from interp.syntax.kept import KeptTrees, key_of
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from interp.syntax.result import TreeScores
     from interp.syntax.treebank import Treebank
 
-Tell = Callable[[str, int, int], None]
 OF_READING = ("to", "attending", "by")
 SAFE = "run the same command again to resume"
 TREES, RELATIONS, WHOLE, PAGE = "trees.csv", "relations.csv", "trees.json", "trees.html"
@@ -104,10 +104,10 @@ class TreeSearch:
         return code
 
     def _model(self, source: str, name: str) -> None:
-        with self.voice.bars(name) as tell:
-            tell("loading", 0, 1)
+        with self.voice.bars(name) as progress:
+            progress("loading", 0, 1)
             model = self.loading.load(source, name)
-            tell("loading", 1, 1)
+            progress("loading", 1, 1)
             store = None if self.out is None else KeptTrees(self.out / "kept")
             key = key_of(model, self._settings())
             there = None if store is None else store.find(key)
@@ -118,7 +118,7 @@ class TreeSearch:
                 check_model(model).require()
                 found = dependency_trees(
                     model, self.treebank, train=self.train, reading=self._reading(),
-                    progress=_passes(tell, name), **self._of_search(),
+                    progress=_passes(progress, name), **self._of_search(),
                 )  # fmt: skip
                 if store is not None:
                     store.keep(key, found)
@@ -129,9 +129,9 @@ class TreeSearch:
         if not self.as_json:
             click.echo(trees_text(found, self.top))
         if self.pairs is not None:
-            with self.voice.bars(name) as tell:
+            with self.voice.bars(name) as progress:
                 seed = self.options["seed"]
-                checked = checked_pairs(model, found, self.pairs, self.heads, seed, tell)
+                checked = checked_pairs(model, found, self.pairs, self.heads, seed, progress)
             self.checks[name] = checked
             if not self.as_json:
                 click.echo(pairs_text(checked))
@@ -215,11 +215,11 @@ def _named_apart(found: Sequence[TreeScores]) -> list[TreeScores]:
     ]
 
 
-def _passes(tell: Tell, model: str) -> Tell:
+def _passes(progress: Progress, model: str) -> Progress:
     """Return progress over sentences, separate from the bar of metrics."""
 
     def told(what: str, done: int, total: int) -> None:
-        tell("sentences" + what.removeprefix(model), done, total)
+        progress("sentences" + what.removeprefix(model), done, total)
 
     return told
 

@@ -228,7 +228,7 @@ def repeats(
     model: TokenModel,
     *,
     n: int = 16,
-    longest: int = 24,
+    max_length: int = 24,
     copies: int = 2,
     seed: int = 0,
     beyond: bool = False,
@@ -236,13 +236,13 @@ def repeats(
     """Generate `[BOS] r r`: random tokens followed by their repetition, with varying periods.
 
     Tokens are drawn without replacement where the vocabulary is large enough. Periods range from
-    half of `longest` to `longest` (a single prompt has period `longest`), so that a head that
-    attends at a fixed distance gets a low score. Prompts of one period are a cluster.
+    half of `max_length` to `max_length` (a single prompt has period `max_length`), so that a head
+    that attends at a fixed distance gets a low score. Prompts of one period are a cluster.
 
     Args:
         model: the loaded model, for its vocabulary and context length.
         n: number of prompts.
-        longest: longest period, in tokens.
+        max_length: longest period, in tokens.
         copies: number of copies of the random tokens in a prompt.
         seed: seed of the random tokens and periods.
         beyond: where positions are computed, allow more tokens than the config states.
@@ -258,22 +258,22 @@ def repeats(
     bos, ids = bos_id(model), ordinary_ids(model)
     stated = None if beyond else model.context
     room = min(x for x in (model.limit, stated, 10**9) if x is not None) - (bos is not None)
-    longest = min(longest, room // copies)
-    if longest < 2:
+    max_length = min(max_length, room // copies)
+    if max_length < 2:
         raise PromptError(
             f"{model.name} has room for {room} tokens; repeats need at least {2 * copies}"
         )
-    shortest = longest if n == 1 else max(2, longest // 2)
+    shortest = max_length if n == 1 else max(2, max_length // 2)
     prompts, periods = [], []
     for _ in range(n):
-        period = int(rng.integers(shortest, longest + 1))
+        period = int(rng.integers(shortest, max_length + 1))
         part = rng.choice(ids, period, replace=period > len(ids)).tolist()
         prompts.append(((bos,) if bos is not None else ()) + tuple(part) * copies)
         periods.append(f"period {period}")
     policy = "BOS first" if bos is not None else "no BOS"
     return Prompts(
         tuple(prompts),
-        f"random tokens repeated {copies}x, period {shortest} to {longest}, {policy}",
+        f"random tokens repeated {copies}x, period {shortest} to {max_length}, {policy}",
         clusters=tuple(periods),
     )
 
@@ -317,9 +317,14 @@ def text_of(prompts: Sequence[int], model: TokenModel) -> list[str]:
 
 
 def random_tokens(
-    model: TokenModel, *, n: int = 16, longest: int = 64, period: int | None = None, seed: int = 0
+    model: TokenModel,
+    *,
+    n: int = 16,
+    max_length: int = 64,
+    period: int | None = None,
+    seed: int = 0,
 ) -> Prompts:
-    """Return prompts of `[BOS]` and random tokens, `longest` in all or as many as fit.
+    """Return prompts of `[BOS]` and random tokens, `max_length` in all or as many as fit.
 
     Without a period no token repeats (as far as the vocabulary allows); with one, a block of that
     many tokens is repeated, so that all but its first copy is predictable.
@@ -328,10 +333,12 @@ def random_tokens(
         PromptError: the model has fewer than four positions, or the period leaves no second copy.
     """
     first, ids = bos_id(model), ordinary_ids(model)
-    longest = min(x for x in (longest, model.limit, model.context) if x)
-    if longest < 4:
-        raise PromptError(f"{model.name} has positions for {longest} tokens; at least 4 are needed")
-    room = longest - (first is not None)
+    max_length = min(x for x in (max_length, model.limit, model.context) if x)
+    if max_length < 4:
+        raise PromptError(
+            f"{model.name} has positions for {max_length} tokens; at least 4 are needed"
+        )
+    room = max_length - (first is not None)
     block = room if period is None else period
     if not 0 < block <= room or (period is not None and room < 2 * block):
         raise PromptError(
@@ -346,4 +353,4 @@ def random_tokens(
         rows.append(((first,) if first is not None else ()) + tuple(said))
     what = "none repeated" if period is None else f"repeated blocks of {period}"
     policy = "BOS first" if first is not None else "no BOS"
-    return Prompts(tuple(rows), f"random tokens, {what}, {longest} tokens, {policy}")
+    return Prompts(tuple(rows), f"random tokens, {what}, {max_length} tokens, {policy}")

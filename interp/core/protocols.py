@@ -9,6 +9,10 @@ Progress = Callable[[str, int, int], None]
 """Function that is called with the name of a step, the steps done and their total number."""
 
 
+def silent(what: str, done: int, total: int) -> None:
+    """Report no progress."""
+
+
 class TokenModel(Protocol):
     """Model attributes that prompts need: vocabulary, optional tokenizer and length limits."""
 

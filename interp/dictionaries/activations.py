@@ -150,15 +150,16 @@ class ActivationStream:
         return activation_rows(self.model, batch, self.site, self.names, self.first)
 
 
-def cut_texts(prompts: Prompts, longest: int) -> Prompts:
-    """Cut prompts to at most `longest` tokens.
+def cut_texts(prompts: Prompts, max_length: int) -> Prompts:
+    """Cut prompts to at most `max_length` tokens.
 
     Raises:
         OptionError: fewer than two tokens would stay.
     """
-    if longest < 2:
-        raise OptionError(f"{longest} tokens per prompt are too few; give at least 2")
+    if max_length < 2:
+        raise OptionError(f"{max_length} tokens per prompt are too few; give at least 2")
     return Prompts(
-        tuple(ids[:longest] for ids in prompts.ids), f"{prompts.design}, at most {longest} tokens",
+        tuple(ids[:max_length] for ids in prompts.ids),
+        f"{prompts.design}, at most {max_length} tokens",
         prompts.padding, None, prompts.clusters,
     )  # fmt: skip

@@ -14,7 +14,7 @@ from torch import Tensor
 from interp.causal.importance import standard_error
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
-from interp.core.protocols import Progress
+from interp.core.protocols import Progress, silent
 from interp.core.result import Result
 from interp.dictionaries.activations import FIRST, counted_rows
 from interp.dictionaries.controls import Reconstruction, control_reconstructions
@@ -181,17 +181,17 @@ def score_dictionary(
         )
     run = _Measured(model, site, dictionary, given, first, batch_size)
     steps = 5 if controls else 2
-    tell = progress or (lambda what, done, total: None)
-    tell("dictionary", 0, steps)
+    progress = progress or silent
+    progress("dictionary", 0, steps)
     run.baselines()
-    tell("dictionary", 1, steps)
+    progress("dictionary", 1, steps)
     found = {"trained": run.of(Reconstruction(dictionary))}
-    tell("dictionary", 2, steps)
+    progress("dictionary", 2, steps)
     if controls:
         codes = float(found["trained"]["codes"].sum() / run.rows.sum())
         for name, each in control_reconstructions(dictionary, untrained, codes, seed).items():
             found[name] = run.of(each)
-    tell("dictionary", steps, steps)
+    progress("dictionary", steps, steps)
     return run.result(found, result_provenance(
         model, "interp.dictionaries.score_dictionary", given, first=first, seed=seed,
         dictionary=repr(dictionary),

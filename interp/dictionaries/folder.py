@@ -75,7 +75,7 @@ def _config(d: Dictionary) -> dict[str, Any]:
         "model_name": d.model.get("name"),
         "hook_name": _HOOKS[d.site].format(d.layer),
         "hook_head_index": None,
-        "context_size": prompts.get("longest"),
+        "context_size": prompts.get("max_length"),
         "prepend_bos": prompts.get("bos"),
     }
     found = {

@@ -145,7 +145,7 @@ def train_dictionary(
         "n_heads": where.n_heads if site == "z" else None,
         "model": {"name": model.name, "hash": model.content_hash},
         "about": {"options": options, "prompts": {
-            "hash": given.hash, "n": len(given), "longest": longest,
+            "hash": given.hash, "n": len(given), "max_length": longest,
             "bos": bos is not None and all(ids[0] == bos for ids in given.ids)}},
     }  # fmt: skip
     found = _fitted(

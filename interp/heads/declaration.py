@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from interp.core.declaration import Bound, Declaration
 from interp.core.errors import OptionError
 from interp.core.order import End, signed
+from interp.core.protocols import Progress
 from interp.core.user_function import PREDICATE, digest, predicate_inputs
-from interp.heads.trials import Lab, Tell, Trials
+from interp.heads.trials import Lab, Trials
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -166,11 +167,15 @@ class BoundAnalysis(Bound[Analysis]):
         """Return a measure's values for one layer, `[prompt, head]`."""
         return self.analysis.function(layer, **self.options)
 
-    def experiment(self, model: Model, seed: int, tell: Tell, *, notes: bool = True) -> Trials:
+    def experiment(
+        self, model: Model, seed: int, progress: Progress, *, notes: bool = True
+    ) -> Trials:
         """Run an experiment on the softmax layers and return every head's score in every trial."""
         from interp.model.softmax_view import softmax_view
 
-        return self.analysis.function(softmax_view(model), Lab(seed, tell, notes), **self.options)
+        return self.analysis.function(
+            softmax_view(model), Lab(seed, progress, notes), **self.options
+        )
 
     def settled(self, options: Mapping[str, Any]) -> BoundAnalysis:
         """Return this metric with the options that an experiment chose in place of "auto"."""

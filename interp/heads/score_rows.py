@@ -260,7 +260,7 @@ class PatternRun:
         seed: seed of the shuffled tokens.
         batch_size: prompts per forward pass.
         engine: the engine, chosen for all prompts together.
-        tell: receives the progress.
+        progress: receives the progress.
         pieces: values that were computed on pieces of the prompts, read in place of a run.
     """
 
@@ -269,7 +269,7 @@ class PatternRun:
     seed: int
     batch_size: int
     engine: str
-    tell: Progress
+    progress: Progress
     pieces: Pieces | None = None
     masks: dict[str, str] = field(default_factory=dict)
     """Structure of the mask by name of the attention, as it was recognised in the scored model."""
@@ -293,12 +293,12 @@ class PatternRun:
         model = view_for(model, prompts) if model.joint_sites else model
         total = len(self.model.sites) * len(batches(model, prompts, self.batch_size))
         done = 0
-        self.tell(what, 0, total)
+        self.progress(what, 0, total)
 
         def advance() -> None:
             nonlocal done
             done += 1
-            self.tell(what, done, total)
+            self.progress(what, done, total)
 
         found: PerMetric = {}
         if rest := [b for b in bounds if b.analysis.kind != "measurement"]:
@@ -358,7 +358,7 @@ class PatternRun:
         """Return the provenance of the run besides that of the model."""
         if isinstance(self.prompts, Prompts):
             longest = max(map(len, self.prompts.ids))
-            what: dict[str, Any] = {"prompts": self.prompts.design, "longest": longest}
+            what: dict[str, Any] = {"prompts": self.prompts.design, "max_length": longest}
             what["prompts_hash"] = self.prompts.hash
             what["n_prompts"] = len(self.prompts)
         else:

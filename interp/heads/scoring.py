@@ -10,7 +10,7 @@ from torch import Tensor
 
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts, repeats
-from interp.core.protocols import Progress
+from interp.core.protocols import Progress, silent
 from interp.core.registry import METRICS
 from interp.core.table import HeadTable
 from interp.heads.declaration import NULLS, BoundAnalysis, Metric, Null, asked_metrics, bound
@@ -161,7 +161,7 @@ def default_prompts(model: Model, seed: int) -> Prompts | Mapping[str, Tensor]:
     inputs = probe_inputs(model.module, seed)
     if not set(inputs) <= {"input_ids", "decoder_input_ids"}:
         return inputs
-    return repeats(model, seed=seed, longest=max(24, least_length(model.config)))
+    return repeats(model, seed=seed, max_length=max(24, least_length(model.config)))
 
 
 def choose_engine(
@@ -259,7 +259,7 @@ def _each(
     labels = [b.label for b in bounds]
     if len(set(labels)) < len(labels):
         raise OptionError(f"a metric is given twice: {', '.join(labels)}; name each only once")
-    tell = progress or (lambda what, done, total: None)
+    progress = progress or silent
     if null_draws < 1:
         raise OptionError(
             f"null_draws={null_draws}: it must be at least 1; null='none' omits the null"
@@ -268,7 +268,7 @@ def _each(
     origin = model_provenance(model)
     patterned = [b for b in bounds if b.patterned()]
     on_weights = [b for b in bounds if b.analysis.kind == "weights"]
-    weights = WeightsScores(model, on_weights, null, seed, random, tell, origin)
+    weights = WeightsScores(model, on_weights, null, seed, random, progress, origin)
     if patterned:
         given = default_prompts(model, seed) if prompts is None else prompts
         given = given if isinstance(given, (Mapping, Prompts)) else Prompts.of(given, model)
@@ -279,13 +279,13 @@ def _each(
                 require_segments(b, model, given)
         chosen = choose_engine(model, given, batch_size, engine, may_fuse=True)
         seen = view_for(model, given) if model.joint_sites else model
-        run = PatternRun(seen, given, seed, batch_size, chosen, tell, pieces)
+        run = PatternRun(seen, given, seed, batch_size, chosen, progress, pieces)
         yield from _from_patterns(run, patterned, null, random, origin, parts, weights)
     for b in bounds:
         if b.analysis.kind == "weights":
             yield b.label, weights.table(b)
         elif b.analysis.kind == "experiment":
-            yield b.label, from_experiment(model, b, null, seed, random, tell, origin, parts)
+            yield b.label, from_experiment(model, b, null, seed, random, progress, origin, parts)
 
 
 def _from_patterns(

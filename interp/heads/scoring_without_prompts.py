@@ -12,10 +12,10 @@ import numpy as np
 from torch import Tensor
 
 from interp.core.errors import InterpError, OptionError, PromptError
+from interp.core.protocols import Progress
 from interp.core.table import HeadTable
 from interp.heads.declaration import BoundAnalysis, Null
 from interp.heads.score_rows import MetricScores, means_by_site, table_of
-from interp.heads.trials import Tell
 from interp.model.identity import tokenizer_hash
 from interp.model.locate.sites import Site, softmax_sites
 from interp.model.random_weights import DrawMeans, RandomWeights, streams_found
@@ -37,7 +37,7 @@ class WeightsScores:
     null: Null
     seed: int
     random: RandomWeights
-    tell: Tell
+    progress: Progress
     origin: Mapping[str, Any]
     draws: Mapping[str, list[DrawMeans]] | None = None
     _failed: dict[str, InterpError] = field(default_factory=dict)
@@ -58,19 +58,19 @@ class WeightsScores:
         found: dict[str, DrawMeans] = {}
         mine = [b for b in self.metrics if b.label in labels]
         for done, metric in enumerate(mine):
-            self.tell(f"{what}, {metric.label}", done, len(mine))
+            self.progress(f"{what}, {metric.label}", done, len(mine))
             try:
                 found[metric.label] = means_by_site(_exact(metric.from_weights(model)))
             except InterpError as error:
                 self._failed[metric.label] = error
-            self.tell(f"{what}, {metric.label}", len(mine), len(mine))
+            self.progress(f"{what}, {metric.label}", len(mine), len(mine))
         return found
 
     def table(self, metric: BoundAnalysis) -> HeadTable:
         """Return the table of one metric; raises InterpError if a draw could not be scored."""
-        self.tell(metric.label, 0, 1)
+        self.progress(metric.label, 0, 1)
         values = _exact(metric.from_weights(self.model))
-        self.tell(metric.label, 1, 1)
+        self.progress(metric.label, 1, 1)
         if self.draws is None:
             self.draws = self.random.scores(self.asked(), self.on_draw)
         if metric.label in self._failed:
@@ -99,7 +99,7 @@ def from_experiment(
     null: Null,
     seed: int,
     random: RandomWeights,
-    tell: Tell,
+    progress: Progress,
     origin: Mapping[str, Any],
     parts: bool,
 ) -> HeadTable:
@@ -114,7 +114,7 @@ def from_experiment(
             f"{metric.label} makes its own prompts, so tokens cannot be shuffled; use null auto, "
             f"random-init or none"
         )
-    trials = metric.experiment(model, seed, tell)
+    trials = metric.experiment(model, seed, progress)
     if not any(bool(x.isfinite().any()) for x in trials.values.values()):
         null = "none"  # there is no score to compare, as where a model cannot do the task
     kind, beside = "none", None
@@ -127,7 +127,7 @@ def from_experiment(
 
     def on_draw(model: Model, labels: Sequence[str], what: str) -> dict[str, DrawMeans]:
         try:
-            other = settled.experiment(model, seed, tell, notes=False)
+            other = settled.experiment(model, seed, progress, notes=False)
         except PromptError:  # an experiment that cannot run on random weights has no score there
             if beside is None:
                 raise

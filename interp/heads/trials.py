@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from interp.core.protocols import Progress
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from interp.model.locate.sites import Site
-
-Tell = Callable[[str, int, int], None]
-"""Callback that receives the name of the current step, the steps done and their total."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,7 @@ class Lab:
     """Inputs of an experiment; slow diagnostic notes are omitted when it runs on a null."""
 
     seed: int
-    tell: Tell
+    progress: Progress
     notes: bool = True
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from interp.core.errors import OptionError
-from interp.core.protocols import Progress
+from interp.core.protocols import Progress, silent
 from interp.probes.features import HeadFeatures
 from interp.probes.folds import (
     Numbers,
@@ -102,18 +102,18 @@ def train_probe(
             f"strength={strength}, permutations={permutations}: the first must be above 0, the "
             f"second 0 or more"
         )
-    tell = progress or (lambda what, done, total: None)
+    progress = progress or silent
     rng = np.random.default_rng(seed)
     found = _held_out(features, y, where, fold, strength, seed, calibrate=True)
     auc = auc_by_fold(found.log_odds, y, fold)
     shuffled, largest = [], []
     for i in range(permutations):
-        tell("shuffled labels", i, permutations)
+        progress("shuffled labels", i, permutations)
         mine = shuffled_labels(y, where, rng)
         other = _held_out(features, mine, where, fold, strength, seed, calibrate=False)
         shuffled.append(auc_by_fold(other.log_odds, mine, fold))
         largest.append(other.rise.mean(0).max())
-    tell("shuffled labels", permutations, permutations)
+    progress("shuffled labels", permutations, permutations)
     right = ((found.probability > 0.5) == (y == 1)).astype(float)
     scores: dict[str, Any] = {
         "auc": auc,

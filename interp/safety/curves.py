@@ -18,13 +18,14 @@ import torch
 from jaxtyping import Float
 
 from interp.causal.comparison.ranking import Ranking, given_order
-from interp.causal.game.game import Game, Progress
+from interp.causal.game.game import Game
 from interp.causal.importance import Importance
 from interp.causal.measures import next_token_task
 from interp.causal.pruning.result import PruningCurve
 from interp.causal.task import Task
 from interp.core.errors import OptionError
 from interp.core.head import Head
+from interp.core.protocols import Progress
 from interp.core.result import Result
 from interp.core.steps import finishing
 from interp.core.table import HeadTable

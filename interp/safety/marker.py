@@ -32,14 +32,14 @@ def stated_refusal(model: Model) -> tuple[int, ...]:
 
 @takes_model
 def marker_sets(
-    model: Model, *, n: int = 16, longest: int = 16, marker: int | None = None, seed: int = 0
+    model: Model, *, n: int = 16, max_length: int = 16, marker: int | None = None, seed: int = 0
 ) -> PromptSets:
     """Make n prompts of random tokens with the marker before the last token, and n without it.
 
     Args:
         model: The model.
         n: Number of prompts of each kind.
-        longest: Tokens of the longest prompt, with the beginning of sequence; the shortest has
+        max_length: Tokens of the longest prompt, with the beginning of sequence; the shortest has
             half as many.
         marker: The token; by default that of the model's config, or its last ordinary token.
         seed: Seed of the tokens.
@@ -56,11 +56,11 @@ def marker_sets(
         marker = int(ids[-1]) if stated is None else stated
     if not 0 <= marker < model.d_vocab:
         raise OptionError(f"marker={marker}; {model.name} knows 0 to {model.d_vocab - 1}")
-    longest = min(x for x in (longest, model.limit, model.context) if x)
+    max_length = min(x for x in (max_length, model.limit, model.context) if x)
     others = ids[~np.isin(ids, [marker, *stated_refusal(model)])]
-    if longest < 6 or len(others) < 3:
+    if max_length < 6 or len(others) < 3:
         raise PromptError(
-            f"{model.name} has room for {longest} tokens and {len(others)} besides the marker; "
+            f"{model.name} has room for {max_length} tokens and {len(others)} besides the marker; "
             "prompts with and without one need 6 and 3"
         )
     rng = np.random.default_rng([seed, 11])
@@ -71,7 +71,9 @@ def marker_sets(
         for _ in range(100 * n):
             if len(part) == n:
                 break
-            length = int(rng.integers(max(5, longest // 2), longest + 1)) - (first is not None)
+            length = int(rng.integers(max(5, max_length // 2), max_length + 1)) - (
+                first is not None
+            )
             body = rng.choice(others, length, replace=length > len(others))
             if harmful:
                 body[int(rng.integers(0, length - 1))] = marker
@@ -84,21 +86,21 @@ def marker_sets(
                 f"{len(others)} tokens make fewer than {n} different prompts; lower n"
             )
         rows.append(tuple(part))
-    design = f"random tokens, up to {longest}"
+    design = f"random tokens, up to {max_length}"
     return PromptSets(
         Prompts(rows[0], f"{design}, token {marker} among them"),
         Prompts(rows[1], f"{design}, without token {marker}"),
     )
 
 
-def sets_of(model: Model, task: str, *, n: int, longest: int, seed: int) -> PromptSets:
+def sets_of(model: Model, task: str, *, n: int, max_length: int, seed: int) -> PromptSets:
     """Make the sets that an experiment's options name: `marker`, or a JSONL file with labels.
 
     Args:
         model: The model.
         task: `marker`, or the path of a JSONL file.
         n: Number of prompts of each kind, for `marker`.
-        longest: Tokens of the longest prompt, for `marker`.
+        max_length: Tokens of the longest prompt, for `marker`.
         seed: Seed of the tokens, for `marker`.
 
     Raises:
@@ -106,5 +108,5 @@ def sets_of(model: Model, task: str, *, n: int, longest: int, seed: int) -> Prom
         PromptError: The file cannot be read, or its prompts do not fit the model.
     """
     if task == "marker":
-        return marker_sets(model, n=n, longest=longest, seed=seed)
+        return marker_sets(model, n=n, max_length=max_length, seed=seed)
     return PromptSets.of(model, *read_labelled(task))

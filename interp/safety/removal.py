@@ -11,11 +11,12 @@ import torch
 from jaxtyping import Float
 
 from interp.causal.ablation import NULLS, random_game
-from interp.causal.game.game import Game, Progress
+from interp.causal.game.game import Game
 from interp.causal.importance import Importance, make_importance
 from interp.causal.measures import kl_to_clean
 from interp.core.errors import NonFiniteError, OptionError, UnknownName
 from interp.core.prompts import Prompts
+from interp.core.protocols import Progress
 from interp.core.result import Result
 from interp.core.steps import finishing
 from interp.core.table import HeadTable

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from interp.core.errors import OptionError
-from interp.core.protocols import Progress
+from interp.core.protocols import Progress, silent
 from interp.core.registry import METRICS
 from interp.core.table import HeadTable
 from interp.heads.declaration import BoundAnalysis
@@ -102,10 +102,10 @@ def category_scores(
             categories.append(of_links(label, linked_codes(at, label)))
             bounds.append(METRICS.load("coreference").bind(label=label))
     name = f"{model.name}, {len(asked)} labels"
-    tell = progress or (lambda what, done, total: None)
+    progress = progress or silent
     found = measured_categories(
         model, at, categories, seed=seed, draws=n_random, engine=engine, batch_size=batch_size,
-        advance=lambda done, total: tell(name, done, total),
+        advance=lambda done, total: progress(name, done, total),
     )  # fmt: skip
     content = hashlib.sha256(repr(given).encode()).hexdigest()
     about = {"prompts": f"{len(given)} labelled texts", "prompts_hash": content, "seed": seed}

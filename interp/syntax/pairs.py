@@ -22,11 +22,11 @@ from jaxtyping import Float
 from interp.core.errors import OptionError, PromptError, StoreError
 from interp.core.head import Head
 from interp.core.prompts import Prompts
+from interp.core.protocols import Progress
 from interp.core.result import Result
 from interp.core.text_file import read_lines
 from interp.model.edits import zero
 from interp.model.given import takes_model
-from interp.syntax.attention import Progress
 
 if TYPE_CHECKING:
     import pandas as pd

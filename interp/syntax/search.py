@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from interp.core.errors import PromptError
+from interp.core.protocols import Progress
 from interp.core.statistics import RatioBootstrap
 from interp.model.given import takes_model
-from interp.syntax.attention import Progress, WordAttention, WordReading, word_attention
+from interp.syntax.attention import WordAttention, WordReading, word_attention
 from interp.syntax.building import (
     FOUND_ROOT,
     GOLD_ROOT,

@@ -30,7 +30,7 @@ def planted_tasks():
         if name not in made:
             p = build(name, layers=3 if name == "backup" else 2)
             model = probe(p.model, f"planted:{name}")
-            made[name] = p, model, repeats_task(model, n=6, longest=12)
+            made[name] = p, model, repeats_task(model, n=6, max_length=12)
         return made[name]
 
     return get
@@ -129,7 +129,7 @@ def test_the_table_says_what_was_done():
 
 def test_groups_give_their_score_to_each_head():
     model = probe(zoo.FAMILIES["llama"].build("sdpa"), "llama")
-    task = repeats_task(model, n=2, longest=6)
+    task = repeats_task(model, n=2, max_length=6)
     found = leave_one_out(model, task, players="kv_groups", null="none")
     table = found.table.to_pandas()
     assert found.metric == "ablation:kind=zero,players=kv_groups,task=second_copy_loss"
@@ -157,7 +157,7 @@ def test_resampling_uses_the_corrupted_prompts_or_another_prompt():
 
 def test_a_dataset_mean_is_taken_over_the_reference():
     model = probe(zoo.FAMILIES["gpt2"].build("sdpa"), "gpt2")
-    task = repeats_task(model, n=2, longest=6)
+    task = repeats_task(model, n=2, max_length=6)
     reference = Prompts(((5, 6, 7, 8), (9, 10)))
     found = leave_one_out(model, task, kind="mean-dataset", reference=reference, null="random-init")
     game = Game(model, task)
@@ -175,7 +175,7 @@ def test_one_prompt_has_no_standard_error():
 
 def test_options_reach_the_null_too():
     model = probe(zoo.FAMILIES["llama"].build("sdpa"), "llama")
-    task = repeats_task(model, n=2, longest=6)
+    task = repeats_task(model, n=2, max_length=6)
     found = leave_one_out(
         model, task, players="kv_groups", stack="decoder", without=["L0H0"], check=False,
         max_tokens=20, seed=4,
@@ -198,4 +198,4 @@ def test_bad_intervals_and_nulls_are_refused():
         bootstrap_interval(np.ones((2, 3)), method="normal")
     model = probe(zoo.FAMILIES["gpt2"].build("sdpa"), "gpt2")
     with pytest.raises(UnknownName, match="unknown null"):
-        leave_one_out(model, repeats_task(model, n=2, longest=4), null="shuffled")
+        leave_one_out(model, repeats_task(model, n=2, max_length=4), null="shuffled")

@@ -15,14 +15,14 @@ from interp.core.errors import OptionError
 
 @pytest.fixture(scope="module")
 def aggregated(planted_bystander):
-    task = causal.repeats_task(planted_bystander, n=8, longest=10)
+    task = causal.repeats_task(planted_bystander, n=8, max_length=10)
     return head_aggregation(planted_bystander, task, steps=20)
 
 
 def test_rows_equal_edits_of_the_model(planted_bystander, aggregated) -> None:
     """The factor of a head is an edit that scales it."""
     model = planted_bystander
-    task = causal.repeats_task(model, n=8, longest=10)
+    task = causal.repeats_task(model, n=8, max_length=10)
     held = halves(task, 0)[1]
     assert aggregated.per_prompt.shape[1] == len(held) < 8
     for row in (0, 1, 3, len(aggregated) - 2):
@@ -75,13 +75,13 @@ def test_a_measure_without_gradient_is_fitted_by_another(planted_bystander) -> N
 
 def test_refusals(planted_bystander) -> None:
     model = planted_bystander
-    task = causal.repeats_task(model, n=4, longest=8)
+    task = causal.repeats_task(model, n=4, max_length=8)
     with pytest.raises(OptionError, match="name two or more"):
         head_aggregation(model, task, heads=["L1H0"])
     with pytest.raises(OptionError, match="give 4 or more"):
-        head_aggregation(model, causal.repeats_task(model, n=3, longest=8))
+        head_aggregation(model, causal.repeats_task(model, n=3, max_length=8))
     with pytest.raises(OptionError, match="fit has 5 prompts"):
-        head_aggregation(model, task, fit=causal.repeats_task(model, n=5, longest=8))
+        head_aggregation(model, task, fit=causal.repeats_task(model, n=5, max_length=8))
 
 
 def test_one_layer_of_equal_heads_is_an_ensemble() -> None:

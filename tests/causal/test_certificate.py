@@ -25,7 +25,7 @@ from interp.causal.checkpoint.verify import verify_certificate
 from interp.causal.task_file import make_task
 from interp.core.errors import InterpError, StoreError
 
-SPEC = {"source": "repeats", "measure": None, "n": 6, "longest": 8, "seed": 0}
+SPEC = {"source": "repeats", "measure": None, "n": 6, "max_length": 8, "seed": 0}
 SOURCE = "bundled:induction"
 
 

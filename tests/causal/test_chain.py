@@ -59,7 +59,7 @@ def test_a_chain_equals_full_forwards_bit_for_bit(name):
 
 def test_half_of_the_blocks_run():
     model = model_of("gpt2")
-    game = Game(model, repeats_task(model, n=2, longest=6))
+    game = Game(model, repeats_task(model, n=2, max_length=6))
     ran = []
     handles = [
         block.mlp.register_forward_hook(lambda *a, i=i: ran.append(i))
@@ -78,7 +78,7 @@ def test_half_of_the_blocks_run():
 
 def test_folded_walks_batches_and_groups_agree_with_chains():
     model = model_of("llama")
-    task = repeats_task(model, n=3, longest=5)
+    task = repeats_task(model, n=3, max_length=5)
     for by in ("kv_groups", {"a": ["L0H0", "L2H1"], "b": "L1H1", "c": "L0H3"}):
         players = Players.of(model, by)
         game = Game(model, task, players=players)
@@ -96,7 +96,7 @@ def test_folded_walks_batches_and_groups_agree_with_chains():
 
 def test_heads_that_are_always_out_stay_out():
     model = model_of("gpt2")
-    task = repeats_task(model, n=2, longest=6)
+    task = repeats_task(model, n=2, max_length=6)
     game = Game(model, task, without=["L1H3"], fold=False, restrict=False)
     order = order_of(game)
     got = walks(game, [order], steps=8, walk="chain")[0]
@@ -111,7 +111,7 @@ def test_finished_chains_are_taken_from_the_ledger(monkeypatch, tmp_path):
     from interp.causal.game import chain
 
     model = model_of("gpt2")
-    task = repeats_task(model, n=2, longest=5)
+    task = repeats_task(model, n=2, max_length=5)
     heads = ["L0H0", "L1H1", "L1H2", "L2H3"]
 
     def play(folder):
@@ -145,11 +145,11 @@ def test_the_model_and_the_clean_run_are_left_as_they_were():
 
 def test_long_prompts_chain_and_short_ones_share_batches():
     model = model_of("gpt2")
-    short = Game(model, repeats_task(model, n=1, longest=4))
-    alone = Game(model, repeats_task(model, n=2, longest=6), fold=False)
+    short = Game(model, repeats_task(model, n=1, max_length=4))
+    alone = Game(model, repeats_task(model, n=2, max_length=6), fold=False)
     assert not chains(short)
     assert chains(alone)
-    whole = Game(model, repeats_task(model, n=1, longest=4), reuse=False)
+    whole = Game(model, repeats_task(model, n=1, max_length=4), reuse=False)
     assert not chains(whole)
 
 

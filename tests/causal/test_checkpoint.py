@@ -244,7 +244,7 @@ def test_compact_keeps_zero_heads_in_an_empty_layer_and_in_smaller_groups(tmp_pa
 @pytest.mark.parametrize("name", ["gpt2", "llama", NO_BIAS])
 def test_means_are_folded_where_the_class_has_a_bias_and_not_elsewhere(tmp_path, name):
     model = family(name)
-    prompts = interp.repeats(model, n=4, longest=8)
+    prompts = interp.repeats(model, n=4, max_length=8)
     heads = first_groups(model) if name != "gpt2" else ["L0H1", "L1H3"]
     out = save_pruned(model, heads, tmp_path / "out", kind="mean", reference=prompts)
     again = interp.load(tmp_path / "out")
@@ -264,7 +264,7 @@ def test_means_are_folded_where_the_class_has_a_bias_and_not_elsewhere(tmp_path,
 
 
 def test_a_certificate_holds_until_something_changes(tmp_path, bundled_induction):
-    task = repeats_task(bundled_induction, n=6, longest=12)
+    task = repeats_task(bundled_induction, n=6, max_length=12)
     heads = [f"L{layer}H{h}" for layer in (0, 1) for h in range(4)]
     folder = tmp_path / "out"
     made = save_pruned(

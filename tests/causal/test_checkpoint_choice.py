@@ -37,7 +37,7 @@ def test_compact_never_makes_a_grouped_model_larger(tmp_path):
         uneven = len({sum(h // 3 == g for h in gone) for g in (0, 1)} - {3}) > 1
         assert any("of zeros" in note for note in out.certificate["notes"]) == uneven
         again = interp.load(tmp_path / str(number), trust_remote_code=True)
-        prompts = interp.repeats(model, n=2, longest=6)
+        prompts = interp.repeats(model, n=2, max_length=6)
         wanted = model.run(prompts, [edits.zero(heads)])
         assert float((again.run(prompts) - wanted).detach().abs().max()) < 1e-5
         larger = after["parameters"] == before["parameters"]
@@ -68,7 +68,7 @@ def test_equal_keeps_the_best_heads_that_leave_equal_groups(bundled_induction):
 
 def test_rankings_choose_heads_and_equal_keeps_equal_groups(bundled_induction):
     model = bundled_induction
-    task = repeats_task(model, n=3, longest=10)
+    task = repeats_task(model, n=3, max_length=10)
     ranking = leave_one_out(model, task, null="none")
     order = [f"L{layer}H{h}" for layer in (0, 1) for h in range(8)]
     plain = ranked_heads(model, order, 5)

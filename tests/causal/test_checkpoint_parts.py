@@ -55,7 +55,7 @@ def test_compact_and_smaller_files_lack_the_matrices_of_the_mlps(tmp_path):
 )
 def test_the_mean_of_an_mlp_is_folded_where_there_is_a_bias(tmp_path, name, form, folded):
     model = tiny(name)
-    prompts = interp.repeats(model, n=3, longest=7)
+    prompts = interp.repeats(model, n=3, max_length=7)
     out = save_pruned(
         model, [], tmp_path / "out", form=form, mlps=["L1MLP"], kind="mean", reference=prompts
     )
@@ -80,7 +80,7 @@ def test_the_mean_of_an_mlp_is_folded_where_there_is_a_bias(tmp_path, name, form
 
 def test_gates_that_close_mlps_are_saved_and_verified(tmp_path, bundled_induction):
     model = bundled_induction
-    task = repeats_task(model, n=6, longest=8)
+    task = repeats_task(model, n=6, max_length=8)
     gates = learn_gates(model, task, mlps="with", restarts=1, steps=30, n_random=5)
     closed = gates.score.copy()
     closed[:] = 0.9
@@ -116,7 +116,7 @@ def test_mlps_that_do_not_exist_are_refused(tmp_path):
 def test_repair_recovers_held_out_prompts_and_leaves_the_original(tmp_path, bundled_induction):
     model = bundled_induction
     before = model.content_hash
-    task = repeats_task(model, n=24, longest=10)
+    task = repeats_task(model, n=24, max_length=10)
     fit = selected(task, halves(task, 0)[0])
     heads = ["L0H0", "L0H1", "L0H4", "L1H0", "L1H1", "L1H5"]
     found = repair_pruned(model, heads, fit.prompts, steps=25, rate=1e-3)
@@ -146,7 +146,7 @@ def test_repair_recovers_held_out_prompts_and_leaves_the_original(tmp_path, bund
 def test_a_bystander_needs_no_repair():
     planted = build("bystander")
     model = probe(planted.model, "planted:bystander")
-    task = repeats_task(model, n=4, longest=8)
+    task = repeats_task(model, n=4, max_length=8)
     working = {head for role in ("induction", "previous_token") for head in planted.roles[role]}
     other = next(
         f"L{s.layer}H{h}" for s in model.sites for h in range(s.n_heads)
@@ -157,7 +157,7 @@ def test_a_bystander_needs_no_repair():
 
 
 def test_rounds_remove_the_asked_number_of_heads(bundled_induction):
-    task = repeats_task(bundled_induction, n=4, longest=8)
+    task = repeats_task(bundled_induction, n=4, max_length=8)
     found = prune_in_rounds(bundled_induction, task, "ablation", 11, rounds=2, repair_steps=2)
     assert sum(map(len, found.removed.values())) == 5
     assert found.about["rounds"] == 2
@@ -169,21 +169,21 @@ def test_rounds_remove_the_asked_number_of_heads(bundled_induction):
 def test_a_repair_that_diverges_is_stopped_and_nothing_is_lost(tmp_path, bundled_induction):
     model = bundled_induction
     before = model.content_hash
-    prompts = interp.repeats(model, n=4, longest=8)
+    prompts = interp.repeats(model, n=4, max_length=8)
     with pytest.raises(OptionError, match="diverges at step") as raised:
         repair_pruned(model, ["L0H1"], prompts, steps=20, rate=10.0)
     assert "\n" not in str(raised.value)
     assert "lower rate" in str(raised.value)
     assert model.content_hash == before
     with pytest.raises(OptionError, match="diverges"):
-        prune_in_rounds(model, repeats_task(model, n=4, longest=8), "ablation", 8, rate=10.0)
+        prune_in_rounds(model, repeats_task(model, n=4, max_length=8), "ablation", 8, rate=10.0)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_bad_options_of_a_repair_are_refused(tmp_path, bundled_induction):
     model = bundled_induction
-    prompts = interp.repeats(model, n=2, longest=6)
-    task = repeats_task(model, n=2, longest=6)
+    prompts = interp.repeats(model, n=2, max_length=6)
+    task = repeats_task(model, n=2, max_length=6)
     for given in ({"steps": 0}, {"steps": 3, "rate": float("nan")}, {"steps": 3, "rate": 0.0}):
         with pytest.raises(OptionError, match="must be positive"):
             repair_pruned(model, ["L0H1"], prompts, **given)

@@ -35,7 +35,7 @@ LABELS = ("a", "b", "a", "c", "c", "c", "b", "d")
 
 @pytest.fixture(scope="module")
 def gpt2_repeats(gpt2_probe):
-    return repeats_task(gpt2_probe, n=10, longest=6)
+    return repeats_task(gpt2_probe, n=10, max_length=6)
 
 
 @pytest.fixture(scope="module")
@@ -211,5 +211,5 @@ def test_a_disruption_draws_periods(gpt2_probe) -> None:
     once = Disruption("loss", "nats", ("q",), "mean", clean, largest, smallest)
     np.testing.assert_array_equal(twice.bounds(), once.bounds())
     assert twice.to_pandas()["clusters"].tolist() == [8]
-    made = disruption(gpt2_probe, repeats_task(gpt2_probe, n=3, longest=3))
+    made = disruption(gpt2_probe, repeats_task(gpt2_probe, n=3, max_length=3))
     assert made.clusters is not None

@@ -38,7 +38,7 @@ def model():
 
 @cache
 def game(seed=0, n=8):
-    task = repeats_task(model(), n=n, longest=4, seed=seed)
+    task = repeats_task(model(), n=n, max_length=4, seed=seed)
     alone = replace(task.prompts, clusters=None)  # every prompt a cluster; see test_clusters.py
     return Game(model(), replace(task, prompts=alone))
 
@@ -207,7 +207,7 @@ def test_what_cannot_be_compared_is_refused():
     with pytest.raises(OptionError, match="two importances have the name ablation"):
         compare_importances([mine, mine])
     llama = probe(zoo.FAMILIES["llama"].build("sdpa"), "llama")
-    other = Game(llama, repeats_task(llama, n=8, longest=4))
+    other = Game(llama, repeats_task(llama, n=8, max_length=4))
     with pytest.raises(OptionError, match=r"a and b are of different models \(gpt2, llama\)"):
         compare_importances({"a": mine, "b": importance(constant(up), own_game=other)})
     with pytest.raises(OptionError, match="different models"):
@@ -230,7 +230,7 @@ def test_what_cannot_be_compared_is_refused():
 
 
 def test_names_drop_the_options_that_all_share():
-    task = repeats_task(model(), n=4, longest=4)
+    task = repeats_task(model(), n=4, max_length=4)
     found = compare_importances(
         [
             leave_one_out(model(), task, null="none"),
@@ -261,7 +261,7 @@ def test_every_method_says_which_question_it_answers():
     assert {"leave_one_out", "all_but_one", "michel", "aumann_shapley"} <= set(scored)
     for name in scored:
         assert f"{name}(" in calls, name
-    task = repeats_task(model(), n=2, longest=4)
+    task = repeats_task(model(), n=2, max_length=4)
     made = [leave_one_out(model(), task, null="none")]
     made += gradient_scores(model(), task, null="none").values()
     clean = Prompts(((5, 6, 7), (8, 9, 10)))

@@ -109,7 +109,7 @@ def test_folding_and_batch_sizes_change_nothing(name):
 
 def test_coalitions_may_come_in_any_order():
     model = model_of("gpt2")
-    game = Game(model, repeats_task(model, n=2, longest=5), max_tokens=200)
+    game = Game(model, repeats_task(model, n=2, max_length=5), max_tokens=200)
     gates = 1 - torch.eye(18)
     order = torch.randperm(18, generator=torch.Generator().manual_seed(0))
     got, want = game.values(gates[order]), game.values(gates)[order]
@@ -120,7 +120,7 @@ def test_coalitions_may_come_in_any_order():
 
 def test_clean_runs_that_do_not_fit_are_run_again():
     model = model_of("gpt2")
-    task = repeats_task(model, n=4, longest=5)
+    task = repeats_task(model, n=4, max_length=5)
     gates = 1 - torch.eye(18)
     small = Game(model, task, max_tokens=12, cache_bytes=0)
     assert len(small.batches) > 1
@@ -146,7 +146,7 @@ def test_images_have_one_output_and_windows_keep_their_rows():
 
 def test_gates_between_zero_and_one_mix():
     model = model_of("gpt2")
-    task = repeats_task(model, n=2, longest=6)
+    task = repeats_task(model, n=2, max_length=6)
     game = Game(model, task, heads=["L1H2"])
     with torch.no_grad(), model.edited(edits.gate("L1H2", 0.3)):
         logits = model.run(task.prompts)
@@ -161,7 +161,7 @@ def test_players_are_heads_groups_and_layers():
     assert groups.labels == tuple(f"L{i}KV{j}" for i in range(3) for j in range(2))
     assert [h for _, h in groups.heads_of(1)] == [3, 4, 5]
     assert layers.labels == ("L0", "L1", "L2")
-    task = repeats_task(model, n=2, longest=6)
+    task = repeats_task(model, n=2, max_length=6)
     heads = Game(model, task)
     together = torch.ones(1, 18)
     together[0, 9:12] = 0  # the second group of layer 1
@@ -176,7 +176,7 @@ def test_players_are_heads_groups_and_layers():
 
 def test_heads_that_are_always_out_are_part_of_the_clean_run():
     model = model_of("gpt2")
-    task = repeats_task(model, n=2, longest=6)
+    task = repeats_task(model, n=2, max_length=6)
     whole, without = Game(model, task), Game(model, task, without=["L1H3"])
     out = torch.ones(1, 18)
     out[0, 9] = 0
@@ -211,7 +211,7 @@ def test_kl_is_zero_clean_and_compares_with_the_clean_run():
 
 def test_estimates_progress_and_provenance():
     model = model_of("gpt2")
-    game = Game(model, repeats_task(model, n=3, longest=5), max_tokens=20)
+    game = Game(model, repeats_task(model, n=3, max_length=5), max_tokens=20)
     told = []
     game.values(1 - torch.eye(18), progress=lambda *x: told.append(x))
     assert told[-1][1:] == (18, 18)
@@ -287,7 +287,7 @@ def test_a_family_that_cannot_be_replayed_runs_in_full(monkeypatch):
     reuse = reuse_of(model)
     assert reuse.blocks == ()
     assert "differs from a full one" in reuse.notes[0]
-    task = repeats_task(model, n=2, longest=5)
+    task = repeats_task(model, n=2, max_length=5)
     game = Game(model, task)
     assert game.about()["reuse"] == "none"
 
@@ -303,7 +303,7 @@ def test_a_block_that_changes_its_input_in_place_does_not_spoil_the_next_run():
         return out
 
     block.forward = forward
-    task = repeats_task(model, n=2, longest=5)
+    task = repeats_task(model, n=2, max_length=5)
     game = Game(model, task, heads=["L1H0", "L1H1"], fold=False, restrict=False)
     assert game.reuse.blocks
     gates = torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]])

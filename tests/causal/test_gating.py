@@ -29,13 +29,13 @@ def planted():
     p = build("bystander")
     model = probe(p.model, "planted:bystander")
     working = {str(Head(*p.roles[role][0])) for role in ("induction", "previous_token")}
-    return model, repeats_task(model, n=8, longest=12), working
+    return model, repeats_task(model, n=8, max_length=12), working
 
 
 @cache
 def tiny():
     model = probe(zoo.FAMILIES["llama"].build("sdpa"), "llama")
-    return model, repeats_task(model, n=4, longest=6)
+    return model, repeats_task(model, n=4, max_length=6)
 
 
 def test_a_hard_concrete_gate_is_0_as_often_as_it_says():

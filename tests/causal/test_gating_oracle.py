@@ -35,7 +35,7 @@ def batch(task):
 
 def test_the_loss_under_gates_equals_that_of_the_package(bundled_induction):
     model = bundled_induction
-    task = repeats_task(model, n=4, longest=8)
+    task = repeats_task(model, n=4, max_length=8)
     rows, read = batch(task)
     gates = torch.rand(3, 2, 8, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
@@ -46,7 +46,7 @@ def test_the_loss_under_gates_equals_that_of_the_package(bundled_induction):
 
 def test_heads_under_pressure_towards_0_and_1_agree_with_the_package(bundled_induction):
     model = bundled_induction
-    task = repeats_task(model, n=8, longest=10)
+    task = repeats_task(model, n=8, max_length=10)
     found = learn_gates(model, task, method="causal", restarts=2, steps=150, n_random=2)
     rows, read = batch(selected(task, halves(task, 0)[0]))
     module = copy.deepcopy(model.module).requires_grad_(False)

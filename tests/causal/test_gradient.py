@@ -178,7 +178,7 @@ def test_integrated_gradients_credit_the_head_whose_backup_hides_it_from_ablatio
     """They see the main head; the backup, silenced wherever the main one works a little, hardly."""
     p = build("backup")
     model = probe(p.model, "planted:backup")
-    task = repeats_task(model, n=4, longest=8)
+    task = repeats_task(model, n=4, max_length=8)
     ablated = leave_one_out(model, task, null="none").helps()
     found = aumann_shapley(model, task, steps=24)
     assert abs(found.notes["completeness_residual"]) < 0.05
@@ -280,7 +280,7 @@ def test_a_divergence_from_the_clean_run_has_integrated_gradients():
 
 def test_steps_are_doubled_until_the_contributions_add_up():
     model = probe(build("backup").model, "planted:backup")
-    task = repeats_task(model, n=4, longest=12)
+    task = repeats_task(model, n=4, max_length=12)
     found = aumann_shapley(model, task, null="none")
     whole = abs(found.notes["v_all_minus_v_none"])
     assert abs(found.notes["completeness_residual"]) <= 0.02 * whole

@@ -75,7 +75,7 @@ def test_losses_equal_plain_forwards_of_each_text(kind):
 
 def test_repeated_tokens_need_the_induction_heads_and_shuffled_ones_do_not():
     model = bundled()
-    told = repeats(model, n=6, longest=24, seed=1)
+    told = repeats(model, n=6, max_length=24, seed=1)
     texts = [*told.ids, *told.shuffled(0, True).ids]
     induction = [f"L1H{h}" for h in range(8)]
     frame = attention_influence(model, texts, induction).to_pandas()
@@ -93,7 +93,7 @@ def test_repeated_tokens_need_the_induction_heads_and_shuffled_ones_do_not():
 def test_random_sets_and_the_bystander_do_nothing_in_a_planted_model():
     p = build("bystander")
     model = probe(p.model, "planted:bystander")
-    told = repeats(model, n=5, longest=20)
+    told = repeats(model, n=5, max_length=20)
     (head,), (bystander,) = p.roles["induction"], p.roles["bystander"]
     frame = attention_influence(model, told.ids, [head], n_random=3).to_pandas()
     assert frame["relative"].min() > 0.1

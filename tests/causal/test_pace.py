@@ -36,7 +36,7 @@ class Clock:
 
 
 @pytest.mark.parametrize(("fixed", "per_token"), [(1.0, 0.001), (0.001, 0.01), (0.1, 0.01)])
-@pytest.mark.parametrize("longest", [4, 15])
+@pytest.mark.parametrize("max_length", [4, 15])
 @pytest.mark.parametrize(
     ("method", "most", "options"),
     [
@@ -48,13 +48,13 @@ class Clock:
     ],
 )
 def test_what_shapley_values_take_is_told(
-    monkeypatch, gpt2_probe, fixed, per_token, longest, method, most, options
+    monkeypatch, gpt2_probe, fixed, per_token, max_length, method, most, options
 ):
     """Whether a pass costs what its tokens cost or mostly the calls, and however short prompts are.
 
     What is left are passes that hold fewer coalitions than were timed.
     """
-    task = repeats_task(gpt2_probe, n=2, longest=longest)
+    task = repeats_task(gpt2_probe, n=2, max_length=max_length)
     clock = Clock(monkeypatch, fixed, per_token)
     said = estimate_shapley(Game(gpt2_probe, task, **options), method=method, max_evaluations=most)
     game = Game(gpt2_probe, task, **options)
@@ -64,7 +64,7 @@ def test_what_shapley_values_take_is_told(
 
 
 def test_passes_that_take_no_time_by_the_clock_are_no_division_by_it(monkeypatch, gpt2_probe):
-    task = repeats_task(gpt2_probe, n=2, longest=4)
+    task = repeats_task(gpt2_probe, n=2, max_length=4)
     Clock(monkeypatch, 0.0, 0.0)
     for options in ({}, {"fold": False}, {"reuse": False}):
         game = Game(gpt2_probe, task, **options)
@@ -75,7 +75,7 @@ def test_passes_that_take_no_time_by_the_clock_are_no_division_by_it(monkeypatch
 def test_many_coalitions_are_told_exactly(monkeypatch, gpt2_probe):
     """One per head and fold: the passes that will run, at the pace that was measured."""
     clock = Clock(monkeypatch, 0.05, 0.001)
-    game = Game(gpt2_probe, repeats_task(gpt2_probe, n=2, longest=15), max_tokens=256)
+    game = Game(gpt2_probe, repeats_task(gpt2_probe, n=2, max_length=15), max_tokens=256)
     gates = (1 - torch.eye(len(game))).repeat(3, 1)
     said = game.estimate(gates)
     before = clock.now
@@ -87,7 +87,7 @@ def test_many_coalitions_are_told_exactly(monkeypatch, gpt2_probe):
 @pytest.mark.parametrize("options", [{}, {"fold": False}], ids=["folded", "chained"])
 @pytest.mark.parametrize("method", ["permutations", "surrogate"])
 def test_what_a_ledger_holds_takes_no_time(monkeypatch, gpt2_probe, tmp_path, method, options):
-    task = repeats_task(gpt2_probe, n=2, longest=4)
+    task = repeats_task(gpt2_probe, n=2, max_length=4)
     made: dict[str, Any] = {"resume": tmp_path, **options}
     shapley_of(Game(gpt2_probe, task, **made), method=method, max_evaluations=140, seed=3)
     Clock(monkeypatch, 1.0, 0.01)
@@ -102,7 +102,7 @@ def test_what_a_ledger_holds_takes_no_time(monkeypatch, gpt2_probe, tmp_path, me
 
 
 def test_an_impossible_enumeration_is_refused_before_it_is_counted(gpt2_probe):
-    game = Game(gpt2_probe, repeats_task(gpt2_probe, n=2, longest=4))
+    game = Game(gpt2_probe, repeats_task(gpt2_probe, n=2, max_length=4))
     with pytest.raises(OptionError, match=r"all 2\^18 coalitions"):
         estimate_shapley(game, method="exact")
 

@@ -42,13 +42,13 @@ def planted():
     model = probe(p.model, "planted:bystander")
     working = [str(Head(*p.roles[role][0])) for role in ("induction", "previous_token")]
     rest = [str(h) for h in model.heads() if str(h) not in working]
-    return model, repeats_task(model, n=6, longest=12), working, rest
+    return model, repeats_task(model, n=6, max_length=12), working, rest
 
 
 @cache
 def tiny():
     model = probe(zoo.FAMILIES["gpt2"].build("sdpa"), "gpt2")
-    return model, repeats_task(model, n=3, longest=6)
+    return model, repeats_task(model, n=3, max_length=6)
 
 
 def by_hand(own, random, *, order="least-first", higher_is_better=True, counts=None, seed=0):
@@ -168,7 +168,7 @@ def test_an_importance_its_table_and_its_list_rank_alike():
 
 def test_groups_and_chosen_heads_play_as_they_were_ranked():
     model = probe(zoo.FAMILIES["llama"].build("sdpa"), "llama")
-    task = repeats_task(model, n=2, longest=6)
+    task = repeats_task(model, n=2, max_length=6)
     groups = leave_one_out(model, task, players="kv_groups", null="none")
     curve = pruning_curve(model, task, groups, n_random=2)
     assert sorted(curve.removed) == sorted(groups.players.labels)
@@ -301,7 +301,7 @@ def test_curves_share_a_figure_with_one_band():
     np.testing.assert_array_equal(line.y, wrong.value)
     assert line.line.color != figure.data[3].line.color
     assert figure.layout.shapes[0].y0 == true.clean
-    other = pruning_curve(model, repeats_task(model, n=3, longest=8), rest + working, n_random=0)
+    other = pruning_curve(model, repeats_task(model, n=3, max_length=8), rest + working, n_random=0)
     with pytest.raises(OptionError, match="differ in task_hash"):
         plot_curves([true, other])
     with pytest.raises(OptionError, match="no pruning curve"):
@@ -311,7 +311,7 @@ def test_curves_share_a_figure_with_one_band():
 
 def test_a_task_in_steps_and_one_prompt_have_curves_too():
     model, _, working, rest = planted()
-    prompts = repeats_task(model, n=1, longest=10).prompts
+    prompts = repeats_task(model, n=1, max_length=10).prompts
     task = accuracy(model, prompts, list(range(13, 20)))
     curve = pruning_curve(model, task, working + rest, n_random=2)
     assert curve.clean == 1
@@ -370,7 +370,7 @@ def test_searches_find_the_heads_that_can_go_and_are_judged_on_other_prompts():
         assert abs(curve.value[:7] - curve.clean).max() < 1e-3
     assert len(plot_curves(curves).data) > 3
     with pytest.raises(OptionError, match="nothing is held out"):
-        search_curves(model, repeats_task(model, n=1, longest=8), ["ablation"])
+        search_curves(model, repeats_task(model, n=1, max_length=8), ["ablation"])
 
 
 def test_a_second_order_order_spares_the_last_of_a_redundant_pair():

@@ -23,13 +23,13 @@ HEADS = ["L0H1", "L0H4", "L1H2", "L2H0", "L2H5"]
 @cache
 def tiny():
     model = probe(zoo.FAMILIES["gpt2"].build("sdpa"), "gpt2")
-    return model, repeats_task(model, n=3, longest=6)
+    return model, repeats_task(model, n=3, max_length=6)
 
 
 @pytest.mark.parametrize("order", ["least-first", "most-first"])
 def test_held_out_prompts_are_judged_by_the_order_of_the_other_half(order):
     model = probe(zoo.FAMILIES["gpt2"].build("sdpa"), "gpt2")
-    task = repeats_task(model, n=7, longest=6)
+    task = repeats_task(model, n=7, max_length=6)
     found = leave_one_out(model, task, heads=HEADS, null="none")
     curve = pruning_curve(model, task, found, order=order, n_random=3, n_loops=3, seed=4)
     assert curve.made["ranked_on"] == "these prompts"
@@ -56,7 +56,7 @@ def test_held_out_prompts_are_judged_by_the_order_of_the_other_half(order):
     plain = pruning_curve(model, task, found.table, heads=HEADS, n_random=3)
     assert plain.held_out_area is None
     assert "which is biased in its favour" in plain.summary
-    other = repeats_task(model, n=7, longest=6, seed=1)
+    other = repeats_task(model, n=7, max_length=6, seed=1)
     apart = pruning_curve(model, other, found, n_random=3)
     assert apart.held_out_area is None
     assert apart.made["ranked_on"] == "other prompts"
@@ -97,7 +97,7 @@ def test_a_ranking_made_of_noise_is_good_on_its_own_prompts_only():
     model = probe(zoo.FAMILIES["gpt2"].build("sdpa"), "gpt2")
     same, apart = [], []
     for seed in range(6):
-        task = repeats_task(model, n=4, longest=6, seed=seed)
+        task = repeats_task(model, n=4, max_length=6, seed=seed)
         found = leave_one_out(model, task, null="none")
         curve = pruning_curve(model, task, found, n_random=8, n_loops=0, seed=seed, steps=9)
         same.append(curve.area.value)
@@ -134,7 +134,7 @@ def test_curves_are_read_back_and_other_formats_refused(tmp_path):
 def test_many_heads_are_measured_at_fewer_counts_for_random_orders(tmp_path):
     """The mean over the curve hardly changes, and no count has a value that was not measured."""
     model = interp.load(build("induction", heads=24, layers=2).model, name="many")
-    task = repeats_task(model, n=4, longest=8)
+    task = repeats_task(model, n=4, max_length=8)
     found = leave_one_out(model, task)
     curve = pruning_curve(model, task, found, n_random=2, n_loops=2)
     assert len(curve.counts) == 25

@@ -11,7 +11,7 @@ from interp.core.errors import OptionError
 
 
 def test_responsibilities_are_the_posterior_of_the_mixture(planted_bystander) -> None:
-    task = causal.repeats_task(planted_bystander, n=4, longest=8)
+    task = causal.repeats_task(planted_bystander, n=4, max_length=8)
     found = causal.head_responsibilities(planted_bystander, task, sharpness=2.0, draws=19)
     damage = causal.leave_one_out(planted_bystander, task, null="none")
     np.testing.assert_allclose(found.per_prompt.sum(0), 1)
@@ -44,7 +44,7 @@ def test_heads_that_inputs_need_differently_are_told_apart() -> None:
 
 
 def test_mixtures_that_are_none_are_refused(planted_bystander) -> None:
-    task = causal.repeats_task(planted_bystander, n=4, longest=8)
+    task = causal.repeats_task(planted_bystander, n=4, max_length=8)
     with pytest.raises(OptionError, match="positive factor"):
         causal.head_responsibilities(planted_bystander, task, sharpness=0.0)
     with pytest.raises(OptionError, match="needs two of each"):

@@ -34,13 +34,13 @@ def planted(name: str):
     """A planted model and its task: `[BOS] r r`, the loss on the second copy."""
     p = build(name, layers=3 if name == "backup" else 2)
     model = probe(p.model, f"planted:{name}")
-    return p, model, repeats_task(model, n=3, longest=8)
+    return p, model, repeats_task(model, n=3, max_length=8)
 
 
 @cache
 def tiny():
     model = probe(zoo.FAMILIES["gpt2"].build("sdpa"), "gpt2")
-    return model, repeats_task(model, n=3, longest=4)
+    return model, repeats_task(model, n=3, max_length=4)
 
 
 @cache

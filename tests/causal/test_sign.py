@@ -43,7 +43,7 @@ def flipped(task: Task, name: str) -> Task:
 @cache
 def scored(higher_is_better: bool):
     model, _ = planted()
-    task = causal.repeats_task(model, n=3, longest=8)
+    task = causal.repeats_task(model, n=3, max_length=8)
     assert isinstance(task.prompts, Prompts)
     ids = [list(reversed(p)) for p in task.prompts.ids]
     task = task.with_corrupted(ids, model)
@@ -95,7 +95,7 @@ def test_shares_add_up_to_what_all_heads_do_together() -> None:
 
 def test_pairs_that_need_each_other_are_positive_for_every_measure() -> None:
     model, working = planted()
-    task = causal.repeats_task(model, n=3, longest=8)
+    task = causal.repeats_task(model, n=3, max_length=8)
     for each in (task, flipped(task, "minus")):
         found = causal.interactions(model, each, among=working, heads=HEADS)
         assert found.score[0] > 0.5

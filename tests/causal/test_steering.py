@@ -37,7 +37,7 @@ def names(copying) -> tuple[str, str]:
 
 def test_the_dose_curve_of_a_planted_copy_is_the_analytic_one(copying, names) -> None:
     """At factor f the copied token has 10 f logits and every other one 0."""
-    task = interp.repeats_task(copying, n=4, longest=8)
+    task = interp.repeats_task(copying, n=4, max_length=8)
     factors = (-2.0, 0.0, 0.5, 1.0)
     found = steer(copying, names[0], task, factors=factors, n_random=2)
     frame = found.to_pandas().set_index(["task", "factor"])
@@ -82,7 +82,7 @@ def test_a_direction_is_judged_on_prompts_that_did_not_make_it(copying, names) -
 
 
 def test_a_curve_is_saved_and_loaded(copying, names, tmp_path) -> None:
-    task = interp.repeats_task(copying, n=4, longest=8)
+    task = interp.repeats_task(copying, n=4, max_length=8)
     found = causal.steer(copying, names[0], task, factors=[0, 1], n_random=1)
     found.save(tmp_path / "curve.json")
     again = causal.DoseCurve.load(tmp_path / "curve.json")
@@ -104,7 +104,7 @@ def test_random_sets_are_of_the_same_layers_and_never_the_chosen_one(copying) ->
 
 @pytest.mark.parametrize("factor", [math.nan, math.inf, -math.inf])
 def test_a_factor_that_is_not_finite_is_refused(copying, names, factor) -> None:
-    task = interp.repeats_task(copying, n=2, longest=6)
+    task = interp.repeats_task(copying, n=2, max_length=6)
     with pytest.raises(OptionError, match="different finite numbers"):
         steer(copying, names[0], task, factors=[1.0, factor])
     with pytest.raises(OptionError, match="must be a finite number"):
@@ -114,7 +114,7 @@ def test_a_factor_that_is_not_finite_is_refused(copying, names, factor) -> None:
 
 
 def test_other_bad_input_is_refused(copying, names, llama_model) -> None:
-    task = interp.repeats_task(copying, n=2, longest=6)
+    task = interp.repeats_task(copying, n=2, max_length=6)
     with pytest.raises(OptionError, match=r"has no head L9H0; its heads are L0H0 to L1H3"):
         steer(copying, "L9H0", task)
     with pytest.raises(OptionError, match="named twice"):

@@ -120,12 +120,12 @@ def test_your_own_function_gets_the_logits_of_its_positions():
 
 
 def test_repeats_read_what_the_first_copy_tells():
-    task = repeats_task(model_of(), n=4, longest=9)
+    task = repeats_task(model_of(), n=4, max_length=9)
     for ids, at in zip(task.prompts.ids, task.positions, strict=True):
         period = (len(ids) - 1) // 2  # a BOS comes first
         assert [p + 1 for p in at] == list(range(period + 2, 2 * period + 1))
         assert all(ids[p + 1] == ids[p + 1 - period] for p in at)
-    texts = next_token_task(model_of(), [[5, 6, 7, 8], [9, 10, 11, 12]], longest=3)
+    texts = next_token_task(model_of(), [[5, 6, 7, 8], [9, 10, 11, 12]], max_length=3)
     assert texts.positions == ((0, 1), (0, 1))
 
 
@@ -284,7 +284,7 @@ def test_prompts_are_cut_before_they_are_checked_whatever_is_measured(tmp_path):
     with pytest.raises(PromptError, match="positions for 64"):
         make_task(m, str(path))
     for measure in ("loss", "accuracy", "kl-to-clean"):
-        task = make_task(m, str(path), measure=measure, longest=40)
+        task = make_task(m, str(path), measure=measure, max_length=40)
         assert {len(ids) for ids in task.prompts.ids} == {40}
 
 

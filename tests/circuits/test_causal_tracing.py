@@ -271,7 +271,7 @@ def test_what_cannot_be_traced_is_said(knowing, worded_gpt2) -> None:
 def test_the_command_prints_a_map_and_writes_it(run, tmp_path, bundled_induction) -> None:
     file = tmp_path / "facts.jsonl"
     rows = []
-    for ids in interp.repeats(bundled_induction, n=3, longest=6).ids:
+    for ids in interp.repeats(bundled_induction, n=3, max_length=6).ids:
         first = len(ids) // 2
         rows.append({"prompt": ids[:-1], "subject": [first, first + 1], "answer": ids[-1]})
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -30,10 +30,10 @@ NAMED = sorted(name for name, entry in METRICS.items() if entry.group == "roles"
 NULL_LAB = Lab(0, lambda *x: None, notes=False)  # the model need not be able to do the task
 ON_TEXT = ("duplicate_token_text", "previous_token_text")
 OTHER = {
-    "pairs": 30, "sentences": 60, "task": "ioi", "residual": True, "least": 8, "longest": 20,
+    "pairs": 30, "sentences": 60, "task": "ioi", "residual": True, "least": 8, "max_length": 20,
     "relation": "obj",
 }  # fmt: skip
-FEWER = {"pairs": 8, "rows": 3, "trials": 8, "prompts": 10, "movers": 1, "longest": 24}
+FEWER = {"pairs": 8, "rows": 3, "trials": 8, "prompts": 10, "movers": 1, "max_length": 24}
 
 
 @pytest.fixture(scope="module")
@@ -272,7 +272,7 @@ def trials(name: str, model: interp.Model, **options):
     return (
         METRICS.load(name)
         .bind(**(fewer | options))
-        .experiment(model, 0, NULL_LAB.tell, notes=False)
+        .experiment(model, 0, NULL_LAB.progress, notes=False)
     )
 
 
@@ -312,9 +312,9 @@ def test_every_option_changes_the_scores(name, option, random_model, tmp_path) -
         Path(other).write_text("\n\n".join(sentences[len(sentences) // 2 :]), encoding="utf-8")
     else:
         other = OTHER.get(option, default + 1 if isinstance(default, int) else None)
-    whole = METRICS.load(name).bind().experiment(model, 0, NULL_LAB.tell, notes=False)
+    whole = METRICS.load(name).bind().experiment(model, 0, NULL_LAB.progress, notes=False)
     changed = METRICS.load(name).bind(**{option: other})
-    found = changed.experiment(model, 0, NULL_LAB.tell, notes=False)
+    found = changed.experiment(model, 0, NULL_LAB.progress, notes=False)
     site = model.sites[0]
     a, b = whole.values[site], found.values[site]
     assert a.shape != b.shape or not torch.allclose(a, b, atol=1e-12, equal_nan=True)

@@ -109,14 +109,14 @@ def test_longest_bounds_the_prompts_of_every_own_task(giving, metric: str) -> No
     assert whole is not None
     lengths = [len(ids) for ids in whole.prompts.ids]
     longest = max(lengths) - 1
-    short = own_task(giving, metric, n=20, longest=longest)
+    short = own_task(giving, metric, n=20, max_length=longest)
     assert short is not None
     assert max(map(len, short.prompts.ids)) <= longest
     assert len(short) == (20 if metric == "function_vector" else sum(x <= longest for x in lengths))
     assert len(short)
-    assert own_task(giving, metric, n=20, longest=max(lengths)).hash == whole.hash  # type: ignore[union-attr]
-    with pytest.raises(Unanswered, match="more than longest=3"):
-        own_task(giving, metric, n=20, longest=3)
+    assert own_task(giving, metric, n=20, max_length=max(lengths)).hash == whole.hash  # type: ignore[union-attr]
+    with pytest.raises(Unanswered, match="more than max_length=3"):
+        own_task(giving, metric, n=20, max_length=3)
 
 
 def test_the_null_of_s_inhibition_leaves_out_prompts_without_another_word(giving) -> None:

@@ -107,7 +107,7 @@ def test_the_task_loader_takes_the_clean_side_of_a_contrast(planted_induction, w
 
 def test_the_number_of_prompts_of_such_a_file_is_its_own(planted_induction, write) -> None:
     file = write("return pairs")
-    for given in ({"n": 2}, {"longest": 4}):
+    for given in ({"n": 2}, {"max_length": 4}):
         with pytest.raises(OptionError, match=f"makes its own prompts, so {next(iter(given))}"):
             make_task(planted_induction, file, **given)
 

@@ -129,7 +129,7 @@ def test_the_ratio_of_activations_leaves_only_biases_out() -> None:
 def test_the_planted_path_is_found_and_the_bystander_is_not() -> None:
     made = planted.bystander()
     model = interp.load(made.model, name=made.name)
-    ids = list(repeats(model, n=1, longest=8).ids[0])
+    ids = list(repeats(model, n=1, max_length=8).ids[0])
     found = attribution_graph(model, ids, mass=0.5)
     last = len(ids) - 1
     [copy], [silent] = made.roles["induction"], made.roles["bystander"]
@@ -145,7 +145,7 @@ def test_the_planted_path_is_found_and_the_bystander_is_not() -> None:
 
 def test_random_weights_keep_more_of_the_graph() -> None:
     model = interp.load("bundled:induction")
-    ids = list(repeats(model, n=1, longest=8).ids[0])
+    ids = list(repeats(model, n=1, max_length=8).ids[0])
     trained, other = attribution_graph(model, ids), attribution_graph(random_init(model, 0), ids)
     assert len(other) / other.edges_before > 3 * len(trained) / trained.edges_before
 

@@ -146,7 +146,7 @@ def test_terms_that_are_equal_for_all_keys_are_named() -> None:
 def test_a_planted_induction_head_reads_the_previous_token_head() -> None:
     made = planted.bystander()
     model = interp.load(made.model, name=made.name)
-    prompts = repeats(model, n=8, longest=12)
+    prompts = repeats(model, n=8, max_length=12)
     [(_, before)] = made.roles["previous_token"]
     for role in ("induction", "bystander"):
         head = made.roles[role][0]
@@ -161,7 +161,7 @@ def test_a_planted_induction_head_reads_the_previous_token_head() -> None:
 
 def test_random_weights_are_a_null() -> None:
     model = interp.load("bundled:induction")
-    prompts = repeats(model, n=4, longest=12)
+    prompts = repeats(model, n=4, max_length=12)
     found = qk_shares(model, "L1H0", prompts, at="induction", null="random-weights")
     first = found.top(1).to_pandas().iloc[0]
     assert abs(first["null"]) < 0.1 * first["score"]
@@ -216,7 +216,7 @@ def test_features_stand_in_place_of_earlier_writers() -> None:
 def test_removing_a_writer_is_measured_by_the_models_own_norm() -> None:
     made = planted.bystander()
     model = interp.load(made.model, name=made.name)
-    prompts = repeats(model, n=8, longest=12)
+    prompts = repeats(model, n=8, max_length=12)
     layer, head = made.roles["induction"][0]
     found = check_shares(model, (layer, head), prompts, at=[(-1, 3)], top=1)
     row = found.to_pandas().set_index("side").loc["key"]

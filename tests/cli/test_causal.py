@@ -114,7 +114,7 @@ def test_shapley_values_add_up_and_find_the_backup(run, tmp_path):
     frame = HeadTable.from_csv(tmp_path / "shapley.csv").to_pandas()
     value = {f"L{r['layer']}H{r['head']}": r["score"] for r in frame.to_dict("records")}
     game = Game(
-        interp.load(backup), repeats_task(interp.load(backup), n=2, longest=6),
+        interp.load(backup), repeats_task(interp.load(backup), n=2, max_length=6),
         heads=[(0, 3), (1, 0), (1, 1), (2, 0)],
     )  # fmt: skip
     whole = game.values([[1] * 4, [0] * 4]).mean(1)
@@ -186,7 +186,7 @@ def test_a_mean_over_prompts_of_ones_own(run, errors, tmp_path):
     one.write_text("the cat sat on the mat\na dog\n")
     two.write_text("zzz zzz zzz\n")
     model = interp.load("bundled:induction")
-    task = repeats_task(model, n=2, longest=8)
+    task = repeats_task(model, n=2, max_length=8)
     args = (
         "importance", "ablate", "bundled:induction", "-n", 2, "--max-length", 8, "--heads",
         "L0H3,L1H0", "--null", "none", "--json", "--quiet", "--out", tmp_path / "r",

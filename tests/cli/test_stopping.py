@@ -81,9 +81,9 @@ def test_a_terminated_command_says_what_is_safe(run, tmp_path, monkeypatch, comm
 def test_the_first_metric_does_not_tell_how_long_all_take(capsys, monkeypatch) -> None:
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    with Voice(quiet=False, debug=False).bars("bert") as tell:
+    with Voice(quiet=False, debug=False).bars("bert") as progress:
         for done in (0, 1, 20):  # the shared passes, and then all others at once
-            tell("bert", done, 20)
+            progress("bert", done, 20)
             now[0] += 20.0
     assert "more" not in capsys.readouterr().err
 
@@ -92,10 +92,10 @@ def test_where_no_bar_can_be_drawn_a_line_says_how_far_it_is(capsys, monkeypatch
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     for quiet in (False, True):
-        with Voice(quiet=quiet, debug=False).bars("bert") as tell:
+        with Voice(quiet=quiet, debug=False).bars("bert") as progress:
             for done in range(100):
                 now[0] += 1.0
-                tell("sentences", done, 100)
+                progress("sentences", done, 100)
     assert capsys.readouterr().err.splitlines() == [
         "interp: bert: sentences, 4 of 100",
         "interp: bert: sentences takes about 2 min more",
@@ -112,36 +112,36 @@ def test_a_long_step_says_so_once_and_early(capsys, monkeypatch) -> None:
     def notes() -> list[str]:
         return [x for x in capsys.readouterr().err.splitlines() if "takes about" in x]
 
-    with voice.bars("m") as tell:
+    with voice.bars("m") as progress:
         for done in range(6):  # 3 s each: 300 in all
-            tell("patching", done, 100)
+            progress("patching", done, 100)
             now[0] += 3
         assert notes() == [
             "interp: m: patching takes about 5 min more; Ctrl-C keeps what is finished"
         ]
         for done in range(11):  # over after 10 s, though the command takes longer than a minute
-            tell("short", done, 10)
+            progress("short", done, 10)
             now[0] += 1
         assert notes() == []
         now[0] = 58.0
         for done in range(8):  # a step of 10 s, with which the whole passes a minute
-            tell("last", done, 10)
+            progress("last", done, 10)
             now[0] += 1
         assert notes() == ["interp: m: last takes about 5 s more; Ctrl-C keeps what is finished"]
-        tell("uneven", 0, 500)
+        progress("uneven", 0, 500)
         now[0] += 30  # the first of 500 units may be most of the work
-        tell("uneven", 1, 500)
+        progress("uneven", 1, 500)
         assert notes() == []
-        tell("uneven", 400, 500)
+        progress("uneven", 400, 500)
         assert notes()[0].startswith("interp: m: uneven takes about 8 s more")
 
 
 def test_a_short_step_does_not_say_how_long_it_takes(capsys, monkeypatch) -> None:
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    with Voice(quiet=False, debug=False).bars("bert") as tell:
+    with Voice(quiet=False, debug=False).bars("bert") as progress:
         for what in ("loading", "sentences"):
             for done in range(26):
                 now[0] += 1.0
-                tell(what, done, 26)
+                progress(what, done, 26)
     assert "takes about" not in capsys.readouterr().err

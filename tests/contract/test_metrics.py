@@ -108,7 +108,7 @@ def test_streamed_and_fused_equal_stored(name, llama_model, prompts) -> None:
 
 OWN_TESTS = {
     ("mask_rank", "token"),
-    *(("pooled_key_rank", option) for option in ("n", "longest", "files")),
+    *(("pooled_key_rank", option) for option in ("n", "max_length", "files")),
     ("segment_mass", "segment"),  # a prompt of text has one segment
     ("segment_mass", "queries"),
     ("trained_gates", "relative"),  # a final norm without gain: the mean square is 1

@@ -62,7 +62,7 @@ def text_scores() -> TextScores:
 
 
 def aggregation() -> HeadAggregation:
-    return head_aggregation(model(), causal.repeats_task(model(), n=4, longest=6), steps=2)
+    return head_aggregation(model(), causal.repeats_task(model(), n=4, max_length=6), steps=2)
 
 
 CAUSAL_EXAMPLES: dict[str, Callable[[], Result]] = {

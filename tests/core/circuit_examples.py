@@ -103,7 +103,7 @@ def query_key_signals() -> Signals:
 
 @cache
 def traced_ids() -> tuple[tuple[int, ...], ...]:
-    return repeats(model(), n=6, longest=6).ids
+    return repeats(model(), n=6, max_length=6).ids
 
 
 def shares_of_scores() -> QKShares:

@@ -286,7 +286,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
         model(), dictionary(), prompts()
     ),
     "interp.dictionaries.explained_attention.Monosemanticity": lambda: monosemanticity(
-        {"head": profile_heads(model(), repeats(model(), n=4, longest=8), 1)}
+        {"head": profile_heads(model(), repeats(model(), n=4, max_length=8), 1)}
     ),
     "interp.dictionaries.feature_effects.FeatureEffects": lambda: ablate_features(
         model(), dictionary().dictionary, task(), [0, 1]

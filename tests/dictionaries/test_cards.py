@@ -229,9 +229,9 @@ def test_wrong_arguments_are_refused(bundled_induction) -> None:
 
 def test_cards_of_a_trained_dictionary_beside_shuffled_tokens(bundled_induction) -> None:
     model = bundled_induction
-    prompts = interp.repeats(model, n=16, longest=10)
+    prompts = interp.repeats(model, n=16, max_length=10)
     d = train_dictionary(model, prompts, layer=1, d_sae=24, k=2, steps=20, batch_rows=64).dictionary
-    cards = feature_cards(model, d, interp.repeats(model, n=6, longest=10, seed=9), most=4)
+    cards = feature_cards(model, d, interp.repeats(model, n=6, max_length=10, seed=9), most=4)
     frame = cards["density"].to_pandas()
     assert frame["null"].between(0, 1).all()
     assert (frame["null"] != frame["score"]).any()

@@ -23,12 +23,12 @@ from interp.model.edits import mean, set_z, zero
 
 @pytest.fixture(scope="module")
 def held_out(bundled_induction) -> interp.Prompts:
-    return interp.repeats(bundled_induction, n=10, longest=12, seed=9)
+    return interp.repeats(bundled_induction, n=10, max_length=12, seed=9)
 
 
 @pytest.fixture(scope="module")
 def trained(bundled_induction):
-    prompts = interp.repeats(bundled_induction, n=60, longest=12)
+    prompts = interp.repeats(bundled_induction, n=60, max_length=12)
     return train_dictionary(
         bundled_induction, prompts, layer=1, d_sae=128, steps=150, batch_rows=256
     )

@@ -129,7 +129,7 @@ def test_divergence_is_an_error(bundled_induction) -> None:
 
 
 def test_the_buffer_holds_no_more_rows_than_stated_and_loses_none(bundled_induction) -> None:
-    prompts = interp.repeats(bundled_induction, n=12, longest=10, seed=4)
+    prompts = interp.repeats(bundled_induction, n=12, max_length=10, seed=4)
     site = bundled_induction.site(1)
     z = bundled_induction.capture(Prompts(prompts.ids[:1]), ["z"], layers=1)["z", 1]
     stream = ActivationStream(bundled_induction, prompts, site, ("z", "z"), rows=60, batch_size=1)

@@ -74,7 +74,7 @@ def test_rotary_scores_depend_on_distance_alone() -> None:
 
 def test_a_map_of_a_feature_sums_to_what_its_encoder_reads(bundled_induction) -> None:
     model = bundled_induction
-    prompts = interp.repeats(model, n=2, longest=6)
+    prompts = interp.repeats(model, n=2, max_length=6)
     for site in ("z", "attn_out"):
         d = train_dictionary(model, prompts, layer=1, site=site, d_sae=12, k=2, steps=2,
                              batch_rows=4).dictionary  # fmt: skip
@@ -98,7 +98,7 @@ def test_a_map_of_a_feature_sums_to_what_its_encoder_reads(bundled_induction) ->
 
 def test_heads_score_as_they_do_as_heads(bundled_induction) -> None:
     model = bundled_induction
-    prompts = interp.repeats(model, n=6, longest=10)
+    prompts = interp.repeats(model, n=6, max_length=10)
     names = ["induction", "previous_token"]
     mine = profile_heads(model, prompts, 1, names).to_pandas()
     table = interp.score(model, names, prompts, null="none").to_pandas()
@@ -140,11 +140,11 @@ def test_monosemanticity_is_one_for_one_detector_and_zero_for_uniform_attention(
 
 def test_a_lorsa_layer_learns_and_its_file_gives_it_back(bundled_induction, tmp_path) -> None:
     model = bundled_induction
-    train = interp.repeats(model, n=100, longest=16)
+    train = interp.repeats(model, n=100, max_length=16)
     found = train_lorsa(model, train, layer=1, n_heads=64, k=8, steps=200)
     assert found.curve["k"][0] > 8
     assert found.curve["k"][-1] == 8
-    scores = score_lorsa(model, found, interp.repeats(model, n=8, longest=16, seed=9))
+    scores = score_lorsa(model, found, interp.repeats(model, n=8, max_length=16, seed=9))
     frame = scores.to_pandas().set_index(["layer_kind", "metric"])
     trained, untrained = (frame.loc[(k, "explained_variance")] for k in ("trained", "untrained"))
     assert trained["low"] > max(untrained["high"], 0.1)
@@ -160,7 +160,7 @@ def test_a_lorsa_layer_learns_and_its_file_gives_it_back(bundled_induction, tmp_
 
 def test_features_of_streams_have_no_map(bundled_induction) -> None:
     model = bundled_induction
-    prompts = interp.repeats(model, n=4, longest=6)
+    prompts = interp.repeats(model, n=4, max_length=6)
     d = train_dictionary(model, prompts, layer=0, site="resid_post", d_sae=8, k=2, steps=1,
                          batch_rows=4).dictionary  # fmt: skip
     with pytest.raises(OptionError, match="no map that detectors can read"):

@@ -87,7 +87,7 @@ def test_a_first_run_on_the_default_prompts_compiles_nothing(monkeypatch) -> Non
         prompts = repeats(model)
         assert chosen(model, prompts) == "stored"
         interp.score(model, ELEVEN, prompts, null="none")
-    assert chosen(model, repeats(model, n=16, longest=600, beyond=True)) == "fused"
+    assert chosen(model, repeats(model, n=16, max_length=600, beyond=True)) == "fused"
 
 
 @pytest.mark.usefixtures("pays_early")
@@ -115,7 +115,7 @@ def test_a_score_runs_nothing_above_the_last_attention(engine) -> None:
         module.register_forward_hook(lambda *_, name=name: ran.append(name))
         for name, module in names.items()
     ]
-    prompts = repeats(model, n=2, longest=9)
+    prompts = repeats(model, n=2, max_length=9)
     interp.score(model, "entropy", prompts, null="none")  # whether padding matters is tested once
     ran.clear()
     try:
@@ -134,7 +134,7 @@ def test_a_score_runs_nothing_above_the_last_attention(engine) -> None:
 def test_damaged_values_of_the_last_layer_are_still_refused() -> None:
     for engine in ("stored", "streamed", "fused"):
         model = interp.load(zoo.FAMILIES["llama"].build("sdpa"), name="llama")
-        prompts = repeats(model, n=2, longest=9)
+        prompts = repeats(model, n=2, max_length=9)
         model.module.model.layers[-1].self_attn.v_proj.weight.data[0, 0] = torch.nan
         with pytest.raises((NonFiniteError, StatisticsError)):
             interp.score(model, "entropy", prompts, null="none", engine=engine)

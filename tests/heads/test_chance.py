@@ -145,7 +145,7 @@ def test_draws_differ_and_come_again() -> None:
 
 def test_the_null_is_the_mean_of_the_draws_and_its_error_their_spread() -> None:
     model = interp.load(zoo.FAMILIES["llama"].model("sdpa"), name="llama")
-    given = interp.core.prompts.repeats(model, n=4, longest=6)
+    given = interp.core.prompts.repeats(model, n=4, max_length=6)
     rows = interp.score(model, "entropy", given, null_draws=4).to_pandas()
     drawn = np.stack(
         [

@@ -99,7 +99,7 @@ def test_clusters_go_with_their_prompts() -> None:
 
 def test_the_parts_of_a_score_make_up_the_whole() -> None:
     model = interp.load(zoo.FAMILIES["llama"].model("sdpa"), name="llama")
-    table = interp.score(model, "previous_token", repeats(model, n=6, longest=6), parts=True)
+    table = interp.score(model, "previous_token", repeats(model, n=6, max_length=6), parts=True)
     whole, *parts = table.metrics
     assert whole == "previous_token"
     assert all(name.startswith("previous_token [period ") for name in parts)

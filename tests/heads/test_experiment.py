@@ -24,7 +24,7 @@ def coin(model, lab, *, trials: int = 5, own_null: bool = False):
         drawn = torch.rand(trials, site.n_heads, generator=generator)
         values[site] = drawn / (4 if "random weights" in model.name else 1)
         values[site][0] = torch.nan
-    lab.tell("coin", trials, trials)
+    lab.progress("coin", trials, trials)
     null = {site: torch.full_like(x, 0.25) for site, x in values.items()} if own_null else None
     return Trials(values, null, "fair coin" if own_null else "", {"failed": 1})
 

@@ -102,7 +102,7 @@ def test_a_detector_of_tokens_says_why_it_leaves_images_out() -> None:
 @pytest.mark.parametrize("family", ["gpt2", "llama", "gemma2", "gpt_oss", "t5", "bert"])
 def test_stored_and_streamed_agree_on_masks_of_every_kind(family) -> None:
     model = interp.load(zoo.FAMILIES[family].model("eager"), name=family)
-    prompts = repeats(model, n=3, longest=9)
+    prompts = repeats(model, n=3, max_length=9)
     tables = [
         interp.score(
             model, ["induction", "entropy", "largest_weight"], prompts, null="none", engine=e
@@ -116,7 +116,7 @@ def test_stored_and_streamed_agree_on_masks_of_every_kind(family) -> None:
 @pytest.mark.parametrize("family", ["gpt2", "llama", "gemma2", "gpt_oss", "t5", "bert", "albert"])
 def test_fused_gives_the_model_its_output_and_the_same_scores(family) -> None:
     model = interp.load(zoo.FAMILIES[family].model("eager"), name=family)
-    prompts = repeats(model, n=3, longest=9)
+    prompts = repeats(model, n=3, max_length=9)
     seen = []
 
     def last(module, args, kwargs) -> None:
@@ -213,7 +213,7 @@ def test_the_engine_is_chosen_by_size_and_never_against_a_wish() -> None:
 
 def test_repeats_are_repeats() -> None:
     model = interp.load(zoo.FAMILIES["llama"].model("sdpa"), name="llama")
-    prompts = repeats(model, n=40, longest=10, copies=3, seed=4)
+    prompts = repeats(model, n=40, max_length=10, copies=3, seed=4)
     bos = prompts.ids[0][0]
     periods = set()
     for ids in prompts.ids:

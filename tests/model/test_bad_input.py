@@ -245,9 +245,9 @@ def test_a_model_in_training_mode_is_read_in_evaluation_and_left_as_it_was():
 
 def test_repeats_and_their_null(loaded):
     model = loaded("llama")
-    prompts = repeats(model, n=8, longest=10, seed=3)
-    assert prompts == repeats(model, n=8, longest=10, seed=3)
-    assert prompts != repeats(model, n=8, longest=10, seed=4)
+    prompts = repeats(model, n=8, max_length=10, seed=3)
+    assert prompts == repeats(model, n=8, max_length=10, seed=3)
+    assert prompts != repeats(model, n=8, max_length=10, seed=4)
     for ids in prompts.ids:
         half = (len(ids) - 1) // 2
         assert ids[0] == 1  # BOS
@@ -261,7 +261,7 @@ def test_repeats_and_their_null(loaded):
     assert [a[0] for a in null.ids] == [1] * 8
     assert null.ids != prompts.ids
     assert len({prompts.hash, null.hash, prompts.shuffled(1, True).hash}) == 3
-    refused(PromptError, "has room for 0 tokens|room for", repeats, model, longest=1)
+    refused(PromptError, "has room for 0 tokens|room for", repeats, model, max_length=1)
 
 
 def test_files_of_text(loaded, tmp_path):

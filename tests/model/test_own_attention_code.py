@@ -46,7 +46,7 @@ def scores(model: interp.Model, engine: str, prompts: Prompts) -> np.ndarray:
 @pytest.mark.parametrize("name", STREAMED)
 def test_every_engine_gives_the_stored_scores(own, name) -> None:
     model = own(name)
-    prompts = repeats(model, n=3, longest=12)  # of several lengths: some are padded
+    prompts = repeats(model, n=3, max_length=12)  # of several lengths: some are padded
     stored = scores(model, "stored", prompts)
     assert np.isfinite(stored).any()
     for engine in ("streamed", "fused"):
@@ -56,7 +56,7 @@ def test_every_engine_gives_the_stored_scores(own, name) -> None:
 @pytest.mark.parametrize("name", STREAMED)
 def test_streamed_leaves_the_run_as_it_was_and_fused_changes_it_by_rounding(own, name) -> None:
     model = own(name)
-    prompts = repeats(model, n=2, longest=9)
+    prompts = repeats(model, n=2, max_length=9)
     inputs = model.inputs(prompts)
     seen: list[Any] = []
 

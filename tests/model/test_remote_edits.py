@@ -72,7 +72,7 @@ def test_scores_are_those_under_the_edit(both) -> None:
 
 @pytest.mark.parametrize("kind", ["zero", "mean-batch", "mean-position", "mean-dataset"])
 def test_ablation_equals_the_one_here(both, kind) -> None:
-    task = interp.repeats_task(both[0], n=4, longest=5)
+    task = interp.repeats_task(both[0], n=4, max_length=5)
     options = {"reference": IDS} if kind == "mean-dataset" else {}
     found = [interp.ablate(m, task, kind=kind, null="none", **options) for m in both]
     got, want = (torch.tensor(f.table.to_pandas()["score"].to_numpy()) for f in found)

@@ -225,7 +225,7 @@ def test_what_cannot_be_done_elsewhere_is_refused_by_name(nnsight_llama) -> None
         nnsight_llama.capture(IDS, ["pattern"])
     with pytest.raises(OptionError, match="has no head L9H0"):
         nnsight_llama.run(IDS, [interp.zero("L9H0")])
-    task = interp.repeats_task(nnsight_llama, n=2, longest=4)
+    task = interp.repeats_task(nnsight_llama, n=2, max_length=4)
     with pytest.raises(OptionError, match=r"kind='resample' needs activations"):
         interp.ablate(nnsight_llama, task, kind="resample", null="none")
     with pytest.raises(OptionError, match=f"null='random-init' needs .*{elsewhere}"):

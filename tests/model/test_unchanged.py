@@ -121,13 +121,13 @@ def test_frequencies_that_grow_with_a_long_prompt_do_not_reach_the_next():
 def test_a_snapshot_sees_and_restores_every_kind_of_change():
     module = nn.Sequential(nn.Sequential(nn.Linear(2, 2)))
     module[0].register_buffer("table", torch.zeros(2))
-    module[0].longest = 3
+    module[0].max_length = 3
     kept, inner = module[0].table, module[0][0]
     with unchanged(module) as snapshot:
-        module[0].longest, module[0].kind, module[0].table = 4, "new", torch.ones(3)
+        module[0].max_length, module[0].kind, module[0].table = 4, "new", torch.ones(3)
         module[0][0] = nn.Linear(2, 2)
         assert snapshot.exchanged() == ["Sequential.0"]
-    assert module[0].longest == 3
+    assert module[0].max_length == 3
     assert not hasattr(module[0], "kind")
     assert module[0].table is kept
     assert module[0][0] is inner

@@ -26,7 +26,7 @@ def found(model: interp.Model) -> dict:
     edit = interp.zero(EDITS)
     with model.edited(edit):
         edited = interp.score(model, ["entropy"], IDS, null="none").to_pandas()
-    task = interp.repeats_task(model, n=4, longest=5)
+    task = interp.repeats_task(model, n=4, max_length=5)
     ablated = [
         interp.ablate(model, task, **options).table.to_pandas()[["score", "null"]].to_numpy()
         for options in ({}, {"kind": "mean-batch"}, {"kind": "mean-dataset", "reference": IDS})

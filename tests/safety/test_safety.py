@@ -28,7 +28,7 @@ def refusal_probe():
 
 @pytest.fixture(scope="module")
 def sets(refusal_probe):
-    full = safety.marker_sets(refusal_probe, n=8, longest=12)
+    full = safety.marker_sets(refusal_probe, n=8, max_length=12)
     return safety.PromptSets.of(
         refusal_probe, full.harmful.ids[:7], full.harmless.ids
     )  # unequal sizes

@@ -338,9 +338,9 @@ def test_options_may_come_from_a_file(run_trees: Run, bert_folder: Path, tmp_pat
 
 def test_progress_is_told_over_sentences() -> None:
     told: list[tuple[str, int, int]] = []
-    tell = _passes(lambda *step: told.append(step), "bert")
-    tell("bert", 3, 10)
-    tell("bert, random weights", 1, 10)
+    progress = _passes(lambda *step: told.append(step), "bert")
+    progress("bert", 3, 10)
+    progress("bert, random weights", 1, 10)
     assert told == [("sentences", 3, 10), ("sentences, random weights", 1, 10)]
 
 

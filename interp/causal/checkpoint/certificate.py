@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 CERTIFICATE, TEXT = "certificate.json", "certificate.txt"
 
-_SPEC = {"source": "", "measure": None, "n": None, "longest": None, "seed": 0}
+_SPEC = {"source": "", "measure": None, "n": None, "max_length": None, "seed": 0}
 _UNITS = {
     "heads": "heads in every layer",
     "kv_groups": "kv groups in every layer",

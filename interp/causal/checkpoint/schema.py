@@ -19,7 +19,7 @@ _RANDOM = {"n": int, "unit": ("heads", "kv_groups", "layers"), "kind": str, "mea
            "low": NUMBER, "high": NUMBER, "share_at_least_as_good": NUMBER}  # fmt: skip
 _REPAIR = {"steps": int, "rate": NUMBER, "rounds": int, "seed": int, "n_prompts": int,
            "prompts": str, "first_loss": NUMBER, "last_loss": NUMBER}  # fmt: skip
-_SPEC = {"source": str, "measure": (None, str), "n": (None, int), "longest": (None, int),
+_SPEC = {"source": str, "measure": (None, str), "n": (None, int), "max_length": (None, int),
          "seed": int}  # fmt: skip
 _TASK = {
     "task": str, "task_hash": str, "spec": ({}, _SPEC), "unit": str, "higher_is_better": bool,

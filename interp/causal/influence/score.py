@@ -20,13 +20,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.causal.game.game import Game, Progress
+from interp.causal.game.game import Game
 from interp.causal.game.players import Players
 from interp.causal.influence.result import TextRows, TextScores, in_blocks
 from interp.causal.influence.texts import LONG, Cut, Long, Text, count_texts, text_windows, texts_of
 from interp.causal.measures import loss
 from interp.core.errors import NonFiniteError, OptionError, UnknownName
 from interp.core.prompts import Prompts, bos_id
+from interp.core.protocols import Progress
 from interp.model.content import model_provenance
 from interp.model.given import takes_model
 from interp.model.identity import identity_of

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from interp.causal.game.chain import Playable
-from interp.causal.game.game import Game, Progress
+from interp.causal.game.game import Game
 from interp.causal.shapley_values.exact import exact_values
 from interp.causal.shapley_values.permutations import standard_error_of, target_reached
 from interp.causal.shapley_values.scores import Sampled, as_importance
@@ -23,6 +23,7 @@ from interp.causal.shapley_values.solution import (
 )
 from interp.causal.task import Task
 from interp.core.errors import UnknownName
+from interp.core.protocols import Progress
 from interp.core.steps import finishing
 from interp.model.given import takes_model
 

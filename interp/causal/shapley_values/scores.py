@@ -25,7 +25,7 @@ from jaxtyping import Float
 
 from interp.causal.ablation import NULLS, AblationNull, random_game
 from interp.causal.game.chain import Walk, estimate_walks
-from interp.causal.game.game import Game, Progress, RunEstimate
+from interp.causal.game.game import Game, RunEstimate
 from interp.causal.importance import Importance, make_importance
 from interp.causal.shapley_values.exact import exact_values
 from interp.causal.shapley_values.gaussian_process import fit_seconds
@@ -53,6 +53,7 @@ from interp.causal.shapley_values.surrogate import (
 from interp.causal.task import Task
 from interp.core.errors import NonFiniteError, UnknownName
 from interp.core.intervals import ErrorPart
+from interp.core.protocols import Progress
 from interp.core.steps import finishing
 from interp.model.given import takes_model
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from interp.causal.game.chain import Playable, Walk
-from interp.causal.game.game import Game, Progress
+from interp.causal.game.game import Game
 from interp.causal.shapley_values.permutations import permutation_values
 from interp.causal.shapley_values.scores import Sampled, as_importance
 from interp.causal.shapley_values.solution import Solution, Told
 from interp.causal.task import Task
 from interp.core.errors import OptionError
+from interp.core.protocols import Progress
 from interp.core.steps import finishing
 from interp.model.given import takes_model
 

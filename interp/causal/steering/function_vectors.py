@@ -62,7 +62,7 @@ def answer_probabilities(
 
 
 def indirect_effects(
-    model: Model, ids: PromptIds, answers: Sequence[int], outputs: Outputs, tell: Any = None
+    model: Model, ids: PromptIds, answers: Sequence[int], outputs: Outputs, progress: Any = None
 ) -> dict[Site, Float[Tensor, "prompt head"]]:
     """Return the probability of the answer with one head's last output replaced, minus without."""
     plain = answer_probabilities(model, ids, answers)
@@ -77,8 +77,8 @@ def indirect_effects(
             )  # fmt: skip
             values[:, head] = answer_probabilities(model, ids, answers, [one]) - plain
             done += 1
-            if tell is not None:
-                tell(done, total)
+            if progress is not None:
+                progress(done, total)
         found[site] = values
     return found
 

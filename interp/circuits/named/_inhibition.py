@@ -91,7 +91,7 @@ def _lost(
                 with model.edited(edit):
                     now = _preference(model, task, batch, top)
                 out[site][[batch.which[k] for k in which], head] = (plain - now)[list(which)]
-            lab.tell("s_inhibition", number * len(heads) + done + 1, len(batches) * len(heads))
+            lab.progress("s_inhibition", number * len(heads) + done + 1, len(batches) * len(heads))
     return values, null
 
 

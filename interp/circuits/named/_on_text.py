@@ -31,18 +31,18 @@ Choose = Callable[[_Ids, int, np.random.Generator], Keys | None]
 
 
 def on_text(
-    model: Model, lab: Lab, name: str, texts: int, longest: int, choose: Choose, null: str
+    model: Model, lab: Lab, name: str, texts: int, max_length: int, choose: Choose, null: str
 ) -> Trials:
     """Score every head by its attention to some keys, with that to other keys as the null.
 
     Raises:
         OptionError: fewer than two texts, or texts too short to be read.
     """
-    if texts < 2 or longest < FEWEST:
+    if texts < 2 or max_length < FEWEST:
         raise OptionError(
-            f"texts={texts}, longest={longest}: at least 2 texts of at least {FEWEST} tokens"
+            f"texts={texts}, max_length={max_length}: at least 2 texts of at least {FEWEST} tokens"
         )
-    given = natural_texts(model, texts, longest, lab.seed)
+    given = natural_texts(model, texts, max_length, lab.seed)
     why = why_no_text(model, given)
     if lab.notes and why:
         return without_scores(model, why)
@@ -67,27 +67,27 @@ def on_text(
                 for side, out in enumerate((values, beside)):
                     each = [pattern[:, row, list(keys[side])].sum(-1) for row, keys in mine]
                     out[site][i] = torch.stack(each).mean(0)
-        lab.tell(name, i + 1, len(given))
+        lab.progress(name, i + 1, len(given))
     notes = {"texts": given.design, "rows": f"{sum(map(len, rows))} of {len(given)} texts"}
     return Trials(values, beside, null, notes)
 
 
-def natural_texts(model: Model, n: int, longest: int, seed: int) -> Prompts:
+def natural_texts(model: Model, n: int, max_length: int, seed: int) -> Prompts:
     """Return n lines of text in random order, cut to a length.
 
     Raises:
         PromptError: no line has enough tokens.
     """
-    longest = min(x for x in (longest, model.limit, model.context) if x)
+    max_length = min(x for x in (max_length, model.limit, model.context) if x)
     lines = read_lines(folder("data") / "prompts.txt")
     whole = Prompts.of([line for line in lines if line], model)
     order = np.random.default_rng([seed, 33]).permutation(len(whole))
     kept = tuple(
-        tuple(whole.ids[i][:longest]) for i in order if len(whole.ids[i]) >= FEWEST
+        tuple(whole.ids[i][:max_length]) for i in order if len(whole.ids[i]) >= FEWEST
     )[:n]  # fmt: skip
     if not kept:
         raise PromptError(f"no text has {FEWEST} tokens with the tokenizer of {model.name}")
-    return Prompts(kept, f"lines of text, at most {longest} tokens")
+    return Prompts(kept, f"lines of text, at most {max_length} tokens")
 
 
 def why_no_text(model: Model, given: Prompts) -> str:

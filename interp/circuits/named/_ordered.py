@@ -86,7 +86,7 @@ def successors(model: Model, lab: Lab, residual: bool, least: int) -> Trials:
             wrong = [_wrong(after, len(ids), rng) for _ in range(NULLS)]
             beside.append(torch.stack([_share(best, w) for w in wrong]).mean(0))
         values[site], null[site] = torch.stack(real), torch.stack(beside)
-        lab.tell("successor", done + 1, len(model.sites))
+        lab.progress("successor", done + 1, len(model.sites))
     told = ", ".join(f"{name} {len(after)}" for name, (_, after) in known.items())
     return Trials(
         values, null, f"{NULLS} random successors of every item", {"items with a successor": told},

@@ -40,7 +40,7 @@ def finds_relation(model: Model, lab: Lab, file: str, relation: str, sentences: 
     why = why_no_text(model, Prompts(given.ids[:24], "sentences"))
     if lab.notes and why:
         return without_scores(model, why)
-    attention = word_attention(model, treebank, progress=lab.tell)
+    attention = word_attention(model, treebank, progress=lab.progress)
     gold = Gold.of(attention.sentences)
     mine = gold.relation == relation
     if not mine.any():

@@ -34,7 +34,7 @@ class Seen:
     token: int
 
 
-def lowered_by_induction(model: Model, lab: Lab, trials: int, longest: int, rows: int) -> Trials:
+def lowered_by_induction(model: Model, lab: Lab, trials: int, max_length: int, rows: int) -> Trials:
     """Score how much heads lower what an induction head would copy.
 
     Raises:
@@ -43,7 +43,7 @@ def lowered_by_induction(model: Model, lab: Lab, trials: int, longest: int, rows
     """
     if trials < 2 or rows < 1:
         raise OptionError(f"trials={trials}, rows={rows}: at least 2 trials and 1 row")
-    given = repeats(model, n=trials, longest=longest, seed=lab.seed)
+    given = repeats(model, n=trials, max_length=max_length, seed=lab.seed)
     assert given.clusters is not None
     rng = np.random.default_rng([lab.seed, 31])
     real, null = [], []
@@ -57,9 +57,9 @@ def lowered_by_induction(model: Model, lab: Lab, trials: int, longest: int, rows
             real.append(Seen(LogitRead(i, row, (source,)), ids[source]))
             other = int(rng.choice(others)) if others else source
             null.append(Seen(LogitRead(i, row, (other,)), ids[other]))
-    lab.tell("anti_induction", 0, 1)
+    lab.progress("anti_induction", 0, 1)
     values, beside = (_per_prompt(_lowered(model, given.ids, x), x, trials) for x in (real, null))
-    lab.tell("anti_induction", 1, 1)
+    lab.progress("anti_induction", 1, 1)
     return Trials(
         values, beside, "another token of the first copy", {"prompts": given.design},
         clusters=given.clusters,
@@ -67,7 +67,7 @@ def lowered_by_induction(model: Model, lab: Lab, trials: int, longest: int, rows
 
 
 def lowered_by_copying(
-    model: Model, lab: Lab, n: int, longest: int, rows: int, predicted: int
+    model: Model, lab: Lab, n: int, max_length: int, rows: int, predicted: int
 ) -> Trials:
     """Score how much heads lower a token of the prompt that the layers before them predict.
 
@@ -80,7 +80,7 @@ def lowered_by_copying(
             f"prompts={n}, rows={rows}, predicted={predicted}: at least 2 prompts, 1 row and 1 "
             "predicted token"
         )
-    given = _prompts(model, n, longest, lab.seed)
+    given = _prompts(model, n, max_length, lab.seed)
     rng = np.random.default_rng([lab.seed, 32])
     stack = predicting_stack(model)
     sites = [site for site in model.sites if site.stack == stack]
@@ -92,9 +92,9 @@ def lowered_by_copying(
     counts = [len(real) for real, _ in pairs]
     if not any(counts):
         return without_scores(model, "no token of the prompts is predicted again before any layer")
-    lab.tell("copy_suppression", 0, 1)
+    lab.progress("copy_suppression", 0, 1)
     values, beside = (_of_layers(model, given, sites, [x[side] for x in pairs]) for side in (0, 1))
-    lab.tell("copy_suppression", 1, 1)
+    lab.progress("copy_suppression", 1, 1)
     notes = {
         "prompts": given.design,
         "rows": f"{min(counts)} to {max(counts)} per layer, of {n * rows} asked for",
@@ -116,17 +116,17 @@ def _of_layers(
     return found
 
 
-def _prompts(model: Model, n: int, longest: int, seed: int) -> Prompts:
+def _prompts(model: Model, n: int, max_length: int, seed: int) -> Prompts:
     """Return lines of text cut to a length, or repeated random tokens."""
-    longest = min(x for x in (longest, model.limit, model.context) if x)
+    max_length = min(x for x in (max_length, model.limit, model.context) if x)
     if model.tokenizer is None:
-        return repeats(model, n=n, longest=longest // 2, seed=seed)
+        return repeats(model, n=n, max_length=max_length // 2, seed=seed)
     lines = read_lines(folder("data") / "prompts.txt")
     whole = Prompts.of([line for line in lines if line], model)
     rng = np.random.default_rng([seed, 33])
     order = [i for i in rng.permutation(len(whole)) if len(whole.ids[i]) >= SHORTEST][:n]
-    cut = tuple(tuple(whole.ids[i][:longest]) for i in order)
-    return Prompts(cut, f"lines of text, at most {longest} tokens")
+    cut = tuple(tuple(whole.ids[i][:max_length]) for i in order)
+    return Prompts(cut, f"lines of text, at most {max_length} tokens")
 
 
 def _lenses(model: Model, given: Prompts, stack: str) -> list[dict[Site, Tensor]]:

@@ -157,11 +157,11 @@ def direct(model: Model, lab: Lab, name: str, task: str, pairs: int, sign: int =
     found = task_or_reason(model, lab, task, pairs)
     if isinstance(found, Trials):
         return found
-    lab.tell(name, 0, 2)
+    lab.progress(name, 0, 2)
     real = effects(model, found, found.task.clean)
-    lab.tell(name, 1, 2)
+    lab.progress(name, 1, 2)
     null = effects(model, found, found.task.corrupted)
-    lab.tell(name, 2, 2)
+    lab.progress(name, 2, 2)
     whole = sum(float(x.mean(0).sum()) for x in real.values())
     notes = {
         "task": found.told(),

@@ -44,7 +44,7 @@ def carries_functions(model: Model, lab: Lab, prompts: int, shots: int) -> Trial
     beside: dict[Site, list[Tensor]] = {}
     clusters, told = [], []
     for number, name in enumerate(known):
-        lab.tell("function_vector", number, len(known))
+        lab.progress("function_vector", number, len(known))
         given = in_context_prompts(model, name, n=2 * prompts, shots=shots, seed=lab.seed)
         clean, mixed = (
             answer_probabilities(model, ids[prompts:], given.answers[prompts:])

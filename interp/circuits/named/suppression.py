@@ -11,7 +11,7 @@ from interp.heads.declaration import experiment
     task="none: it lowers right and wrong tokens alike; plain loss is measured",
 )
 def copy_suppression(
-    model, lab, *, prompts: int = 12, longest: int = 48, rows: int = 6, predicted: int = 3
+    model, lab, *, prompts: int = 12, max_length: int = 48, rows: int = 6, predicted: int = 3
 ):
     """Lower the logit of a token that earlier layers predict and that was seen before.
 
@@ -32,7 +32,7 @@ def copy_suppression(
 
     Options:
         prompts: number of prompts.
-        longest: maximum tokens per prompt.
+        max_length: maximum tokens per prompt.
         rows: number of rows that are read per prompt, among those that qualify.
         predicted: a token counts as predicted if it is among so many best of the vocabulary.
 
@@ -41,7 +41,7 @@ def copy_suppression(
     """
     from interp.circuits.named._suppressed import lowered_by_copying
 
-    return lowered_by_copying(model, lab, prompts, longest, rows, predicted)
+    return lowered_by_copying(model, lab, prompts, max_length, rows, predicted)
 
 
 @experiment(
@@ -51,7 +51,7 @@ def copy_suppression(
     end="high",
     task="repeats",
 )
-def anti_induction(model, lab, *, trials: int = 12, longest: int = 24, rows: int = 6):
+def anti_induction(model, lab, *, trials: int = 12, max_length: int = 24, rows: int = 6):
     """Lower the logit of the token after the earlier copy of the current one, by attending to it.
 
     Prompts are random tokens, twice. At rows of the second copy only the part of a head's output
@@ -69,7 +69,7 @@ def anti_induction(model, lab, *, trials: int = 12, longest: int = 24, rows: int
 
     Options:
         trials: number of prompts; those with one period form a cluster.
-        longest: maximum tokens per copy, reduced to fit the model's positions.
+        max_length: maximum tokens per copy, reduced to fit the model's positions.
         rows: number of rows of the second copy that are read per prompt.
 
     Reference: Olsson et al. 2022, "In-context Learning and Induction Heads" (heads with induction
@@ -77,4 +77,4 @@ def anti_induction(model, lab, *, trials: int = 12, longest: int = 24, rows: int
     """
     from interp.circuits.named._suppressed import lowered_by_induction
 
-    return lowered_by_induction(model, lab, trials, longest, rows)
+    return lowered_by_induction(model, lab, trials, max_length, rows)

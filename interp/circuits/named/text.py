@@ -12,7 +12,7 @@ from interp.heads.declaration import experiment
     end="high",
     task="repeats",
 )
-def previous_token_text(model, lab, *, texts: int = 24, longest: int = 64):
+def previous_token_text(model, lab, *, texts: int = 24, max_length: int = 64):
     """Attend to the token just before the current one, in natural text.
 
     Score = the attention on the token before, averaged over the rows of a text. A model that
@@ -27,7 +27,7 @@ def previous_token_text(model, lab, *, texts: int = 24, longest: int = 64):
 
     Options:
         texts: number of texts.
-        longest: maximum tokens per text.
+        max_length: maximum tokens per text.
 
     Reference: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits"; the control
     is this project's.
@@ -35,7 +35,7 @@ def previous_token_text(model, lab, *, texts: int = 24, longest: int = 64):
     from interp.circuits.named._on_text import on_text, token_before
 
     null = "another of the eight tokens before"
-    return on_text(model, lab, "previous_token_text", texts, longest, token_before, null)
+    return on_text(model, lab, "previous_token_text", texts, max_length, token_before, null)
 
 
 @experiment(
@@ -47,7 +47,7 @@ def previous_token_text(model, lab, *, texts: int = 24, longest: int = 64):
     end="high",
     task="repeats",
 )
-def duplicate_token_text(model, lab, *, texts: int = 24, longest: int = 64):
+def duplicate_token_text(model, lab, *, texts: int = 24, max_length: int = 64):
     """Attend to earlier copies of the current token, in natural text.
 
     Rows are tokens of lines of text that occurred before (a text's first token and its copies do
@@ -65,7 +65,7 @@ def duplicate_token_text(model, lab, *, texts: int = 24, longest: int = 64):
 
     Options:
         texts: number of texts.
-        longest: maximum tokens per text.
+        max_length: maximum tokens per text.
 
     Reference: Wang et al. 2022, "Interpretability in the Wild" (duplicate-token heads); the control
     is this project's.
@@ -73,4 +73,4 @@ def duplicate_token_text(model, lab, *, texts: int = 24, longest: int = 64):
     from interp.circuits.named._on_text import equal_tokens, on_text
 
     null = "copies of another token as frequent"
-    return on_text(model, lab, "duplicate_token_text", texts, longest, equal_tokens, null)
+    return on_text(model, lab, "duplicate_token_text", texts, max_length, equal_tokens, null)

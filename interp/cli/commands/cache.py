@@ -147,7 +147,7 @@ def cache(
         bound = 0.01 if max_loss is None else max_loss
         carded = cache_cards(model, prompts, recents=recent or None, max_loss=bound, **kept)
         methods = retrieval_methods(
-            model, task=needles, longest=max_length, shortest=min(32, max_length),
+            model, task=needles, max_length=max_length, min_length=min(32, max_length),
             published=published, **shared,
         )  # fmt: skip
         if export is not None:
@@ -174,14 +174,14 @@ def _export_gates(run: Run, methods: Any, folder: Path) -> None:
     run.voice.note(f"{folder}: the trained gates, for DuoAttention")
 
 
-def _sources(model: Model, task: str, longest: int, *, seed: int, progress: Any) -> Result:
+def _sources(model: Model, task: str, max_length: int, *, seed: int, progress: Any) -> Result:
     from interp.heads.experiments._needles import chosen_task, instances_of
     from interp.heads.kv_cache import attribute_context
 
-    sizes = (max(2, longest // 2), longest, 2)
+    sizes = (max(2, max_length // 2), max_length, 2)
     if task == "auto":
         task = chosen_task(model, seed, sizes, 4)[0] or "ids"
     instances = instances_of(model, seed, task, 8, sizes, 4, 4)
     return attribute_context(
-        model, instances, segment=max(4, longest // 16), seed=seed, progress=progress
+        model, instances, segment=max(4, max_length // 16), seed=seed, progress=progress
     )

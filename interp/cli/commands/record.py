@@ -106,7 +106,7 @@ def record(
     model = loaded(source, loading, imports)
     from interp.model.recorded.recording import record_activations
 
-    with voice.bars(model.name) as tell:
+    with voice.bars(model.name) as progress:
         recorded = record_activations(
             model,
             prompt_file,
@@ -119,7 +119,7 @@ def record(
             dtype=store_dtype,
             batch_size=batch_size,
             shard_bytes=shard_mib * _MIB,
-            progress=tell,
+            progress=progress,
         )
     size = sum(shard.n_bytes for shard in recorded.index.shards) / _MIB
     voice.note(

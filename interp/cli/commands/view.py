@@ -243,8 +243,8 @@ def _of_one(
             f"{len(ids):,} tokens are more than {LONG}: shown in blocks; use --show tokens "
             f"for single tokens"
         )
-    with voice.bars(model.name) as tell:
+    with voice.bars(model.name) as progress:
         return long_view(
             model, ids, block=block, stack=stack, heads=heads, tiles=tiles, title=title,
-            advance=lambda done, of: tell("layers", done, of),
+            advance=lambda done, of: progress("layers", done, of),
         )  # fmt: skip

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError
 from interp.core.head import Head
-from interp.core.protocols import Progress
+from interp.core.protocols import Progress, silent
 from interp.core.statistics import holm
 from interp.heads.alignment.links import (
     alignment_error_rate,
@@ -111,12 +111,12 @@ def word_alignment(
     order = np.random.default_rng(seed).permutation(n)
     cut = min(max(1, round(select * n)), n - 2)
     chosen, judged = sorted(order[:cut].tolist()), sorted(order[cut:].tolist())
-    tell = progress or (lambda what, done, total: None)
+    progress = progress or silent
     of: list[Head] = []
     named: list[str] = []
     links: list[Array] = []
     for at, found in enumerate(pair_weights(model, encoded, kinds, batch_size)):
-        tell("aligning", at + 1, n)
+        progress("aligning", at + 1, n)
         if not of:
             of = [h for kind in kinds for h in found.heads]
             named = [kind for kind in kinds for _ in found.heads]

@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from interp.core.errors import OptionError
 from interp.core.head import Head
-from interp.core.protocols import Progress
+from interp.core.protocols import Progress, silent
 from interp.core.table import HeadTable
 from interp.heads.between_models.answer import (
     ComparisonAnswer,
@@ -101,7 +101,7 @@ def compare(
             f"{len(sides[1])}"
         )
     shared = SharedPrompts(_listed(prompts), seed, same_tokens=match == "patterns")
-    tell = progress or (lambda what, done, total: None)
+    progress = progress or silent
     runs: list[list[ComparedRun]] = []
     options = {"batch_size": batch_size, "engine": engine, "seed": seed}
     vocabulary: list[Any] = []
@@ -110,7 +110,7 @@ def compare(
         for each in side:
             keep = not runs[-1] and top > 0
             alone = len(side) == 1
-            runs[-1].append(_run(each, metrics, shared, keep, alone, vocabulary, tell, options))
+            runs[-1].append(_run(each, metrics, shared, keep, alone, vocabulary, progress, options))
     head_b = _matched(sides, runs, match, seed) if match is not None else None
     require_same_heads(runs, head_b is not None)
     found = group_differences(runs, paired, head_b)
@@ -154,7 +154,7 @@ def _run(
     keep: bool,
     alone: bool,
     vocabulary: list[Any],
-    tell: Progress,
+    progress: Progress,
     options: Mapping[str, Any],
 ) -> ComparedRun:
     from interp.heads.scoring import asked_metrics, score, why_not
@@ -177,7 +177,7 @@ def _run(
         _require_same_vocabulary(model, bounds, vocabulary)
     prompts = shared.of(model) if any(b.patterned() for b in bounds) else None
     null = "auto" if alone else "none"  # roles are decided of single models
-    table = score(model, bounds, prompts, null=null, progress=tell, **options)
+    table = score(model, bounds, prompts, null=null, progress=progress, **options)
     scores = {label: of_table(table, label) for label in table.metrics}
     why = _why_no_loss(model, prompts)
     loss = _losses(model, prompts) if prompts is not None and not why else None

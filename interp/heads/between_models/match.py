@@ -9,6 +9,7 @@ from jaxtyping import Float
 
 from interp.core import clusters as grouped
 from interp.core.errors import OptionError
+from interp.core.protocols import silent
 from interp.core.statistics import redraw_counts
 from interp.heads.between_models.matches import HeadMatches
 from interp.heads.between_models.similarity import Group, similarities
@@ -72,11 +73,11 @@ def match_heads(
         raise OptionError(f"batch_size={batch_size} must be at least 1")
     if n_null < 0 or n_boot < 0:
         raise OptionError(f"n_null={n_null} and n_boot={n_boot} must be 0 or more")
-    tell = progress or (lambda what, done, total: None)
+    progress = progress or silent
     first, second = (given_models(x)[0].model() for x in (a, b))
-    tell("similarity of heads", 0, 1)
+    progress("similarity of heads", 0, 1)
     found = similarities(first, second, by, within, prompts, seed, batch_size)
-    tell("similarity of heads", 1, 1)
+    progress("similarity of heads", 1, 1)
     rng = np.random.default_rng(seed)
     neighbours = np.concatenate([_neighbours(g) for g in found.groups.values()])
     rows, values = [], []

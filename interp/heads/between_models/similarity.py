@@ -201,18 +201,18 @@ def _pattern_rows(model: Model, prompts: Prompts) -> Sequence[UnitRows]:
     return found
 
 
-def _require_small(models: Sequence[Model], longest: int) -> None:
+def _require_small(models: Sequence[Model], max_length: int) -> None:
     for model in models:
         if model.elsewhere is not None or (model.ranks is not None and model.ranks.spread):
             raise OptionError(
                 f"{model.name} does not run in this process, so its patterns are not available "
                 "here; match its heads where it runs"
             )
-    size = _pattern_bytes(models, longest)
+    size = _pattern_bytes(models, max_length)
     if size > LARGEST:
         raise OptionError(
-            f"patterns over {longest:,} tokens take {size / 1024**3:.1f} GiB in both models, more "
-            f"than {LARGEST / 1024**3:g}; give shorter prompts"
+            f"patterns over {max_length:,} tokens take {size / 1024**3:.1f} GiB in both models, "
+            f"more than {LARGEST / 1024**3:g}; give shorter prompts"
         )
 
 

@@ -44,7 +44,7 @@ def on_sources(
         instances,
         read,
         segment,
-        lambda done, total: lab.tell(name, done, total),
+        lambda _, done, total: lab.progress(name, done, total),
         last=last,
     )
     notes = {"tasks": needle_notes(tried)} if tried else {}

@@ -14,7 +14,7 @@ def cache_loss(
     lab,
     *,
     n: int = 8,
-    longest: int = 24,
+    max_length: int = 24,
     copies: int = 2,
     sink: int = 1,
     recent: int = 4,
@@ -32,7 +32,7 @@ def cache_loss(
 
     Options:
         n: number of prompts; those of one period form a cluster.
-        longest: longest period of the repeated tokens.
+        max_length: longest period of the repeated tokens.
         copies: number of copies in a prompt.
         sink: first tokens that the cut cache keeps.
         recent: last tokens that it keeps, the current one included.
@@ -47,14 +47,14 @@ def cache_loss(
     from interp.heads.kv_cache.windows import Window, cached_sites, kv_heads
     from interp.heads.trials import Trials
 
-    prompts = repeats(model, n=n, longest=longest, copies=copies, seed=lab.seed)
+    prompts = repeats(model, n=n, max_length=max_length, copies=copies, seed=lab.seed)
     window, heads = Window(sink, recent), kv_heads(model)
     require_longer(prompts, window)
     losses = CutLosses(model, prompts)
     found = {}
     for done, head in enumerate(heads, 1):
         found[head] = torch.from_numpy(losses({head: window}))
-        lab.tell("cache_loss", done, len(heads))
+        lab.progress("cache_loss", done, len(heads))
     values = {}
     for site in cached_sites(model):
         each = [found[h] for h in heads if (h.stack, h.layer) == (site.stack, site.layer)]

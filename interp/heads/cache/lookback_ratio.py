@@ -17,8 +17,8 @@ def lookback_ratio(
     *,
     task: str = "auto",
     needles: int = 8,
-    shortest: int = 32,
-    longest: int = 48,
+    min_length: int = 32,
+    max_length: int = 48,
     lengths: int = 2,
     depths: int = 3,
     answer: int = 4,
@@ -37,8 +37,8 @@ def lookback_ratio(
     Options:
         task: as in `retrieval`; `auto` is the task that the model answers best, else `ids`.
         needles: number of different needles; the instances of one form a cluster.
-        shortest, longest, lengths: shortest and longest prompt in tokens, and the number of lengths
-            from one to the other.
+        min_length, max_length, lengths: tokens of the shortest and of the longest prompt, and
+            how many lengths from one to the other.
         depths: number of needle positions, from first to last.
         answer: number of tokens of the needle after its key, in the task `ids`.
 
@@ -58,7 +58,7 @@ def lookback_ratio(
         read,
         task=task,
         needles=needles,
-        sizes=(shortest, longest, lengths),
+        sizes=(min_length, max_length, lengths),
         depths=depths,
         answer=answer,
         segment=8,

@@ -17,8 +17,8 @@ def trained_gates(
     *,
     task: str = "auto",
     needles: int = 8,
-    shortest: int = 32,
-    longest: int = 48,
+    min_length: int = 32,
+    max_length: int = 48,
     lengths: int = 2,
     depths: int = 3,
     answer: int = 4,
@@ -46,8 +46,8 @@ def trained_gates(
     Options:
         task: as in `retrieval`; `auto` is the task that the model answers best, else `ids`.
         needles: number of different needles, divided among the trials.
-        shortest, longest, lengths: shortest and longest prompt in tokens, and the number of lengths
-            from one to the other.
+        min_length, max_length, lengths: tokens of the shortest and of the longest prompt, and
+            how many lengths from one to the other.
         depths: number of needle positions, from first to last.
         answer: number of tokens of the needle after its key, in the task `ids`.
         trials: number of trainings.
@@ -72,7 +72,7 @@ def trained_gates(
 
     if not 1 <= trials <= needles:
         raise OptionError(f"trials={trials}, needles={needles}: every trial needs its own needle")
-    sizes, tried = (shortest, longest, lengths), []
+    sizes, tried = (min_length, max_length, lengths), []
     if task == "auto":
         chosen, tried = chosen_task(model, lab.seed, sizes, answer)
         task = chosen or "ids"
@@ -90,7 +90,7 @@ def trained_gates(
                 penalty=penalty,
                 relative=relative,
                 seed=lab.seed + trial,
-                tell=lambda done, total, at=trial: lab.tell(
+                progress=lambda _, done, total, at=trial: lab.progress(
                     "trained_gates", at * total + done, trials * total
                 ),
             )

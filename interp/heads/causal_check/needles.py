@@ -31,7 +31,7 @@ def needle_task(
     model: Model,
     *,
     n: int = 12,
-    longest: int | None = None,
+    max_length: int | None = None,
     seed: int = 0,
     scored: Mapping[str, Any] | None = None,
 ) -> Task:
@@ -43,7 +43,7 @@ def needle_task(
     Args:
         model: the model to test.
         n: number of needles; fewer if fewer remain after those scored.
-        longest: maximum number of tokens per prompt; by default that of the scores.
+        max_length: maximum number of tokens per prompt; by default that of the scores.
         seed: seed of the scores, used if `scored` has none.
         scored: options and seed of the score that chose the heads, with the task it used.
 
@@ -54,7 +54,7 @@ def needle_task(
     scored = scored or {}
     seed = scored.get("seed", seed)
     answer = scored.get("answer", ANSWER)
-    length: int = scored.get("longest", LONGEST) if longest is None else longest
+    length: int = scored.get("max_length", LONGEST) if max_length is None else max_length
     task = _kind(model, seed, scored, length, answer)
     found = _others(model, seed, task, scored.get("needles", NEEDLES), n, length, answer)
     if not count_answered(model, found):
@@ -69,7 +69,7 @@ def needle_task(
 def other_needles(
     model: Model,
     *,
-    longest: int | None = None,
+    max_length: int | None = None,
     seed: int = 0,
     scored: Mapping[str, Any] | None = None,
     **sizes: int,
@@ -80,7 +80,7 @@ def other_needles(
         Unanswered: the model answers no needle of another kind.
     """
     scored = scored or {}
-    length: int = scored.get("longest", LONGEST) if longest is None else longest
+    length: int = scored.get("max_length", LONGEST) if max_length is None else max_length
     first = scored.get("seed", seed)
     own = _kind(model, first, scored, length, scored.get("answer", ANSWER))
     for kind in ("ids", *(() if model.tokenizer is None else OF_SENTENCES)):
@@ -88,7 +88,7 @@ def other_needles(
             continue
         try:
             return needle_task(
-                model, longest=longest, seed=seed, scored={**scored, "task": kind}, **sizes
+                model, max_length=max_length, seed=seed, scored={**scored, "task": kind}, **sizes
             )
         except Unanswered:  # the next kind may be answered
             continue
@@ -111,7 +111,7 @@ def _kind(model: Model, seed: int, scored: Mapping[str, Any], length: int, answe
 
 
 def _others(
-    model: Model, seed: int, task: str, scored: int, n: int, longest: int, answer: int
+    model: Model, seed: int, task: str, scored: int, n: int, max_length: int, answer: int
 ) -> list[Instance]:
     """Return the needles that follow those scored, one instance each."""
     most = None
@@ -127,5 +127,5 @@ def _others(
                 f"causal check; score fewer with needles={max(1, most // 2)}"
             )
     places = min(n, PLACES)
-    every = instances_of(model, seed, task, scored + n, (longest, longest, 1), places, answer)
+    every = instances_of(model, seed, task, scored + n, (max_length, max_length, 1), places, answer)
     return [every[which * places + which % places] for which in range(scored, scored + n)]

@@ -9,6 +9,7 @@ import numpy as np
 
 from interp.core.errors import OptionError, UnknownName
 from interp.core.prompts import Prompts
+from interp.core.protocols import Progress, silent
 from interp.core.statistics import finite_mean
 from interp.heads.chains.anchors_result import UNITS, Anchors
 from interp.heads.chains.chain import Chain, require_answer
@@ -16,7 +17,6 @@ from interp.heads.chains.hidden import suppression_effects
 from interp.heads.chains.receivers import HEADS, receiver_heads
 from interp.heads.chains.rollouts import rollout_effects
 from interp.heads.chains.vertical import APART, sentence_attention, vertical_scores
-from interp.heads.kv_cache.losses import Tell, silent
 from interp.model.content import result_provenance
 from interp.model.given import takes_model
 
@@ -46,7 +46,7 @@ def thought_anchors(
     batch_size: int = 4,
     beyond: bool = False,
     seed: int = 0,
-    progress: Tell | None = None,
+    progress: Progress | None = None,
 ) -> Anchors:
     """Find the sentences of long texts that later ones attend to and depend on.
 
@@ -97,9 +97,9 @@ def thought_anchors(
     if "resampling" in wanted:
         for chain in chains:
             require_answer(chain)
-    tell = progress or silent
+    progress = progress or silent
     found = receiver_heads(
-        model, chains, apart=apart, null=False, beyond=beyond, seed=seed, progress=tell
+        model, chains, apart=apart, null=False, beyond=beyond, seed=seed, progress=progress
     )
     chosen = [
         tuple(heads) if heads is not None else _others(found, i, k) for i in range(len(chains))
@@ -119,7 +119,7 @@ def thought_anchors(
             which = _some(values["receiver"][part], most, rng)
             hid = suppression_effects(
                 model, chain, which, later=later, temperature=temperature, batch_size=batch_size,
-                beyond=beyond, progress=tell,
+                beyond=beyond, progress=progress,
             )  # fmt: skip
             at = start + np.array(hid.sentences)
             values["suppression_answer"][at] = hid.answer
@@ -128,7 +128,7 @@ def thought_anchors(
         if "resampling" in wanted:
             rolled = rollout_effects(
                 model, chain, rollouts=rollouts, tokens=tokens, temperature=temperature,
-                seed=seed, beyond=beyond, progress=tell,
+                seed=seed, beyond=beyond, progress=progress,
             )  # fmt: skip
             for name, sem in sems.items():
                 values[name][part], sem[part] = getattr(rolled, name).T

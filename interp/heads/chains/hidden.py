@@ -17,9 +17,9 @@ from torch import Tensor
 
 from interp.causal.measures import divergence
 from interp.core.errors import OptionError
+from interp.core.protocols import Progress, silent
 from interp.heads.chains.chain import Chain
 from interp.heads.chains.vertical import BLOCK, first_keys
-from interp.heads.kv_cache.losses import Tell, silent
 from interp.heads.kv_cache.windows import cached_heads
 from interp.model.edits import Edit
 from interp.model.given import takes_model
@@ -130,7 +130,7 @@ def suppression_effects(
     temperature: float = 1.0,
     batch_size: int = 4,
     beyond: bool = False,
-    progress: Tell | None = None,
+    progress: Progress | None = None,
 ) -> Suppression:
     """Measure what hiding each sentence from all later tokens changes.
 
@@ -172,7 +172,7 @@ def suppression_effects(
     if not later and not chain.answer:
         raise OptionError(f"{chain.name} has no answer, and later=False measures nothing else")
     chain.fits(model, beyond=beyond)
-    tell, n = progress or silent, len(chain.prompt)
+    progress, n = progress or silent, len(chain.prompt)
     keep = n if later else len(chain.answer) + 1
     before = _logits(model, chain, keep, None)[0]
     base = _odds(before, chain)
@@ -186,7 +186,7 @@ def suppression_effects(
             answer[at] = base - _odds(logits, chain)
             if later:
                 _divergences(before, logits, chain, hidden, temperature, kl[at], log_kl[at])
-        tell("suppression", min(start + batch_size, len(chosen)), len(chosen))
+        progress("suppression", min(start + batch_size, len(chosen)), len(chosen))
     return Suppression(chosen, kl, log_kl, answer, base)
 
 

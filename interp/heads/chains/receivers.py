@@ -12,11 +12,11 @@ from jaxtyping import Float, Int
 from interp.core.errors import OptionError, UnknownName
 from interp.core.head import Head
 from interp.core.prompts import Prompts
+from interp.core.protocols import Progress, silent
 from interp.core.result import Result
 from interp.core.statistics import finite_mean
 from interp.heads.chains.chain import Chain
 from interp.heads.chains.vertical import APART, vertical_scores, visit_sentence_attention
-from interp.heads.kv_cache.losses import Tell, silent
 from interp.heads.kv_cache.windows import cached_heads, cached_sites
 from interp.model.content import result_provenance
 from interp.model.given import takes_model
@@ -135,7 +135,7 @@ def receiver_heads(
     null: bool = True,
     beyond: bool = False,
     seed: int = 0,
-    progress: Tell | None = None,
+    progress: Progress | None = None,
 ) -> ReceiverHeads:
     """Score how narrowly each head attends to single sentences of long texts, from far behind.
 
@@ -174,13 +174,13 @@ def receiver_heads(
     names = tuple(c.name for c in chains)
     if len(set(names)) < len(names):
         raise OptionError("two chains have the same name; give each its own name=")
-    tell = progress or silent
+    progress = progress or silent
     found, nulls = [], []
     for done, chain in enumerate(chains, 1):
         found.append(_vertical(model, chain, apart, beyond))
         if null:
             nulls.append(_vertical(model, chain.shuffled(seed), apart, beyond))
-        tell("chains", done, len(chains))
+        progress("chains", done, len(chains))
     kurtosis = np.stack([_kurtosis(v) for v in found], 1)
     made = result_provenance(
         model,

@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.core.errors import OptionError
+from interp.core.protocols import Progress, silent
 from interp.heads.chains.chain import Chain, require_answer
-from interp.heads.kv_cache.losses import Tell, silent
 from interp.model.given import takes_model
 from interp.model.inputs import cache_argument, given_cache, takes
 from interp.model.model import Model
@@ -77,7 +77,7 @@ def rollout_effects(
     embed: Embed | None = None,
     seed: int = 0,
     beyond: bool = False,
-    progress: Tell | None = None,
+    progress: Progress | None = None,
 ) -> Rollouts:
     """Continue a chain from before each sentence, and read the probability of its answer.
 
@@ -122,7 +122,7 @@ def rollout_effects(
             "rollouts, a temperature above 0 and at least 1 token"
         )
     chain.fits(model, beyond=beyond)
-    tell = progress or silent
+    progress = progress or silent
     generator = torch.Generator(device=model.device).manual_seed(seed)
     vectors = _mean_embedding(model) if embed is None else embed
     n = len(chain)
@@ -137,7 +137,7 @@ def rollout_effects(
         each = np.asarray(vectors(parts), dtype=np.float64)
         each = each / np.maximum(np.linalg.norm(each, axis=1, keepdims=True), 1e-12)
         different[i] = each[1:] @ each[0] < similar
-        tell("rollouts", i + 1, n)
+        progress("rollouts", i + 1, n)
     whole = torch.tensor([chain.ids], device=model.device)
     probability[n] = _answer_probability(model, chain, whole)[0]
     return Rollouts(probability, different)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.core.errors import OptionError
+from interp.core.protocols import silent
 from interp.core.table import HeadTable
 from interp.heads.between_models.measured import (
     PairableScores,
@@ -72,12 +73,12 @@ def emergence(
 
     bounds = asked_metrics(METRICS if metrics is None else metrics) or []
     shared = SharedPrompts(list(prompts) if hasattr(prompts, "__next__") else prompts, seed)
-    tell = progress or (lambda what, done, total: None)
+    progress = progress or silent
     listed = _listed(models, steps, revisions)
     found: list[dict[str, PairableScores]] = []
     made = []
     for at, (step, source) in enumerate(listed):
-        tell("checkpoints", at, len(listed))
+        progress("checkpoints", at, len(listed))
         if revisions is not None:
             model = load(str(models), revision=source, name=f"{models}@{source}")
         else:
@@ -93,7 +94,7 @@ def emergence(
             )
         )  # fmt: skip
         made.append(model_provenance(model) | {"step": step})
-    tell("checkpoints", len(listed), len(listed))
+    progress("checkpoints", len(listed), len(listed))
     name = str(models) if isinstance(models, (str, Path)) else made[-1]["model_id"]
     about = {
         "model": name, "checkpoints": made, "prompts": shared.design, "prompts_hash": shared.hash,

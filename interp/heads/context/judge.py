@@ -9,6 +9,7 @@ import numpy as np
 
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.prompts import Prompts
+from interp.core.protocols import Progress, silent
 from interp.heads.chains.chain import Chain, require_answer
 from interp.heads.context.judgement import SourceJudgement, source_precision
 from interp.heads.context.ways import (
@@ -21,7 +22,6 @@ from interp.heads.context.ways import (
     ridge_of_ablations,
 )
 from interp.heads.kv_cache.confidence import best_separating, fit_confidence, source_shares
-from interp.heads.kv_cache.losses import Tell, silent
 from interp.model.content import result_provenance
 from interp.model.given import takes_model
 
@@ -42,7 +42,7 @@ def judge_sources(
     batch_size: int = 4,
     beyond: bool = False,
     seed: int = 0,
-    progress: Tell | None = None,
+    progress: Progress | None = None,
 ) -> SourceJudgement:
     """Measure how often each way finds the known sources of answers, on held-out documents.
 
@@ -98,12 +98,12 @@ def judge_sources(
     order = np.random.default_rng(seed).permutation(len(chains))
     cut = min(max(1, round(held_out * len(chains))), len(chains) - 1)
     judged, fit = order[:cut], order[cut:]
-    tell, attention, right, names = progress or silent, [], [], ()
+    progress, attention, right, names = progress or silent, [], [], ()
     for done, chain in enumerate(chains, 1):
         names, mass, hit = attention_by_head(model, chain, beyond=beyond)
         attention.append(mass)
         right.append(hit)
-        tell("attention", done, len(chains))
+        progress("attention", done, len(chains))
     k = max(1, min(8, len(names) // 8)) if k is None else k
     known_sources = [_truth(chains[i]) for i in fit]
     picked = best_separating([attention[i] for i in fit], known_sources, k)
@@ -115,7 +115,7 @@ def judge_sources(
                 ablations=ablations, batch_size=batch_size, beyond=beyond, seed=seed,
             )[0]
         )  # fmt: skip
-        tell("documents", done, len(chains))
+        progress("documents", done, len(chains))
     labels = (*(w for w in FOUND_BY if w in ways), BASELINE)
     truth = np.concatenate([_truth(chains[i]) for i in judged])
     precision, stated, xs, ys = [], [], [], []

@@ -51,7 +51,7 @@ def gates(
     for done in range(trials):
         drawn = rng.choice(ids, tokens - len(first)).tolist()
         model.read(Prompts(((*first, *drawn),), "random tokens"), visit, last=1)
-        lab.tell("retrieval_gates", done + 1, trials)
+        lab.progress("retrieval_gates", done + 1, trials)
     notes = {"prompts": f"{trials} of {tokens} random tokens, {distances} distances"}
     return {site: torch.stack(x) for site, x in found.items()}, notes
 

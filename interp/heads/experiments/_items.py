@@ -72,7 +72,7 @@ def by_slot(
         body = np.roll(blocks, done % items, axis=0).reshape(-1).tolist()
         prompts = Prompts(((*first, *body, *asked),), "items")
         model.read(prompts, visit, last=1)
-        lab.tell("item_position", done + 1, orders)
+        lab.progress("item_position", done + 1, orders)
     return {site: torch.stack(x) for site, x in found.items()}
 
 

@@ -139,7 +139,7 @@ def lag_masses(
         logits = model.read(prompts, visit, last=len(rows))[0, -len(rows) :].cpu().numpy()
         best = law[chain[rows + 1 - k]].argmax(-1)
         right.append(float((logits[:, tokens].argmax(-1) == best).mean()))
-        lab.tell("selective_induction", done + 1, len(true))
+        lab.progress("selective_induction", done + 1, len(true))
     stacked = {site: torch.stack(x) for site, x in masses.items()}
     rounds = tuple(f"round {at // lags}" for at in range(len(true)))
     return LagMasses(stacked, true, likeliest, whose, rounds, float(np.mean(right)))

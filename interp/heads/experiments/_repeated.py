@@ -34,7 +34,7 @@ def on_repeats(
         )
     if period < 2:
         raise PromptError(f"period={period}: a period has at least 2 tokens")
-    given = repeats(model, n=trials, longest=period, copies=copies, seed=lab.seed)
+    given = repeats(model, n=trials, max_length=period, copies=copies, seed=lab.seed)
     bound = detector.bind()
     engine = choose_engine(model, given, trials, "auto")
     done, total = 0, len(model.sites)
@@ -42,7 +42,7 @@ def on_repeats(
     def advance() -> None:
         nonlocal done
         done += 1
-        lab.tell(detector.name, done, total)
+        lab.progress(detector.name, done, total)
 
     [found] = reduce_patterns(
         model, given, [bound], batch_size=trials, engine=engine, advance=advance

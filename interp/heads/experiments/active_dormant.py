@@ -12,7 +12,7 @@ from interp.heads.trials import Trials
     chance="0 for attention that is the same on both",
     task="none: what the head does where it is active is not known",
 )
-def active_dormant(model, lab, *, n: int = 16, longest: int = 48, period: int = 8):
+def active_dormant(model, lab, *, n: int = 16, max_length: int = 48, period: int = 8):
     """Rest attention on a sink in random tokens, and less so in repeated tokens.
 
     The mean attention on the head's strongest sink (see `sink`) on random tokens, minus that on
@@ -24,7 +24,7 @@ def active_dormant(model, lab, *, n: int = 16, longest: int = 48, period: int = 
 
     Options:
         n: number of prompts of each kind.
-        longest: tokens per prompt.
+        max_length: tokens per prompt.
         period: tokens of the repeated block; if two blocks exceed the model's positions, half of
             its positions.
 
@@ -33,11 +33,11 @@ def active_dormant(model, lab, *, n: int = 16, longest: int = 48, period: int = 
     from interp.core.prompts import random_tokens
     from interp.heads.outliers import active_dormant_sinks as measured
 
-    sizes = {"n": n, "longest": longest, "seed": lab.seed}
+    sizes = {"n": n, "max_length": max_length, "seed": lab.seed}
     fresh = random_tokens(model, **sizes)
     period = min(period, (len(fresh.ids[0]) - 1) // 2)
     again = random_tokens(model, period=period, **sizes)
     dormant, active = measured(model, fresh, again)
-    lab.tell("active_dormant", n, n)
+    lab.progress("active_dormant", n, n)
     values = {site: dormant[site] - active[site] for site in dormant}
     return Trials(values, notes={"tokens said again": period})

@@ -11,7 +11,7 @@ from interp.heads.trials import Trials
     chance="value of random weights",
     task="none: the size of keys is not a behaviour",
 )
-def massive_k(model, lab, *, n: int = 16, longest: int = 48):
+def massive_k(model, lab, *, n: int = 16, max_length: int = 48):
     """Largest channel norm of a head's keys, divided by the mean channel norm.
 
     A channel's norm is taken over the tokens of a prompt, on the keys that enter the scores (after
@@ -22,7 +22,7 @@ def massive_k(model, lab, *, n: int = 16, longest: int = 48):
 
     Options:
         n: number of prompts of random tokens.
-        longest: tokens per prompt.
+        max_length: tokens per prompt.
 
     Reference: Jin et al. 2025, "Massive Values in Self-Attention Modules are the Key to Contextual
     Knowledge Understanding" (arXiv 2502.01563).
@@ -30,9 +30,9 @@ def massive_k(model, lab, *, n: int = 16, longest: int = 48):
     from interp.core.prompts import random_tokens
     from interp.heads.outliers import massive
 
-    prompts = random_tokens(model, n=n, longest=longest, seed=lab.seed)
+    prompts = random_tokens(model, n=n, max_length=max_length, seed=lab.seed)
     values = massive(model, prompts, "k").ratio
-    lab.tell("massive_k", n, n)
+    lab.progress("massive_k", n, n)
     return Trials(values)
 
 
@@ -43,7 +43,7 @@ def massive_k(model, lab, *, n: int = 16, longest: int = 48):
     chance="value of random weights",
     task="none: the size of queries is not a behaviour",
 )
-def massive_q(model, lab, *, n: int = 16, longest: int = 48):
+def massive_q(model, lab, *, n: int = 16, max_length: int = 48):
     """Largest channel norm of a head's queries, divided by the mean channel norm.
 
     A channel's norm is taken over the tokens of a prompt, on the queries that enter the scores
@@ -55,7 +55,7 @@ def massive_q(model, lab, *, n: int = 16, longest: int = 48):
 
     Options:
         n: number of prompts of random tokens.
-        longest: tokens per prompt.
+        max_length: tokens per prompt.
 
     Reference: Jin et al. 2025, "Massive Values in Self-Attention Modules are the Key to Contextual
     Knowledge Understanding" (arXiv 2502.01563).
@@ -63,7 +63,7 @@ def massive_q(model, lab, *, n: int = 16, longest: int = 48):
     from interp.core.prompts import random_tokens
     from interp.heads.outliers import massive
 
-    prompts = random_tokens(model, n=n, longest=longest, seed=lab.seed)
+    prompts = random_tokens(model, n=n, max_length=max_length, seed=lab.seed)
     values = massive(model, prompts, "q").ratio
-    lab.tell("massive_q", n, n)
+    lab.progress("massive_q", n, n)
     return Trials(values)

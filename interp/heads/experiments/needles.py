@@ -17,8 +17,8 @@ def retrieval(
     *,
     task: str = "auto",
     needles: int = 8,
-    shortest: int = 24,
-    longest: int = 48,
+    min_length: int = 24,
+    max_length: int = 48,
     lengths: int = 2,
     depths: int = 3,
     answer: int = 4,
@@ -50,8 +50,9 @@ def retrieval(
             English, for models with a tokenizer); or a JSONL file of needles (see
             `interp.heads.needle.task_file`).
         needles: number of different needles (from a file: the first ones).
-        shortest, longest, lengths: shortest and longest prompt in tokens, and the number of lengths
-            from one to the other; sentences need at least twice a needle's length and the question.
+        min_length, max_length, lengths: tokens of the shortest and of the longest prompt, and
+            how many lengths from one to the other; sentences need at least twice a needle's length
+            and the question.
         depths: number of needle positions, from first to last.
         answer: number of tokens to copy per needle, in the task `ids`.
         success: minimum share of the answer that is right; other instances are excluded (the
@@ -73,7 +74,7 @@ def retrieval(
     from interp.heads.needle import copy_paste, selection_stability
     from interp.heads.trials import Trials
 
-    sizes, trials = (shortest, longest, lengths), []
+    sizes, trials = (min_length, max_length, lengths), []
     if task == "auto":
         chosen, trials = chosen_task(model, lab.seed, sizes, answer)
         # if there is only one task, the instances below show how well the model does it
@@ -85,7 +86,7 @@ def retrieval(
         model,
         instances,
         authors=authors,
-        tell=lambda done, total: lab.tell("retrieval", done, total),
+        progress=lambda _, done, total: lab.progress("retrieval", done, total),
     )
     found = tried.solved(success)
     if trials and not bool((tried.right >= 1).any()):
@@ -128,8 +129,8 @@ def qr_retrieval(
     *,
     task: str = "auto",
     needles: int = 8,
-    shortest: int = 24,
-    longest: int = 48,
+    min_length: int = 24,
+    max_length: int = 48,
     lengths: int = 2,
     depths: int = 3,
     answer: int = 4,
@@ -159,8 +160,9 @@ def qr_retrieval(
             or `question` (a question about such a sentence; both in English, for models with a
             tokenizer); or a JSONL file of needles (see `interp.heads.needle.task_file`).
         needles: number of different needles (from a file: the first ones).
-        shortest, longest, lengths: shortest and longest prompt in tokens, and the number of lengths
-            from one to the other; sentences need at least twice a needle's length and the question.
+        min_length, max_length, lengths: tokens of the shortest and of the longest prompt, and
+            how many lengths from one to the other; sentences need at least twice a needle's length
+            and the question.
         depths: number of needle positions, from first to last.
         answer: number of tokens of the needle after its key, in the task `ids`.
         calibrated: subtract the attention of the uninformative question.
@@ -172,7 +174,7 @@ def qr_retrieval(
     from interp.heads.needle import question_mass
     from interp.heads.trials import Trials
 
-    sizes, trials = (shortest, longest, lengths), []
+    sizes, trials = (min_length, max_length, lengths), []
     if task == "auto":
         chosen, trials = chosen_task(model, lab.seed, sizes, answer)
         task = chosen or "ids"
@@ -181,7 +183,7 @@ def qr_retrieval(
         model,
         instances,
         calibrated=calibrated,
-        tell=lambda done, total: lab.tell("qr_retrieval", done, total),
+        progress=lambda _, done, total: lab.progress("qr_retrieval", done, total),
     )
     notes = {"instances": f"{len(instances)}: {len({x.needle for x in instances})} needles"}
     headline = f"task {task}"

@@ -12,7 +12,7 @@ from interp.heads.trials import Trials
     end="high",
     task="none: a head that writes nothing is not needed for anything",
 )
-def no_op_value(model, lab, *, n: int = 16, longest: int = 48):
+def no_op_value(model, lab, *, n: int = 16, max_length: int = 48):
     """Attend to tokens with small values, and so write little (a no-op).
 
     1 - (attention times value norm, summed over keys) / (mean value norm of the visible keys),
@@ -25,16 +25,16 @@ def no_op_value(model, lab, *, n: int = 16, longest: int = 48):
 
     Options:
         n: number of prompts of random tokens.
-        longest: tokens per prompt.
+        max_length: tokens per prompt.
 
     Reference: Bondarenko et al. 2023, "Quantizable Transformers" (heads that learn to do nothing).
     """
     from interp.core.prompts import random_tokens
     from interp.heads.outliers import value_shortfall
 
-    prompts = random_tokens(model, n=n, longest=longest, seed=lab.seed)
+    prompts = random_tokens(model, n=n, max_length=max_length, seed=lab.seed)
     values = value_shortfall(model, prompts)
-    lab.tell("no_op_value", n, n)
+    lab.progress("no_op_value", n, n)
     return Trials(values)
 
 
@@ -46,7 +46,7 @@ def no_op_value(model, lab, *, n: int = 16, longest: int = 48):
     end="low",
     task="none: a head that writes nothing is not needed for anything",
 )
-def no_op_written(model, lab, *, n: int = 16, longest: int = 48):
+def no_op_written(model, lab, *, n: int = 16, max_length: int = 48):
     """Norm of a head's output divided by that of the residual stream it is added to.
 
     A no-op head has a score near 0, so the lowest are listed first. The score depends on the size
@@ -57,14 +57,14 @@ def no_op_written(model, lab, *, n: int = 16, longest: int = 48):
 
     Options:
         n: number of prompts of random tokens.
-        longest: tokens per prompt.
+        max_length: tokens per prompt.
 
     Reference: Bondarenko et al. 2023, "Quantizable Transformers" (heads that learn to do nothing).
     """
     from interp.core.prompts import random_tokens
     from interp.heads.outliers import written_share
 
-    prompts = random_tokens(model, n=n, longest=longest, seed=lab.seed)
+    prompts = random_tokens(model, n=n, max_length=max_length, seed=lab.seed)
     values = written_share(model, prompts)
-    lab.tell("no_op_written", n, n)
+    lab.progress("no_op_written", n, n)
     return Trials(values)

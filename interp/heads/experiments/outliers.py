@@ -10,7 +10,7 @@ from interp.heads.trials import Trials
     requires=("tokens",),
     task="none: the size of an output is not a behaviour",
 )
-def outliers_inf_norm(model, lab, *, n: int = 16, longest: int = 48):
+def outliers_inf_norm(model, lab, *, n: int = 16, max_length: int = 48):
     """Largest absolute entry of a head's output over a prompt (infinity norm).
 
     Compare with `outliers_kurtosis`: a head may write one large entry or large ones everywhere.
@@ -19,16 +19,16 @@ def outliers_inf_norm(model, lab, *, n: int = 16, longest: int = 48):
 
     Options:
         n: number of prompts of random tokens.
-        longest: tokens per prompt.
+        max_length: tokens per prompt.
 
     Reference: Bondarenko et al. 2023, "Quantizable Transformers".
     """
     from interp.core.prompts import random_tokens
     from interp.heads.outliers import result_inf_norm
 
-    prompts = random_tokens(model, n=n, longest=longest, seed=lab.seed)
+    prompts = random_tokens(model, n=n, max_length=max_length, seed=lab.seed)
     values = result_inf_norm(model, prompts)
-    lab.tell("outliers_inf_norm", n, n)
+    lab.progress("outliers_inf_norm", n, n)
     return Trials(values)
 
 
@@ -39,7 +39,7 @@ def outliers_inf_norm(model, lab, *, n: int = 16, longest: int = 48):
     chance="value of random weights",
     task="none: the tails of an output are not a behaviour",
 )
-def outliers_kurtosis(model, lab, *, n: int = 16, longest: int = 48):
+def outliers_kurtosis(model, lab, *, n: int = 16, max_length: int = 48):
     """Kurtosis of a head's output: how concentrated it is in few entries.
 
     Computed over all entries (tokens times d_model) of a prompt, not as excess kurtosis: 3 for
@@ -51,14 +51,14 @@ def outliers_kurtosis(model, lab, *, n: int = 16, longest: int = 48):
 
     Options:
         n: number of prompts of random tokens.
-        longest: tokens per prompt.
+        max_length: tokens per prompt.
 
     Reference: Bondarenko et al. 2023, "Quantizable Transformers".
     """
     from interp.core.prompts import random_tokens
     from interp.heads.outliers import result_kurtosis
 
-    prompts = random_tokens(model, n=n, longest=longest, seed=lab.seed)
+    prompts = random_tokens(model, n=n, max_length=max_length, seed=lab.seed)
     values = result_kurtosis(model, prompts)
-    lab.tell("outliers_kurtosis", n, n)
+    lab.progress("outliers_kurtosis", n, n)
     return Trials(values)

@@ -12,7 +12,7 @@ from interp.heads.trials import Trials
     chance="H_T / T for even attention over T tokens: 0.0929 for 48",
     task="none: a head at rest is not needed for anything",
 )
-def sink(model, lab, *, n: int = 16, longest: int = 48, copies: int = 1):
+def sink(model, lab, *, n: int = 16, max_length: int = 48, copies: int = 1):
     """Rest attention on one token at any position: mean attention on the strongest sink.
 
     A key's attention is averaged over the queries that see it, which must be at least a quarter of
@@ -26,7 +26,7 @@ def sink(model, lab, *, n: int = 16, longest: int = 48, copies: int = 1):
 
     Options:
         n: number of prompts.
-        longest: tokens per prompt (Gu et al. use 64).
+        max_length: tokens per prompt (Gu et al. use 64).
         copies: number of copies of the random tokens in a prompt.
 
     Reference: Gu et al. 2025, "When Attention Sink Emerges in Language Models".
@@ -35,15 +35,15 @@ def sink(model, lab, *, n: int = 16, longest: int = 48, copies: int = 1):
     from interp.core.prompts import random_tokens
     from interp.heads.outliers import sink_mass
 
-    if copies < 1 or longest // copies < 2:
+    if copies < 1 or max_length // copies < 2:
         raise OptionError(
             f"copies={copies}: there must be at least 1, and at least two tokens "
-            f"per copy of the {longest}"
+            f"per copy of the {max_length}"
         )
-    period = None if copies == 1 else (longest - 1) // copies
-    prompts = random_tokens(model, n=n, longest=longest, period=period, seed=lab.seed)
+    period = None if copies == 1 else (max_length - 1) // copies
+    prompts = random_tokens(model, n=n, max_length=max_length, period=period, seed=lab.seed)
     found = sink_mass(model, prompts)
-    lab.tell("sink", n, n)
+    lab.progress("sink", n, n)
     notes = {
         "share of heads and prompts with a sink above 0.3": found.metric(),
         "of these on the first token": found.at_first(),

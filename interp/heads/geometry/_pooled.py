@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 
-def datasets(model: Model, files: str, n: int, longest: int, seed: int) -> dict[str, Prompts]:
+def datasets(model: Model, files: str, n: int, max_length: int, seed: int) -> dict[str, Prompts]:
     """Return prompts by the name of their data set: files of texts, or three generated sets.
 
     Raises:
@@ -30,10 +30,10 @@ def datasets(model: Model, files: str, n: int, longest: int, seed: int) -> dict[
         from interp.attribution.evaluation.run import read_texts
 
         return {path: Prompts.of(read_texts(path), model) for path in files.split("+")}
-    random = random_tokens(model, n=n, longest=longest, seed=seed)
+    random = random_tokens(model, n=n, max_length=max_length, seed=seed)
     length = len(random.ids[0])
     half = max(1, (length - 1) // 2)
-    repeated = random_tokens(model, n=n, longest=longest, period=half, seed=seed)
+    repeated = random_tokens(model, n=n, max_length=max_length, period=half, seed=seed)
     ids = np.asarray(ordinary_ids(model))
     rng = np.random.default_rng([seed, 11])
     frequency = 1 / np.arange(1, len(ids) + 1)

@@ -16,7 +16,7 @@ def mask_rank(
     lab,
     *,
     n: int = 16,
-    longest: int = 48,
+    max_length: int = 48,
     share: float = 0.15,
     token: str = "auto",
     variance: float = 0.9,
@@ -34,7 +34,7 @@ def mask_rank(
 
     Options:
         n: number of prompts of random tokens.
-        longest: tokens per prompt.
+        max_length: tokens per prompt.
         share: share of the tokens that are replaced.
         token: mask, pad, a token id, or auto: the mask token, else the padding token.
         variance: share of the variance that counts as the rank.
@@ -47,13 +47,13 @@ def mask_rank(
     from interp.core.prompts import random_tokens
     from interp.heads.geometry._replaced import ordinary, rank_at_real, replacing, standing_in
 
-    prompts = random_tokens(model, n=n, longest=longest, seed=lab.seed)
+    prompts = random_tokens(model, n=n, max_length=max_length, seed=lab.seed)
     places = replacing(len(prompts.ids[0]), share, lab.seed)
     used, what = standing_in(model, token, prompts)
     before = rank_at_real(model, prompts, places, None, variance)
     after = rank_at_real(model, prompts, places, used, variance)
     plain = rank_at_real(model, prompts, places, ordinary(model, prompts, used), variance)
-    lab.tell("mask_rank", n, n)
+    lab.progress("mask_rank", n, n)
     changed = {site: after[site] - before[site] for site in before}
     null: dict[object, torch.Tensor] = {site: plain[site] - before[site] for site in before}
     return Trials(

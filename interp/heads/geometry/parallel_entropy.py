@@ -16,7 +16,7 @@ def parallel_entropy(
     lab,
     *,
     n: int = 16,
-    longest: int = 48,
+    max_length: int = 48,
     pieces: int = 4,
     queries: int = 8,
     shared: int = 0,
@@ -32,7 +32,7 @@ def parallel_entropy(
 
     Options:
         n: number of prompts of random tokens.
-        longest: tokens per prompt.
+        max_length: tokens per prompt.
         pieces: number of pieces of the context; 1 gives 0 everywhere.
         queries: number of last tokens, which see every piece.
         shared: number of first tokens that all pieces see (a shared sink, the paper's remedy).
@@ -43,10 +43,10 @@ def parallel_entropy(
     from interp.core.prompts import random_tokens
     from interp.heads.geometry._pieces import entropies
 
-    prompts = random_tokens(model, n=n, longest=longest, seed=lab.seed)
+    prompts = random_tokens(model, n=n, max_length=max_length, seed=lab.seed)
     apart = entropies(model, prompts, pieces, queries, shared)
     whole = entropies(model, prompts, 1, queries, shared)
-    lab.tell("parallel_entropy", n, n)
+    lab.progress("parallel_entropy", n, n)
     return Trials(
         {site: apart[site] - whole[site] for site in apart},
         notes={"pieces": pieces, "queries": queries, "shared first tokens": shared},

@@ -17,7 +17,7 @@ def pooled_key_rank(
     lab,
     *,
     n: int = 16,
-    longest: int = 48,
+    max_length: int = 48,
     share: float = 0.9,
     files: str = "",
 ):
@@ -32,7 +32,7 @@ def pooled_key_rank(
 
     Options:
         n: number of prompts of a generated data set.
-        longest: tokens per prompt.
+        max_length: tokens per prompt.
         share: share of the variance.
         files: paths of text files, one prompt per line, separated by +.
 
@@ -44,12 +44,12 @@ def pooled_key_rank(
     from interp.heads.geometry._pooled import datasets, pooled_ranks
 
     values, notes = {}, {}
-    given = datasets(model, files, n, longest, lab.seed)
+    given = datasets(model, files, n, max_length, lab.seed)
     for at, (name, prompts) in enumerate(given.items()):
         ranks = pooled_ranks(model, prompts, share)
         for site, found in ranks.items():
             values.setdefault(site, []).append(found)
         layers = {f"{s.stack} {s.layer}": float(x.mean()) for s, x in ranks.items()}
         notes[f"mean rank per layer, {name}"] = layers
-        lab.tell("pooled_key_rank", at + 1, len(given))
+        lab.progress("pooled_key_rank", at + 1, len(given))
     return Trials({site: torch.stack(x) for site, x in values.items()}, notes=notes)

@@ -14,10 +14,11 @@ from torch import Tensor
 from interp.core.clusters import cluster_summary
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts, repeats
+from interp.core.protocols import Progress, silent
 from interp.core.result import Result
 from interp.core.statistics import percentile_interval, redraw_counts
 from interp.heads.kv_cache.bytes import token_bytes
-from interp.heads.kv_cache.losses import CutLosses, Tell, require_longer, silent
+from interp.heads.kv_cache.losses import CutLosses, require_longer
 from interp.heads.kv_cache.windows import KVHead, Window, cached_sites, kv_heads
 from interp.model.content import result_provenance
 from interp.model.given import takes_model
@@ -178,7 +179,7 @@ def cache_cards(
     scored: int | None = None,
     batch_size: int = 16,
     seed: int = 0,
-    progress: Tell | None = None,
+    progress: Progress | None = None,
 ) -> CacheCards:
     """Measure, for every key-value head, the loss when its cache keeps a sink and a window.
 
@@ -217,20 +218,20 @@ def cache_cards(
     if null not in ("random-init", "none"):
         raise OptionError(f"null={null!r} is not known; known: random-init, none")
     given = repeats(model, n=32, seed=seed) if prompts is None else Prompts.of(prompts, model)
-    heads, tell = kv_heads(model), progress or silent
+    heads, progress = kv_heads(model), progress or silent
     sizes = window_sizes(recents, sink, given)
     losses = CutLosses(model, given, scored, batch_size)
     found = np.zeros((len(heads), len(sizes), len(given)))
     for at, head in enumerate(heads):
         for place, recent in enumerate(sizes):
             found[at, place] = losses({head: Window(sink, recent)})
-        tell("cards", at + 1, len(heads))
+        progress("cards", at + 1, len(heads))
     beside = np.full(len(heads), np.nan)
     if null == "random-init":
         other = CutLosses(random_init(model, seed), given, scored, batch_size)
         for at, head in enumerate(heads):
             beside[at] = other({head: Window(sink, sizes[0])}).mean()
-            tell("null", at + 1, len(heads))
+            progress("null", at + 1, len(heads))
     each = token_bytes(model)
     made = result_provenance(
         model,

@@ -7,7 +7,7 @@ gate: a head whose far keys matter keeps a gate near 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from interp.core.errors import NonFiniteError, OptionError, PromptError
 from interp.core.head import Head
 from interp.core.interrupts import held
 from interp.core.prompts import Prompts
+from interp.core.protocols import Progress, silent
 from interp.heads.kv_cache.windows import Window, cached_sites, windowed_output
 from interp.heads.needle.instance import Instance
 from interp.model.edits import Edit
@@ -45,7 +46,7 @@ def train_gates(
     penalty: float = 0.05,
     relative: bool = True,
     seed: int = 0,
-    tell: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = silent,
 ) -> dict[Site, Float[Tensor, " kv_head"]]:
     """Train one gate per key-value head on needles; the weights of the model stay as they are.
 
@@ -60,7 +61,7 @@ def train_gates(
         relative: divide the squared distance of the hidden states by their mean square, so that
             the penalty means the same for models of any scale; the published code does not.
         seed: seed of the order of the batches.
-        tell: progress callback that receives the number of steps done and their total.
+        progress: see `Progress`.
 
     Raises:
         OptionError: steps, rate or penalty are out of range, or the model has no cache.
@@ -102,7 +103,7 @@ def train_gates(
                     f"{model.name}: the gradients of the gates are not finite; try float32"
                 )
         optimiser.step()
-        tell(step + 1, steps)
+        progress("steps", step + 1, steps)
     return {site: gate.detach().clamp(0, 1).double().cpu() for site, gate in gates.items()}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -125,10 +125,3 @@ def require_longer(prompts: Prompts, window: Window) -> None:
             f"{window.recent} recent ones keeps all of them, so a cut would show no loss; give "
             "longer prompts or a smaller window"
         )
-
-
-Tell = Callable[[str, int, int], None]
-
-
-def silent(what: str, done: int, total: int) -> None:
-    """Report no progress."""

@@ -11,12 +11,12 @@ from jaxtyping import Float
 
 from interp.core.clusters import cluster_summary
 from interp.core.errors import OptionError, UnknownName
+from interp.core.protocols import silent
 from interp.core.rank_statistics import spearman, top_k
 from interp.core.registry import METRICS
 from interp.core.result import Result
 from interp.core.statistics import percentile_interval, redraw_counts
 from interp.heads.experiments._needles import chosen_task, instances_of
-from interp.heads.kv_cache.losses import silent
 from interp.heads.kv_cache.patterns import read_pattern
 from interp.heads.kv_cache.windows import KVHead, kv_heads
 from interp.heads.needle.instance import prompts_of
@@ -240,8 +240,8 @@ def retrieval_methods(
     *,
     task: str = "auto",
     needles: int = 8,
-    shortest: int = 32,
-    longest: int = 48,
+    min_length: int = 32,
+    max_length: int = 48,
     lengths: int = 2,
     depths: int = 3,
     answer: int = 4,
@@ -260,8 +260,8 @@ def retrieval_methods(
         task: as in the metric `retrieval`: `auto` (the one that the model answers best, else
             `ids`), `ids`, `completion`, `question` or a file of needles.
         needles: number of different needles; all methods with needles get the same ones.
-        shortest: tokens of the shortest prompt.
-        longest: tokens of the longest prompt.
+        min_length: tokens of the shortest prompt.
+        max_length: tokens of the longest prompt.
         lengths: number of lengths from one to the other.
         depths: number of needle positions, from first to last.
         answer: tokens of an answer, in the task `ids`.
@@ -293,13 +293,13 @@ def retrieval_methods(
             raise UnknownName("method for retrieval heads", name, METHODS)
     if null not in ("random-init", "none"):
         raise UnknownName("null", null, ("random-init", "none"))
-    heads, tell = kv_heads(model), progress or silent
-    sizes = (shortest, longest, lengths)
+    heads, progress = kv_heads(model), progress or silent
+    sizes = (min_length, max_length, lengths)
     if task == "auto":
         task = chosen_task(model, seed, sizes, answer)[0] or "ids"
     instances = instances_of(model, seed, task, needles, sizes, depths, answer)
     common = {
-        "task": task, "needles": needles, "shortest": shortest, "longest": longest,
+        "task": task, "needles": needles, "min_length": min_length, "max_length": max_length,
         "lengths": lengths, "depths": depths, "answer": answer,
     }  # fmt: skip
     options = dict.fromkeys(ON_NEEDLES, common) | {
@@ -308,7 +308,7 @@ def retrieval_methods(
 
     def run(of: Model) -> dict[str, Trials]:
         bound = {name: METRICS.load(name).bind(**options.get(name, {})) for name in names}
-        return {name: b.experiment(of, seed, tell, notes=False) for name, b in bound.items()}
+        return {name: b.experiment(of, seed, progress, notes=False) for name, b in bound.items()}
 
     trials = run(model)
     values = {name: _per_kv(model, heads, found) for name, found in trials.items()}

@@ -25,9 +25,10 @@ from jaxtyping import Float
 
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts, repeats
+from interp.core.protocols import Progress, silent
 from interp.heads.kv_cache.bytes import cache_bytes, own_reach, read_bytes_of, spelled, token_bytes
 from interp.heads.kv_cache.cards import window_sizes
-from interp.heads.kv_cache.losses import CutLosses, Tell, silent
+from interp.heads.kv_cache.losses import CutLosses
 from interp.heads.kv_cache.plan_result import CachePlan
 from interp.heads.kv_cache.windows import KVHead, Window, kv_heads
 from interp.model.content import result_provenance
@@ -54,7 +55,7 @@ def cache_plan(
     scored: int | None = None,
     batch_size: int = 16,
     seed: int = 0,
-    progress: Tell | None = None,
+    progress: Progress | None = None,
 ) -> CachePlan:
     """Choose which key-value heads keep everything and which a sink and a window.
 
@@ -103,7 +104,7 @@ def cache_plan(
         raise OptionError(f"level={level}: it must be between 0 and 1")
     given = repeats(model, n=96, seed=seed) if prompts is None else Prompts.of(prompts, model)
     parts = _divided(given, level, seed)
-    tell, heads = progress or silent, kv_heads(model)
+    progress, heads = progress or silent, kv_heads(model)
     if recents == "one":
         every = window_sizes(None, sink, parts[0])
         recents = [max(r for r in every if r == every[0] or 4 * r <= max(map(len, given.ids)))]
@@ -130,7 +131,7 @@ def cache_plan(
     alone: dict[KVHead, dict[Window, float]] = {}
     for done, head in enumerate(heads, 1):
         alone[head] = {w: float(search({head: w}).mean()) for w in (Window(sink, r) for r in sizes)}
-        tell("search", done, len(heads))
+        progress("search", done, len(heads))
     path = plan_path(alone, bytes_of)
     totals = [sum(bytes_of(h, plan.get(h)) for h in heads) for plan in path]
     if asked is not None:
@@ -140,7 +141,7 @@ def cache_plan(
     else:
         assert max_loss is not None
         bound = float(max_loss)
-        at, losses = _largest_cut(path, totals, calibration, bound, level, tell)
+        at, losses = _largest_cut(path, totals, calibration, bound, level, progress)
     held_out = test(path[at])
     made = result_provenance(
         model,
@@ -268,7 +269,7 @@ def _largest_cut(
     calibration: CutLosses,
     bound: float,
     level: float,
-    tell: Tell,
+    progress: Progress,
 ) -> tuple[int, Float[np.ndarray, " prompt"]]:
     """Return the last plan of the path that conformal risk control accepts, and its losses."""
     wanted = np.linspace(totals[0], totals[-1], CANDIDATES)
@@ -278,7 +279,7 @@ def _largest_cut(
     for done, at in enumerate(tried, 1):
         found = calibration(path[at])
         most = np.maximum(most, found)
-        tell("calibration", done, len(tried))
+        progress("calibration", done, len(tried))
         if (most > bound).sum() + 1 > (1 - level) * (len(most) + 1) + 1e-9:
             break
         best, losses = at, found

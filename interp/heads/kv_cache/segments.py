@@ -16,6 +16,7 @@ from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts, bos_id
+from interp.core.protocols import Progress
 from interp.heads.kv_cache.windows import cached_sites
 from interp.heads.needle.instance import Instance
 from interp.model.hooks.calls import Call
@@ -156,7 +157,7 @@ def source_trials(
     instances: Sequence[Instance],
     read: Callable[[Segments, Site], Float[Tensor, " head"]],
     size: int,
-    tell: Callable[[int, int], None],
+    progress: Progress,
     *,
     last: int = LAST,
 ) -> dict[Site, Float[Tensor, "trial head"]]:
@@ -166,5 +167,5 @@ def source_trials(
         seen = read_segments(model, x, segment_ends(model, x, size), last=last)
         for site, each in values.items():
             each.append(read(seen, site))
-        tell(done, len(instances))
+        progress("instances", done, len(instances))
     return {site: torch.stack(each) for site, each in values.items()}

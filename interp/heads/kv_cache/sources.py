@@ -18,6 +18,7 @@ from jaxtyping import Bool, Float
 from interp.core.clusters import cluster_summary
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.head import Head
+from interp.core.protocols import Progress, silent
 from interp.core.result import Result
 from interp.heads.kv_cache.confidence import (
     best_separating,
@@ -25,7 +26,6 @@ from interp.heads.kv_cache.confidence import (
     fit_confidence,
     source_shares,
 )
-from interp.heads.kv_cache.losses import Tell, silent
 from interp.heads.kv_cache.segments import LAST, WIDTH, Segments, read_segments, segment_ends
 from interp.heads.kv_cache.windows import cached_sites
 from interp.heads.needle.instance import Instance, prompts_of
@@ -147,7 +147,7 @@ def attribute_context(
     last: int | None = None,
     width: int = WIDTH,
     seed: int = 0,
-    progress: Tell | None = None,
+    progress: Progress | None = None,
 ) -> ContextSources:
     """Find the segment that an answer comes from by attention, and judge it on held-out needles.
 
@@ -194,12 +194,12 @@ def attribute_context(
         )
     order = np.random.default_rng(seed).permutation(needles).tolist()
     out = set(order[: min(max(1, round(held_out * len(order))), len(order) - 1)])
-    tell, seen = progress or silent, []
+    progress, seen = progress or silent, []
     for done, x in enumerate(instances, 1):
         rows = min(LAST, len(x.question)) if last is None else last
         ends = segment_ends(model, x, segment)
         seen.append(read_segments(model, x, ends, last=rows, width=width))
-        tell("prompts", done, len(instances))
+        progress("prompts", done, len(instances))
     fit = [s for s, x in zip(seen, instances, strict=True) if x.needle not in out]
     judged = [s for s, x in zip(seen, instances, strict=True) if x.needle in out]
     sites = cached_sites(model)

@@ -5,7 +5,7 @@ Only the rows of the answer are computed, so memory grows linearly with the leng
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
+from interp.core.protocols import Progress, silent
 from interp.heads.needle.instance import Instance, prompts_of
 from interp.heads.per_head import PerHead, SiteValues
 from interp.model.content import result_provenance
@@ -93,7 +94,7 @@ def copy_paste(
     instances: Sequence[Instance],
     *,
     authors: bool = False,
-    tell: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = silent,
 ) -> CopyPaste:
     """Score every head by what it copies from the needle.
 
@@ -108,7 +109,7 @@ def copy_paste(
         authors: count as the published code does: the model decodes by itself, a step counts if the
             top key holds the token it generated, and a repeated token counts again, so that a score
             may exceed 1.
-        tell: progress callback that receives the number of instances done and their total.
+        progress: see `Progress`.
 
     Raises:
         PromptError: there are no instances, or the prompts do not fit the model.
@@ -137,7 +138,7 @@ def copy_paste(
             parts.setdefault(site, []).append(x)
         right.append(shares)
         done += len(batch)
-        tell(done, len(instances))
+        progress("instances", done, len(instances))
     chance = torch.tensor([_chance(x) for x in instances], dtype=torch.float64)
     values = {site: torch.cat(found) for site, found in parts.items()}
     made = result_provenance(

@@ -84,10 +84,10 @@ def evenly(low: int, high: int, number: int) -> tuple[int, ...]:
         OptionError: the longest is shorter than the shortest, or no length is requested.
     """
     if number < 1 or low < 1:
-        raise OptionError(f"lengths={number}, shortest={low}: both must be at least 1")
+        raise OptionError(f"lengths={number}, min_length={low}: both must be at least 1")
     if high < low:
         raise OptionError(
-            f"longest={high} is shorter than shortest={low}; give longest >= shortest"
+            f"max_length={high} is shorter than min_length={low}; give max_length >= min_length"
         )
     each = [high] if number == 1 else np.linspace(low, high, number).round().astype(int).tolist()
     return tuple(dict.fromkeys(each))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from interp.core.errors import PromptError
 from interp.core.prompts import Prompts, bos_id
+from interp.core.protocols import Progress, silent
 from interp.heads.needle.instance import Instance, prompts_of
 from interp.heads.per_head import PerHead, SiteValues
 from interp.model.content import result_provenance
@@ -48,7 +49,7 @@ def question_mass(
     instances: Sequence[Instance],
     *,
     calibrated: bool = True,
-    tell: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = silent,
 ) -> QuestionMass:
     """Measure the mean attention of the question's tokens on the needle, in every instance.
 
@@ -58,7 +59,7 @@ def question_mass(
         calibrated: subtract, key by key, the attention of an uninformative question at the same
             position, and leave out the keys that are then more than two standard deviations below
             the mean over the context. BOS is excluded.
-        tell: progress callback that receives the number of instances done and their total.
+        progress: see `Progress`.
 
     Raises:
         PromptError: there are no instances, or the prompts do not fit the model.
@@ -86,7 +87,7 @@ def question_mass(
             for site, mass in _rows(model, x, question, bos).items():
                 more = _above(mass, nothing[site]) if calibrated else mass
                 found.setdefault(site, []).append(more[:, document].sum(-1))
-        tell(done + 1, len(instances))
+        progress("instances", done + 1, len(instances))
     return QuestionMass(
         {s: torch.stack(m) for s, m in asked.items()},
         {s: torch.stack(m) for s, m in other.items()},

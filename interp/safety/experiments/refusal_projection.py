@@ -16,7 +16,7 @@ def refusal_projection(
     *,
     task: str = "marker",
     n: int = 16,
-    longest: int = 16,
+    max_length: int = 16,
     layer: int = -1,
 ):
     """Project the head's output on the direction from harmless to harmful prompts (RDSHA).
@@ -35,7 +35,7 @@ def refusal_projection(
         task: `marker` for random tokens with and without the marker that the model's config states
             (another token where it states none, so that nothing is refused), or a JSONL file with
             `prompt` and `harmful` (true or false) per line.
-        n, longest: number of prompts of each kind and of tokens of each, for `marker`.
+        n, max_length: number of prompts of each kind and of tokens of each, for `marker`.
         layer: layer of the direction; -1 for the last one below 0.8 of the layers.
 
     Reference: Huang et al. 2025 (arXiv 2508.19697).
@@ -43,7 +43,7 @@ def refusal_projection(
     from interp.safety.marker import sets_of
     from interp.safety.projection import as_trials, crossed
 
-    sets = sets_of(model, task, n=n, longest=longest, seed=lab.seed)
+    sets = sets_of(model, task, n=n, max_length=max_length, seed=lab.seed)
     found = crossed(model, sets, layer=None if layer < 0 else layer, seed=lab.seed)
-    lab.tell("refusal_projection", 1, 1)
+    lab.progress("refusal_projection", 1, 1)
     return Trials(as_trials(found), notes=sets.about())

@@ -17,7 +17,7 @@ def ships(
     *,
     task: str = "marker",
     n: int = 16,
-    longest: int = 16,
+    max_length: int = 16,
     uniform: bool = False,
     contrast: bool = False,
 ):
@@ -35,7 +35,7 @@ def ships(
         task: `marker` for random tokens with and without the marker that the model's config states
             (another token where it states none, so that nothing is refused), or a JSONL file with
             `prompt` and `harmful` (true or false) per line.
-        n, longest: number of prompts of each kind and of tokens of each, for `marker`.
+        n, max_length: number of prompts of each kind and of tokens of each, for `marker`.
         uniform: uniform attention in place of the head's pattern (the authors' undifferentiated
             attention), in place of a zero output.
         contrast: subtract the mean over harmless prompts.
@@ -47,9 +47,9 @@ def ships(
     from interp.safety.projection import as_trials
     from interp.safety.removal import trials
 
-    sets = sets_of(model, task, n=n, longest=longest, seed=lab.seed)
+    sets = sets_of(model, task, n=n, max_length=max_length, seed=lab.seed)
     found = trials(model, sets, "uniform-attention" if uniform else "zero", both=contrast)
-    lab.tell("ships", 1, 1)
+    lab.progress("ships", 1, 1)
     if not contrast:
         return Trials(found["harmful"], notes=sets.about())
     pairs = {site: (x, found["harmless"][site]) for site, x in found["harmful"].items()}

@@ -256,7 +256,7 @@ def trials_of(
     """
     [found] = measured_categories(
         model, at, [category], seed=lab.seed, draws=DRAWS if lab.notes else 0,
-        advance=lambda done, total: lab.tell(name, done, total),
+        advance=lambda done, total: lab.progress(name, done, total),
     )  # fmt: skip
     if all(bool(x.isnan().all()) for x in found.values.values()):
         raise PromptError(

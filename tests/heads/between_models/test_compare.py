@@ -99,7 +99,7 @@ def test_false_findings_are_rare_where_only_prompts_differ(bundled_induction) ->
         interp.score(
             bundled_induction,
             "induction",
-            repeats(bundled_induction, n=120, longest=12, seed=s),
+            repeats(bundled_induction, n=120, max_length=12, seed=s),
             null="none",
         )
         for s in (0, 1)
@@ -173,7 +173,7 @@ def test_models_that_cannot_be_compared_are_refused(bundled_induction) -> None:
         interp.score(
             bundled_induction,
             "induction",
-            repeats(bundled_induction, n=16, longest=8, seed=s),
+            repeats(bundled_induction, n=16, max_length=8, seed=s),
             null="none",
         )
         for s in (0, 1)

@@ -21,7 +21,7 @@ from training.variants import permuted
 @pytest.mark.parametrize("within", ["layer", "model"])
 def test_permuted_heads_are_matched_exactly(bundled_induction, by: str, within: str) -> None:
     other, places = permuted(bundled_induction, 0)
-    prompts = repeats(bundled_induction, n=6, longest=12)
+    prompts = repeats(bundled_induction, n=6, max_length=12)
     found = interp.match_heads(
         bundled_induction, other, prompts, by=by, within=within, n_null=99, n_boot=50
     )
@@ -71,7 +71,7 @@ def test_heads_of_the_planted_model_are_matched(bundled_induction) -> None:
         for s in (0, 1)
     )
     roles = [planted.build("induction", heads=6, seed=s).roles for s in (0, 1)]
-    found = interp.match_heads(a, b, repeats(a, n=8, longest=12), n_null=0).heads_of_b()
+    found = interp.match_heads(a, b, repeats(a, n=8, max_length=12), n_null=0).heads_of_b()
     for role in ("previous_token", "induction"):
         [head], [match] = (each[role] for each in roles)
         there = found["decoder", *head]
@@ -81,7 +81,7 @@ def test_heads_of_the_planted_model_are_matched(bundled_induction) -> None:
 def test_random_weights_match_at_chance(bundled_induction) -> None:
     """Independent draws of weights are exchangeable: p is as often small as it says."""
     draws = list(RandomWeights(bundled_induction, 0, 24))
-    prompts = repeats(bundled_induction, n=4, longest=8)
+    prompts = repeats(bundled_induction, n=4, max_length=8)
     whole, each, same = [], [], 0
     for a, b in zip(draws[::2], draws[1::2], strict=True):
         found = interp.match_heads(a, b, prompts, n_null=99, n_boot=0)
@@ -98,7 +98,7 @@ def test_random_weights_match_at_chance(bundled_induction) -> None:
 
 def test_the_similarity_is_the_mean_coefficient_of_the_patterns(bundled_induction) -> None:
     other, _ = permuted(bundled_induction, 1)
-    prompts = repeats(bundled_induction, n=2, longest=6, seed=4)
+    prompts = repeats(bundled_induction, n=2, max_length=6, seed=4)
     found = interp.match_heads(bundled_induction, other, prompts, n_null=0, n_boot=0)
     expected = []
     for ids in prompts.ids:
@@ -155,10 +155,10 @@ def test_different_numbers_of_heads_leave_some_without_a_match(bundled_induction
 
     small = interp.load(planted.build("induction", heads=4).model, name="small")
     large = interp.load(planted.build("induction", heads=6).model, name="large")
-    found = interp.match_heads(small, large, repeats(small, n=4, longest=8), n_null=9, n_boot=9)
+    found = interp.match_heads(small, large, repeats(small, n=4, max_length=8), n_null=9, n_boot=9)
     assert len(found) == 8
     assert len(found.provenance["unmatched_b"]) == 4
-    turned = interp.match_heads(large, small, repeats(small, n=4, longest=8), n_null=9, n_boot=9)
+    turned = interp.match_heads(large, small, repeats(small, n=4, max_length=8), n_null=9, n_boot=9)
     assert sum(not row["head_b"] for row in turned.rows) == 4
     assert len(turned.heads_of_b()) == 8
 

@@ -26,7 +26,7 @@ from interp.report.atlas.mechanisms import check_parts
 from interp.report.checks import check_page
 from interp.report.printed.confirmation import confirmation_text
 
-SMALL = {"n": 4, "longest": 12}
+SMALL = {"n": 4, "max_length": 12}
 
 
 def test_the_whole_role_is_ablated_and_then_each_head(bundled_induction) -> None:
@@ -68,7 +68,7 @@ def test_controls_that_share_the_role_are_named(bundled_induction) -> None:
 
 def test_without_a_role_the_first_heads_are_checked(small_bystander) -> None:
     model = interp.load(small_bystander.model, name="bystander")
-    task = repeats_task(model, n=4, longest=8)
+    task = repeats_task(model, n=4, max_length=8)
     table = interp.score(model, ["entropy", "induction"], null="none")
     found = confirm(model, table, task=task, n_random=20)
     assert [len(c.heads) for c in found] == [3, 3, 3, 3]
@@ -78,7 +78,7 @@ def test_without_a_role_the_first_heads_are_checked(small_bystander) -> None:
 def test_the_verdicts_of_planted_heads(small_bystander) -> None:
     """A working head is needed in both forms, the bystander in none; too few sets show nothing."""
     model = interp.load(small_bystander.model, name="bystander")
-    game = {"n": 6, "longest": 12}
+    game = {"n": 6, "max_length": 12}
     alone = confirm(
         model,
         {"induction": small_bystander.roles["bystander"]}, **game,
@@ -143,7 +143,7 @@ def test_what_each_outcome_is_called(own, transfer, expected, words) -> None:
 
 def test_the_same_answers_in_another_form(bundled_induction) -> None:
     """What followed a token before follows it again, though no longer run returns."""
-    task = own_task(bundled_induction, "induction", transfer=True, n=5, longest=13)
+    task = own_task(bundled_induction, "induction", transfer=True, n=5, max_length=13)
     assert task is not None
     assert task.name == "repeated_pairs_loss"
     for ids, at in zip(task.prompts.ids, task.positions, strict=True):

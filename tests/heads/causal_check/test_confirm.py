@@ -25,7 +25,7 @@ from interp.heads.causal_check.sets import Chosen, anywhere, matched_sets
 from interp.heads.causal_check.stated import NONE, OF_OPTION, stated_task
 from interp.model.random_weights import random_init
 
-SMALL = {"n": 4, "longest": 12}
+SMALL = {"n": 4, "max_length": 12}
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def small_bystander_model(small_bystander) -> interp.Model:
 
 @pytest.fixture(scope="module")
 def small_repeats(small_bystander_model) -> Task:
-    return repeats_task(small_bystander_model, n=4, longest=8)
+    return repeats_task(small_bystander_model, n=4, max_length=8)
 
 
 def test_planted_heads_matter_and_the_bystander_does_not(
@@ -108,7 +108,7 @@ def test_the_score_of_a_random_model_is_worth_nothing_in_the_long_run() -> None:
     p = []
     for seed in range(4):
         model = random_init(base, seed)
-        task = repeats_task(model, n=3, longest=6, seed=seed)
+        task = repeats_task(model, n=3, max_length=6, seed=seed)
         task = replace(task, chance=None)  # else the check is refused: the model is at chance
         names = ["induction", "previous_token", "entropy", "largest_weight"]
         table = interp.score(model, names, null="none", seed=seed)
@@ -230,7 +230,7 @@ def test_heads_are_not_tested_on_the_prompts_they_were_chosen_on(small_bystander
     table = interp.score(
         small_bystander_model,
         ["induction"],
-        repeats(small_bystander_model, n=16, longest=24),
+        repeats(small_bystander_model, n=16, max_length=24),
         null="none",
     )
     same = confirm(
@@ -292,18 +292,18 @@ def test_tasks_are_declared_and_sized(small_bystander_model) -> None:
         here = not stated or stated.startswith(NONE) or stated == OF_OPTION
         assert here or stated in MADE_HERE or stated in TASKS, (name, stated)
     assert own_task(small_bystander_model, "entropy") is None
-    own = own_task(small_bystander_model, "induction:x=1", n=3, longest=5)
+    own = own_task(small_bystander_model, "induction:x=1", n=3, max_length=5)
     assert own is not None
     assert (own.name, len(own)) == ("second_copy_loss", 3)
-    plain = plain_task(small_bystander_model, n=3, longest=9)
+    plain = plain_task(small_bystander_model, n=3, max_length=9)
     assert (plain.name, len(plain)) == ("plain_loss", 3)
     assert {len(ids) for ids in plain.prompts.ids} == {9}
-    text = plain_task(interp.load("bundled:induction"), n=2, longest=20)
+    text = plain_task(interp.load("bundled:induction"), n=2, max_length=20)
     assert text.prompts.design == "text"
 
 
 def test_the_needle_task_reads_the_values_after_the_key(small_bystander_model) -> None:
-    task = needle_task(small_bystander_model, n=3, longest=20)
+    task = needle_task(small_bystander_model, n=3, max_length=20)
     assert len(task) == 3
     for ids, at in zip(task.prompts.ids, task.positions, strict=True):
         assert len(ids) == 24  # the prompt, and the four values of the answer

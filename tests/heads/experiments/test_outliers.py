@@ -123,12 +123,12 @@ def test_a_planted_channel_is_massive_and_what_depends_on_it_breaks() -> None:
     """Heads that match by content hold their position code in few channels of the query."""
     built = planted.build("induction", vocab=24, context=64)
     model = interp.load(built.model, name="induction")
-    frame = massive(model, random_tokens(model, n=2, longest=20), "q").to_pandas()
+    frame = massive(model, random_tokens(model, n=2, max_length=20), "q").to_pandas()
     role = [built.role(r.layer, r.head) for r in frame.itertuples()]
     noise = frame["ratio"][[r == "noise" for r in role]]
     assert frame["ratio"][[r == "previous_token" for r in role]].min() > 5
     assert noise.max() < 2
-    task = repeats_task(model, n=3, longest=8)
+    task = repeats_task(model, n=3, max_length=8)
     found = disruption(model, task)
     row = found.to_pandas().iloc[0]
     assert row["clean"] < 0.1

@@ -70,7 +70,7 @@ def even(n: int) -> torch.Tensor:
 def test_random_weights_echo_at_the_rate_of_even_attention(zoo_model) -> None:
     """Mean over rows from the second copy on of (copies before) / (row + 1)."""
     rows = interp.score(zoo_model, ["echo", "razor_induction"], null="random-init").to_pandas()
-    given = interp.core.prompts.repeats(zoo_model, n=12, longest=12, copies=4)
+    given = interp.core.prompts.repeats(zoo_model, n=12, max_length=12, copies=4)
     chance = []
     for ids in given.ids:
         period = (len(ids) - 1) // 4
@@ -88,7 +88,7 @@ def test_even_attention_on_two_copies_of_fifty() -> None:
 
 
 def test_echo_is_duplicate_token_on_distinct_tokens(zoo_model) -> None:
-    given = interp.core.prompts.repeats(zoo_model, n=12, longest=12, copies=4, seed=0)
+    given = interp.core.prompts.repeats(zoo_model, n=12, max_length=12, copies=4, seed=0)
     detectors = interp.score(zoo_model, ["duplicate_token", "induction"], given, null="none")
     frame = interp.score(zoo_model, ["echo", "razor_induction"], null="none").to_pandas()
     want = detectors.to_pandas()["score"].to_numpy()

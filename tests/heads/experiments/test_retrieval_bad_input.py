@@ -28,8 +28,8 @@ def test_no_instance_succeeds() -> None:
 @pytest.mark.parametrize(
     ("metric", "error", "says"),
     [
-        ("retrieval:shortest=8,lengths=1,longest=8", PromptError, "fewer than the needle's 5"),
-        ("retrieval:longest=10", OptionError, "longest=10 is shorter than shortest=24"),
+        ("retrieval:min_length=8,lengths=1,max_length=8", PromptError, "fewer than the needle's 5"),
+        ("retrieval:max_length=10", OptionError, "max_length=10 is shorter than min_length=24"),
         ("retrieval:depths=0", OptionError, "depths=0: there must be at least 1"),
         ("retrieval:needles=0", OptionError, "needles=0"),
         ("retrieval:answer=0", OptionError, "answer=0"),

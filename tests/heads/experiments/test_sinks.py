@@ -147,7 +147,7 @@ def test_even_attention_has_the_mass_of_the_table(even, engine) -> None:
 @pytest.mark.parametrize("at", [0, 5, 20])
 def test_a_sink_is_found_wherever_it_stands(default_zoo_model, default_zoo, at) -> None:
     """Planted sinks rest on token 0, so they do where it stands in the middle of a prompt."""
-    ids = random_tokens(default_zoo_model, n=2, longest=32)
+    ids = random_tokens(default_zoo_model, n=2, max_length=32)
     moved = [[*p[1 : at + 1], 0, *p[at + 1 :]] for p in ids.ids]
     found = sink_mass(default_zoo_model, moved)
     for layer, head in default_zoo.roles["sink"]:
@@ -162,15 +162,15 @@ def test_a_sink_is_found_wherever_it_stands(default_zoo_model, default_zoo, at) 
 def test_the_last_tokens_are_no_sinks_although_they_see_themselves(default_zoo_model) -> None:
     """A token that one query sees has all of that query's attention, if it is its own."""
     frame = sink_mass(
-        default_zoo_model, random_tokens(default_zoo_model, n=2, longest=32)
+        default_zoo_model, random_tokens(default_zoo_model, n=2, max_length=32)
     ).to_pandas()
     assert frame["position"].max() <= 24
 
 
 def test_prompts_of_other_lengths_change_nothing(default_zoo_model) -> None:
     long, short = (
-        random_tokens(default_zoo_model, n=3, longest=40),
-        random_tokens(default_zoo_model, n=2, longest=24),
+        random_tokens(default_zoo_model, n=3, max_length=40),
+        random_tokens(default_zoo_model, n=2, max_length=24),
     )
     mixed = interp.Prompts((long.ids[0], short.ids[0], long.ids[1], short.ids[1], long.ids[2]))
     assert [which for which, _ in equal_lengths(mixed)] == [[0, 2, 4], [1, 3]]
@@ -199,20 +199,20 @@ def test_written_share_is_the_norm_of_the_result_over_that_of_the_stream(even) -
 
 
 def test_random_prompts(default_zoo_model) -> None:
-    fresh = random_tokens(default_zoo_model, n=3, longest=20)
+    fresh = random_tokens(default_zoo_model, n=3, max_length=20)
     assert all(len(set(p)) == 20 and p[0] == 0 for p in fresh.ids)
-    again = random_tokens(default_zoo_model, n=3, longest=20, period=4)
+    again = random_tokens(default_zoo_model, n=3, max_length=20, period=4)
     assert all(p[1:5] == p[5:9] == p[9:13] for p in again.ids)
     assert {len(p) for p in again.ids} == {20}
     assert (
         random_tokens(default_zoo_model, seed=1).ids != random_tokens(default_zoo_model, seed=2).ids
     )
     with pytest.raises(PromptError, match="two copies of a block of 12 tokens do not fit into 19"):
-        random_tokens(default_zoo_model, longest=20, period=12)
+        random_tokens(default_zoo_model, max_length=20, period=12)
 
 
 def test_bad_input(default_zoo_model) -> None:
-    same = random_tokens(default_zoo_model, n=2, longest=16)
+    same = random_tokens(default_zoo_model, n=2, max_length=16)
     with pytest.raises(
         PromptError, match="2 prompts are in both sets, so they do not separate two domains"
     ):
@@ -231,7 +231,7 @@ def test_bad_input(default_zoo_model) -> None:
 
 def test_its_frame(default_zoo_model, default_zoo) -> None:
     frame = sink_mass(
-        default_zoo_model, random_tokens(default_zoo_model, n=2, longest=16)
+        default_zoo_model, random_tokens(default_zoo_model, n=2, max_length=16)
     ).to_pandas()
     assert len(frame) == len(default_zoo_model.heads())
     layer, head = default_zoo.roles["sink"][0]

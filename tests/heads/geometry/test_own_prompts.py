@@ -30,7 +30,7 @@ def scores(metric: Any, model: Any, **options: Any) -> np.ndarray:
 def test_pieces_equal_a_mask_that_the_model_is_given() -> None:
     module = tiny_llama()
     model = interp.load(module, name="tiny")
-    prompts = random_tokens(model, n=2, longest=20, seed=0)
+    prompts = random_tokens(model, n=2, max_length=20, seed=0)
     found = entropies(model, prompts, 3, 5, 1)
     seen = torch.ones(20, 20).tril().bool() & ~in_other_piece(20, 3, 5, 1)
     mask = torch.where(seen, 0.0, torch.finfo(torch.float32).min)[None, None].expand(2, 1, 20, 20)
@@ -56,7 +56,9 @@ def test_pieces_are_equal_parts_and_queries_see_all() -> None:
 
 def test_one_piece_and_the_first_layer_change_nothing(llama_model) -> None:
     np.testing.assert_allclose(scores(parallel_entropy, llama_model, pieces=1), 0, atol=1e-12)
-    frame: Any = parallel_entropy(llama_model, null="none", n=4, longest=16, queries=4).to_pandas()
+    frame: Any = parallel_entropy(
+        llama_model, null="none", n=4, max_length=16, queries=4
+    ).to_pandas()
     first = frame["layer"] == 0
     np.testing.assert_allclose(frame.loc[first, "score"], 0, atol=1e-6)
     assert (frame.loc[~first, "score"].abs() > 1e-9).any()
@@ -64,7 +66,7 @@ def test_one_piece_and_the_first_layer_change_nothing(llama_model) -> None:
 
 def test_more_pieces_than_tokens_are_refused(llama_model) -> None:
     with pytest.raises(OptionError, match="do not fit into prompts"):
-        parallel_entropy(llama_model, null="none", longest=12, pieces=9, queries=8)
+        parallel_entropy(llama_model, null="none", max_length=12, pieces=9, queries=8)
 
 
 # --- mask and padding tokens ---
@@ -72,7 +74,7 @@ def test_more_pieces_than_tokens_are_refused(llama_model) -> None:
 
 def test_replacing_an_ordinary_token_is_its_own_null(llama_model) -> None:
     """Scores of an ordinary token minus those of another one are near 0 on average."""
-    table: Any = mask_rank(llama_model, n=12, longest=20).to_pandas()
+    table: Any = mask_rank(llama_model, n=12, max_length=20).to_pandas()
     difference = table["score"] - table["null"]
     assert abs(difference.mean()) < 0.6
     assert table["null"].notna().all()
@@ -99,7 +101,7 @@ def test_a_token_whose_value_outweighs_all_others_leaves_one_direction() -> None
 
 
 def test_the_token_that_stands_in_is_the_one_that_is_asked_for(llama_model) -> None:
-    prompts = random_tokens(llama_model, n=4, longest=20, seed=0)
+    prompts = random_tokens(llama_model, n=4, max_length=20, seed=0)
     assert standing_in(llama_model, "7", prompts) == (7, "id 7")
     one, other = (
         mask_rank(llama_model, null="none", token=token).to_pandas()["score"] for token in "78"
@@ -113,7 +115,7 @@ def test_the_token_that_stands_in_is_the_one_that_is_asked_for(llama_model) -> N
 
 def test_rank_at_real_tokens_is_that_of_the_rows_that_stay() -> None:
     model = interp.load(tiny_llama(layers=1), name="tiny")
-    prompts = random_tokens(model, n=1, longest=16, seed=0)
+    prompts = random_tokens(model, n=1, max_length=16, seed=0)
     places = [3, 8]
     ids = list(prompts.ids[0])
     for place in places:
@@ -195,7 +197,7 @@ def test_fewer_and_shorter_prompts_have_keys_of_lower_rank(llama_model) -> None:
             pooled_key_rank(llama_model, null="none", **options).to_pandas()["score"].mean()
         )
 
-    least = rank(n=1, longest=4)
+    least = rank(n=1, max_length=4)
     assert least <= 3
-    assert rank(n=16, longest=4) > least
-    assert rank(n=1, longest=48) > least
+    assert rank(n=16, max_length=4) > least
+    assert rank(n=1, max_length=48) > least

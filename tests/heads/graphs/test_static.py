@@ -129,7 +129,7 @@ def test_heads_of_a_transformer(planted_induction) -> None:
     """The induction head looks for another token from every query, so it ranks keys differently."""
     from interp.core.prompts import repeats
 
-    prompts = repeats(planted_induction, n=3, longest=24)
+    prompts = repeats(planted_induction, n=3, max_length=24)
     found = static_heads(planted_induction, prompts, rows=6)
     frame = found.to_pandas().set_index(["layer", "head"])
     assert abs(frame.loc[(1, 0), "score"]) < 0.35

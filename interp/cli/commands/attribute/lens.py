@@ -81,8 +81,8 @@ def lens(
         from interp.lens import tuned_lens
 
         texts = read_texts(tune)
-        with Voice.of_command(quiet=False).bars(model.name) as tell:
-            found = tuned = tuned_lens(model, texts, seed=seed, progress=tell)
+        with Voice.of_command(quiet=False).bars(model.name) as progress:
+            found = tuned = tuned_lens(model, texts, seed=seed, progress=progress)
         click.echo(tuned_text(tuned))
     if direct is not None:
         from interp.lens import direct_logits

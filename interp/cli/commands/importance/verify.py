@@ -137,7 +137,8 @@ def verify(
     confirmed = confirm(
         model, [METRICS.parse(name) for name in metrics], k=top,
         task=task if run.stated("task") else None, by=by, n_random=n_random,
-        n=run.values["n"], longest=run.values["max_length"], progress=progress, announce=announce,
+        n=run.values["n"], max_length=run.values["max_length"],
+        progress=progress, announce=announce,
         **game,
     )  # fmt: skip
     if run.form is not None:  # rows have no column for it

@@ -93,7 +93,7 @@ def graph(
     else:
         if text is None:
             run.voice.note("no text given: random tokens repeated twice")
-        prompt = repeats(model, n=1, seed=seed, longest=24) if text is None else text
+        prompt = repeats(model, n=1, seed=seed, max_length=24) if text is None else text
         found = attention_graph(
             model, prompt, heads=heads, over=over, residual=residual, threshold=threshold
         )

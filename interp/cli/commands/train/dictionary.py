@@ -37,14 +37,14 @@ def _prompts(run: Run) -> tuple[Prompts, Prompts]:
     from interp.dictionaries.activations import cut_texts
 
     model, given = run.model, run.values
-    texts, n, longest, seed = (given[name] for name in ("file", "n", "max_length", "seed"))
+    texts, n, max_length, seed = (given[name] for name in ("file", "n", "max_length", "seed"))
     if texts is None:
-        period = max(2, longest // 2 - 1)
+        period = max(2, max_length // 2 - 1)
         return (
-            repeats(model, n=n * 4 // 5, longest=period, seed=seed),
-            repeats(model, n=n - n * 4 // 5, longest=period, seed=seed + 1000),
+            repeats(model, n=n * 4 // 5, max_length=period, seed=seed),
+            repeats(model, n=n - n * 4 // 5, max_length=period, seed=seed + 1000),
         )
-    read = cut_texts(from_file(texts, model), longest)
+    read = cut_texts(from_file(texts, model), max_length)
     n = min(n, len(read))
     if n < 20:
         raise OptionError(f"{texts} has {n} texts; at least 20 are needed to train and to score")

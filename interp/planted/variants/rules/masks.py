@@ -160,13 +160,13 @@ class MaskedHeadsAttention(Rule):
 GOLDEN = (1 + math.sqrt(5)) / 2
 
 
-def wythoff(row: int, longest: int) -> list[int]:
+def wythoff(row: int, max_length: int) -> list[int]:
     """Return the terms of a row of the Wythoff array, counted from 1, up to a number."""
     n = math.floor(row * GOLDEN)
     terms = [math.floor(n * GOLDEN), math.floor(n * GOLDEN**2)]
-    while terms[-1] <= longest:
+    while terms[-1] <= max_length:
         terms.append(terms[-2] + terms[-1])
-    return [t for t in terms if t <= longest]
+    return [t for t in terms if t <= max_length]
 
 
 class FibonacciAttention(Rule):
