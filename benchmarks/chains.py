@@ -76,10 +76,12 @@ def measure_sources(tokens: int, way: str) -> dict[str, Any]:
     built = planted.induction(vocab=32, heads=2, kv_heads=1, context=2**16)
     model = interp.load(built.model, name="planted")
     short = planted_documents(model, 1024, 4)
-    judged = judge_sources(model, short, ways=["heads", *WAYS[way][-1:]][-2:], k=1, candidates=2)
+    judged = judge_sources(
+        model, short, methods=["heads", *WAYS[way][-1:]][-2:], n_heads=1, candidates=2
+    )
     [chain] = planted_documents(model, tokens - 64, 1)
     run = lambda: answer_sources(  # noqa: E731
-        model, chain, ways=WAYS[way], judged=judged, candidates=2, batch_size=1
+        model, chain, methods=WAYS[way], judged=judged, candidates=2, batch_size=1
     )
     kept: list[Any] = []
     clock, processor = time.perf_counter(), time.process_time()
@@ -155,7 +157,7 @@ def part_judge() -> dict[str, Any]:
         model = interp.load(name)
         chains = linked_chains(model, chains=24, sentences=12, length=6, anchors=1, links=3,
                                copies=copies)  # fmt: skip
-        judged = judge_sources(model, chains, k=1, ablations=32, batch_size=16)
+        judged = judge_sources(model, chains, n_heads=1, n_ablations=32, batch_size=16)
         found[f"{name}, {copies} source{'s' * (copies > 1)}"] = {
             "rows": rows_of(judged), "answered": sum(judged.answered),
             "documents": len(judged.documents),
@@ -171,7 +173,7 @@ def part_agreement() -> list[dict[str, Any]]:
 
     model = interp.load(planted.induction(vocab=112).model, name="planted")
     chains = linked_chains(model, chains=8, sentences=16, length=6, anchors=1, links=3)
-    found = thought_anchors(model, chains, k=1, rollouts=8, tokens=12)
+    found = thought_anchors(model, chains, n_heads=1, n_rollouts=8, max_new_tokens=12)
     return found.agreement().to_dict("records")
 
 
@@ -184,7 +186,7 @@ def part_story(folder: str) -> dict[str, Any]:
     model, found = interp.load(folder), {}
     for copies in (1, 2):
         documents = sentence_documents(model, documents=32, sentences=10, copies=copies)
-        judged = judge_sources(model, documents, ablations=32, batch_size=16)
+        judged = judge_sources(model, documents, n_ablations=32, batch_size=16)
         tables = {way: judged.reliability(way).to_dict("records") for way in ("heads", "ablations")}
         found[f"{copies} source{'s' * (copies > 1)}"] = {
             "rows": rows_of(judged), "answered": sum(judged.answered),
@@ -196,7 +198,7 @@ def part_story(folder: str) -> dict[str, Any]:
     found["receivers"] = (
         heads.top(5).to_pandas()[["layer", "head", "score", "sem", "null"]].to_dict("records")
     )
-    anchors = thought_anchors(model, documents, rollouts=8, tokens=24, batch_size=10)
+    anchors = thought_anchors(model, documents, n_rollouts=8, max_new_tokens=24, batch_size=10)
     found["agreement"] = anchors.agreement().to_dict("records")
     found["model"] = Path(folder).name
     return found

@@ -72,7 +72,7 @@ def permuted_attention(seed: int) -> Any:
 
 def learned_rate(seed: int) -> Any:
     texts: Any = [[x] for x in random_ids(seed, 12, 8)]
-    found = learn_head_weights(random_model("gpt2", seed), texts, "id:7", ablations=16, seed=seed)
+    found = learn_head_weights(random_model("gpt2", seed), texts, "id:7", n_ablations=16, seed=seed)
     frame = found.held_out.to_pandas()
     return frame.loc[frame["weights"] == "learned", "p"] < LEVEL
 
@@ -166,14 +166,14 @@ def receivers(n: int) -> Any:
 
 def random_anchors(seed: int) -> Any:
     model, chains = without_links(seed)
-    found = thought_anchors(model, chains, ways=("attention", "suppression"), seed=seed)
+    found = thought_anchors(model, chains, methods=("attention", "suppression"), seed=seed)
     return found.agreement(draws=399, seed=seed)["p"] < LEVEL
 
 
 def judged(seed: int) -> Any:
     model = random_model("gpt2", seed)
     ways = ("attention", "heads", "gradient")
-    return judge_sources(model, random_chains(model, seed, 16), ways=ways, k=1, seed=seed)
+    return judge_sources(model, random_chains(model, seed, 16), methods=ways, n_heads=1, seed=seed)
 
 
 def source_intervals(seed: int) -> Any:

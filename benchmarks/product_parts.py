@@ -24,7 +24,7 @@ from typing import Any
 
 # Part, module, and the name in it. `Timers.part` tells the run of the model from those of its null.
 TARGETS = (
-    ("load", "interp.cli.loading", "Loading.load"),
+    ("load", "interp.model.loading", "Loading.load"),
     ("check", "interp.model.check", "check_model"),
     ("forward", "interp.heads.engine", "reduce_patterns"),
     ("weights metrics", "interp.heads.declaration", "BoundAnalysis.from_weights"),
@@ -143,7 +143,7 @@ def run_here(out: Path, command: list[str]) -> None:
     """Run the command in this process and write its parts, however it ends."""
     timers = Timers()
     timers.time_imports()
-    importlib.import_module("interp.cli.batch")
+    importlib.import_module("interp.heads.sweep.scored_models")
     for target in TARGETS:
         timers.time(*target)
     from interp.cli.main import main

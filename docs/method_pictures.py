@@ -338,7 +338,9 @@ def _context() -> go.Figure:
 
     model = interp.load("planted:induction")
     documents = chains.linked_chains(model, chains=8, sentences=10, length=6, anchors=1, links=3)
-    return context.judge_sources(model, documents, ways=["heads", "leave_one_out"], k=1).plot()
+    return context.judge_sources(
+        model, documents, methods=["heads", "leave_one_out"], n_heads=1
+    ).plot()
 
 
 def _graphs() -> go.Figure:

@@ -131,7 +131,7 @@ SECTIONS = {
     ),
     "vision": (
         "Heads that look at images",
-        "`interp study vision MODEL --images DIR`; `interp.heads.vision`. For vision "
+        "`interp study vision MODEL --image DIR`; `interp.heads.vision`. For vision "
         "transformers and the"
         " image towers of CLIP and SigLIP. What is found on some images is judged on others.",
     ),

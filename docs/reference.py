@@ -61,7 +61,7 @@ def page(name: str) -> str:
 
 def commands() -> str:
     """Return the page with the help of every command; options of loading stand once, at the end."""
-    from interp.cli.loading import loading_options
+    from interp.cli import loading
     from interp.cli.main import main
 
     parts = ["# Commands", _help(main, "interp")]
@@ -71,8 +71,8 @@ def commands() -> str:
             if inner != getattr(command, "default", ""):  # the section of the family is its help
                 path = f"interp {name} {inner}"
                 parts += [f"### {path}", _help(member, path)]
-    loading = click.command()(loading_options(lambda: None))
-    parts += ["## Options of commands that load a model", _help(loading, "interp ...", hide=())]
+    options = click.Command("interp ...", params=[*loading.LOADING])
+    parts += ["## Options of commands that load a model", _help(options, "interp ...", hide=())]
     return "\n\n".join(parts) + "\n"
 
 

@@ -32,7 +32,7 @@ def explain_difference(
     *,
     other_model: Any = None,
     other_prompts: Sequence[Any] | None = None,
-    by: DifferenceBy = "position",
+    per: DifferenceBy = "position",
     position: int = -1,
     clusters: Sequence[str] | None = None,
 ) -> PromptMeans:
@@ -51,8 +51,8 @@ def explain_difference(
             side's own first choice, and explains both sides.
         other_model: the second model, with the same tokens; the first one by default.
         other_prompts: the prompt of the second side of each pair; the same prompts by default.
-        by: "position": one row per position, for prompts of one length; "token": one row per token,
-            over the pairs that contain it, all its occurrences summed.
+        per: "position": one row per position, for prompts of one length; "token": one row per
+            token, over the pairs that contain it, all its occurrences summed.
         position: output position of the target, negative from the end.
         clusters: a label per pair where pairs share something.
 
@@ -72,14 +72,14 @@ def explain_difference(
         raise PromptError("no prompts given; give at least one")
     if other_model is None and other_prompts is None:
         raise OptionError(
-            "there is nothing to compare with: give other_model (--other), or other_prompts"
+            "there is nothing to compare with: give other_model (--against), or other_prompts"
         )
     if len(beside) != len(given):
         raise OptionError(
             f"{len(given)} prompts and {len(beside)} other prompts; give one for each pair"
         )
-    if by not in ("position", "token"):
-        raise OptionError(f"unknown by={by!r}; known: position, token")
+    if per not in ("position", "token"):
+        raise OptionError(f"unknown by={per!r}; known: position, token")
     targets = [target] * len(given) if target is None or isinstance(target, str) else list(target)
     if len(targets) != len(given):
         raise OptionError(f"{len(targets)} targets for {len(given)} pairs; give one per pair")
@@ -88,12 +88,12 @@ def explain_difference(
     for one, two, wanted in zip(given, beside, targets, strict=True):
         left = Example(first, one, wanted, position)
         right = Example(second, two, wanted or left.target, position)
-        if by == "position" and len(left) != len(right):
+        if per == "position" and len(left) != len(right):
             raise OptionError(
                 f"the two prompts of a pair have {len(left)} and {len(right)} tokens, so positions "
                 "do not correspond; use by='token'"
             )
-        if by == "position" and other_prompts is None and left.ids != right.ids:
+        if per == "position" and other_prompts is None and left.ids != right.ids:
             raise OptionError(
                 f"{first.name} and {second.name} split the same prompt into different tokens; use "
                 "by='token'"
@@ -104,22 +104,22 @@ def explain_difference(
         values.append(left.value - right.value)
         if found[0].residual is not None and found[1].residual is not None:
             residuals.append(abs(found[0].residual - found[1].residual))
-    about, rows = (_by_position if by == "position" else _by_token)(pairs, scores)
+    about, rows = (_by_position if per == "position" else _by_token)(pairs, scores)
     kind = chosen.method.unit
     unit = pairs[0][0].target.unit if kind == "target" else kind
     about = [{"metric": chosen.label, "unit": unit} | one for one in about]
-    about.append({"metric": "target", "unit": pairs[0][0].target.unit, by: -1 if by == "position"
+    about.append({"metric": "target", "unit": pairs[0][0].target.unit, per: -1 if per == "position"
                   else "(target)"})  # fmt: skip
     per_prompt = np.vstack([rows, values])
     ids = Prompts(tuple(left.ids for left, _ in pairs))
     made = result_provenance(
-        first, "interp.attribution.explain_difference", ids, method=chosen.label, by=by,
+        first, "interp.attribution.explain_difference", ids, method=chosen.label, by=per,
         target=pairs[0][0].target.name,
     ) | {"other": model_provenance(second)}  # fmt: skip
     what = f"largest |difference - sum of contributions| of a pair ({pairs[0][0].target.unit})"
     notes = {what: max(residuals)} if residuals else {}
     return PromptMeans.tested(
-        about, (by,), per_prompt, np.where(np.isnan(per_prompt), np.nan, 0.0),
+        about, (per,), per_prompt, np.where(np.isnan(per_prompt), np.nan, 0.0),
         clusters=clusters, notes=notes, provenance=made,
     )  # fmt: skip
 

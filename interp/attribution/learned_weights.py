@@ -118,7 +118,7 @@ def learn_head_weights(
     texts: str | Path | Sequence[str],
     targets: str | Sequence[str | Target | None] | None = None,
     *,
-    ablations: int = 32,
+    n_ablations: int = 32,
     span: int = 1,
     share: float = 0.3,
     held_out: float = 0.5,
@@ -139,7 +139,7 @@ def learn_head_weights(
         model: a loaded model, or what `load` accepts.
         texts: texts, or the path of a file with one per line.
         targets: as for `faithfulness`.
-        ablations: random sets of spans per text.
+        n_ablations: random sets of spans per text.
         span: tokens per span.
         share: probability with which a span is removed.
         held_out: share of the texts on which the weights are judged.
@@ -162,17 +162,17 @@ def learn_head_weights(
     every = read_texts(texts)
     if len(every) < 4:
         raise OptionError(f"learned weights need at least 4 texts, not {len(every)}")
-    if not (0 < share < 1 and 0 < held_out < 1 and span >= 1 and ablations >= 4):
+    if not (0 < share < 1 and 0 < held_out < 1 and span >= 1 and n_ablations >= 4):
         raise OptionError(
-            f"share={share}, held_out={held_out}, span={span}, ablations={ablations}: give shares "
-            "between 0 and 1, a span of at least 1 and at least 4 ablations"
+            f"share={share}, held_out={held_out}, span={span}, n_ablations={n_ablations}: give "
+            "shares between 0 and 1, a span of at least 1 and at least 4 ablations"
         )
     wanted = resolve(model, every, targets)
     rng = np.random.default_rng(seed)
     data, names, unit, ids = [], [], "", []
     for i, (text, target) in enumerate(zip(every, wanted, strict=True)):
         example = Example(model, text, target)
-        gone = _removed(example, i, span, share, ablations, rng)
+        gone = _removed(example, i, span, share, n_ablations, rng)
         kind = how or default_removal(example)
         changes = example.value - values_without(example, gone, kind, batch_size)
         attention, names = head_attention(example)
@@ -196,7 +196,7 @@ def learn_head_weights(
         null[k] = np.nanmean([_rank(one, weights[order]) for order in orders])
     made = result_provenance(
         model, "interp.attribution.learn_head_weights",
-        Prompts(tuple(ids[i] for i in train)), seed=seed, ablations=ablations, span=span,
+        Prompts(tuple(ids[i] for i in train)), seed=seed, ablations=n_ablations, span=span,
         share=share, how=how, held_out=held_out,
     )  # fmt: skip
     about = [

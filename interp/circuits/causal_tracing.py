@@ -56,7 +56,7 @@ def causal_tracing(
     what: str = "stream",
     *,
     corrupt: Literal["subject", "relation"] = "subject",
-    by: Literal["role", "position"] = "role",
+    per: Literal["role", "position"] = "role",
     window: int | None = None,
     sever: str = "",
     noise: float = NOISE,
@@ -79,7 +79,7 @@ def causal_tracing(
             outputs of all heads of the layer) or "mlp" (its output).
         corrupt: Noise is added to the tokens of the "subject", or to those of the "relation": all
             others but a token that begins every text.
-        by: "role": positions are grouped by their place relative to the subject; "position": token
+        per: "role": positions are grouped by their place relative to the subject; "position": token
             positions from 0, for prompts of one length.
         window: Number of neighbouring layers whose activations are restored together, around the
             layer; by default 1 for the stream, and a fifth of the layers for attention and MLPs.
@@ -112,7 +112,7 @@ def causal_tracing(
     Reference: Meng et al. 2022 (arXiv 2202.05262); relations: Wei et al. 2024 (arXiv 2409.00617)
     """
     for name, given, known in (
-        ("site", what, SITES), ("corruption", corrupt, CORRUPT), ("kind of position", by, BY),
+        ("site", what, SITES), ("corruption", corrupt, CORRUPT), ("kind of position", per, BY),
         ("module to sever", sever, SEVER),
     ):  # fmt: skip
         if given not in known:
@@ -132,13 +132,13 @@ def causal_tracing(
         )
     given = read_facts(Path(facts)) if isinstance(facts, (str, Path)) else list(facts)
     tracer = _Tracer(graph, place_facts(model, given), corrupt, noise, samples, seed)
-    names = _names(tracer.facts, by)
+    names = _names(tracer.facts, per)
     gains, errors, others = (np.full((len(layers) * len(names), len(tracer.facts)), np.nan)
                              for _ in range(3))  # fmt: skip
     cells = [(layer, name) for layer in layers for name in names]
     done = 0
     for column, run in enumerate(tracer.runs()):
-        places = run.fact.places if by == "role" else _positions(run.fact)
+        places = run.fact.places if per == "role" else _positions(run.fact)
         for order, layer in enumerate(layers):
             first = max(0, order - window // 2)
             some = layers[first : order - (-window // 2)]
@@ -155,7 +155,7 @@ def causal_tracing(
             if progress is not None:
                 progress("causal tracing", done, len(layers) * len(tracer.facts))
     options = {
-        "what": what, "corrupt": corrupt, "by": by, "window": window, "sever": sever,
+        "what": what, "corrupt": corrupt, "by": per, "window": window, "sever": sever,
         "noise": noise, "samples": samples, "noise_size": tracer.size,
     }  # fmt: skip
     prompts = Prompts(tuple(fact.ids for fact in tracer.facts), "facts")
@@ -180,7 +180,7 @@ def _names(facts: Sequence[PlacedFact], by: str) -> list[str]:
     if len(lengths) > 1:
         raise OptionError(
             f"the prompts have {lengths[0]} to {lengths[-1]} tokens, whose positions do not"
-            ' correspond; use by="role", or facts of one length'
+            ' correspond; use per="role", or facts of one length'
         )
     return [str(i) for i in range(lengths[0])]
 

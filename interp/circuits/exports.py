@@ -77,7 +77,7 @@ class CircuitFiles:
     def to_toml(self, path: str | os.PathLike | None = None) -> str:
         """Return the content of `to_json` as TOML, with nan for null.
 
-        Such a file can be compared with like a published circuit (`interp circuit --truth FILE`):
+        Such a file can be compared with like a published circuit (`interp circuit --against FILE`):
         all of its heads are the circuit, so store only the first ones
         (`circuit.top(k).to_toml(path)`).
         """

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from interp.circuits.declaration import Discovery, Found, Level
 from interp.circuits.steps import following, step
 from interp.circuits.tasks import contrast_of
+from interp.core.errors import OptionError
 from interp.core.protocols import Progress
 from interp.core.registry import CIRCUIT_METHODS
 from interp.model.given import takes_model
@@ -123,3 +124,29 @@ def find_circuit(
     level = level or way.levels[0]  # type: ignore[assignment]
     found = score_nodes(model, task, way, level, resume=resume, progress=progress, **options)
     return Circuit.of(model, task, way.name, str(level), options, found)
+
+
+def asked_method(
+    text: str, faithful: float, size: int | None, budget: int | None
+) -> tuple[Discovery, dict[str, Any]]:
+    """Return a method and its options, with those that are given beside its name.
+
+    Args:
+        text: the method as `name:option=value`.
+        faithful: share of the behaviour that the set keeps.
+        size: number of nodes of the set.
+        budget: number of forward passes.
+
+    Raises:
+        UnknownName: there is no such method.
+        OptionError: the method has no budget.
+    """
+    found, options = find_method(text)
+    has = found.options
+    if budget is not None and "budget" not in has:
+        raise OptionError(
+            f"{found.name} takes no --max-evaluations; omit it, or use verified_edges or acdc"
+        )
+    asked = {"faithful": faithful, "size": size, "budget": budget}
+    more = {k: v for k, v in asked.items() if v is not None and k in has}
+    return found, more | options

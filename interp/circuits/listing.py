@@ -41,7 +41,7 @@ def _methods() -> list[str]:
 def _published() -> list[str]:
     from interp.circuits.published import published, published_names
 
-    lines = ["Published circuits (--truth NAME):"]
+    lines = ["Published circuits (--against NAME):"]
     for name in published_names():
         told = published(name)
         doubt = " (uncertain)" if told.uncertain else ""

@@ -201,7 +201,7 @@ def make_pairs(
     *,
     n: int = 64,
     seed: int = 0,
-    keep: Literal["all", "preferred", "first"] = "all",
+    only: Literal["all", "preferred", "first"] = "all",
     least_probability: float = 0.0,
     progress: Progress | None = None,
 ) -> MadePairs:
@@ -215,13 +215,13 @@ def make_pairs(
             answer; where they are the same token, the pair is left out.
         n: Number of pairs.
         seed: Seed of the words and templates that are drawn.
-        keep: "all", "preferred" (pairs where the model prefers the answer to the wrong one) or
+        only: "all", "preferred" (pairs where the model prefers the answer to the wrong one) or
             "first" (pairs where the answer is also its most likely token).
         least_probability: Least probability of the answer after the clean prompt.
         progress: Function that receives the progress.
 
     Raises:
-        UnknownName: `keep` is not known.
+        UnknownName: `only` is not known.
         OptionError: n or the probability is out of range, or the file is of another kind.
         PromptError: The file cannot be read, the model has no tokenizer, or fewer than 6 pairs
             pass; the message says how many candidates were left out for which reason.
@@ -232,8 +232,8 @@ def make_pairs(
     succeeds; `preferred_share` is measured before that selection.
     """
     path = Path(source)
-    if keep not in filtered_pairs.KEEP:
-        raise UnknownName("filter of pairs", keep, filtered_pairs.KEEP)
+    if only not in filtered_pairs.KEEP:
+        raise UnknownName("filter of pairs", only, filtered_pairs.KEEP)
     if n < LEAST or not 0 <= least_probability < 1:
         raise OptionError(
             f"n={n}, least_probability={least_probability}; give {LEAST} pairs or more, and a"
@@ -251,7 +251,7 @@ def make_pairs(
     else:
         candidates = filtered_pairs.from_rows(model, path)
     tell = None if progress is None else lambda k: progress("making pairs", k, n)
-    kept = filtered_pairs.filtered(model, candidates, n, keep, least_probability, tell)
+    kept = filtered_pairs.filtered(model, candidates, n, only, least_probability, tell)
     if len(kept.pairs) < LEAST:
         why = "; ".join(f"{count}: {reason}" for reason, count in kept.dropped.most_common())
         raise PromptError(
@@ -263,7 +263,7 @@ def make_pairs(
     made = model_provenance(model) | {
         "made_by": "interp.circuits.make_pairs",
         "file_sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-        "n_asked": n, "seed": seed, "keep": keep, "least_probability": least_probability,
+        "n_asked": n, "seed": seed, "keep": only, "least_probability": least_probability,
         "dropped": dict(kept.dropped),
     }  # fmt: skip
     return MadePairs(

@@ -1,4 +1,3 @@
-from .loading import Loading, loaded, loading_options
 from .making import command
 from .name_types import (
     ATTRIBUTION_NAMES,
@@ -17,10 +16,7 @@ __all__ = [
     "METRIC_NAMES",
     "MODEL_NAME",
     "Input",
-    "Loading",
     "Run",
     "Spelling",
     "command",
-    "loaded",
-    "loading_options",
 ]

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from interp.cli.texts import require_tokens
 from interp.cli.written import as_given
 from interp.core.errors import InterpError
-from interp.core.files import write_atomically
 
 if TYPE_CHECKING:
     from interp.attribution.declaration import BoundMethod
@@ -61,39 +58,11 @@ def attributions(
                 continue
             found.append(replace(result, provenance=dict(result.provenance) | {"text": at}))
             yield found[-1]
-    warning = standing_warning(chosen) if found else ""
+    if not found:
+        return
+    from interp.report.attribution_files import standing_warning, write_attributions
+
+    warning = standing_warning(chosen)
     if warning:
         run.voice.note(warning)
-    if found:
-        write_attributions(found, run.out, title=title, warning=warning)
-
-
-def write_attributions(
-    found: Sequence[Attribution],
-    out: Mapping[str, Path],
-    *,
-    title: str,
-    warning: str,
-) -> None:
-    """Write the requested files, each atomically."""
-    if html := out.get(".html"):
-        from interp.report.tokens import attribution_page
-
-        page = attribution_page(found, title=title, command=as_given(), warning=warning)
-        write_atomically(html, page.encode())
-    if json_file := out.get(".json"):
-        whole: dict[str, Any] = {"warning": warning, "attributions": [f.to_dict() for f in found]}
-        write_atomically(json_file, (json.dumps(whole, indent=1, default=str) + "\n").encode())
-    if csv := out.get(".csv"):
-        import pandas as pd
-
-        frames = [f.wide().assign(text=f.provenance.get("text", 0)) for f in found]
-        write_atomically(csv, pd.concat(frames).to_csv(index=False).encode())
-
-
-def standing_warning(chosen: Sequence[BoundMethod]) -> str:
-    """Return the warning from `bundled:deceive` about the chosen pattern-based methods."""
-    from interp.attribution.evaluation.deceived import deceived
-
-    reading = [c for c in chosen if c.method.needs == "patterns"]
-    return deceived(reading, 8).warning if reading else ""
+    write_attributions(found, run.out, title=title, command=as_given(), warning=warning)

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interp.cli.progress import Voice
-from interp.cli.written import folder_for
 from interp.core.declaration import split_names
 from interp.core.errors import OptionError
+from interp.core.result_folder import folder_for
 
 if TYPE_CHECKING:
     from interp.cli.run import Run

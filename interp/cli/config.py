@@ -9,21 +9,23 @@ from typing import Any
 
 import click
 
+from interp.cli.settings import Setting
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.text_file import read_text
 
 _NOT_FROM_FILE = {"config", "help", "debug"}
 
 
-def config_option(sources: str = "sources") -> Any:
-    """Add the option `--config`; `models` in the file stands for the argument named `sources`."""
+def config_option() -> click.Option:
+    """Return the option `--config`; `models` in the file stands for the first argument."""
 
     def read(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
         if path is not None:
-            ctx.default_map = defaults(ctx, path, sources)
+            models = next(p for p in ctx.command.params if isinstance(p, click.Argument))
+            ctx.default_map = defaults(ctx, path, str(models.name))
 
-    return click.option(
-        "--config",
+    return click.Option(
+        ["--config"],
         type=click.Path(path_type=Path),
         metavar="FILE",
         is_eager=True,
@@ -73,6 +75,9 @@ def _options(command: click.Command) -> dict[str, str]:
     known: dict[str, str] = {}
     for option in command.params:
         if not isinstance(option, click.Option) or option.name in (None, *_NOT_FROM_FILE):
+            continue
+        if isinstance(option, Setting):
+            known[str(option.name).replace("_", "-")] = str(option.name)
             continue
         for text in [x for x in option.opts if x.startswith("--")] or option.opts:
             known[text.lstrip("-")] = str(option.name)

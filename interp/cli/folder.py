@@ -16,9 +16,9 @@ from typing import Any
 
 import click
 
-from interp.cli.signature import read
 from interp.cli.written import with_overwrite
 from interp.core.errors import OptionError
+from interp.core.signature import read
 
 GROUPS = ("Measure", "Explain", "Change", "Look", "Results", "Models and shell")
 """Groups of commands in the order of `interp --help`."""

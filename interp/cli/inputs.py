@@ -9,8 +9,8 @@ from interp.causal.task_rows import task_rows
 from interp.cli.reference import reference_prompts, require_reference
 from interp.cli.run import Input, Run
 from interp.cli.texts import asked_texts
-from interp.cli.written import kept_folder
 from interp.core.errors import OptionError
+from interp.core.result_folder import kept_folder
 
 
 def is_contrast(task: str) -> bool:
@@ -60,7 +60,7 @@ def _require_reference(run: Run) -> None:
 
 
 def _kept(run: Run) -> Path | None:
-    return None if run.out is None or run.declared.out != "folder" else kept_folder(run.out)
+    return None if run.out is None or not run.declared.in_folder else kept_folder(run.out)
 
 
 INPUTS = {

@@ -1,8 +1,8 @@
 """Commands made from public functions: options, types, defaults and help are those of a function.
 
-    gates = command("interp.causal:learn_gates", also=GAME, files=("gates.json",), example="...")
+    gates = command("interp.causal:learn_gates", over="models", also=GAME, example="...")
 
-    @command(also=GAME, example="...")
+    @command(over="models", also=GAME, example="...")
     def shapley(model: Model, task: Task, *, value: Literal["shapley", "banzhaf"] = "shapley"): ...
 
 The function is read, not imported, until the command runs. What is special about a command is
@@ -19,23 +19,18 @@ from typing import Any, Literal
 import click
 
 from interp.cli.inputs import INPUTS
-from interp.cli.loading import (
-    device_map_option,
-    import_first,
-    loading_options,
-    remote_option,
-    source_option,
-    tp_plan_option,
-)
+from interp.cli.loading import DEBUG_OPTION, FURTHER, LOADING, loading_of
 from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
 from interp.cli.run import CommandDeclaration, Input, Run
-from interp.cli.signature import Function, Parameter, read
+from interp.cli.settings import Setting, WithSettings, set_option
 from interp.cli.value_types import OUT_FOLDER
-from interp.cli.vocabulary import Spelling, option_for
-from interp.cli.written import OUT_FILE
+from interp.cli.vocabulary import Spelling, argument_for, option_for
+from interp.cli.written import OUT_FILE, OutFile
 from interp.cli.wrong_models import checked_source, checked_sources
 from interp.core.errors import OptionError
+from interp.core.signature import Function, Parameter, read
+from interp.model.loading import Loading, import_first
 from interp.report.printed import TEXTS
 
 GAME = {
@@ -44,19 +39,13 @@ GAME = {
     )
 }  # fmt: skip
 """Options of a game that a function passes on."""
-_LOADING = {
-    "remote": remote_option,
-    "tp_plan": tp_plan_option,
-    "source": source_option,
-    "device_map": device_map_option,
-}
 _FORMS = (
     click.Option(["--json", "rows"], flag_value="json", help="Print only the rows, as JSON."),
     click.Option(["--csv", "rows"], flag_value="csv", help="Print only the rows, as CSV."),
 )
 
 
-class MadeCommand(click.Command):
+class MadeCommand(WithSettings):
     """Command made from a function, with its declaration."""
 
     def __init__(self, declared: CommandDeclaration, *args: Any, **options: Any) -> None:
@@ -67,7 +56,7 @@ class MadeCommand(click.Command):
 def command(
     target: str = "",
     *,
-    over: Literal["models", "model", "all", "sources"] = "models",
+    over: Literal["models", "model", "all", "sources", "nothing"] = "model",
     arguments: tuple[str, ...] = (),
     usual: str = "",
     also: Mapping[str, tuple[str, ...]] | None = None,
@@ -75,8 +64,12 @@ def command(
     options: Mapping[str, Spelling] | None = None,
     inputs: Mapping[str, Input] | None = None,
     files: tuple[str, ...] = (),
-    out: Literal["folder", "file", "own", "continued"] | tuple[str, ...] | None = "folder",
-    loading: tuple[str, ...] = ("remote", "tp_plan"),
+    out: Literal["folder", "file", "own", "continued", "rows", "document", "tables"]
+    | tuple[str, ...]
+    | OutFile
+    | None = ("folder"),
+    loading: tuple[str, ...] = (),
+    checked: bool = True,
     help: str = "",
     example: str = "",
     text: str = "",
@@ -89,10 +82,11 @@ def command(
     Args:
         target: the function as `module:name`; without it, `command` decorates a function of the
             command's file.
-        over: "models": the function is called for each of several models, and a failure does not
-            stop the others; "model": for one; "all": once for all, which are loaded; "sources":
-            once, and the function loads them.
-        arguments: metavars of "all" and "sources", such as A and B...
+        over: "model": the function is called for a model; "models": for each of several, and a
+            failure does not stop the others; "all": once for all, which are loaded; "sources":
+            once, and the function loads them; "nothing": once, without a model.
+        arguments: metavars of "all" and "sources", such as A and B...; of "nothing" the parameters
+            that are arguments.
         usual: the model if none is given.
         also: functions whose parameters are passed on as keywords, with the names of these.
         omit: parameters that are no options.
@@ -102,8 +96,11 @@ def command(
         out: "folder": --out is a folder, and tables of scores of all models are written there;
             "file": --out is a file in the format of its suffix; "own": a file that the function
             writes; "continued": one that an earlier run began; endings: --out may be given once for
-            each, and the function writes the files; None: nothing is written.
+            each, and the function writes the files; an `OutFile`: a page that the function writes;
+            "document": --out is a folder, and the function writes the files and the JSON; "rows":
+            is written, and rows can be printed alone; None: nothing is written.
         loading: options of loading beside those of every command.
+        checked: the function gets models of which it is known that their heads are read correctly.
         help: sentences after the description of the function.
         example: a command line.
         text: function that formats the results, as `module:name`, in place of that of their type.
@@ -111,7 +108,7 @@ def command(
         each: called with the results of a model, when they are printed.
         after: called when all models are done; it may return an exit code.
     """
-    made = (over, arguments, usual, files, out, text, check, each, after)
+    made = (over, arguments, usual, files, out, text, check, each, after, checked)
     rest = (also or {}, omit, options or {}, {**INPUTS, **(inputs or {})}, loading, help, example)
     if target:
         return _made(CommandDeclaration(target, *made), read(target), *rest)
@@ -135,6 +132,9 @@ def _made(
     example: str,
 ) -> click.Command:
     parameters = {k: v for k, v in function.parameters.items() if k not in omit}
+    named = declared.arguments if declared.over == "nothing" else ()
+    arguments = [argument_for(n, parameters.pop(n), special.get(n, Spelling())) for n in named]
+    declared.given += named
     for passed, names in also.items():
         found = read(passed).parameters
         parameters |= {k: found[k] for k in names if k not in parameters and k not in omit}
@@ -158,28 +158,34 @@ def _made(
         for name, parameter in read(formats).parameters.items():
             if name not in ("results", *omit) and add(name, parameter):
                 declared.printing.add(name)
-    params = [*_models(declared), *options.values(), *_outputs(declared)]
+    settings = [x for x in options.values() if isinstance(x, Setting)]
+    spelled = [x for x in options.values() if not isinstance(x, Setting)]
+    params = [
+        *arguments,
+        *_models(declared),
+        *spelled,
+        *([set_option()] * bool(settings)),
+        *_outputs(declared),
+    ]
+
+    alone = declared.over == "nothing"
 
     def callback(**values: Any) -> None:
-        imports = values.pop("imports")
+        lent = Loading() if alone else loading_of(values)
         run = Run(
-            declared, {k: values.pop(k) for k in options}, values.pop("loading"),
-            Voice.of_command(quiet=values.pop("quiet")), values.pop("out", None),
+            declared, {k: values.pop(k) for k in (*named, *options)}, lent,
+            Voice.of_command(quiet=values.pop("quiet", False)), values.pop("out", None),
             values.pop("rows", None), _given(declared, values),
         )  # fmt: skip
         run.check()
-        import_first(imports)
+        import_first(lent.imports, lent.session)
         code = run.go()
         if code:
             click.get_current_context().exit(code)
 
-    decorated: Any = callback
-    for extra in loading:
-        decorated = _LOADING[extra](decorated)
-    decorated = loading_options(decorated)
-    loaded = [*reversed(decorated.__dict__.pop("__click_params__"))]
+    loads = [DEBUG_OPTION] if alone else [*LOADING, *(FURTHER[name] for name in loading)]
     return MadeCommand(
-        declared, function.name, callback=decorated, params=[*params, *loaded],
+        declared, function.name, callback=callback, params=[*params, *loads, *settings],
         help="\n\n".join(filter(None, (function.doc, help))),
         epilog=f"Example: {example}" if example else None,
     )  # fmt: skip
@@ -187,6 +193,8 @@ def _made(
 
 def _models(declared: CommandDeclaration) -> list[click.Argument]:
     many = declared.over == "models"
+    if declared.over == "nothing":
+        return []
     if not declared.arguments:
         return [
             click.Argument(
@@ -198,7 +206,7 @@ def _models(declared: CommandDeclaration) -> list[click.Argument]:
     checked = None if declared.over == "sources" else checked_sources
     return [
         click.Argument(
-            [f"sources{i}"], nargs=-1 if name.endswith("...") else 1, required=True,
+            [f"sources{i}"], nargs=-1 if name.endswith("...") else 1, required=name[0] != "[",
             type=MODEL_NAME, metavar=name,
             callback=checked if name.endswith("...") else checked and checked_source,
         )
@@ -208,6 +216,8 @@ def _models(declared: CommandDeclaration) -> list[click.Argument]:
 
 def _given(declared: CommandDeclaration, values: dict[str, Any]) -> tuple[str, ...]:
     """Take the models out of the values of a command."""
+    if declared.over == "nothing":
+        return ()
     if not declared.arguments:
         return values.pop("sources") or (declared.usual,)
     sources: list[str] = []
@@ -223,8 +233,12 @@ def _one_source(context: click.Context, parameter: click.Parameter, value: str) 
 
 def _outputs(declared: CommandDeclaration) -> list[click.Option]:
     quiet = click.Option(["-q", "--quiet"], is_flag=True, help="Do not print progress and notes.")
+    if isinstance(declared.out, OutFile):
+        return [declared.out.option(), quiet]
+    if declared.out == "rows":
+        return [*_FORMS]
     if declared.out is None:
-        return [quiet]
+        return [quiet] * (declared.over != "nothing")
     if declared.out in ("file", "own", "continued"):
         continued = declared.out == "continued"
         kind: Any = click.Path(path_type=Path, dir_okay=False) if continued else OUT_FILE
@@ -237,7 +251,7 @@ def _outputs(declared: CommandDeclaration) -> list[click.Option]:
     if declared.resumes:
         about += " and finished steps; the same command resumes an interrupted run"
     folder = click.Option(["-o", "--out"], type=OUT_FOLDER, metavar="DIR", help=f"{about}.")
-    return [folder, *_FORMS, quiet]
+    return [folder, *(_FORMS[:1] if declared.out == "document" else _FORMS), quiet]
 
 
 def _by_ending(endings: tuple[str, ...]) -> click.Option:

@@ -1,17 +1,9 @@
-"""Option `--paper`: which call, command, file and test answer a paper."""
+"""Papers of `--paper`: which call, command, file and test answer each."""
 
 from __future__ import annotations
 
-import click
-
 from interp.core.errors import OptionError
 from interp.core.literature import find_papers
-
-paper_option = click.option(
-    "--paper",
-    metavar="TEXT",
-    help="Papers with this text in their title: the call, the command and the test of each.",
-)
 
 
 def paper_text(text: str, name: str | None) -> str:

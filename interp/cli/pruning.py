@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 from interp.cli.run import Run
 from interp.core.errors import OptionError
 
-SEARCHED = {"gates", "pairs"}  # searches that need prompts of their own
-
 if TYPE_CHECKING:
     from interp.causal.importance import Importance
     from interp.causal.pruning.result import PruningCurve
@@ -50,7 +48,7 @@ def searched_curves(
     from interp.causal.pruning.search import search_curves
 
     if order != "least-first":
-        raise OptionError("gates and pairs search for what can go: use --order least-first")
+        raise OptionError("gates and pairs search for what can go: use --set order=least-first")
     options.pop("resume", None)
     return _written(run, search_curves(model, task, methods, **options))
 

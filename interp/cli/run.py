@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.cli.context import command_name
-from interp.cli.each import each_model
-from interp.cli.loading import Loading, source_labels
 from interp.cli.progress import Voice
 from interp.cli.stopping import INTERRUPTED
-from interp.cli.written import as_given, folder_for, model_folder
+from interp.cli.written import as_given
 from interp.core.errors import StoreError
 from interp.core.json_document import rows_text
+from interp.core.result_folder import folder_for, model_folder
 from interp.core.steps import finishing
+from interp.model.loading import Loading, source_labels
 
 if TYPE_CHECKING:
     from interp.core.table import HeadTable
@@ -64,14 +64,20 @@ class CommandDeclaration:
     arguments: tuple[str, ...]
     usual: str
     files: tuple[str, ...]
-    out: str | tuple[str, ...] | None
+    out: str | tuple[str, ...] | click.ParamType | None
     text: str
     check: Callable[[Run], None] | None
     each: Callable[[Run, list[Any]], None] | None
     after: Callable[[Run], int | None] | None
+    checked: bool = True
     given: list[str] = field(default_factory=list)
     printing: set[str] = field(default_factory=set)
     inputs: dict[str, Input] = field(default_factory=dict)
+
+    @property
+    def in_folder(self) -> bool:
+        """True if --out is a folder for results and finished steps."""
+        return self.out in ("folder", "document", "tables")
 
     @property
     def resumes(self) -> bool:
@@ -117,6 +123,11 @@ class Run:
         """The present model."""
         return self.made["model"]
 
+    def load(self, source: str) -> Model:
+        """Return another model than the present one, checked."""
+        [(path, name)] = source_labels([source]).items()
+        return self.loading.checked(path, name, self.made.get("progress", lambda *_: None))
+
     def stated(self, name: str) -> bool:
         """Return True if an option was given on the command line."""
         source = click.get_current_context().get_parameter_source(name)
@@ -126,7 +137,7 @@ class Run:
         """Refuse what does not fit, before torch is imported; raises InterpError."""
         for each in self.declared.inputs.values():
             each.check(self)
-        if self.out is not None and self.declared.out == "folder":
+        if self.out is not None and self.declared.in_folder:
             self.loading.require_storable(self.out)
         if self.declared.check is not None:
             self.declared.check(self)
@@ -138,18 +149,22 @@ class Run:
             InterpError: the command was wrong; with one model, also what the function raises.
         """
         self.loading.require_device()
-        if self.out is not None and self.declared.out == "folder":
+        if self.out is not None and self.declared.in_folder:
             from interp.core.store import Store
 
             Store(self.out).prepare()
         code = 0
         try:
-            if self.declared.over == "model":
+            if self.declared.over == "nothing":
+                self._call()
+            elif self.declared.over == "model":
                 [(source, name)] = source_labels(self.sources).items()
                 self._one(source, name)
             elif self.declared.over != "models":
                 self._together()
             else:
+                from interp.heads.sweep.each import each_model
+
                 failed = each_model(source_labels(self.sources), self.voice, self._one)
                 code = int(bool(failed))
                 if failed and len(self.sources) > 1:
@@ -186,7 +201,8 @@ class Run:
     def _one(self, source: str, name: str) -> None:
         with self.voice.bars(name) as progress:
             loading = progress if self.declared.over == "models" else lambda *_: None
-            self.made = {"progress": progress, "model": self.loading.checked(source, name, loading)}
+            load = self.loading.checked if self.declared.checked else self.loading.load
+            self.made = {"progress": progress, "model": load(source, name, loading)}
             self._call()
 
     def _together(self) -> None:
@@ -196,29 +212,33 @@ class Run:
             if self.declared.over == "all":
                 with self.voice.bars(name) as progress:
                     models[source] = self.loading.checked(source, name, progress)
+        self.made = {"models": [models[s] for s in self.sources if models]}
+        if "progress" not in self.declared.inputs:
+            return self._call()
         with self.voice.bars(command_name(click.get_current_context())) as progress:
-            self.made = {
-                "progress": progress,
-                "models": [models[s] for s in self.sources if models],
-            }
-            self._call()
+            self.made["progress"] = progress
+            return self._call()
 
     def _call(self) -> None:
         arguments = self.arguments()
         with finishing():
             found = self.declared.function()(**arguments)
         results = []
-        for group in found if isinstance(found, Iterator) else [found]:
-            shown = results_in(group)
-            results += shown
-            self._show(shown)  # a step that follows may be stopped
+        try:
+            for group in found if isinstance(found, Iterator) else [found]:
+                shown = results_in(group)
+                results += shown
+                self._show(shown)  # a step that follows may be stopped
+        finally:
+            if results:
+                self.results.append((self.made.get("model"), results))
         files = self.declared.files
         if files and (folder := self.folder(files[0])) is not None:
             self._save(results[0], folder, files)
-        self.results.append((self.made.get("model"), results))
         if self.declared.each is not None:
             self.declared.each(self, results)
-        self.tables += filter(None, map(merged_scores, results))
+        if self.declared.over != "nothing":
+            self.tables += filter(None, map(merged_scores, results))
 
     def _show(self, results: list[Any]) -> None:
         from interp.report.printed import printed
@@ -269,6 +289,10 @@ class Run:
         return folder
 
     def _end(self, code: int) -> None:
+        if self.declared.over == "nothing":
+            return self._rows([(None, r) for _, results in self.results for r in results])
+        if self.declared.out in ("document", "tables"):
+            return None
         from interp.core.table import HeadTable
 
         every = [(model, r) for model, results in self.results for r in results]
@@ -288,6 +312,8 @@ class Run:
 
     def _rows(self, every: list[tuple[Any, Any]]) -> None:
         """Print the rows of all results, those of one type together."""
+        if self.form is None:
+            return
         import pandas as pd
 
         from interp.report.printed import JSON_LINES, result_rows

@@ -1,7 +1,8 @@
 """Vocabulary of the command line: how each parameter of a public function is spelled and read.
 
-A parameter that is not listed is spelled like its name, and its annotation gives its type. A
-spelling has the same meaning in every command.
+A parameter that is listed is an option, with the same meaning in every command. Any other is a
+setting of its command, given as `--set NAME=VALUE` under its own name; its annotation gives its
+type.
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ import click
 
 from interp.causal.task_rows import MEASURES
 from interp.cli.name_types import METRIC_NAMES
-from interp.cli.signature import REQUIRED, UNREAD, Parameter
+from interp.cli.settings import Setting
 from interp.cli.value_types import HeadList, PromptFile
 from interp.core.declaration import split_names
 from interp.core.errors import OptionError
 from interp.core.prompt_file import read_prompt_file
+from interp.core.signature import REQUIRED, UNREAD, Parameter
 
 UNSET = object()
 KINDS = ("zero", "mean-batch", "mean-position", "mean-dataset", "resample", "uniform-attention")
+EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 ABOVE_0 = click.FloatRange(min=0, min_open=True)
 FROM_0, FROM_1, FROM_2 = click.IntRange(0), click.IntRange(1), click.IntRange(2)
 
@@ -147,27 +150,82 @@ WORDS: dict[str, Spelling] = {
         type=FROM_1, help="Maximum tokens per forward pass; memory grows with it."
     ),
     "top": Spelling(type=FROM_0, metavar="K"),
-    "n_random": Spelling(("--random",), FROM_0, "N"),
-    "max_evaluations": Spelling(("--evaluations",), FROM_1),
+    "n_random": Spelling(
+        ("--random",), FROM_0, "N", "Number of random draws of the null or of the baseline."
+    ),
+    "max_evaluations": Spelling(type=FROM_1),
     "batch_size": Spelling(
         type=FROM_1, help="Number of inputs per forward pass; changes numbers only by rounding."
     ),
+    "method": Spelling(("-m", "--method"), help="Method that answers the question."),
     "methods": Spelling(
         ("-m", "--method"), click.STRING, "NAME[:OPTION=VALUE,...]", multiple=True, read=_split
     ),
     "metrics": Spelling(
         ("-m", "--metric"), METRIC_NAMES, "NAME[:OPTION=VALUE,...]", multiple=True, read=_split
     ),
+    "null": Spelling(help="Null baseline of the scores."),
+    "by": Spelling(help="Score by which heads are ordered."),
+    "by_cluster": Spelling(help="Also report the score on each cluster of prompts."),
+    "models": Spelling(("--model",), click.STRING, multiple=True),
+    "paper": Spelling(metavar="TEXT"),
+    "variants": Spelling(),
+    "null_draws": Spelling(("--random",), FROM_1, "N"),
+    "verbose": Spelling(("-v", "--verbose")),
+    "jobs": Spelling(("-j", "--jobs"), FROM_1),
+    "shard": Spelling(metavar="I/N"),
+    "ray": Spelling(metavar="ADDRESS"),
+    "dry_run": Spelling(),
+    "per": Spelling(help="Unit of a row."),
+    "how": Spelling(help="How a token is removed."),
+    "engine": Spelling(help="How attention patterns are read."),
+    "site": Spelling(help="Activation that is read."),
+    "sites": Spelling(("--site",), help="Activation that is read or restored. Repeatable."),
+    "layer": Spelling(type=FROM_0, help="Layer, counted from 0."),
+    "layers": Spelling(("--layer",), help="Layers, counted from 0."),
+    "units": Spelling(help="Units of a circuit."),
+    "budget": Spelling(metavar="SIZE", help="Size that a cache may have."),
+    "max_loss": Spelling(metavar="NATS", help="Loss per token that a smaller cache may add."),
+    "match": Spelling(help="Similarity by which the heads of two models are paired."),
+    "at": Spelling(metavar="RULE", help="Positions that are read."),
+    "read": Spelling(help="What is read of each head."),
     "text": Spelling(type=click.STRING, metavar="TEXT", help="Text to analyse."),
     "texts": Spelling(("--file",), PromptFile(), "FILE", "File with one text per line."),
     "file": Spelling(type=PromptFile(), metavar="FILE"),
-    "prompt_file": Spelling(type=PromptFile(), metavar="FILE", help=_TEXT),
+    "prompt_file": Spelling(("--file",), PromptFile(), "FILE", _TEXT),
     "prompts": Spelling(
         ("--file",), click.Path(path_type=Path), "FILE",
         "File of prompts, one per line, which every model reads by its own tokenizer, or .jsonl "
         "with a cluster for each; random tokens repeated twice by default.",
         read=lambda path: None if path is None else read_prompt_file(path),
     ),
+    "question": Spelling(metavar="TEXT", help="Text between a document and its answer."),
+    "answer": Spelling(metavar="TEXT", help="The answer, on which effects are measured."),
+    "answers": Spelling(("--answer",), click.STRING, "TEXT|ID", multiple=True),
+    "image": Spelling(type=EXISTING, metavar="FILE", help="A picture."),
+    "images": Spelling(
+        ("--image",), EXISTING, "FILE",
+        "A picture, read by the model's own processor, one prompt each. Repeatable.",
+        multiple=True,
+    ),
+    "audio": Spelling(
+        type=EXISTING, metavar="FILE", multiple=True,
+        help="A .wav file (16 bits, one channel), one prompt each. Repeatable.",
+    ),
+    "harmful": Spelling(type=PromptFile(), metavar="FILE", default=None),
+    "harmless": Spelling(type=PromptFile(), metavar="FILE", default=None),
+    "against": Spelling(metavar="NAME", help="What the result is compared with."),
+    "more": Spelling(("--with",), click.STRING, "MODEL", multiple=True),
+    "circuit": Spelling(type=click.Path(path_type=Path, dir_okay=False), metavar="FILE"),
+    "routes": Spelling(("--route",), click.STRING, "ROUTE", multiple=True),
+    "tune": Spelling(type=PromptFile(), metavar="FILE"),
+    "prune": Spelling(help="Also remove heads in the order of each ranking."),
+    "direct": Spelling(type=PromptFile(), metavar="FILE"),
+    "load": Spelling(help="File or folder that is used instead of training."),
+    "save": Spelling(metavar="DIR", help="Folder of a checkpoint to write."),
+    "keep": Spelling(type=FROM_1, metavar="N", help="Number of heads to keep."),
+    "gates": Spelling(type=EXISTING, metavar="FILE", help="Gates that an earlier run learned."),
+    "export": Spelling(type=click.Path(path_type=Path), metavar="DIR"),
     "target": Spelling(("-t", "--target"), click.STRING, "TARGET"),
     "targets": Spelling(
         ("-t", "--target"), click.STRING, "TARGET",
@@ -176,6 +234,7 @@ WORDS: dict[str, Spelling] = {
     "position": Spelling(
         type=click.INT, help="Output position of the target; negative counts from the end."
     ),
+    "positions": Spelling(("--position",), click.STRING, "N", multiple=True),
 }  # fmt: skip
 
 
@@ -214,7 +273,7 @@ def _type(node: ast.AST | None, parameter: Parameter) -> click.ParamType | None:
 
 
 def option_for(name: str, parameter: Parameter | None, special: Spelling) -> click.Option | None:
-    """Make the option of a parameter; None for one that a command line cannot give.
+    """Make the option or setting of a parameter; None for one that a command line cannot give.
 
     Args:
         name: name of the parameter.
@@ -228,15 +287,12 @@ def option_for(name: str, parameter: Parameter | None, special: Spelling) -> cli
     default = word.default
     if default is UNSET:
         default = parameter.default if parameter is not None else None
-    spelling = word.spelling or ("--" + name.replace("_", "-"),)
     about = word.help or plain_help(parameter.help if parameter is not None else "")
     required = default is REQUIRED
     default = None if default in (REQUIRED, UNREAD) else default
-    if kind is click.BOOL:
-        if default:
-            spelling = tuple(f"--no-{s[2:]}" for s in spelling)
-            return click.Option([name, *spelling], flag_value=False, default=True, help=about)
-        return click.Option([name, *spelling], is_flag=True, help=about)
+    setting = name not in WORDS and not word.spelling
+    if kind is click.BOOL and not setting:
+        return click.Option([name, *_spelled(name, word)], is_flag=True, help=about)
     if word.multiple and isinstance(default, str):
         default = (default,)
     if isinstance(kind, Separated) and isinstance(default, (tuple, list)):
@@ -244,12 +300,36 @@ def option_for(name: str, parameter: Parameter | None, special: Spelling) -> cli
     read = word.read
     # click takes a default of None for a value, which a required option then has
     given: dict[str, Any] = {} if required else {"default": default}
-    return click.Option(
-        [name, *spelling], type=kind, callback=read and (lambda ctx, param, value: read(value)),
-        **given, required=required, help=about,
-        show_default=default not in (None, ""), multiple=word.multiple,
-        metavar=word.metavar or _METAVARS.get(type(kind)),
+    options: dict[str, Any] = {
+        "type": kind, "callback": read and (lambda ctx, param, value: read(value)), **given,
+        "required": required, "help": about, "multiple": word.multiple,
+        "show_default": default not in (None, "", False, True),
+        "metavar": word.metavar or _METAVARS.get(type(kind)),
+    }  # fmt: skip
+    if setting:
+        return Setting(name, **options)
+    return click.Option([name, *_spelled(name, word)], **options)
+
+
+def argument_for(name: str, parameter: Parameter, special: Spelling) -> click.Argument:
+    """Make the argument of a parameter.
+
+    Args:
+        name: name of the parameter.
+        parameter: the parameter.
+        special: what the command states about it.
+    """
+    several = special.multiple
+    required = parameter.default is REQUIRED
+    given: dict[str, Any] = {} if required or several else {"default": parameter.default}
+    return click.Argument(
+        [name], type=special.type or type_of(parameter), required=required,
+        nargs=-1 if several else 1, metavar=special.metavar or None, **given,
     )  # fmt: skip
+
+
+def _spelled(name: str, word: Spelling) -> tuple[str, ...]:
+    return word.spelling or (f"--{name.replace('_', '-')}",)
 
 
 def plain_help(text: str) -> str:

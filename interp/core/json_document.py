@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from collections.abc import Mapping
@@ -55,6 +56,15 @@ def rows_text(frame: pd.DataFrame, form: str) -> str:
     lines = [json.dumps(row, allow_nan=False, ensure_ascii=False) for row in rows]
     text = "\n".join(lines) if form == "jsonl" else "[" + ",\n ".join(lines) + "]"
     return text + "\n"
+
+
+def frame_bytes(frame: pd.DataFrame, suffix: str) -> bytes:
+    """Return the rows of a frame as a file in the format of a suffix: .parquet, .csv or .json."""
+    if suffix != ".parquet":
+        return rows_text(frame, suffix[1:]).encode()
+    out = io.BytesIO()
+    frame.to_parquet(out, index=False)
+    return out.getvalue()
 
 
 def _python(value: Any) -> Any:

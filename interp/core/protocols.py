@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 Progress = Callable[[str, int, int], None]
@@ -11,6 +12,24 @@ Progress = Callable[[str, int, int], None]
 
 def silent(what: str, done: int, total: int) -> None:
     """Report no progress."""
+
+
+class Reporter(Protocol):
+    """Notes, errors and progress of a long run."""
+
+    debug: bool
+
+    def note(self, text: str) -> None:
+        """Report what is not an error."""
+        ...
+
+    def error(self, text: str, error: BaseException | None = None) -> None:
+        """Report an error in one line."""
+        ...
+
+    def bars(self, model: str) -> AbstractContextManager[Progress]:
+        """Report the progress of a model inside the block."""
+        ...
 
 
 class TokenModel(Protocol):

@@ -124,8 +124,8 @@ def study(
     refusal_tokens: Sequence[int | str] | None = None,
     *,
     kind: str = "zero",
-    k: int = 6,
-    ranking: str = "projection",
+    n_heads: int = 6,
+    by: str = "projection",
     forms: Sequence[str] = tuple(FORMS),
     steps: int = 3,
     n_random: int = 20,
@@ -142,8 +142,8 @@ def study(
         harmless: Prompts that it should answer.
         refusal_tokens: Tokens that begin a refusal; by default those of the model's config.
         kind: Replacement of an ablated head; "mean-dataset" uses the mean over `reference`.
-        k: Number of heads that the curves ablate.
-        ranking: The score that orders them, `projection` or `ships`.
+        n_heads: Number of heads that the curves ablate.
+        by: The score that orders them, `projection` or `ships`.
         forms: Forms of the Sahara searches.
         steps: Number of heads that each search takes.
         n_random: Number of random orders of the curves.
@@ -167,8 +167,8 @@ def study(
 
     Reference: the methods below.
     """
-    if ranking not in RANKINGS:
-        raise OptionError(f"ranking={ranking!r}; heads are ranked by {' or '.join(RANKINGS)}")
+    if by not in RANKINGS:
+        raise OptionError(f"by={by!r}; heads are ranked by {' or '.join(RANKINGS)}")
     ids = refusal_ids(model, refusal_tokens)
     sets = PromptSets.of(model, harmful, harmless)
     found = search_direction(model, sets.harmful, sets.harmless, ids, seed=seed, progress=progress)
@@ -190,16 +190,16 @@ def study(
     )  # fmt: skip
     tables = {"projection": projected, "ships": removal.harmful.table}
     curves = safety_curves(
-        model, tables[ranking], refusal_log_odds(model, sets.harmful, ids), sets.harmless, k=k,
+        model, tables[by], refusal_log_odds(model, sets.harmful, ids), sets.harmless, k=n_heads,
         n_random=n_random, seed=seed, resume=resume, progress=progress, **out,
     )  # fmt: skip
     made = model_provenance(model) | sets.about()
-    made |= {"refusal_tokens": list(ids), "kind": kind, "k": k, "ranking": ranking, "seed": seed}
+    made |= {"refusal_tokens": list(ids), "kind": kind, "k": n_heads, "ranking": by, "seed": seed}
     if reference is not None:
         reference = Prompts.of(reference, model)
         made["reference"] = f"{reference.design}, {reference.hash}"
     made |= {"n_random": n_random, "made_by": "interp.safety.study"}
     return SafetyStudy(
         model.name, found, told, projected, removal, searches,
-        {name: spread(table) for name, table in tables.items()}, curves, ranking, made,
+        {name: spread(table) for name, table in tables.items()}, curves, by, made,
     )  # fmt: skip

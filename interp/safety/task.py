@@ -33,7 +33,7 @@ def refusal_ids(model: Model, tokens: Sequence[int | str] | int | str | None) ->
         if not found:
             raise OptionError(
                 f"which tokens begin a refusal of {model.name}? give refusal_tokens "
-                "(--refuses), such as ['I'] (they depend on model and template)"
+                "(--set refusal_tokens), such as ['I'] (they depend on model and template)"
             )
         return found
     given = [tokens] if isinstance(tokens, (int, str)) else list(tokens)

@@ -41,7 +41,7 @@ def how(model: Model, by: By = "auto") -> Literal["words", "offsets"]:
         PromptError: the model has no tokenizer, or one without character offsets.
     """
     if by not in ("auto", "words", "offsets"):
-        raise OptionError(f"by={by!r} is not known; use 'auto', 'words' or 'offsets'")
+        raise OptionError(f"pieces={by!r} is not known; use 'auto', 'words' or 'offsets'")
     if model.tokenizer is None:
         raise PromptError(f"{model.name} has no tokenizer, but trees need words; load it with one")
     if not getattr(model.tokenizer, "is_fast", False):

@@ -64,14 +64,14 @@ class WordReading:
         to: how attention to the pieces of a word is joined; by default the sum, since mass adds up.
         attending: how the rows of a word's pieces are joined; by default the mean, so that rows
             still sum to at most 1.
-        by: see `interp.syntax.align.how`.
+        pieces: see `interp.syntax.align.how`.
         shuffled: seed of a control in which the model reads the words in random order; attention is
             mapped back to the original order.
     """
 
     to: Join = "sum"
     attending: Join = "mean"
-    by: By = "auto"
+    pieces: By = "auto"
     shuffled: int | None = None
 
     def __post_init__(self) -> None:
@@ -101,7 +101,7 @@ def word_attention(
         PromptError: there is no fast tokenizer, or no sentence could be read.
     """
     reading = reading or WordReading()
-    by = how(model, reading.by)
+    by = how(model, reading.pieces)
     sites = [s for s in model.sites if stack in (None, s.stack) and s.stack != "cross"]
     if not sites:
         raise OptionError(f"{model.name} has the stacks {', '.join(model.stacks)}, not {stack!r}")

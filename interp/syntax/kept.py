@@ -15,8 +15,11 @@ from interp.core.steps import Steps
 from interp.core.store import Store
 
 if TYPE_CHECKING:
+    from interp.core.protocols import Progress
     from interp.model.model import Model
+    from interp.syntax.attention import WordReading
     from interp.syntax.result import TreeScores
+    from interp.syntax.treebank import Treebank
 
 _ROW = "result"
 
@@ -78,6 +81,60 @@ def key_of(model: Model, settings: Mapping[str, Any]) -> dict[str, Any]:
     from interp.model.identity import identity_of
 
     return {"name": model.name, "model": identity_of(model), "settings": dict(settings)}
+
+
+def kept_trees(
+    model: Model,
+    treebank: Treebank,
+    train: Treebank | None,
+    reading: WordReading,
+    *,
+    stack: str | None = None,
+    controls: bool = True,
+    seed: int = 0,
+    resume: Path | None = None,
+    progress: Progress | None = None,
+) -> tuple[TreeScores, str]:
+    """Search trees, or return the result that an earlier run stored; see `dependency_trees`.
+
+    Args:
+        model: the model.
+        treebank: the sentences.
+        train: the sentences on which heads are chosen.
+        reading: how pieces are joined to words.
+        stack: the stack to use.
+        controls: also run a random-init model, and the model on shuffled words.
+        seed: seed of the controls and the bootstrap.
+        resume: folder that stores results.
+        progress: see `Progress`.
+
+    Returns:
+        The result, and the version of interp that stored it; empty if it was computed now.
+
+    Raises:
+        StoreError: the folder cannot be read or written.
+        PromptError, OptionError: as `dependency_trees`.
+    """
+    from interp.model.check import check_model
+    from interp.syntax.search import dependency_trees
+
+    store = None if resume is None else KeptTrees(resume)
+    settings: dict[str, Any] = {
+        name: None if bank is None else [bank.name, bank.content_hash, len(bank)]
+        for name, bank in (("treebank", treebank), ("train", train))
+    }
+    options: dict[str, Any] = {"stack": stack, "controls": controls, "seed": seed}
+    words = {name: getattr(reading, name) for name in ("to", "attending", "pieces")}
+    key = key_of(model, settings | options | words)
+    if store is not None and (there := store.find(key)) is not None:
+        return there
+    check_model(model).require()
+    found = dependency_trees(
+        model, treebank, train=train, reading=reading, progress=progress, **options
+    )
+    if store is not None:
+        store.keep(key, found)
+    return found, ""
 
 
 def _read(content: bytes) -> TreeScores:

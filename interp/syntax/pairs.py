@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from interp.model.model import Model
+    from interp.syntax.result import TreeScores
 
 Array = np.ndarray
 _TOKENS = 4096  # maximum tokens in one forward pass, padding included
@@ -311,3 +312,47 @@ def _batches(order: Sequence[int], rows: Sequence[tuple]) -> list[list[int]]:
             out.append([])
         out[-1].append(r)
     return out
+
+
+def checked_pairs(
+    model: Model,
+    found: TreeScores,
+    pairs: Sequence[MinimalPair],
+    heads: Sequence[str] | None,
+    seed: int,
+    progress: Any,
+) -> PairCheck | str:
+    """Check the requested heads, or those above their baselines; or return why none can be.
+
+    Raises:
+        InterpError: the model does not give likelihoods of sentences, or lacks the heads.
+    """
+    from interp.syntax.wording import verdict
+
+    if heads is not None:
+        chosen = [Head.parse(head) for head in heads]
+    else:
+        above = [r.head for r in found.relations if verdict(r) == "above"]
+        chosen = sorted({Head.parse(head.split()[-1]) for head in above})
+    if not chosen:
+        return "minimal pairs: no head is above its baseline; name some with --heads"
+    return check_pairs(model, pairs, chosen, seed=seed, progress=progress)
+
+
+def pair_document(found: PairCheck | str) -> dict[str, Any]:
+    """Return a check of minimal pairs, or why there is none, as plain data."""
+    if isinstance(found, str):
+        return {"heads": [], "note": found}
+    return {
+        "heads": list(found.checked),
+        "kind": found.kind,
+        "pairs": len(found.margin),
+        "accuracy": found.accuracy,
+        "accuracy_without": found.accuracy_without,
+        "margin": float(found.margin.mean()),
+        "drop": found.drop,
+        "drop_sem": None if math.isnan(found.drop_sem) else found.drop_sem,
+        "random_drops": found.random_drops.tolist(),
+        "p": found.p,
+        "provenance": dict(found.provenance),
+    }

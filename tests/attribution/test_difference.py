@@ -28,7 +28,7 @@ def swapped(s) -> str:
 def test_the_swapped_name_is_behind_the_difference_of_two_prompts(names_model) -> None:
     pairs = [s.text for s in SAID], [swapped(s) for s in SAID]
     found = explain_difference(
-        names_model, pairs[0], "deeplift", "token:she|he", other_prompts=pairs[1], by="token"
+        names_model, pairs[0], "deeplift", "token:she|he", other_prompts=pairs[1], per="token"
     )
     frame = found.to_pandas()
     whole = frame[frame["metric"] == "target"].iloc[0]
@@ -43,7 +43,7 @@ def test_the_swapped_name_is_behind_the_difference_of_two_prompts(names_model) -
     rows = by_position.per_prompt[:-1].sum(0)
     np.testing.assert_allclose(rows, found.per_prompt[-1][:1], atol=1e-3)
     by_rules = explain_difference(
-        names_model, pairs[0], "attn_lrp", "token:she|he", other_prompts=pairs[1], by="token"
+        names_model, pairs[0], "attn_lrp", "token:she|he", other_prompts=pairs[1], per="token"
     ).to_pandas()
     by_rules = by_rules[by_rules["metric"] != "target"].set_index("token")["score"].abs()
     names = by_rules.index.isin([*WOMEN, *MEN])
@@ -61,7 +61,7 @@ def test_two_models_differ_in_the_token_whose_embedding_was_changed(names_model)
     texts = ["the bird sings and with Anna falls so", "the old bird and with Anna sings so",
              "the bird falls by the red garden and with Anna sings so"]  # fmt: skip
     found = explain_difference(
-        names_model, texts, "deeplift", "token:she|he", other_model=other, by="token"
+        names_model, texts, "deeplift", "token:she|he", other_model=other, per="token"
     ).to_pandas()
     best = found[found["metric"] != "target"].set_index("token")["score"].abs().idxmax()
     assert best == "Anna"
@@ -70,7 +70,7 @@ def test_two_models_differ_in_the_token_whose_embedding_was_changed(names_model)
 def test_equal_models_and_prompts_give_zero_with_p_one(names_model) -> None:
     texts = [s.text for s in SAID[:3]]
     found = explain_difference(
-        names_model, texts, "occlusion:how=mean", "token:she|he", other_prompts=texts, by="token"
+        names_model, texts, "occlusion:how=mean", "token:she|he", other_prompts=texts, per="token"
     )
     assert np.nanmax(np.abs(found.per_prompt)) == 0
     assert (found.to_pandas()["p"] == 1).all()
@@ -82,7 +82,7 @@ def test_what_does_not_correspond_is_refused(names_model) -> None:
         ({}, OptionError, "nothing to compare with"),
         ({"other_prompts": [two]}, OptionError, "have 4 and 3 tokens"),
         ({"other_prompts": [one, two]}, OptionError, "1 prompts and 2 other prompts"),
-        ({"other_prompts": [one], "by": "word"}, OptionError, "known: position, token"),
+        ({"other_prompts": [one], "per": "word"}, OptionError, "known: position, token"),
     ):
         with pytest.raises(error, match=line):
             explain_difference(names_model, [one], "deeplift", "she", **options)

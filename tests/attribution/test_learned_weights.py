@@ -23,7 +23,7 @@ def hiding_model():
 
 @pytest.fixture(scope="module")
 def weights_of_heads(hiding_model):
-    return learn_head_weights(hiding_model, [s.text for s in SAID], TARGETS, ablations=24)
+    return learn_head_weights(hiding_model, [s.text for s in SAID], TARGETS, n_ablations=24)
 
 
 def made(weights: np.ndarray, texts: int, noise: float, seed: int) -> list[_Text]:
@@ -124,7 +124,7 @@ def test_the_command_writes_weights_for_the_method(run, tmp_path) -> None:
     file.write_text("".join(s.text + "\n" for s in SAID[:8]))
     done = run(
         "attribute", "head-weights", "bundled:deceive", "--file", file, "-t", "she|he",
-        "--ablations", 6, "-o", out, "-q",
+        "--set", "n_ablations=6", "-o", out, "-q",
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     assert "held-out texts" in done.output

@@ -132,7 +132,7 @@ def test_the_commands_print_all_tables(run, tmp_path) -> None:
     labels.write_text("\n".join(s.right for s in SAID))
     done = run(
         "evaluate", "sanity", "bundled:deceive", "--file", file, "-t", "she|he", "-m",
-        "raw_attention,input_norm", "--classes", labels, "-o", tmp_path / "out", "-q",
+        "raw_attention,input_norm", "--set", f"classes={labels}", "-o", tmp_path / "out", "-q",
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     for line in ("rank correlation: ", "from decoder layer 1", "forward passes: ", "accuracy: "):
@@ -143,6 +143,6 @@ def test_the_commands_print_all_tables(run, tmp_path) -> None:
     labels.write_text("a\na\nb\nb\n")
     done = run(
         "evaluate", "faithfulness", "bundled:deceive", "--file", file, "-t", "she|he", "-m",
-        "attn_lrp", "--draws", 0, "--clusters", labels, "-q",
+        "attn_lrp", "--set", "draws=0", "--set", f"clusters={labels}", "-q",
     )  # fmt: skip
     assert done.exit_code == 0, done.output

@@ -60,7 +60,9 @@ def test_adding_is_what_a_hand_made_edit_adds(copying, names) -> None:
     direction = {
         (s.stack, s.layer): torch.ones(1, s.n_heads, 1, s.d_v) for s in copying.sites
     }  # fmt: skip
-    found = steer(copying, [head], task, how="add", factors=[0, 2], direction=direction, n_random=0)
+    found = steer(
+        copying, [head], task, method="add", factors=[0, 2], direction=direction, n_random=0
+    )
     site = next(s for s in copying.sites if s.layer == head.layer)
     written = 2 * copying.weights_of(site).W_O[head.head].sum(0)
     plain = copying.capture(task.prompts, ("resid_post",))["resid_post", head.layer]
@@ -75,7 +77,7 @@ def test_adding_is_what_a_hand_made_edit_adds(copying, names) -> None:
 
 def test_a_direction_is_judged_on_prompts_that_did_not_make_it(copying, names) -> None:
     task = make_contrast(copying, "induction", n=8, seed=0).task
-    found = steer(copying, names[0], task, how="add", factors=[0, 1], n_random=0)
+    found = steer(copying, names[0], task, method="add", factors=[0, 1], n_random=0)
     assert found.values[0].shape == (2, 4)
     whole = steer(copying, names[0], task, factors=[1.0], n_random=0).values[0][0]
     np.testing.assert_allclose(found.values[0][0], whole[4:], atol=1e-5)
@@ -120,9 +122,9 @@ def test_other_bad_input_is_refused(copying, names, llama_model) -> None:
     with pytest.raises(OptionError, match="named twice"):
         steer(copying, ["L0H0", "L0H0"], task)
     with pytest.raises(OptionError, match="no corrupted prompts"):
-        steer(copying, names[0], task, how="add")
+        steer(copying, names[0], task, method="add")
     with pytest.raises(UnknownName, match="kind of steering"):
-        steer(copying, names[0], task, how="turn")
+        steer(copying, names[0], task, method="turn")
     with pytest.raises(OptionError, match="different finite numbers"):
         steer(copying, names[0], task, factors=[])
     with pytest.raises(PromptError, match="no tokenizer"):

@@ -121,7 +121,7 @@ def test_effects_are_those_of_the_procedure_written_out(shallow_gpt2, what, wind
     model = interp.load(module, name="shallow")
     ids, subject = (38, 37, 27, 38, 34, 1), (1, 3)
     found = causal_tracing(
-        model, [Fact(ids, subject)], what, by="position", window=window, sever=sever, noise=2.0,
+        model, [Fact(ids, subject)], what, per="position", window=window, sever=sever, noise=2.0,
         samples=samples, seed=5,
     )  # fmt: skip
     size = found.made["options"]["noise_size"]
@@ -249,7 +249,7 @@ def test_what_cannot_be_traced_is_said(knowing, worded_gpt2) -> None:
         ({"samples": 1}, OptionError, "at least 2 noise draws"),
         ({"noise": -1.0}, OptionError, "of a size above 0"),
         ({"noise": 1e-6, "samples": 2}, OptionError, "there is nothing to restore; give more"),
-        ({"by": "position"}, OptionError, "whose positions do not correspond"),
+        ({"per": "position"}, OptionError, "whose positions do not correspond"),
     ):
         with pytest.raises(error, match=says):
             causal_tracing(knowing, facts, **wrong)
@@ -277,7 +277,7 @@ def test_the_command_prints_a_map_and_writes_it(run, tmp_path, bundled_induction
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     out = run(
         "circuit", "trace", "bundled:induction", "--file", file, "--site", "attention",
-        "--window", "1", "--noise", "8", "--samples", "3", "-o", tmp_path / "out", "-q",
+        "--set", "window=1", "--set", "noise=8", "--set", "samples=3", "-o", tmp_path / "out", "-q",
     )  # fmt: skip
     told = getattr(out, "stdout", out)
     assert "attention restored, 3 facts; noise on the subject lowers" in told

@@ -85,7 +85,7 @@ def test_words_of_one_list_differ_and_roles_are_found(speaks, copy_file) -> None
 
 
 def test_a_planted_model_prefers_every_answer(speaks, copy_file) -> None:
-    made = make_pairs(speaks, copy_file, n=20, keep="preferred")
+    made = make_pairs(speaks, copy_file, n=20, only="preferred")
     assert made.preferred == made.measured == len(made) == 20
     share, low, high = made.preferred_share
     assert share == high == 1
@@ -104,13 +104,13 @@ def test_a_random_model_prefers_half(guesses, copy_file) -> None:
     made = make_pairs(guesses, copy_file, n=200)
     _, low, high = made.preferred_share
     assert low < 0.5 < high
-    picked = make_pairs(guesses, copy_file, n=60, keep="preferred")
+    picked = make_pairs(guesses, copy_file, n=60, only="preferred")
     assert (picked.clean > 0).all()
     assert picked.measured == len(picked) + picked.dropped["the model does not prefer the answer"]
 
 
 def test_own_completions_are_the_planted_answers(speaks, copy_file, tmp_path) -> None:
-    given = make_pairs(speaks, copy_file, n=12, keep="first")
+    given = make_pairs(speaks, copy_file, n=12, only="first")
     lines = [
         {"prompt": a, "corrupted": b} for a, b in zip(given.prompts, given.corrupted, strict=True)
     ]
@@ -202,7 +202,7 @@ def test_words_in_tables_stay_together(tmp_path) -> None:
 
 def test_refusals(speaks, planted_induction, copy_file, tmp_path) -> None:
     with pytest.raises(UnknownName, match="filter of pairs"):
-        make_pairs(speaks, copy_file, keep="some")
+        make_pairs(speaks, copy_file, only="some")
     with pytest.raises(OptionError, match="give 6 pairs"):
         make_pairs(speaks, copy_file, n=2)
     with pytest.raises(PromptError, match="no tokenizer"):
@@ -238,7 +238,17 @@ def test_the_command_prints_and_writes(run, errors, speaks, copy_file, tmp_path)
     speaks.tokenizer.save_pretrained(folder)
     out = tmp_path / "copy.jsonl"
     result = run(
-        "circuit", "pairs", folder, "--file", copy_file, "-n", 12, "--only", "preferred", "-o", out
+        "circuit",
+        "pairs",
+        folder,
+        "--file",
+        copy_file,
+        "-n",
+        12,
+        "--set",
+        "only=preferred",
+        "-o",
+        out,
     )
     assert result.exit_code == 0, result.stderr
     assert "12 of 12 candidates: 100.0% [75.8%, 100.0%]" in result.stdout

@@ -89,7 +89,7 @@ def test_the_page_shows_it_beside(run, tmp_path) -> None:
     )
     result = run(
         "circuit", "planted:induction", "--task", "induction", "-n", 4, "--random", 2, "--method",
-        "exact-patching", "--truth", own, "-o", tmp_path,
+        "exact-patching", "--against", own, "-o", tmp_path,
     )  # fmt: skip
     assert result.exit_code == 0, result.stderr
     page = (tmp_path / "planted-induction" / "circuit.html").read_text()

@@ -31,7 +31,8 @@ def pair_file(tmp_path):
 def test_words_with_a_picture(run, pair_file, tmp_path) -> None:
     out, picture = tmp_path / "out", tmp_path / "pair.html"
     done = run(
-        "study", "align", MODEL, "--file", pair_file, "--pair", 2, "--picture", picture, "-o",
+        "study", "align", MODEL, "--file", pair_file, "--set", "pair=2", "--set",
+        f"picture={picture}", "-o",
         out, "-q",
     )  # fmt: skip
     assert done.exit_code == 0, done.output
@@ -84,9 +85,15 @@ def test_it_refuses(errors, pair_file, tmp_path) -> None:
         ),
         (("bundled:induction",), "give --file PAIRS.jsonl"),
         (("bundled:induction", "--file", pair_file), "has no cross attention"),
-        ((MODEL, "--file", pair_file, "--pair", 1), "must be given together"),
-        ((MODEL, "--file", pair_file, "--pair", 9, "--picture", "x.html"), "there are 8 pairs"),
-        ((MODEL, "--file", pair_file, "--pair", 1, "--picture", "x.png"), "is an .html file"),
+        ((MODEL, "--file", pair_file, "--set", "pair=1"), "must be given together"),
+        (
+            (MODEL, "--file", pair_file, "--set", "pair=9", "--set", "picture=x.html"),
+            "there are 8 pairs",
+        ),
+        (
+            (MODEL, "--file", pair_file, "--set", "pair=1", "--set", "picture=x.png"),
+            "is an .html file",
+        ),
     ):
         code, told = errors("study", "align", *args)
         assert code in (1, 2)

@@ -11,7 +11,7 @@ MODEL = "planted:induction"
 
 def test_anchors_of_planted_chains(run, tmp_path) -> None:
     done = run(
-        "texts", "anchors", MODEL, "--method", "suppression", "--n-heads", "2", "--top", "3",
+        "texts", "anchors", MODEL, "--method", "suppression", "--set", "n_heads=2", "--top", "3",
         "-o", tmp_path, "-q",
     )  # fmt: skip
     assert "Receiver heads of planted:induction on 3 texts" in done.stdout
@@ -28,26 +28,26 @@ def test_anchors_of_planted_chains(run, tmp_path) -> None:
 def test_sources_of_planted_documents(run) -> None:
     done = run(
         "texts", "sources", MODEL, "--method", "heads", "--method", "leave_one_out",
-        "--documents", "6", "-q",
+        "--set", "documents=6", "-q",
     )  # fmt: skip
     lines = [line.split() for line in done.stdout.splitlines()[1:]]
     precision = {words[0]: words[1] for words in lines}
     assert precision["heads"] == precision["leave_one_out"] == "1.00"
     rows = run(
-        "texts", "sources", MODEL, "--method", "heads", "--documents", "4", "--json", "-q"
+        "texts", "sources", MODEL, "--method", "heads", "--set", "documents=4", "--json", "-q"
     ).stdout
     assert {r["metric"] for r in json.loads(rows)} == {"heads", "position"}
 
 
 def test_an_attention_graph_is_written(run, errors, tmp_path) -> None:
     done = run(
-        "texts", "graph", MODEL, "--heads", "L1H0", "--threshold", "row:1", "--random", "5",
+        "texts", "graph", MODEL, "--heads", "L1H0", "--set", "threshold=row:1", "--random", "5",
         "--top", "2", "-o", tmp_path, "-q",
     )  # fmt: skip
     assert "1 component" in done.stdout
     [folder] = [p for p in tmp_path.iterdir() if p.is_dir()]
     assert nx.read_graphml(folder / "graph.graphml").number_of_edges() == 47
-    code, [told] = errors("texts", "graph", MODEL, "--threshold", "tea:1")
+    code, [told] = errors("texts", "graph", MODEL, "--set", "threshold=tea:1")
     assert code
     assert "threshold" in told
     code, [told] = errors("texts", "anchors", MODEL, "--file", __file__)

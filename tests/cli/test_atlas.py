@@ -107,7 +107,8 @@ def test_atlas_writes_the_page_and_its_numbers(scored: tuple[Path, str], tmp_pat
 def test_a_model_is_scored_and_its_heads_get_examples(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     done = run(
-        "atlas", "bundled:one-layer", "-m", "previous_token", "--resume", str(tmp_path / "kept"),
+        "atlas", "bundled:one-layer", "-m", "previous_token",
+        "--set", f"resume={tmp_path / 'kept'}",
         "-o", str(page),
     )  # fmt: skip
     assert done.exit_code == 0, done.output
@@ -117,14 +118,16 @@ def test_a_model_is_scored_and_its_heads_get_examples(tmp_path: Path) -> None:
 def test_cards_lead_to_the_attention_of_a_model(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     asked = ("atlas", "bundled:one-layer", "-m", "previous_token", "-o", str(page))
-    done = run(*asked, "--resume", str(tmp_path / "kept"))
+    done = run(*asked, "--set", f"resume={tmp_path / 'kept'}")
     assert done.exit_code == 0, done.output
     view = tmp_path / "page-bundled-one-layer.html"
     assert "the attention of its heads in page-bundled-one-layer.html" in done.stderr
     assert f'"views":{{"bundled-one-layer":"{view.name}"}}' in page.read_text(encoding="utf-8")
     assert "Attention of bundled:one-layer" in view.read_text(encoding="utf-8")
     view.unlink()
-    done = run(*asked, "--resume", str(tmp_path / "kept"), "--no-examples", "--overwrite")
+    done = run(
+        *asked, "--set", f"resume={tmp_path / 'kept'}", "--set", "examples=false", "--overwrite"
+    )
     assert done.exit_code == 0, done.output
     assert not view.exists()
     assert '"views":{}' in page.read_text(encoding="utf-8")

@@ -20,7 +20,7 @@ def bystander_results(tmp_path_factory) -> Path:
     """A folder of scores that tests read."""
     folder = tmp_path_factory.mktemp("bystander") / "r"
     invoked(["score", "planted:bystander", "-m", "induction,entropy", "-o", str(folder), "-q",
-             "--no-null-cache"])  # fmt: skip
+             "--set", "null_cache=false"])  # fmt: skip
     return folder
 
 
@@ -28,13 +28,25 @@ def bystander_results(tmp_path_factory) -> Path:
 def sink_results(tmp_path_factory) -> Path:
     """Another."""
     folder = tmp_path_factory.mktemp("sink") / "r"
-    invoked(["score", "planted:sink", "-m", "entropy", "-o", str(folder), "-q", "--no-null-cache"])
+    invoked(
+        [
+            "score",
+            "planted:sink",
+            "-m",
+            "entropy",
+            "-o",
+            str(folder),
+            "-q",
+            "--set",
+            "null_cache=false",
+        ]
+    )
     return folder
 
 
 def test_a_page_from_a_folder_of_results(run, tmp_path, bystander_results) -> None:
     page = tmp_path / "page.html"
-    result = run("atlas", bystander_results, "-o", page, "--title", "My heads")
+    result = run("atlas", bystander_results, "-o", page, "--set", "title=My heads")
     assert result.exit_code == 0
     assert result.stdout == ""
     assert "its numbers in page.csv and page.json" in result.stderr
@@ -52,9 +64,9 @@ def test_a_page_from_a_folder_of_results(run, tmp_path, bystander_results) -> No
 
 def test_a_page_straight_from_a_model_keeps_its_scores(run, tmp_path, llama_folder) -> None:
     args = ("atlas", llama_folder, "-m", "previous_token", "-o", tmp_path / "p.html")
-    first = run(*args, "--resume", tmp_path / "k")
+    first = run(*args, "--set", f"resume={tmp_path / 'k'}")
     assert first.exit_code == 0
-    again = run(*args, "--resume", tmp_path / "k", "--overwrite")
+    again = run(*args, "--set", f"resume={tmp_path / 'k'}", "--overwrite")
     assert "1 of 1 metrics were already in" in again.stderr
     assert HeadTable.load(tmp_path / "p.csv").metrics == ("previous_token",)
 
@@ -63,7 +75,7 @@ def test_results_and_models_stand_side_by_side(
     run, tmp_path, llama_folder, bystander_results
 ) -> None:
     run("atlas", bystander_results, llama_folder, "-m", "induction", "-o", tmp_path / "p.html",
-        "--resume", tmp_path / "k")  # fmt: skip
+        "--set", f"resume={tmp_path / 'k'}")  # fmt: skip
     assert HeadTable.load(tmp_path / "p.csv").models == ("planted:bystander", "llama")
     text = (tmp_path / "p.html").read_text()
     assert text.index(">planted:bystander<") < text.index(">llama<")
@@ -87,14 +99,16 @@ def test_what_no_page_can_be_made_of(errors, tmp_path) -> None:
     assert code == 1
     assert "bad.csv" in told[0]
     code, told = errors(
-        "atlas", tmp_path / "absent", "-o", tmp_path / "p.html", "--resume", tmp_path / "k"
+        "atlas", tmp_path / "absent", "-o", tmp_path / "p.html", "--set", f"resume={tmp_path / 'k'}"
     )
     assert code == 1
     assert not (tmp_path / "p.html").exists()
 
 
 def test_a_budget_that_cannot_be_kept(errors, tmp_path, bystander_results) -> None:
-    code, told = errors("atlas", bystander_results, "-o", tmp_path / "p.html", "--budget", 0.001)
+    code, told = errors(
+        "atlas", bystander_results, "-o", tmp_path / "p.html", "--set", "max_mb=0.001"
+    )
     assert code == 2
     assert "larger budget" in told[0]
 

@@ -153,7 +153,17 @@ def test_several_texts_come_from_a_file_and_a_bad_one_costs_only_itself(run, tmp
 def test_flow_prints_the_saturated_share_of_chosen_outputs(run, tmp_path) -> None:
     data = tmp_path / "f.json"
     result = run(
-        "attribute", "flow", *MODEL, "--text", TEXT, "--output", "-1", "--output", "3", "-o", data
+        "attribute",
+        "flow",
+        *MODEL,
+        "--text",
+        TEXT,
+        "--position",
+        "-1",
+        "--position",
+        "3",
+        "-o",
+        data,
     )
     assert result.exit_code == 0, result.output
     assert "saturated share" in result.stdout
@@ -170,7 +180,7 @@ def test_faithfulness_prints_tables_writes_files_and_goes_on(run, tmp_path) -> N
     file.write_text(f"{TEXT}\nand Carl falls by the river so\nthe old dog rests near Ida so\n")
     args = (
         "evaluate", "faithfulness", *MODEL, "--file", file, "-m", "attn_lrp,rollout", "-t",
-        "she|he", "--draws", "1", "--out", out,
+        "she|he", "--set", "draws=1", "--out", out,
     )  # fmt: skip
     result = run(*args)
     assert result.exit_code == 0, result.output
@@ -242,11 +252,11 @@ def test_faithfulness_prints_tables_writes_files_and_goes_on(run, tmp_path) -> N
         (("attribute", *MODEL, "--text", TEXT, "--position", "50"), 2, "position 50"),
         (("attribute", "bundled:decieve", "--text", TEXT), 2, "did you mean deceive"),
         (
-            ("attribute", "flow", *MODEL, "--text", TEXT, "--output", "x"),
+            ("attribute", "flow", *MODEL, "--text", TEXT, "--position", "x"),
             2,
             "output 'x' is not a position",
         ),
-        (("attribute", "flow", *MODEL, "--text", TEXT, "--output", "40"), 2, "position 40"),
+        (("attribute", "flow", *MODEL, "--text", TEXT, "--position", "40"), 2, "position 40"),
         (("evaluate", "faithfulness", *MODEL, "--file", "none.txt"), 2, "none.txt is not a file"),
     ],
 )

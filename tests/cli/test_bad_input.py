@@ -14,11 +14,11 @@ import torch
 import zoo
 from safetensors.torch import load_file, save_file
 
-from interp.cli import batch
-from interp.cli.loading import Loading
 from interp.core.store import Store
 from interp.core.table import HeadTable
+from interp.heads.sweep import scored_models as batch
 from interp.model import self_check as checking
+from interp.model.loading import Loading
 
 QUICK = ("-m", "entropy", "--null", "none")
 

@@ -108,7 +108,7 @@ def test_shapley_values_add_up_and_find_the_backup(run, tmp_path):
     backup = "planted:backup"
     shown = run(
         "importance", "shapley", backup, "-n", 2, "--max-length", 6, "--heads",
-        "L0H3,L1H0,L1H1,L2H0", "--interactions", 2, "--out", tmp_path,
+        "L0H3,L1H0,L1H1,L2H0", "--set", "n_pairs=2", "--out", tmp_path,
     )  # fmt: skip
     assert shown.exit_code == 0
     frame = HeadTable.from_csv(tmp_path / "shapley.csv").to_pandas()
@@ -131,7 +131,7 @@ def test_shapley_values_add_up_and_find_the_backup(run, tmp_path):
 def test_other_values_by_their_names(run):
     args = ("--heads", "L0H3,L1H0,L1H2", "-n", 2, "--max-length", 6, "--csv", "--quiet")
     for value, name in (("per-layer", "shapley_per_layer"), ("banzhaf", "banzhaf")):
-        shown = run("importance", "shapley", MODEL, "--value", value, *args)
+        shown = run("importance", "shapley", MODEL, "--set", f"value={value}", *args)
         assert f'"{name}:' in shown.stdout
 
 
@@ -230,7 +230,7 @@ def test_the_null_of_shapley_values(run, errors, planted_bystander, bystander_re
         assert frame[column].to_numpy() == pytest.approx(want[column].to_numpy(), abs=1e-6)
     assert frame["null"].notna().all()
     assert pd.read_csv(io.StringIO(run(*args).stdout))["null"].isna().all()
-    code, lines = errors(*args, "--value", "banzhaf", "--null", "random-init")
+    code, lines = errors(*args, "--set", "value=banzhaf", "--null", "random-init")
     assert code == 2
     assert lines[0] == "--null applies to Shapley values only; omit it for banzhaf values"
 
@@ -335,9 +335,15 @@ def test_a_task_of_ones_own_that_raises_is_one_line(errors, tmp_path, monkeypatc
         (("importance", MODEL, "-m", "ablatoin"), "ablation"),
         (("importance", MODEL, "-m", "aumann_shapley:step=3"), "steps"),
         (("importance", MODEL, "-m", "ablation,ablation"), "given twice"),
-        (("importance", "shapley", MODEL, "--value", "per-layer", "--sem", "0.1"), "exact"),
-        (("importance", "shapley", MODEL, "--value", "banzhaf", "--method", "exact"), "--method"),
-        (("importance", "shapley", "bundled:induction", "--evaluations", "3"), "3"),
+        (
+            ("importance", "shapley", MODEL, "--set", "value=per-layer", "--set", "target_sem=0.1"),
+            "exact",
+        ),
+        (
+            ("importance", "shapley", MODEL, "--set", "value=banzhaf", "--method", "exact"),
+            "--method",
+        ),
+        (("importance", "shapley", "bundled:induction", "--max-evaluations", "3"), "3"),
         (("prune", MODEL, "--method", "magic"), "magic"),
         (("texts", "influence", MODEL, "--file", __file__), "--heads"),
         (

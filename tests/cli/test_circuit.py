@@ -24,7 +24,7 @@ def test_a_mean_over_prompts_of_yours_replaces_heads(run, errors, tmp_path) -> N
     reference = tmp_path / "mine.txt"
     args = (
         "circuit", "bundled:induction", "--task", "induction", "-n", 4, "--random", 2, "--method",
-        "attribution_patching", "--ablation",
+        "attribution_patching", "--kind",
     )  # fmt: skip
     shown = []
     for text in ("once upon a time", "two small dogs ran to a tree"):
@@ -38,9 +38,7 @@ def test_a_mean_over_prompts_of_yours_replaces_heads(run, errors, tmp_path) -> N
     assert shown[0] != shown[1]
     assert "name their file with --reference" in errors(*args, "mean-dataset")[1][0]
     wrong = errors(*args, "zero", "--reference", reference)[1][0]
-    assert (
-        "--reference applies to --ablation mean-dataset only; omit it for --ablation zero" in wrong
-    )
+    assert "--reference applies to --kind mean-dataset only; omit it for --kind zero" in wrong
 
 
 def test_a_circuit_in_all_its_forms(run, tmp_path) -> None:
@@ -113,7 +111,7 @@ def test_a_circuit_of_before_is_measured_again(run, errors, tmp_path) -> None:
         assert code == 1
         assert told in lines[0]
     Circuit.from_toml(file).top(2, heads_only=True).to_toml(tmp_path / "first.toml")
-    told = run(*args, "--truth", tmp_path / "first.toml").stdout
+    told = run(*args, "--against", tmp_path / "first.toml").stdout
     assert "first.toml: AUROC 1.000 [1.000, 1.000]; 2 of its 2 heads" in told
 
 
@@ -151,7 +149,7 @@ def test_templates_are_held_out(run, tmp_path) -> None:
     for seed in (1, 2):
         again = run(*args[:-2], "--circuit", tmp_path / "words" / "circuit.toml", "--seed", seed)
         assert "held-out of 3 templates (The {S} {L} the {D}), others" in again.stdout
-    assert "on 12 other pairs, others" in run(*args, "--same-templates").stdout
+    assert "on 12 other pairs, others" in run(*args, "--set", "same_templates").stdout
     again = run(*args[:-2], "--circuit", tmp_path / "words" / "circuit.toml")
     assert "on 12 other pairs, others" in again.stdout  # none of the templates is left
     made = json.loads((tmp_path / "words" / "evaluation.json").read_text())
@@ -185,7 +183,7 @@ def test_a_circuit_beside_a_published_one(run, errors, tmp_path) -> None:
         'granularity = "head"\nsource = "it was built so"\n'
         "[roles]\nprevious_token = ['L0H3']\ninduction = ['L1H0']\n"
     )
-    args = ("circuit", "planted:bystander", "--task", "induction", *FAST, "--truth")
+    args = ("circuit", "planted:bystander", "--task", "induction", *FAST, "--against")
     result = run(*args, own)
     assert "own.toml: AUROC" in result.stdout
     assert "of its 2 heads among the top 2" in result.stdout
@@ -280,17 +278,17 @@ def test_a_truth_is_of_the_weights_and_not_of_a_folders_name(run, errors, tmp_pa
     file = tmp_path / "first.toml"
     found = Circuit.from_toml(tmp_path / "out" / "mine" / "circuit.toml")
     found.top(2, heads_only=True).to_toml(file)
-    result = run(*args, tmp_path / "renamed", *FAST, "--truth", file)
+    result = run(*args, tmp_path / "renamed", *FAST, "--against", file)
     assert result.exit_code == 0, result.stderr
     assert "first.toml: AUROC 1.000" in result.stdout
-    code, lines = errors(*args, tmp_path / "other" / "mine", *FAST, "--truth", file)
+    code, lines = errors(*args, tmp_path / "other" / "mine", *FAST, "--against", file)
     assert code == 1
     assert "so it is another model" in lines[0]
     own = tmp_path / "own.toml"
     head = 'model = "gpt9"\nn_layers = 2\nn_heads = 4\ntask = "induction"\n'
     own.write_text(head + 'granularity = "head"\nsource = "x"\n[roles]\ninduction = ["L1H0"]\n')
-    code, [told] = errors(*args, mine, *FAST, "--truth", own)
+    code, [told] = errors(*args, mine, *FAST, "--against", own)
     assert code == 1
     [hashed] = [word for word in told.split() if len(word) == 66]
     own.write_text(f"content_hash = {hashed}\n" + own.read_text())
-    assert run(*args, mine, *FAST, "--truth", own).exit_code == 0
+    assert run(*args, mine, *FAST, "--against", own).exit_code == 0

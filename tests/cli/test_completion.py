@@ -43,8 +43,8 @@ def test_a_family_completes_its_commands_and_what_its_default_takes() -> None:
     assert completed("circuit pa") == [*plain("pairs", "path"), ("file", "pa")]
     assert completed("circuit planted:by") == plain("planted:bystander")
     assert completed("circuit planted:bystander --tas") == plain("--task")
-    assert completed("circuit --fait") == plain("--faithful")
-    assert completed("circuit trace --fait") == []
+    assert completed("circuit --set fait") == plain("faithful=")
+    assert completed("circuit trace --set fait") == []
     assert completed("circuit trace bundled:in") == plain("bundled:induction")
     assert completed("circuit find bundled:in") == plain("bundled:induction")
     assert completed("evaluate pla") == plain("plausibility"), "a family without a default"

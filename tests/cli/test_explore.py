@@ -23,7 +23,15 @@ def served():
     processes = []
 
     def start(*args):
-        command = [sys.executable, "-m", "interp", "explore", *map(str, args), "--no-browser"]
+        command = [
+            sys.executable,
+            "-m",
+            "interp",
+            "explore",
+            *map(str, args),
+            "--set",
+            "browser=false",
+        ]
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env=os.environ | {"PYTHONUNBUFFERED": "1"},
@@ -72,7 +80,7 @@ def test_two_addresses_have_two_tokens_and_a_port_can_be_chosen(served):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    _, first = served("bundled:induction", "--port", port)
+    _, first = served("bundled:induction", "--set", f"port={port}")
     _, second = served("bundled:induction")
     assert first.startswith(f"http://127.0.0.1:{port}/?token=")
     assert first.partition("=")[2] != second.partition("=")[2]
@@ -84,10 +92,12 @@ def test_a_port_in_use_is_one_line(errors):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        code, lines = errors("explore", "bundled:induction", "--port", port, "--no-browser")
+        code, lines = errors(
+            "explore", "bundled:induction", "--set", f"port={port}", "--set", "browser=false"
+        )
     assert code == 2
     assert lines == [
-        f"port {port} cannot be used (Address already in use); give another --port, or 0 for any "
+        f"port {port} cannot be used (Address already in use); set another port, or 0 for any "
         "free one"
     ]
 

@@ -10,9 +10,9 @@ import sys
 import pytest
 
 from interp import bundled
-from interp.cli import batch as batch_module
-from interp.cli import compiling
 from interp.cli.wrapping import between_words
+from interp.heads.sweep import compiling
+from interp.heads.sweep import scored_models as batch_module
 from interp_kernels import cpu_ahead
 
 LONG = (
@@ -46,10 +46,11 @@ def test_on_a_terminal_lines_are_wrapped_and_in_a_pipe_they_are_not() -> None:
 
 
 def test_the_bundled_models_that_are_not_scored_are_named_at_once(run, monkeypatch) -> None:
-    monkeypatch.setattr(batch_module.ScoreRun, "run", lambda *_, **__: 0)
-    monkeypatch.setattr(batch_module.ScoreRun, "prepare", classmethod(lambda cls, **_: cls.empty))
-    empty = type("Run", (), {"run": lambda *_, **__: 0})()
-    monkeypatch.setattr(batch_module.ScoreRun, "empty", empty, raising=False)
+    monkeypatch.setattr(batch_module.ScoreSweep, "run", lambda *_, **__: 0)
+    monkeypatch.setattr(batch_module.ScoreSweep, "prepare", classmethod(lambda cls, **_: cls.empty))
+    nothing = {"run": lambda *_: None, "done": [], "failed": [], "store": None}
+    empty = type("Sweep", (), nothing)()
+    monkeypatch.setattr(batch_module.ScoreSweep, "empty", empty, raising=False)
     said = run("score").stderr.splitlines()[0]
     for name in bundled.names("all"):
         assert name in said
@@ -76,7 +77,7 @@ def test_the_kernel_is_compiled_while_models_load_if_prompts_are_long(
 ) -> None:
     order: list[str] = []
     monkeypatch.setattr(compiling, "compile_ahead", lambda: order.append("compile"))
-    monkeypatch.setattr(batch_module.ScoreRun, "score_model", lambda *_: order.append("load"))
+    monkeypatch.setattr(batch_module.ScoreSweep, "score_model", lambda *_: order.append("load"))
     run("score", "planted:induction", "-m", "entropy", "--max-length", str(context))
     assert order == ["compile", "load"][not ahead :]
 

@@ -14,7 +14,7 @@ from interp.heads.checkpoints.gates import emergence_of_gates
 from interp.heads.checkpoints.result import Emergence
 
 TASK = ("-n", "4", "--max-length", "6")
-QUICK = ("--restarts", "2", "--steps", "4", "--random", "2", *TASK)
+QUICK = ("--set", "restarts=2", "--set", "steps=4", "--random", "2", *TASK)
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +56,8 @@ def test_gates_of_checkpoints_are_curves(run, steps, tmp_path):
 def test_prune_saves_a_repaired_model_and_its_certificate_holds(run, steps, tmp_path):
     out = tmp_path / "small"
     result = run(
-        "prune", steps[0], "--method", "ablation", "--keep", "9", "--rounds", "2", "--repair",
-        "2", *TASK, "--save", out,
+        "prune", steps[0], "--method", "ablation", "--keep", "9", "--set", "rounds=2", "--set",
+        "repair=2", *TASK, "--save", out,
     )  # fmt: skip
     assert result.exit_code == 0
     assert "repair: 2 x 2 steps" in result.stdout
@@ -69,7 +69,7 @@ def test_prune_saves_a_repaired_model_and_its_certificate_holds(run, steps, tmp_
     assert again.exit_code == 0
     assert "holds" in again.stdout
     lost = run(
-        "prune", steps[0], "--heads", "L0H1", "--repair", "9", "--repair-rate", "50", *TASK,
+        "prune", steps[0], "--heads", "L0H1", "--set", "repair=9", "--set", "repair_rate=50", *TASK,
         "--save", tmp_path / "lost",
     )  # fmt: skip
     assert lost.exit_code == 1
@@ -79,14 +79,31 @@ def test_prune_saves_a_repaired_model_and_its_certificate_holds(run, steps, tmp_
 
 def test_gates_with_mlps_are_saved_and_those_of_another_model_refused(run, steps, tmp_path):
     run(
-        "importance", "gates", steps[0], *QUICK, "--mlps", "only", "--penalty", "50", "-o", tmp_path
+        "importance",
+        "gates",
+        steps[0],
+        *QUICK,
+        "--set",
+        "mlps=only",
+        "--set",
+        "penalty=50",
+        "-o",
+        tmp_path,
     )
     file = tmp_path / "checkpoint-1" / "gates.json"
     gates = LearnedGates.load(file)
     object.__setattr__(gates, "gate", np.array([[0.0, 1.0, 0.0]] * 2))
     gates.save(file)
     saved = run(
-        "prune", steps[0], "--gates", file, "--form", "compact", *TASK, "--save", tmp_path / "out"
+        "prune",
+        steps[0],
+        "--gates",
+        file,
+        "--set",
+        "form=compact",
+        *TASK,
+        "--save",
+        tmp_path / "out",
     )
     assert saved.exit_code == 0
     assert "without 0 of 18 heads and without L0MLP, L2MLP" in saved.stdout

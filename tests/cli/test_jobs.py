@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 from model.test_identity import one_weight
 
-from interp.cli.jobs import task_grid
 from interp.core.errors import OptionError
 from interp.core.read_values import read_prompt_values
 from interp.core.shards import Shard, record_shard, shard_problems
 from interp.core.table import HeadTable
+from interp.heads.sweep.workers import task_grid
 
 SLURM = Path(__file__).parents[2] / "docs" / "examples" / "score_array.sbatch"
-METRICS = ("-m", "induction,entropy,ov_norm", "--null-draws", "1")
+METRICS = ("-m", "induction,entropy,ov_norm", "--random", "1")
 
 
 @pytest.fixture
@@ -188,10 +188,10 @@ def test_two_commands_at_once_give_one_table_and_compute_nothing_twice(
 
 
 def test_names_of_models(run, errors, two_models, tmp_path) -> None:
-    names = ("--name", "base", "--name", "tuned")
+    names = ("--set", "name=base", "--set", "name=tuned")
     run("score", *two_models, "-m", "ov_norm", "--null", "none", *names, "-o", tmp_path / "r")
     assert HeadTable.load(tmp_path / "r" / "table.parquet").models == ("base", "tuned")
-    code, [told] = errors("score", *two_models, "--name", "one")
+    code, [told] = errors("score", *two_models, "--set", "name=one")
     assert code == 2
     assert "give one name for each of the 2 models" in told
 
@@ -217,7 +217,7 @@ def test_results_commands(run, errors, two_models, tmp_path) -> None:
         assert code == 2
         assert "exists already; choose another name, or add --overwrite" in told
         assert (tmp_path / name).read_bytes() == before
-        assert run(*export, "--prompts", "--overwrite").exit_code == 0
+        assert run(*export, "--set", "per_prompt", "--overwrite").exit_code == 0
         assert (tmp_path / name).read_bytes() != before
     next(a.glob("*induction*.prompts.parquet")).write_bytes(b"")
     assert run("results", "verify", a).exit_code == 1

@@ -25,7 +25,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         "{model}",
         "--method",
         "permutations",
-        "--evaluations",
+        "--max-evaluations",
         "31",
         "--task",
         "{task}",
@@ -39,8 +39,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         "ablation",
         "--random",
         "2",
-        "--counts",
-        "2",
+        "--set",
+        "counts=2",
         "--task",
         "{task}",
         "-q",
@@ -76,11 +76,12 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         "study",
         "trees",
         "{model}",
-        "--treebank",
+        "--file",
         "{trees}",
         "-n",
         "24",
-        "--no-controls",
+        "--set",
+        "controls=false",
         "--top",
         "0",
         "-q",
@@ -183,7 +184,7 @@ UNTOUCHED = {  # what a command does not read
 @pytest.fixture
 def work(monkeypatch) -> list[str]:
     """Grows with every piece of work that kept results save."""
-    from interp.cli import batch, tree_search  # noqa: F401
+    from interp.heads.sweep import scored_models as batch
 
     done: list[str] = []
 

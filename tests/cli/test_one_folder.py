@@ -176,7 +176,7 @@ FEW = ("-n", 2, "--max-length", 10, "-q")
 
 def test_rankings_of_two_prune_commands_stand_on_one_page(run, tmp_path) -> None:
     out = tmp_path / "out"
-    prune = ("prune", "planted:induction", *FEW, "--random", 2, "--counts", 3, "-o")
+    prune = ("prune", "planted:induction", *FEW, "--random", 2, "--set", "counts=3", "-o")
     for name in ("ablation", "gate_gradient"):
         assert run(*prune, out, "--method", name).exit_code == 0
     assert run(*prune, tmp_path / "once", "--method", "gate_gradient,ablation").exit_code == 0
@@ -195,9 +195,9 @@ def test_rankings_of_two_prune_commands_stand_on_one_page(run, tmp_path) -> None
 @pytest.mark.parametrize(
     ("command", "file"),
     [
-        (("prune", "--method", "ablation", "--random", 2, "--counts", 3), "pruning.csv"),
+        (("prune", "--method", "ablation", "--random", 2, "--set", "counts=3"), "pruning.csv"),
         (("importance", "-m", "ablation,gate_gradient"), "agreement.csv"),
-        (("importance", "shapley", "--method", "exact", "--interactions", 2), "interactions.csv"),
+        (("importance", "shapley", "--method", "exact", "--set", "n_pairs=2"), "interactions.csv"),
     ],
     ids=lambda x: x[0] if isinstance(x, tuple) else "",
 )

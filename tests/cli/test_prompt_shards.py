@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from cli.test_jobs import same
 
-from interp.cli.jobs import task_grid
 from interp.core.read_values import read_prompt_values
 from interp.core.shards import PIECES
 from interp.core.table import HeadTable
 from interp.heads.prompt_pieces import PromptPieces
+from interp.heads.sweep.workers import task_grid
 
-METRICS = ("-m", "induction,entropy,key_rank,ov_norm", "--null-draws", "3", "--no-null-cache")
+METRICS = ("-m", "induction,entropy,key_rank,ov_norm", "--random", "3", "--set", "null_cache=false")
 
 
 @pytest.fixture

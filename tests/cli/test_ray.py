@@ -14,9 +14,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from interp.cli import ray_tasks
-from interp.cli.jobs import ATTEMPTS, Outcome, ScoreTask
 from interp.core.errors import OptionError
+from interp.heads.sweep import ray_tasks
+from interp.heads.sweep.workers import ATTEMPTS, Outcome, ScoreTask
 
 installed = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="ray is not installed (the extra `ray`)"
@@ -43,7 +43,7 @@ def test_a_cluster_that_does_not_answer_is_told_before_work(errors, llama_folder
 
 
 def test_without_ray_the_remedy_is_named(errors, llama_folder, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("interp.cli.ray_tasks.find_spec", lambda name: None)
+    monkeypatch.setattr("interp.heads.sweep.ray_tasks.find_spec", lambda name: None)
     code, [said] = errors(
         "score", llama_folder, "-m", "entropy", "-o", tmp_path / "out", "--ray", "local"
     )
@@ -101,7 +101,7 @@ class Voice:
 def test_a_task_is_given_out_again_and_then_given_up() -> None:
     from ray.exceptions import OutOfMemoryError, WorkerCrashedError
 
-    from interp.cli.ray_tasks import _Grid
+    from interp.heads.sweep.ray_tasks import _Grid
 
     grid, task, failed = _Grid.__new__(_Grid), ScoreTask("a", "a", ("entropy",)), []
     grid.voice = Voice()
@@ -165,7 +165,7 @@ def test_what_ray_carries_is_names_and_messages(tmp_path: Path) -> None:
     import ast
     import inspect
 
-    from interp.cli import ray_tasks
+    from interp.heads.sweep import ray_tasks
 
     returned = inspect.signature(ray_tasks._score).return_annotation
     assert returned == "tuple[Outcome, list[tuple[str, str]], str | None]"

@@ -13,7 +13,7 @@ from interp.bundled.refusal_text import requests
 from interp.safety.overview import study
 from interp.safety.removal import ships_scores
 
-FEW = ("-n", 8, "-k", 2, "--random", 2)
+FEW = ("-n", 8, "--set", "n_heads=2", "--random", 2)
 
 
 def test_it_runs_on_its_own_model_without_files(run, tmp_path) -> None:
@@ -84,26 +84,28 @@ def test_a_mean_over_prompts_of_yours_replaces_heads(run, errors, tmp_path) -> N
 def test_a_template_frames_every_prompt(run, errors, request_files) -> None:
     bad, fine = request_files
     given = ("study", "safety", "bundled:refusal", "--harmful", bad, "--harmless", fine, *FEW)
-    framed = run(*given, "--template", "please {prompt}")
+    framed = run(*given, "--set", "template=please {prompt}")
     assert framed.exit_code == 0
     assert framed.stdout != run(*given).stdout
-    code, told = errors(*given, "--template", "please")
+    code, told = errors(*given, "--set", "template=please")
     assert (code, told) == (1, ["bundled:refusal: template 'please' has no {prompt} in it"])
-    code, told = errors(*given, "--template", "chat")
+    code, told = errors(*given, "--set", "template=chat")
     assert "has no chat template" in told[0]
 
 
 def test_what_refuses_is_said_by_text(run, errors, request_files) -> None:
     bad, fine = request_files
     given = ("study", "safety", "bundled:refusal", "--harmful", bad, "--harmless", fine, *FEW)
-    assert run(*given, "--refuses", "no").stdout == run(*given).stdout
-    code, told = errors(*given, "--refuses", "lamp")
+    assert run(*given, "--set", "refusal_tokens=no").stdout == run(*given).stdout
+    code, told = errors(*given, "--set", "refusal_tokens=lamp")
     assert code == 1
     assert "harmful prompts that it declines (by its next token)" in told[0]
 
 
 def test_a_model_that_declines_nothing_gets_no_heads(run, request_files, tmp_path) -> None:
-    result = run("study", "safety", "bundled:deceive", *FEW, "--refuses", "river", "-o", tmp_path)
+    result = run(
+        "study", "safety", "bundled:deceive", *FEW, "--set", "refusal_tokens=river", "-o", tmp_path
+    )
     assert result.exit_code == 1
     assert result.stdout == ""
     assert "two are needed" in result.stderr
@@ -130,10 +132,10 @@ def test_a_ranking_that_is_not_known() -> None:
     from interp.core.errors import OptionError
 
     with pytest.raises(OptionError, match="projection or ships"):
-        study("bundled:refusal", [], [], ranking="best")
+        study("bundled:refusal", [], [], by="best")
 
 
 def test_a_template_that_nothing_is_framed_by_is_refused(errors) -> None:
-    code, [told] = errors("study", "safety", "bundled:refusal", "--template", "{prompt} please")
+    code, [told] = errors("study", "safety", "bundled:refusal", "--set", "template={prompt} please")
     assert code == 2
-    assert told.startswith("--template applies to the prompts of --harmful and --harmless")
+    assert told.startswith("--set template applies to the prompts of --harmful and --harmless")

@@ -16,12 +16,12 @@ from model.test_identity import one_weight
 
 import interp
 from interp import bundled, planted
-from interp.cli import batch
 from interp.core.declaration import split_names
 from interp.core.merge import ordered
 from interp.core.registry import METRICS as KNOWN
 from interp.core.store import Store
 from interp.core.table import HeadTable
+from interp.heads.sweep import scored_models as batch
 
 METRICS = ("-m", "induction,entropy", "-m", "local_window:width=2")
 LABELS = ("induction", "entropy", "local_window:width=2")
@@ -311,9 +311,9 @@ def test_other_weights_of_an_architecture_take_the_kept_nulls(run, tmp_path, mon
         config = zoo.FAMILIES["llama"].build("sdpa").config
         torch.manual_seed(seed)
         type(zoo.FAMILIES["llama"].build("sdpa"))(config).save_pretrained(tmp_path / f"step{seed}")
-    command = (*METRICS, "-m", "ov_rank", "--null-draws", "3")
+    command = (*METRICS, "-m", "ov_rank", "--random", "3")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    fresh = run("score", tmp_path / "step1", *command, "--no-null-cache", "--json")
+    fresh = run("score", tmp_path / "step1", *command, "--set", "null_cache=false", "--json")
     assert not random_weights.null_folder().exists()
     out = tmp_path / "out"
     assert run("score", tmp_path / "step0", *command, "-o", out).exit_code == 0

@@ -68,10 +68,8 @@ def test_a_source_that_does_not_exist_is_a_wrong_command(run) -> None:
 
 def test_the_choices_are_the_sources_there_are() -> None:
     from interp.cli.commands.score import score
-    from interp.cli.loading import source_option
     from interp.model.sources.registered import registered_names
 
-    assert callable(source_option)
     [option] = [p for p in score.params if p.name == "through"]
     assert list(option.type.choices) == registered_names() == list(SOURCES)  # type: ignore[attr-defined]
 

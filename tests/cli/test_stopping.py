@@ -70,7 +70,7 @@ def test_a_terminated_command_says_what_is_safe(run, tmp_path, monkeypatch, comm
     monkeypatch.chdir(tmp_path)
     (tmp_path / "texts.txt").write_text("a dog\n")
     out = tmp_path / "out" / ("rows.jsonl" if "influence" in command else "")
-    monkeypatch.setattr("interp.cli.loading.Loading.load", lambda *_: deliver(signal.SIGTERM))
+    monkeypatch.setattr("interp.model.loading.Loading.load", lambda *_: deliver(signal.SIGTERM))
     result = run(*command.split(), "-o", out)
     assert result.exit_code == 143
     assert "interrupted; " in result.stderr

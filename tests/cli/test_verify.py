@@ -10,8 +10,8 @@ import json
 import pytest
 
 from interp.causal.game.game import Game
-from interp.cli.commands.importance.verify import with_others
 from interp.core.errors import DamagedKept
+from interp.report.checks_folder import with_others
 
 QUICK = ("-n", "3", "--max-length", "8")
 

@@ -57,8 +57,8 @@ def test_drawn_images_and_the_planted_head(run, tmp_path) -> None:
 
 def test_a_folder_of_images(run, tmp_path) -> None:
     made = written(tmp_path)
-    args = ("--images", str(made / "images"), "--masks", str(made / "masks"))
-    cues = ("--cues", str(made / "cues.csv"))
+    args = ("--image", str(made / "images"), "--set", f"masks={made / 'masks'}")
+    cues = ("--set", f"cues={made / 'cues.csv'}")
     done = run(
         "study", "vision", SPURIOUS, *args, *cues, "--method", "agreement,distance", "--json", "-q"
     )
@@ -75,7 +75,7 @@ def test_registers_and_pruning_are_measured_when_they_are_named(run, tmp_path) -
     args = (
         str(tmp_path / "vit"), "-n", "24", "--method", "registers,pruning", "-o", str(out), "-q",
     )  # fmt: skip
-    text = run("study", "vision", *args, "--images", str(written(tmp_path, 24) / "images")).stdout
+    text = run("study", "vision", *args, "--image", str(written(tmp_path, 24) / "images")).stdout
     assert re.search(r"register_neuron +L0N64", text)
     assert re.search(r"register_norm +layer 0, with register", text)
     assert re.search(r"pruned_accuracy +keep", text)
@@ -88,9 +88,9 @@ def test_registers_and_pruning_are_measured_when_they_are_named(run, tmp_path) -
     [
         ((SPURIOUS, "--method", "dircet"), "did you mean direct"),
         ((SPURIOUS, "--method", ","), "names no measure"),
-        ((SPURIOUS, "--method", "texts"), "--method texts needs --bank"),
-        ((SPURIOUS, "--masks", "."), "belong to the images"),
-        ((SPURIOUS, "--draw", "rolout"), "did you mean rollout"),
+        ((SPURIOUS, "--method", "texts"), "--method texts needs --set bank"),
+        ((SPURIOUS, "--set", "masks=."), "belong to the images"),
+        ((SPURIOUS, "--set", "maps=rolout"), "did you mean rollout"),
     ],
 )
 def test_wrong_arguments(errors, args, said, tmp_path, monkeypatch) -> None:
@@ -102,9 +102,9 @@ def test_wrong_arguments(errors, args, said, tmp_path, monkeypatch) -> None:
 
 def test_cues_that_do_not_fit(errors, tmp_path) -> None:
     made = written(tmp_path, 8)
-    given = ("study", "vision", SPURIOUS, "--images", str(made / "images"), "--cues")
+    given = ("study", "vision", SPURIOUS, "--image", str(made / "images"), "--set")
     (tmp_path / "short.csv").write_text("rows/00.png,plain\n")
-    code, [line] = errors(*given, str(tmp_path / "short.csv"), "-q")
+    code, [line] = errors(*given, f"cues={tmp_path / 'short.csv'}", "-q")
     assert code == 2
     assert "has no cue of" in line
 
@@ -118,10 +118,19 @@ def test_models_and_images_that_do_not_fit(errors, tmp_path) -> None:
     code, [line] = errors("study", "vision", SPURIOUS, "--method", "registers", "-n", "8", "-q")
     assert code
     assert "after any layer" in line
-    pooling = ("--draw", "pooling", "--method", "distance", "-n", "4", "-o", str(tmp_path / "out"))
+    pooling = (
+        "--set",
+        "maps=pooling",
+        "--method",
+        "distance",
+        "-n",
+        "4",
+        "-o",
+        str(tmp_path / "out"),
+    )
     code, lines = errors("study", "vision", SPURIOUS, *pooling, "-q")
     assert code
     assert "0 pooling attentions" in lines[-1]
-    code, [line] = errors("study", "vision", SPURIOUS, "--images", str(tmp_path), "-q")
+    code, [line] = errors("study", "vision", SPURIOUS, "--image", str(tmp_path), "-q")
     assert code
     assert "asks for 24 x 24: resize it" in line

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from interp.cli.worker_memory import BASE_BYTES, activation_bytes, worker_bytes
+from interp.heads.sweep.worker_memory import BASE_BYTES, activation_bytes, worker_bytes
 
 
 @dataclass

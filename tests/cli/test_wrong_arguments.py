@@ -61,7 +61,7 @@ score {MODEL} -m local_window:width=x         | width='x' is not a whole number
 score {MODEL} -m local_window:widht=3         | option of local_window 'widht'
 score {MODEL} -m nowhere.py                   | nowhere.py does not exist
 score {MODEL} --null nosuch                   | '--null'
-score {MODEL} --null-draws 0                  | '--null-draws'
+score {MODEL} --random 0                  | '--random'
 score {MODEL} --engine x                      | '--engine'
 score {MODEL} --by nosuch                     | '--by'
 score {MODEL} --max-length 1                  | '--max-length'
@@ -85,7 +85,7 @@ explore planted:nosuch                        | unknown planted model 'nosuch'
 explore bundled:induction bundled:one-layer   | are 2 models; one is held in memory, so give one
 atlas planted:nosuch                          | unknown planted model 'nosuch'
 atlas {MODEL} -m inducton                     | unknown metric 'inducton'
-atlas {MODEL} --resume afile                  | afile is a file, not a folder
+atlas {MODEL} --set resume=afile                | afile is a file, not a folder
 check planted:nosuch                          | unknown planted model 'nosuch'
 check afile                                   | afile is not a folder
 attribute tokens planted:nosuch --text 'a b'  | unknown planted model 'nosuch'
@@ -94,11 +94,11 @@ texts anchors planted:nosuch                  | unknown planted model 'nosuch'
 texts anchors {MODEL} --file nowhere.txt      | nowhere.txt is not a file
 texts anchors {MODEL} --file empty.txt        | empty.txt holds no text
 texts anchors {MODEL} --file texts.txt --method resampling | give it with --answer
-texts anchors {MODEL} --file texts.txt --n-heads 0 | 0 is not in the range x>=1
+texts anchors {MODEL} --file texts.txt --set n_heads=0 | 0 is not in the range x>=1
 texts graph planted:nosuch                    | unknown planted model 'nosuch'
 texts graph {MODEL} --file nowhere.txt        | nowhere.txt is not a file
 texts graph {MODEL} --text a --file texts.txt | not both
-texts graph {MODEL} --over sum                | '--over'
+texts graph {MODEL} --set over=sum                | '--set over'
 cache planted:nosuch                          | unknown planted model 'nosuch'
 cache {MODEL} nowhere                         | nowhere
 study pictures planted:nosuch -m sinks --image afile | unknown planted model 'nosuch'
@@ -109,20 +109,20 @@ study pictures {MODEL} -m sinks --image afile --text a --text b | 2 --text for 1
 texts sources planted:nosuch                  | unknown planted model 'nosuch'
 texts sources {MODEL} --file texts.txt        | with --answer
 texts sources {MODEL} --file nowhere.txt --answer x | nowhere.txt is not a file
-texts sources {MODEL} --known none            | leaves nothing to do
+texts sources {MODEL} --set known=none            | leaves nothing to do
 texts sources {MODEL} --method nosuch         | 'nosuch'
 steer planted:nosuch --heads L0H0             | unknown planted model 'nosuch'
 steer {MODEL}                                 | --heads
-steer {MODEL} --heads L0H0 --factors nan      | finite numbers
-steer {MODEL} --heads L0H0 --factors x        | give numbers
-steer {MODEL} --heads L0H0 --how nosuch       | '--how'
+steer {MODEL} --heads L0H0 --set factors=nan      | finite numbers
+steer {MODEL} --heads L0H0 --set factors=x        | give numbers
+steer {MODEL} --heads L0H0 --method nosuch    | '--method'
 importance gates planted:nosuch               | unknown planted model 'nosuch'
 importance gates {MODEL} --method nosuch      | '--method'
 circuit trace planted:nosuch                  | unknown planted model 'nosuch'
 circuit trace {MODEL} --file nowhere.jsonl    | nowhere.jsonl
 circuit trace {MODEL} --file empty.txt        | empty.txt holds no text
 circuit trace {MODEL} --site heads            | '--site'
-circuit trace {MODEL} --noise 0               | '--noise'
+circuit trace {MODEL} --set noise=0               | '--set noise'
 prune verify nowhere                          | 'nowhere' does not exist
 train probe planted:nosuch --file nowhere.jsonl | unknown planted model 'nosuch'
 texts categories planted:nosuch --file nowhere.jsonl | unknown planted model 'nosuch'
@@ -137,16 +137,16 @@ importance ablate {MODEL} --measure accuracy  | the task repeats measures the lo
 importance ablate {MODEL} --heads x           | 'x'
 importance ablate {MODEL} -o afile            | afile is a file, not a folder
 importance shapley ./nowhere                  | nowhere does not exist
-importance shapley {MODEL} --value per-layer --sem 0.1 | per-layer values are exact
+importance shapley {MODEL} --set value=per-layer --set target_sem=0.1 | per-layer values are exact
 importance bundled:nosuch                     | unknown bundled model 'nosuch'
 importance {MODEL} -m nosuch                  | 'nosuch'
 prune planted:nosuch                          | unknown planted model 'nosuch'
 prune {MODEL} --keep 3                        | need --save DIR
-prune {MODEL} --repair 3                      | need --save DIR
+prune {MODEL} --set repair=3                      | need --save DIR
 prune {MODEL} --save new                      | --save needs one of
 prune {MODEL} --keep 3 --save texts.txt       | texts.txt exists already
-prune {MODEL} --keep 3 --rounds 2 --save new  | --rounds needs --keep and --repair
-prune {MODEL} --keep 3 --repair-rate 1 --save new | --repair-rate needs --repair
+prune {MODEL} --keep 3 --set rounds=2 --save new  | --set rounds needs --keep and --set repair
+prune {MODEL} --keep 3 --set repair_rate=1 --save new | --set repair_rate needs --set repair
 prune {MODEL} --keep 0 --save new             | '--keep'
 prune {MODEL} --heads x --save new            | 'x'
 importance verify planted:nosuch -m induction | unknown planted model 'nosuch'
@@ -158,10 +158,10 @@ circuit {MODEL} --task bad.toml               | bad.toml is not valid TOML
 circuit planted:nosuch --task induction       | unknown planted model 'nosuch'
 circuit {MODEL} --task nowhere.jsonl          | nowhere.jsonl cannot be read
 circuit {MODEL} --task induction --method nosuch | 'nosuch'
-circuit {MODEL} --task induction --faithful 2 | 2.0 is not in the range 0<x<1
-circuit {MODEL} --task induction --size 0     | 0 is not in the range x>=1
-circuit {MODEL} --task induction --map pos    | 'pos' is not one of
-circuit {MODEL} --task induction --truth nosuch | 'nosuch'
+circuit {MODEL} --task induction --set faithful=2 | 2.0 is not in the range 0<x<1
+circuit {MODEL} --task induction --set size=0     | 0 is not in the range x>=1
+circuit {MODEL} --task induction --set maps=pos    | 'pos' is not one of
+circuit {MODEL} --task induction --against nosuch | 'nosuch'
 circuit {MODEL} --task induction --circuit no.toml | no.toml cannot be read
 circuit path planted:nosuch --task induction --route '0.0>1.0' | unknown planted model 'nosuch'
 circuit path {MODEL} --task induction         | --route
@@ -177,19 +177,19 @@ attribute {MODEL} --text 'a b' -m nosuch      | 'nosuch'
 attribute {MODEL}                             | give one --text, or --file
 attribute {MODEL} --file bytes.txt            | bytes.txt is not UTF-8 text
 attribute flow ./nowhere --text 'a b'         | nowhere does not exist
-attribute flow {MODEL} --text 'a b' --output x | output 'x' is not a position
+attribute flow {MODEL} --text 'a b' --position x | output 'x' is not a position
 attribute flow {MODEL} --file empty.txt       | empty.txt holds no text
 evaluate faithfulness planted:nosuch --file texts.txt | unknown planted model 'nosuch'
 evaluate faithfulness {MODEL} --file nowhere.txt | nowhere.txt is not a file
 attribute similarity planted:nosuch --text a --text b | unknown planted model 'nosuch'
-attribute similarity {MODEL} --text a --text b --pool max | '--pool'
+attribute similarity {MODEL} --text a --text b --set pool=max | '--set pool'
 attribute difference planted:nosuch --file texts.txt | unknown planted model 'nosuch'
 attribute difference {MODEL} --file nowhere.txt | nowhere.txt is not a file
 attribute lens planted:nosuch --text a        | unknown planted model 'nosuch'
 attribute lens {MODEL}                        | give --text, or --tune FILE
 attribute lens {MODEL} --tune nowhere.txt     | nowhere.txt is not a file
 attribute head-weights planted:nosuch --file texts.txt | unknown planted model 'nosuch'
-attribute head-weights {MODEL} --file texts.txt --ablations 1 | '--ablations'
+attribute head-weights {MODEL} --file texts.txt --set n_ablations=1 | '--set n_ablations'
 evaluate sanity planted:nosuch --file texts.txt | unknown planted model 'nosuch'
 evaluate sanity {MODEL} --file texts.txt -m nosuch | 'nosuch'
 evaluate plausibility planted:nosuch --file texts.txt | unknown planted model 'nosuch'
@@ -198,25 +198,25 @@ texts influence {MODEL} --file bytes.txt -m induction | bytes.txt is not UTF-8 t
 texts influence {MODEL} --file texts.txt      | name the heads with --heads
 study safety planted:nosuch                   | unknown planted model 'nosuch'
 study safety bundled:refusal --harmful texts.txt | must be given together
-study safety bundled:refusal --template x     | --template applies to
+study safety bundled:refusal --set template=x     | --set template applies to
 study safety bundled:refusal --harmful no --harmless no | no is not a file; --harmful expects
 study align planted:nosuch                    | unknown planted model 'nosuch'
 study align bundled:reorder --file bad.jsonl  | bad.jsonl, line 1: not JSON
-study align bundled:reorder --rows x          | '--rows'
+study align bundled:reorder --set rows=x          | '--set rows'
 study speech planted:nosuch                   | unknown planted model 'nosuch'
 study speech bundled:reorder                  | give --file RECORDINGS.jsonl, or --audio with --text
 study speech bundled:reorder --file bad.jsonl | bad.jsonl, line 1: not JSON
 study speech bundled:reorder --audio afile    | 0 --text for 1 --audio
 study trees planted:nosuch                    | unknown planted model 'nosuch'
-study trees {MODEL} --treebank nowhere.conllu | nowhere.conllu is not a file
+study trees {MODEL} --file nowhere.conllu | nowhere.conllu is not a file
 study vision planted:nosuch                   | unknown planted model 'nosuch'
 study vision bundled:shapes --method nosuch   | unknown measure 'nosuch'
-study vision bundled:shapes --images nowhere  | 'nowhere' does not exist
-study vision bundled:shapes --draw rolout     | did you mean rollout
+study vision bundled:shapes --image nowhere  | 'nowhere' does not exist
+study vision bundled:shapes --set maps=rolout     | did you mean rollout
 view planted:nosuch --text a                  | unknown planted model 'nosuch'
 view {MODEL} --file nowhere.txt               | nowhere.txt is not a file
 view {MODEL} --text a --heads x               | 'x'
-view {MODEL} --text a --show nosuch           | '--show'
+view {MODEL} --text a --set show=nosuch       | '--set show'
 list methods nosuch                           | 'nosuch'
 list metrics nosuch                           | 'nosuch'
 completion nosuch                             | 'nosuch'
@@ -267,7 +267,7 @@ def test_too_little_memory_for_one_row_is_told_before_the_run(
     errors, llama_folder, monkeypatch
 ) -> None:
     monkeypatch.setattr("interp.heads.estimate.free_memory", lambda device: 2000)
-    monkeypatch.setattr("interp.cli.batch.score_each", None)  # nothing runs
+    monkeypatch.setattr("interp.heads.sweep.scored_models.score_each", None)  # nothing runs
     code, [told, _] = errors("score", llama_folder, "-m", "entropy", "--null", "none")
     assert code == 1
     assert "need at least" in told

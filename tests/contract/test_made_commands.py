@@ -12,12 +12,14 @@ import pytest
 
 from interp.cli.folder import leaves
 from interp.cli.inputs import INPUTS
-from interp.cli.loading import Loading
+from interp.cli.loading import FURTHER, LOADING
 from interp.cli.main import main
 from interp.cli.making import MadeCommand, command
-from interp.cli.signature import description, entries, read
+from interp.cli.settings import Setting
 from interp.cli.vocabulary import WORDS, Spelling, plain_help
 from interp.core.errors import OptionError
+from interp.core.signature import description, entries, read
+from interp.model.loading import Loading
 from interp.report.printed import ROWS, TEXTS, call
 
 MADE = {
@@ -27,21 +29,47 @@ MADE = {
 }
 MOST_COMMANDS = 22
 FORMS = sorted({*TEXTS.values(), *(x for x in ROWS.values() if ":" in x)})
+MOST_SPELLINGS = 81
 ONE_THING = {
+    "--against": "what a result is compared with",
     "--file": "the file that a command reads",
-    "--by": "the score by which heads are ordered",
-    "--method": "the way, or the ways, in which a command answers",
     "--random": "the number of random draws of the null",
-    "--task": "the task on which heads are measured",
+    "--site": "the activations that are read",
     "--text": "the text that a command reads",
-    "--per": "the unit of a row",
-    "--n-heads": "the number of heads",
 }
 """Spellings of several parameters, and the one thing that they mean."""
+OF_ALL = {"--out", "--json", "--csv", "--quiet", "--overwrite", "--set", "--list"}
+"""Spellings that the machinery adds, beside the vocabulary and the options of loading."""
 
 
-def test_there_are_few_commands_to_choose_from() -> None:
-    assert len(main.commands) <= MOST_COMMANDS
+def options() -> list[tuple[str, click.Option]]:
+    """Every option of every command under its longest spelling; settings are none."""
+    return [
+        (max(option.opts, key=len), option)
+        for made in MADE.values()
+        for option in made.params
+        if isinstance(option, click.Option) and not isinstance(option, Setting)
+    ]
+
+
+def test_every_command_is_made_from_a_function() -> None:
+    assert [
+        path for path, made in leaves(main, "interp") if not isinstance(made, MadeCommand)
+    ] == []
+
+
+def test_there_are_few_spellings_to_learn() -> None:
+    assert len({flag for flag, _ in options() if flag.startswith("--")}) <= MOST_SPELLINGS
+
+
+def test_every_option_is_of_the_vocabulary() -> None:
+    """A command cannot add a spelling: what is not in the vocabulary is a setting."""
+    spelled = {
+        max(word.spelling or (f"--{name.replace('_', '-')}",), key=len)
+        for name, word in WORDS.items()
+    }
+    loading = {max(option.opts, key=len) for option in (*LOADING, *FURTHER.values())}
+    assert {flag for flag, _ in options()} <= spelled | loading | OF_ALL
 
 
 @pytest.mark.parametrize("name", MADE)
@@ -49,7 +77,7 @@ def test_every_option_has_a_parameter_and_a_sentence(name: str) -> None:
     """A parameter of the function, a word of the vocabulary, or one that an input reads."""
     made = MADE[name].declared
     known = {*made.given, *WORDS, *(w for x in made.inputs.values() for w in x.words)}
-    known |= {*Loading.__dataclass_fields__, "imports", "quiet", "out", "rows", "debug"}
+    known |= {*Loading.__dataclass_fields__, "quiet", "out", "rows", "debug"}
     for option in MADE[name].params:
         if isinstance(option, click.Option) and not option.is_eager:
             assert option.name in known | made.printing, option.name
@@ -59,13 +87,54 @@ def test_every_option_has_a_parameter_and_a_sentence(name: str) -> None:
 
 def test_a_spelling_means_one_thing() -> None:
     parameters: dict[str, set[str]] = defaultdict(set)
-    for made in MADE.values():
-        for option in made.params:
-            if isinstance(option, click.Option) and option.name not in ("rows", "out"):
-                one = str(option.name).removesuffix("s")  # a method, or several
-                parameters[max(option.opts, key=len)].add(one)
+    for flag, option in options():
+        if option.name not in ("rows", "out"):
+            parameters[flag].add(str(option.name).removesuffix("s"))  # a method, or several
     several = {flag for flag, names in parameters.items() if len(names) > 1}
-    assert several <= set(ONE_THING), {f: parameters[f] for f in several - set(ONE_THING)}
+    assert several == set(ONE_THING), {f: parameters[f] for f in several ^ set(ONE_THING)}
+
+
+def test_settings_are_given_listed_and_refused_by_name(run) -> None:
+    text = run("importance", "gates", "--help").stdout
+    assert "Settings (--set):\n" in text
+    assert "steps=N" in text
+    given = ("importance", "gates", "planted:induction")
+    for wrong, told in (
+        (
+            ("--set", "stepz=3"),
+            "unknown setting of `interp importance gates` 'stepz'; did",
+        ),
+        (
+            ("--steps", "3"),
+            "--steps is a setting of `interp importance gates`, not an option",
+        ),
+        (("--set", "seed=3"), "seed is an option, not a setting; give --seed"),
+        (("--set", "steps=many"), "Invalid value for '--set steps'"),
+        (("--set", "steps=0"), "0 is not in the range x>=1"),
+    ):
+        done = run(*given, *wrong)
+        assert done.exit_code == 2, wrong
+        assert told in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "want"),
+    [
+        ("steer", ("--heads", "L1H0", "--set", "factors=1,2e-1"), {"factors": [1.0, 0.2]}),
+        ("importance ablate", ("--set", "all_but_one"), {"all_but_one": True}),
+        ("study trees", ("--set", "controls=false", "--set", "to=max"),
+         {"controls": False, "to": "max"}),
+        ("importance gates", ("--set", "steps=3", "--set", "steps=4"), {"steps": 4, "restarts": 3}),
+        ("circuit find", ("--set", "maps=mlp", "--set", "maps=stream"),
+         {"maps": ("mlp", "stream")}),
+        ("texts graph", ("--set", "threshold=a=b,c"), {"threshold": "a=b,c"}),
+    ],
+)  # fmt: skip
+def test_a_setting_is_read_like_an_option(
+    name: str, given: tuple[str, ...], want: dict[str, object]
+) -> None:
+    found = MADE[name].make_context(name, ["planted:induction", *given]).params
+    assert {k: found[k] for k in want} == want
 
 
 @pytest.mark.parametrize("target", FORMS)
@@ -76,7 +145,8 @@ def test_a_printed_form_exists(target: str) -> None:
 
 def test_inputs_are_described_where_they_are_used() -> None:
     for made in MADE.values():
-        assert set(made.declared.inputs) & set(INPUTS)
+        if made.declared.over != "nothing":
+            assert set(made.declared.inputs) & set(INPUTS), made.name
 
 
 def test_help_needs_no_torch() -> None:

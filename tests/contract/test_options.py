@@ -14,12 +14,13 @@ import click
 import pytest
 
 from interp.cli.main import main
+from interp.cli.settings import Setting
 from interp.cli.written import OutFile
 
 TEXT = "the red dog and the red"
 TEXTS = "on Monday Anna went to the field.\nthe red dog and the blue cat ran to the red barn.\n" * 3
 BASE = {
-    "compare match": ["bundled:induction", "{earlier}", "--random", "9", "--bootstraps", "9"],
+    "compare match": ["bundled:induction", "{earlier}", "--random", "9", "--set", "n_boot=9"],
     "importance verify": [
         "bundled:induction", "-m", "induction", "--top", "2", "--random", "4", "-n", "4",
     ],
@@ -45,7 +46,7 @@ SLOW = (
 # what stands in both runs, and what only in the second
 OTHER: dict[tuple[str, str], tuple[list[str], list[str]]] = {
     ("compare match", "--random"): ([], ["--random", "0"]),
-    ("compare match", "--bootstraps"): ([], ["--bootstraps", "0"]),
+    ("compare match", "--set n_boot"): ([], ["--set", "n_boot=0"]),
     ("compare match", "--top"): ([], ["--top", "3"]),
     ("compare match", "--file"): ([], ["--file", "{texts}"]),
     ("importance verify", "--metric"): ([], ["-m", "previous_token"]),
@@ -62,24 +63,24 @@ OTHER: dict[tuple[str, str], tuple[list[str], list[str]]] = {
     ("attribute lens", "--target"): ([], ["--target", "d"]),
     ("attribute lens", "--tune"): ([], ["--tune", "{texts}"]),
     ("attribute lens", "--direct"): (["--target", "d"], ["--direct", "{texts}"]),
-    ("attribute lens", "--split"): (
+    ("attribute lens", "--set split"): (
         ["--target", "d", "--direct", "{texts}"],
-        ["--split", "source"],
+        ["--set", "split=source"],
     ),
     ("attribute lens", "--position"): ([], ["--position", "2"]),
     ("attribute lens", "--seed"): (["--target", "d", "--direct", "{texts}"], ["--seed", "1"]),
     ("attribute lens", "--top"): (["--target", "d", "--direct", "{texts}"], ["--top", "2"]),
     ("attribute output", "--method"): ([], ["-m", "gradient_norm"]),
     ("attribute output", "--target"): ([], ["-t", "d|r"]),
-    ("attribute flow", "--output"): ([], ["--output", "mean"]),
-    ("attribute flow", "--residual"): ([], ["--residual", "0.9"]),
+    ("attribute flow", "--position"): ([], ["--position", "mean"]),
+    ("attribute flow", "--set residual"): ([], ["--set", "residual=0.9"]),
     ("circuit graph", "--target"): ([], ["-t", "d"]),
-    ("circuit graph", "--nodes"): ([], ["--nodes", "0.2"]),
-    ("circuit graph", "--edges"): ([], ["--edges", "0.3"]),
+    ("circuit graph", "--set node_share"): ([], ["--set", "node_share=0.2"]),
+    ("circuit graph", "--set edge_share"): ([], ["--set", "edge_share=0.3"]),
     ("circuit graph", "--top"): ([], ["--top", "2"]),
     ("circuit loadings", "--file"): ([], ["--file", "{more}"]),
     ("circuit loadings", "--target"): ([], ["-t", "d"]),
-    ("circuit loadings", "--contrast"): (["-t", "d"], ["--contrast", "r"]),
+    ("circuit loadings", "--set contrast"): (["-t", "d"], ["--set", "contrast=r"]),
     ("circuit loadings", "--position"): ([], ["--position", "5"]),
     ("circuit loadings", "--top"): ([], ["--top", "2"]),
     ("list methods", "--paper"): ([], ["--paper", "attention"]),
@@ -98,8 +99,8 @@ OTHER: dict[tuple[str, str], tuple[list[str], list[str]]] = {
     ("results show", "--top"): ([], ["--top", "2"]),
     ("steer", "--heads"): ([], ["--heads", "L1H1"]),
     ("steer", "--task"): ([], ["--task", "{texts}"]),
-    ("steer", "--factors"): ([], ["--factors", "0,1"]),
-    ("steer", "--how"): (["--task", "induction"], ["--how", "add"]),
+    ("steer", "--set factors"): ([], ["--set", "factors=0,1"]),
+    ("steer", "--method"): (["--task", "induction"], ["--method", "add"]),
     ("steer", "--random"): ([], ["--random", "3"]),
     ("steer", "-n"): ([], ["-n", "5"]),
     ("steer", "--measure"): (["--task", "{texts}"], ["--measure", "accuracy"]),
@@ -130,6 +131,7 @@ WHY = {
     "--device": LOADING, "--dtype": LOADING, "--attention": LOADING, "--revision": LOADING,
     "--import": LOADING, "--trust-remote-code": LOADING, "--allow-pickle": LOADING,
     "--remote": LOADING, "--tp-plan": LOADING,
+    "--set": "gives settings, which are tested each",
     "--overwrite": "replaces the output file; tests/cli/test_overwrite.py",
     "--debug": "shows the traceback of an error", "--quiet": "silences notes on stderr",
     "--batch-size": "prompts per pass; tests/heads/between_models/test_match.py counts passes",
@@ -142,7 +144,10 @@ WHY_OF = {
         "importance verify",
         "--players",
     ): "a causal check ablates single heads and refuses other units",
-    ("attribute flow", "--backend"): "solvers that agree; tests/attribution/test_attention_flow.py",
+    (
+        "attribute flow",
+        "--set backend",
+    ): "solvers that agree; tests/attribution/test_attention_flow.py",
     ("importance ablate", "--null"): "needs no other value: see --null in tests/cli/test_causal.py",
 }
 
@@ -161,16 +166,25 @@ def flag_of(option: click.Option) -> str:
 def other_value(option: click.Option) -> list[str] | None:
     """Another value than the default, if the type of the option gives one."""
     flag = max(option.opts, key=len)
+    if isinstance(option, Setting):
+        value = _another(option)
+        return None if value is None else ["--set", f"{option.name}={value}"]
     if option.is_flag:
-        negative = option.secondary_opts and option.default
-        return [option.secondary_opts[0] if negative else flag]
+        return [flag]
+    value = _another(option)
+    return None if value is None else [flag, value]
+
+
+def _another(option: click.Option) -> str | None:
     kind: Any = option.type
+    if kind is click.BOOL:
+        return str(not option.default).lower()
     if isinstance(kind, click.Choice):
-        return [flag, next(x for x in kind.choices if x != option.default)]
+        return next(x for x in kind.choices if x != option.default)
     if isinstance(kind, (click.types.IntParamType, click.IntRange)) and isinstance(
         option.default, int
     ):
-        return [flag, str(option.default + 1)]
+        return str(option.default + 1)
     return None
 
 

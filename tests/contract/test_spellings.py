@@ -30,7 +30,7 @@ ARGUMENTS = {
 }  # fmt: skip
 # spellings that take values of different kinds, and why they still mean one thing
 SEVERAL = {
-    "--budget": "the size that the result may have: MB of a page, bytes or a share of a cache",
+    "--layer": "one layer; a recording also reads several, such as 0,3-5",
     "--position": "one position; a probe also reads the mean of all positions",
 }
 

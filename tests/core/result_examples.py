@@ -75,7 +75,7 @@ def pictures() -> tuple:
 
 
 def grounded() -> GroundingHeads:
-    return vision_language.grounding_heads(*pictures(), k=2)
+    return vision_language.grounding_heads(*pictures(), n_heads=2)
 
 
 def dropped_tokens() -> ImageTokenEffects:
@@ -235,7 +235,7 @@ def differences_of_prompts() -> PromptMeans:
     ids = [list(x) for x in prompts().ids]
     turned = [x[::-1] for x in ids]
     return attribution.explain_difference(
-        model(), ids, "random_scores", "id:5", other_prompts=turned, by="token"
+        model(), ids, "random_scores", "id:5", other_prompts=turned, per="token"
     )
 
 
@@ -257,7 +257,7 @@ def cosine_parts() -> SimilarityMatrix:
 def weights_by_ablation() -> LearnedHeadWeights:
     said = sentences(1_000, 5)
     return attribution.learn_head_weights(
-        interp.load("bundled:deceive"), [s.text for s in said], "she|he", ablations=4
+        interp.load("bundled:deceive"), [s.text for s in said], "she|he", n_ablations=4
     )
 
 
@@ -311,24 +311,24 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     ),
     "interp.heads.between_models.result.ModelDifferences": model_differences,
     "interp.heads.between_models.matches.HeadMatches": lambda: interp.match_heads(
-        model(), "planted:bystander", prompts(), n_null=9, n_boot=9
+        model(), "planted:bystander", prompts(), n_random=9, n_boot=9
     ),
     "interp.heads.causal_check.result.Confirmation": confirmation,
     "interp.heads.roles.result.HeadRoles": lambda: interp.roles(table()),
     "interp.heads.chains.anchors_result.Anchors": lambda: chains.thought_anchors(
-        model(), linked(), apart=2, k=2, ways=["attention", "suppression"]
+        model(), linked(), min_distance=2, n_heads=2, methods=["attention", "suppression"]
     ),
     "interp.heads.chains.receivers.ReceiverHeads": lambda: chains.receiver_heads(
-        model(), linked(), apart=2
+        model(), linked(), min_distance=2
     ),
     "interp.heads.checkpoints.result.Emergence": lambda: interp.emergence(
         [model(), "planted:bystander"], "induction", prompts(), steps=[1, 2]
     ),
     "interp.heads.context.answer.AnswerSources": lambda: context.answer_sources(
-        model(), linked()[0], ways=["attention", "leave_one_out"]
+        model(), linked()[0], methods=["attention", "leave_one_out"]
     ),
     "interp.heads.context.judgement.SourceJudgement": lambda: context.judge_sources(
-        model(), linked(), ways=["attention", "heads"], k=1
+        model(), linked(), methods=["attention", "heads"], n_heads=1
     ),
     "interp.heads.graphs.graph.AttentionGraph": lambda: graphs.attention_graph(
         model(), prompts().ids[0], threshold="row:2"

@@ -33,7 +33,9 @@ def directions() -> DirectionSearch:
 def safety_study() -> SafetyStudy:
     refusal = interp.load("planted:refusal")
     sets = marker_sets(refusal, n=4)
-    return study(refusal, sets.harmful, sets.harmless, k=2, n_random=2, forms=["centred"], steps=2)
+    return study(
+        refusal, sets.harmful, sets.harmless, n_heads=2, n_random=2, forms=["centred"], steps=2
+    )
 
 
 def safety_curves() -> SafetyCurves:

@@ -241,7 +241,8 @@ def test_cards_of_a_trained_dictionary_beside_shuffled_tokens(bundled_induction)
 
 def test_the_command_writes_a_page(run, tmp_path) -> None:
     quick = (
-        "-n", "20", "--max-length", "10", "--n-features", "16", "-k", "2", "--steps", "2", "-q",
+        "-n", "20", "--max-length", "10", "--set", "n_features=16", "--set", "k=2", "--set",
+        "steps=2", "-q",
     )  # fmt: skip
     done = run(
         "train", "dictionary", "bundled:induction", "--layer", "1", "--top", "2", *quick, "-o",
@@ -252,8 +253,8 @@ def test_the_command_writes_a_page(run, tmp_path) -> None:
     assert json.loads((tmp_path / "made" / "cards.json").read_text())["type"] == "FeatureCards"
     assert (tmp_path / "made" / "cards.html").read_text(encoding="utf-8").count("<h2>Feature ") == 2
     bad = run(
-        "train", "dictionary", "bundled:induction", "--layer", "1", "--lorsa", "--top", "2",
+        "train", "dictionary", "bundled:induction", "--layer", "1", "--set", "lorsa", "--top", "2",
         *quick,
     )  # fmt: skip
     assert bad.exit_code != 0
-    assert "--architecture and --top" in bad.output
+    assert "--set architecture and --top" in bad.output

@@ -173,8 +173,8 @@ def test_the_command_trains_writes_and_reads(run, tmp_path) -> None:
     quick = ("-n", "20", "--max-length", "12", "-q")
     out = tmp_path / "made"
     done = run(
-        "train", "dictionary", "bundled:induction", "--layer", "1", "--n-features", "24", "-k",
-        "2", "--steps", "3", "--features", *quick, "-o", out,
+        "train", "dictionary", "bundled:induction", "--layer", "1", "--set", "n_features=24",
+        "--set", "k=2", "--set", "steps=3", "--set", "features", *quick, "-o", out,
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     assert "loss_recovered: trained" in done.stdout
@@ -184,11 +184,11 @@ def test_the_command_trains_writes_and_reads(run, tmp_path) -> None:
     again = run("train", "dictionary", "bundled:induction", "--load", out, *quick)
     assert again.exit_code == 0, again.output
     lorsa = run(
-        "train", "dictionary", "bundled:induction", "--layer", "1", "--lorsa", "--n-features",
-        "8", "-k", "2", "--steps", "2", *quick,
+        "train", "dictionary", "bundled:induction", "--layer", "1", "--set", "lorsa", "--set",
+        "n_features=8", "--set", "k=2", "--set", "steps=2", *quick,
     )  # fmt: skip
     assert lorsa.exit_code == 0, lorsa.output
-    mixed = ("--layer", "0", "--lorsa", "--site", "attn_out")
+    mixed = ("--layer", "0", "--set", "lorsa", "--site", "attn_out")
     for wrong, told in (((), "--layer to train"), (("--layer", "9"), "9"), (mixed, "leave out")):
         bad = run("train", "dictionary", "bundled:induction", *wrong, *quick)
         assert bad.exit_code != 0

@@ -88,15 +88,15 @@ def test_rates_that_are_none_and_images_are_refused(loaded) -> None:
 def test_the_dry_run_names_the_limit(run, errors, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     asked = ("score", "bundled:one-layer", "-m", "entropy,induction", "--dry-run")
-    text = run(*asked, "--machine", "1,1000000").stdout
+    text = run(*asked, "--set", "machine=1,1000000").stdout
     assert re.search(
         r"limit +operations: [\d.]+ operations per byte, where the machine \(given: 1 GFLOP/s,"
         r" 1e\+06 GB/s\)", text,
     )  # fmt: skip
     assert re.search(r"work +[\d.e+]+ operations \(parameters [\d.]+ %, attention", text)
-    assert "limit     bytes" in run(*asked, "--machine", "1000000,1").stdout
+    assert "limit     bytes" in run(*asked, "--set", "machine=1000000,1").stdout
     assert "measured on cpu" in run(*asked).stdout
-    assert errors(*asked, "--machine", "fast")[0] == 2
-    code, told = errors("score", "bundled:one-layer", "-m", "entropy", "--machine", "1,1")
+    assert errors(*asked, "--set", "machine=fast")[0] == 2
+    code, told = errors("score", "bundled:one-layer", "-m", "entropy", "--set", "machine=1,1")
     assert code == 2
-    assert "--machine is for --dry-run" in told[0]
+    assert "machine is for --dry-run" in told[0]

@@ -34,7 +34,7 @@ BY_NAME = {
     "cli/run.py": "public functions from which commands are made",
     "report/printed/__init__.py": "printed forms of results, by the name of their type",
     "cli/installed_commands.py": "registry of the commands of installed packages",
-    "cli/loading.py": "modules that a user names with --import",
+    "model/loading.py": "modules that a user names with --import",
     "report/by_type.py": "functions that make a figure or page of a result, by its type",
     "planted/__init__.py": "registry of planted models: a folder of files",
     "planted/variants/__init__.py": "registry of attention variants: a folder of files",

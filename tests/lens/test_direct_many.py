@@ -112,8 +112,9 @@ def test_the_command_prints_intervals_and_nulls(run, tmp_path) -> None:
     file.write_text("".join(f"{s.text}\t{s.right}|{s.wrong}\n" for s in sentences(60_000, 6)))
     for split, name in (("part", "MLP 0"), ("source", "from ")):
         done = run(
-            "attribute", "lens", "bundled:deceive", "--direct", file, "--split", split, "--top", 40
-        )
+            "attribute", "lens", "bundled:deceive", "--direct", file, "--set", f"split={split}",
+            "--top", 40,
+        )  # fmt: skip
         assert done.exit_code == 0, done.output
         assert name in done.output
         assert "null " in done.output

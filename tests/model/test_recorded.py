@@ -233,16 +233,16 @@ def test_the_command_records_and_continues(run, errors, tmp_path) -> None:
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("the dog saw a cat .\n" * 20)
     args = ("record", "bundled:induction", "--file", corpus, "-o", tmp_path / "out")
-    result = run(*args, "--activations", "z,resid_post", "--layers", "0-1")
+    result = run(*args, "--site", "z,resid_post", "--layer", "0-1")
     assert result.exit_code == 0, result.output
     assert "20 prompts" in result.stderr
     recorded = interp.RecordedActivations(tmp_path / "out")
     assert recorded.names == ["z", "resid_post"]
     assert recorded.layers == [0, 1]
-    code, said = errors(*args, "--activations", "q")
+    code, said = errors(*args, "--site", "q")
     assert code != 0
     assert "holds another recording" in said[0]
-    code, said = errors(*args, "--layers", "2-0")
+    code, said = errors(*args, "--layer", "2-0")
     assert code != 0
     assert "the range '2-0' is empty" in said[0]
     code, said = errors("record", "bundled:induction", "--file", tmp_path / "no", "-o", "x")

@@ -198,7 +198,7 @@ def test_command(tmp_path) -> None:
     ]  # fmt: skip
     path, out = tmp_path / "items.jsonl", tmp_path / "probe.safetensors"
     path.write_text("\n".join(lines))
-    given = ["train", "probe", "bundled:one-layer", "--file", str(path), "--folds", "3"]
+    given = ["train", "probe", "bundled:one-layer", "--file", str(path), "--set", "folds=3"]
     told = CliRunner().invoke(main, [*given, "--random", "9", "-o", str(out)])
     assert told.exit_code == 0, told.output
     assert "24 items of 12 documents, 3 folds" in told.stdout
@@ -207,12 +207,12 @@ def test_command(tmp_path) -> None:
     assert again.probe.places == HeadProbe.load(out).places
     assert again.compare(again).to_pandas()["score"].abs().max() == 0
     told = CliRunner().invoke(
-        main, ["train", "probe", "bundled:one-layer", "--file", str(path), "--apply", str(out)]
+        main, ["train", "probe", "bundled:one-layer", "--file", str(path), "--load", str(out)]
     )
     assert told.exit_code == 0, told.output
     assert json.loads(told.stdout.splitlines()[0]).keys() == {"document", "p(1)"}
     told = CliRunner().invoke(
-        main, ["train", "probe", "bundled:induction", "--file", str(path), "--apply", str(out)]
+        main, ["train", "probe", "bundled:induction", "--file", str(path), "--load", str(out)]
     )
     assert told.exit_code != 0
     assert "the probe reads" in told.stderr

@@ -42,7 +42,7 @@ def test_a_long_file_is_shown_in_blocks_and_it_is_said(run_view, tmp_path) -> No
     text = tmp_path / "t.txt"
     text.write_text("the cat sat on the mat. " * 80, encoding="utf-8")
     out = tmp_path / "v.html"
-    done = run_view(MODEL, "--file", text, "--max-length", 600, "--tile", "L1H0:400-420,0-20",
+    done = run_view(MODEL, "--file", text, "--max-length", 600, "--set", "tiles=L1H0:400-420,0-20",
                "-o", out)  # fmt: skip
     assert done.exit_code == 0, done.output
     data = reading.data_of(out.read_text(encoding="utf-8"))["stacks"][0]
@@ -50,7 +50,7 @@ def test_a_long_file_is_shown_in_blocks_and_it_is_said(run_view, tmp_path) -> No
     again = (MODEL, "--file", text, "--max-length", 600, "-o", out, "--overwrite")
     done = run_view(*again)
     assert "600 tokens are more than 512: shown in blocks" in done.stderr
-    done = run_view(*again, "--show", "tokens", "-q")
+    done = run_view(*again, "--set", "show=tokens", "-q")
     assert done.stderr == ""
     assert reading.data_of(out.read_text(encoding="utf-8"))["stacks"][0]["block"] == 1
 
@@ -109,30 +109,30 @@ def test_without_pillow_it_is_said_what_to_install(monkeypatch, tmp_path) -> Non
         (("--text", "a b", "--stack", "cross"), "no stack 'cross'"),
         (("--text", "a b", "--max-length", "900"), "fewer than --max-length 900"),
         (
-            ("--text", "a", "--text", "b", "--show", "blocks"),
-            "cannot be combined with --show blocks",
+            ("--text", "a", "--text", "b", "--set", "show=blocks"),
+            "cannot be combined with --set show=blocks",
         ),
         (
             ("--text", "a", "--text", "b", "--max-length", "2"),
             "cannot be combined with --max-length",
         ),
         (
-            ("--text", "a", "--text", "b", "--tile", "L0H0:0-1,0-1"),
+            ("--text", "a", "--text", "b", "--set", "tiles=L0H0:0-1,0-1"),
             "cannot be combined with a second --text",
         ),
         (
-            ("--text", "a", "--show", "tokens", "--block", "4"),
-            "cannot be combined with --show tokens",
+            ("--text", "a", "--set", "show=tokens", "--set", "block=4"),
+            "cannot be combined with --set show=tokens",
         ),
-        (("--text", "a b", "--tile", "L0H0"), "cannot read 'L0H0' as a tile"),
+        (("--text", "a b", "--set", "tiles=L0H0"), "cannot read 'L0H0' as a tile"),
         (("--image", "x.png", "--text", "a"), "--image cannot be combined with --text"),
         (
-            ("--image", "x.png", "--tile", "L0H0:0-1,0-1"),
-            "cannot be combined with --block and --tile",
+            ("--image", "x.png", "--set", "tiles=L0H0:0-1,0-1"),
+            "cannot be combined with --set block and --set tiles",
         ),
         (("--image", "x.png"), "of kind causal; it does not read images alone"),
         (("--file", "nowhere.txt"), "nowhere.txt is not a file; --file expects"),
-        (("--text", "a b", "--budget", "0.01"), "more than 0.01 MB"),
+        (("--text", "a b", "--set", "max_mb=0.01"), "more than 0.01 MB"),
     ],
 )
 def test_what_is_wrong_is_one_line_and_no_page(run_view, tmp_path, args, says) -> None:

@@ -225,8 +225,8 @@ def test_tiles_of_a_long_prompt_open_token_by_token(opened, bundled_induction) -
     page.type(".panel canvas[tabindex]", ENTER)
     page.wait("return document.querySelector('.pair code')")
     told = page.text(".pair code")
-    assert told == "--tile L1H3:16-32,16-32"
-    found.with_tiles([told.split()[1]])  # and that is what it takes
+    assert told == "--set tiles=L1H3:16-32,16-32"
+    found.with_tiles([told.partition("=")[2]])  # and that is what it takes
     page.run("showPair(document.querySelector('.pair'), opened.shown, 43, 0)")
     page.wait("return document.querySelector('.pair code')?.textContent.includes(':688-700,0-16')")
 

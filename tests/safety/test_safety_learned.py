@@ -124,7 +124,7 @@ def test_the_most_missed_head_is_among_those_that_write_most(refusal_model, text
 
 
 def test_curves_leave_the_band_of_random_heads(refusal_model, texts) -> None:
-    found = safety.study(refusal_model, *texts, k=8, n_random=20, forms=["centred"], steps=1)
+    found = safety.study(refusal_model, *texts, n_heads=8, n_random=20, forms=["centred"], steps=1)
     assert found.curves.effect(8) > 10
     assert found.curves.outside(8)[0]
     assert found.spread["projection"].for_half < 6
@@ -135,7 +135,7 @@ def test_curves_leave_the_band_of_random_heads(refusal_model, texts) -> None:
 def test_a_study_holds_what_its_parts_give(refusal_model, texts, search) -> None:
     few = texts[0][:12], texts[1][:12]
     found = safety.study(
-        refusal_model, *few, k=3, n_random=2, forms=["centred"], steps=1, ranking="ships"
+        refusal_model, *few, n_heads=3, n_random=2, forms=["centred"], steps=1, by="ships"
     )
     direction = safety.search_direction(refusal_model, *few).direction
     assert found.projection == safety.refusal_projection_scores(refusal_model, *few, direction)
@@ -143,7 +143,7 @@ def test_a_study_holds_what_its_parts_give(refusal_model, texts, search) -> None
     assert list(found.curves.removed) == [
         f"L{a}H{b}" for a, b in by_ships[["layer", "head"]].to_numpy()
     ]
-    other = safety.study(refusal_model, *few, k=3, n_random=2, forms=["centred"], steps=1)
+    other = safety.study(refusal_model, *few, n_heads=3, n_random=2, forms=["centred"], steps=1)
     written = other.projection.top(3, by="score").to_pandas()
     assert list(other.curves.removed) == [
         f"L{a}H{b}" for a, b in written[["layer", "head"]].to_numpy()

@@ -65,7 +65,7 @@ def test_words_of_a_multiword_token_share_its_letters() -> None:
 def test_a_word_without_pieces_leaves_its_sentence_out_and_is_counted(bert_model) -> None:
     fine = sentence((1, -1), words=("the", "cats"))
     found = word_attention(
-        bert_model, bank(multiword("du", ("de", "le")), fine), WordReading(by="offsets")
+        bert_model, bank(multiword("du", ("de", "le")), fine), WordReading(pieces="offsets")
     )
     assert found.sentences == (fine,)
     assert found.counts["without_pieces"] == 1
@@ -85,8 +85,8 @@ def test_long_and_single_word_sentences_are_left_out_and_counted(bert_model) -> 
 def test_a_text_not_made_of_its_words_is_left_out_where_it_is_read(bert_model) -> None:
     odd = Sentence(("a", "b"), (1, -1), ("dep", "root"), ("X", "X"), "other", None)
     with pytest.raises(PromptError, match="1 with a text that differs from their words"):
-        word_attention(bert_model, bank(odd), WordReading(by="offsets"))
-    assert len(word_attention(bert_model, bank(odd), WordReading(by="words"))) == 1
+        word_attention(bert_model, bank(odd), WordReading(pieces="offsets"))
+    assert len(word_attention(bert_model, bank(odd), WordReading(pieces="words"))) == 1
 
 
 def test_which_tokenizers_can_be_used(bert_model) -> None:

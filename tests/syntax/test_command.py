@@ -15,7 +15,7 @@ from syntax.small_bert import save_bert
 
 import interp
 import interp.syntax.search
-from interp.cli.tree_search import _passes
+from interp.cli.commands.study.trees import passes
 from interp.core.errors import CheckError
 from interp.core.files import rows_from_parquet
 from interp.core.resources import folder
@@ -91,33 +91,35 @@ def test_finished_models_are_kept_and_no_other_option_gets_their_numbers(
     other = Path(shutil.copytree(bert_folder, tmp_path / "other"))
     out, file = tmp_path / "out", tmp_path / "bank.conllu"
     shutil.copy(folder("data") / "treebank.conllu", file)
-    first = run_trees(bert_folder, *FEW, "--no-controls", "-o", out)
+    first = run_trees(bert_folder, *FEW, "--set", "controls=false", "-o", out)
     monkeypatch.setattr(interp.syntax.search, "dependency_trees", never)
-    again = run_trees(bert_folder, *FEW, "--no-controls", "-o", out)
+    again = run_trees(bert_folder, *FEW, "--set", "controls=false", "-o", out)
     assert again.exit_code == 0
     assert again.stdout == first.stdout
     assert f"bert: stored by an earlier run of interp {interp.__version__}" in again.stderr
     for changed in (
-        (bert_folder, "-n", "25", "--no-controls"),
+        (bert_folder, "-n", "25", "--set", "controls=false"),
         (bert_folder, *FEW),
-        (bert_folder, *FEW, "--no-controls", "--seed", "1"),
-        (bert_folder, *FEW, "--no-controls", "--to", "mean"),
-        (bert_folder, *FEW, "--no-controls", "--attending", "first"),
-        (bert_folder, *FEW, "--no-controls", "--by", "offsets"),
-        (bert_folder, *FEW, "--no-controls", "--stack", "encoder"),
-        (bert_folder, *FEW, "--no-controls", "--dtype", "float64"),
-        (bert_folder, *FEW, "--no-controls", "--train", file),
+        (bert_folder, *FEW, "--set", "controls=false", "--seed", "1"),
+        (bert_folder, *FEW, "--set", "controls=false", "--set", "to=mean"),
+        (bert_folder, *FEW, "--set", "controls=false", "--set", "attending=first"),
+        (bert_folder, *FEW, "--set", "controls=false", "--set", "pieces=offsets"),
+        (bert_folder, *FEW, "--set", "controls=false", "--stack", "encoder"),
+        (bert_folder, *FEW, "--set", "controls=false", "--dtype", "float64"),
+        (bert_folder, *FEW, "--set", "controls=false", "--set", f"train={file}"),
     ):
         result = run_trees(*changed, "-o", out)
         assert "searched again" in errors(result)[0], changed
-    assert "searched again" in errors(run_trees(other, *FEW, "--no-controls", "-o", out))[0]
+    assert (
+        "searched again" in errors(run_trees(other, *FEW, "--set", "controls=false", "-o", out))[0]
+    )
 
 
 def test_a_treebank_of_the_same_name_with_another_word_is_searched(
     run_trees: Run, bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = Path(shutil.copy(folder("data") / "treebank.conllu", tmp_path / "bank.conllu"))
-    asked = (bert_folder, *FEW, "--no-controls", "--treebank", file, "-o", tmp_path / "out")
+    asked = (bert_folder, *FEW, "--set", "controls=false", "--file", file, "-o", tmp_path / "out")
     run_trees(*asked)
     monkeypatch.setattr(interp.syntax.search, "dependency_trees", never)
     assert run_trees(*asked).exit_code == 0
@@ -130,11 +132,11 @@ def test_other_weights_under_the_same_name_are_searched(
     run_trees: Run, bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy = Path(shutil.copytree(bert_folder, tmp_path / "bert"))
-    run_trees(copy, *FEW, "--no-controls", "-o", tmp_path / "out")
+    run_trees(copy, *FEW, "--set", "controls=false", "-o", tmp_path / "out")
     shutil.rmtree(copy)
     save_bert(copy, sorted({word for one in BANK for word in one.words}), seed=1)
     monkeypatch.setattr(interp.syntax.search, "dependency_trees", never)
-    result = run_trees(copy, *FEW, "--no-controls", "-o", tmp_path / "out")
+    result = run_trees(copy, *FEW, "--set", "controls=false", "-o", tmp_path / "out")
     assert "searched again" in errors(result)[0]
 
 
@@ -142,7 +144,7 @@ def test_an_interrupted_run_goes_on_with_the_models_left(
     run_trees: Run, bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = Path(shutil.copytree(bert_folder, tmp_path / "other"))
-    asked = (bert_folder, other, *FEW, "--no-controls", "-o", tmp_path / "out")
+    asked = (bert_folder, other, *FEW, "--set", "controls=false", "-o", tmp_path / "out")
     searched: list[str] = []
 
     def once(model, *args, **options):
@@ -154,7 +156,7 @@ def test_an_interrupted_run_goes_on_with_the_models_left(
     monkeypatch.setattr(interp.syntax.search, "dependency_trees", once)
     result = run_trees(*asked)
     assert result.exit_code == 130
-    assert errors(result) == ["interrupted; run the same command again to resume"]
+    assert errors(result) == ["interrupted; the same command resumes from the finished steps"]
     assert not (tmp_path / "out" / "trees.json").exists()
     searched.clear()
     assert run_trees(*asked).exit_code == 0
@@ -186,12 +188,12 @@ def rewritten(content: bytes, notes: dict[str, str]) -> bytes:
 def test_a_damaged_file_is_set_aside_and_made_again(
     run_trees: Run, bert_folder: Path, tmp_path: Path, damage
 ) -> None:
-    run_trees(bert_folder, *FEW, "--no-controls", "-o", tmp_path)
+    run_trees(bert_folder, *FEW, "--set", "controls=false", "-o", tmp_path)
     [kept] = (tmp_path / "kept").iterdir()
     content = kept.read_bytes()
     kept.write_bytes(damage(content))
     assert kept.read_bytes() != content
-    result = run_trees(bert_folder, *FEW, "--no-controls", "-o", tmp_path)
+    result = run_trees(bert_folder, *FEW, "--set", "controls=false", "-o", tmp_path)
     assert result.exit_code == 0
     [told] = [line for line in result.stderr.splitlines() if "is damaged (" in line]
     assert told.startswith(f"interp: {kept} is damaged (")
@@ -206,7 +208,7 @@ def test_two_commands_leave_the_trees_of_both(
     others = [Path(shutil.copytree(bert_folder, tmp_path / at / "bert")) for at in "ab"]
     save_bert(others[1], sorted({word for one in BANK for word in one.words}), seed=1)
     third = Path(shutil.copytree(bert_folder, tmp_path / "third"))
-    out, rest = tmp_path / "out", ("--no-controls", "--top", 0, "-o", tmp_path / "out")
+    out, rest = tmp_path / "out", ("--set", "controls=false", "--top", 0, "-o", tmp_path / "out")
     for model in (third, *others):
         run_trees(model, *FEW, *rest)
     told = json.loads((out / "trees.json").read_text())
@@ -232,8 +234,9 @@ def test_heads_chosen_on_one_file_and_reported_on_another(
     for name, part in (("a", blocks[:30]), ("b", blocks[30:50])):
         (tmp_path / f"{name}.conllu").write_text("\n\n".join(part) + "\n\n", encoding="utf-8")
     result = run_trees(
-        bert_folder, "--treebank", tmp_path / "b.conllu", "--train", tmp_path / "a.conllu",
-        "--json", "--to", "max", "--attending", "first", "--seed", "3", "--no-controls",
+        bert_folder, "--file", tmp_path / "b.conllu", "--set", f"train={tmp_path / 'a.conllu'}",
+        "--json", "--set", "to=max", "--set", "attending=first", "--seed", "3", "--set",
+        "controls=false",
     )  # fmt: skip
     train, test = (read_conllu(tmp_path / f"{name}.conllu") for name in "ab")
     want = dependency_trees(
@@ -244,7 +247,7 @@ def test_heads_chosen_on_one_file_and_reported_on_another(
 
 
 def test_a_decoder_is_read_by_its_text(run_trees: Run) -> None:
-    result = run_trees("bundled:induction", "--no-controls", "--json", "-q")
+    result = run_trees("bundled:induction", "--set", "controls=false", "--json", "-q")
     [told] = json.loads(result.stdout)
     assert any("each word attends only to earlier words" in note for note in told["notes"])
     assert list(told["by_head"]) == ["decoder"]
@@ -254,16 +257,16 @@ def test_a_decoder_is_read_by_its_text(run_trees: Run) -> None:
 def test_what_cannot_be_read_is_one_line_before_any_model_is_loaded(
     run_trees: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("interp.cli.loading.Loading.load", never)
-    missing = run_trees("bundled:induction", "--treebank", tmp_path / "none.conllu")
+    monkeypatch.setattr("interp.model.loading.Loading.load", never)
+    missing = run_trees("bundled:induction", "--file", tmp_path / "none.conllu")
     assert missing.exit_code == 2
     assert errors(missing) == [
         f"{tmp_path / 'none.conllu'} is not a file; give a treebank in CoNLL-U"
     ]
     bad = tmp_path / "bad.conllu"
     bad.write_text("1\ta\t_\tX\t_\t_\t2\tdep\t_\t_\n2\tb\t_\tX\t_\t_\t1\tdep\t_\t_\n")
-    for option in ("--treebank", "--train"):
-        result = run_trees("bundled:induction", option, bad)
+    for option in (("--file", bad), ("--set", f"train={bad}")):
+        result = run_trees("bundled:induction", *option)
         assert result.exit_code == 1
         assert errors(result) == [
             f"{bad}, line 1: not a tree: the heads of 1 -> 2 -> 1 form a cycle, and no word has "
@@ -285,7 +288,9 @@ def test_sentences_with_errors_can_be_skipped_and_are_counted(
     path = tmp_path / "bank.conllu"
     good = (folder("data") / "treebank.conllu").read_text(encoding="utf-8")
     path.write_text("1\tbad\n\n" + good, encoding="utf-8")
-    result = run_trees(bert_folder, "--treebank", path, "--on-error", "skip", "--no-controls", *FEW)
+    result = run_trees(
+        bert_folder, "--file", path, "--set", "on_error=skip", "--set", "controls=false", *FEW
+    )
     assert result.exit_code == 0
     assert f"bank: 1 sentence with errors: skipped; the first: {path}, line 1" in result.stderr
     assert "1 sentence with errors" in result.stdout
@@ -299,7 +304,7 @@ def test_a_sentence_beyond_the_context_is_left_out_and_counted(
     path = tmp_path / "bank.conllu"
     good = (folder("data") / "treebank.conllu").read_text(encoding="utf-8")
     path.write_text("\n".join(rows) + "\n\n" + good, encoding="utf-8")
-    result = run_trees(bert_folder, "--treebank", path, "--no-controls", "--json", *FEW)
+    result = run_trees(bert_folder, "--file", path, "--set", "controls=false", "--json", *FEW)
     [told] = json.loads(result.stdout)
     assert told["counts"]["train_too_long"] == 1
     assert told["counts"]["train_sentences"] == 11
@@ -308,7 +313,9 @@ def test_a_sentence_beyond_the_context_is_left_out_and_counted(
 def test_a_model_that_fails_is_told_and_the_others_are_done(
     run_trees: Run, bert_folder: Path
 ) -> None:
-    result = run_trees("planted:induction", bert_folder, *FEW, "--no-controls", "--top", 1)
+    result = run_trees(
+        "planted:induction", bert_folder, *FEW, "--set", "controls=false", "--top", 1
+    )
     assert result.exit_code == 1
     told = errors(result)
     assert told[0] == "planted:induction has no tokenizer, but trees need words; load it with one"
@@ -333,12 +340,12 @@ def test_options_may_come_from_a_file(run_trees: Run, bert_folder: Path, tmp_pat
     asked = f'models = ["{bert_folder}"]\nn = 24\ncontrols = false\n'
     (tmp_path / "trees.toml").write_text(asked)
     told = run_trees("--config", tmp_path / "trees.toml", "--json")
-    assert told.stdout == run_trees(bert_folder, *FEW, "--no-controls", "--json").stdout
+    assert told.stdout == run_trees(bert_folder, *FEW, "--set", "controls=false", "--json").stdout
 
 
 def test_progress_is_told_over_sentences() -> None:
     told: list[tuple[str, int, int]] = []
-    progress = _passes(lambda *step: told.append(step), "bert")
+    progress = passes(lambda *step: told.append(step), "bert")
     progress("bert", 3, 10)
     progress("bert, random weights", 1, 10)
     assert told == [("sentences", 3, 10), ("sentences, random weights", 1, 10)]
@@ -352,5 +359,5 @@ def test_the_default_treebank_is_found_in_a_wheel(
     short = "\n\n".join(text.split("\n\n")[:20]) + "\n\n"
     (tmp_path / "_repository" / "data" / "treebank.conllu").write_text(short, encoding="utf-8")
     monkeypatch.setattr("interp.core.resources._PACKAGE", tmp_path)
-    [told] = json.loads(run_trees(bert_folder, "--no-controls", "--json").stdout)
+    [told] = json.loads(run_trees(bert_folder, "--set", "controls=false", "--json").stdout)
     assert told["provenance"]["treebank"]["n"] == 20

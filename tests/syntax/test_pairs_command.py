@@ -1,4 +1,4 @@
-"""`interp study trees --pairs`: what a model loses on minimal pairs without its heads."""
+"""`interp study trees --set pairs`: what a model loses on minimal pairs without its heads."""
 
 from __future__ import annotations
 
@@ -33,7 +33,16 @@ def test_minimal_pairs_without_heads_are_those_of_the_python_call(
     want = check_pairs(
         interp.load("bundled:induction"), read_pairs(pairs_file), ["L0H3", "L1H0"], seed=5
     )
-    few = ("bundled:induction", *FEW, "--no-controls", "--seed", "5", "--pairs", pairs_file)
+    few = (
+        "bundled:induction",
+        *FEW,
+        "--set",
+        "controls=false",
+        "--seed",
+        "5",
+        "--set",
+        f"pairs={pairs_file}",
+    )
     result = run_trees(*few, "--heads", "L0H3,L1H0", "-o", tmp_path / "out")
     assert result.exit_code == 0
     told = result.stdout.splitlines()
@@ -59,7 +68,16 @@ def test_minimal_pairs_without_heads_are_those_of_the_python_call(
 def test_pairs_that_a_model_cannot_judge_leave_its_trees(
     run_trees: Run, bert_folder: Path, pairs_file: Path
 ) -> None:
-    result = run_trees(bert_folder, *FEW, "--no-controls", "--pairs", pairs_file, "--heads", "L0H1")
+    result = run_trees(
+        bert_folder,
+        *FEW,
+        "--set",
+        "controls=false",
+        "--set",
+        f"pairs={pairs_file}",
+        "--heads",
+        "L0H1",
+    )
     assert result.exit_code == 1
     assert "maximum spanning tree" in result.stdout
     [told] = errors(result)
@@ -70,10 +88,10 @@ def test_pairs_are_read_before_any_model_is_loaded(
     run_trees: Run, bert_folder: Path, pairs_file: Path, tmp_path: Path
 ) -> None:
     for args, line in (
-        (("--heads", "L0H1"), "give --pairs"),
-        (("--pairs", tmp_path / "none.jsonl"), "cannot be read"),
+        (("--heads", "L0H1"), "give the pairs"),
+        (("--set", f"pairs={tmp_path / 'none.jsonl'}"), "cannot be read"),
         (
-            ("--pairs", folder("data") / "prompts.txt"),
+            ("--set", f"pairs={folder('data') / 'prompts.txt'}"),
             "line 1: not a JSON object with sentence_good",
         ),
     ):

@@ -81,7 +81,7 @@ def smaller(model: Model, removed: Removed, means: FoldedMeans | None) -> Slimme
         counts = ", ".join(f"{s.name} {len(k.heads)}" for s, k in list(kept.items())[:4])
         raise OptionError(
             f"{cannot} different numbers of heads per layer or kv group ({counts}, ...); keep "
-            "equally many (--equal), or choose the form zeroed or compact"
+            "equally many (--set equal), or choose the form zeroed or compact"
         )
     [(n_heads, n_kv_heads)] = sizes
     d_head = {site.d_head for site in removed}

@@ -40,7 +40,7 @@ def steer(
     heads: Any,
     task: Task,
     *,
-    how: Literal["scale", "add"] = "scale",
+    method: Literal["scale", "add"] = "scale",
     factors: Sequence[float] = FACTORS,
     direction: Outputs | None = None,
     plain: Task | None = None,
@@ -53,9 +53,9 @@ def steer(
     Args:
         model: the model.
         heads: the heads that are steered together, such as `["L3H1", "L4H0"]`, or a result.
-        task: the task. With `how="add"` and no direction, its first half of the prompts makes the
-            direction and the second half is measured.
-        how: "scale" multiplies the heads' output z by the factor (1 is the model itself, 0 the
+        task: the task. With `method="add"` and no direction, its first half of the prompts makes
+            the direction and the second half is measured.
+        method: "scale" multiplies the heads' output z by the factor (1 is the model itself, 0 the
             ablation by zero); "add" adds the factor times a direction (0 is the model itself).
         factors: the doses.
         direction: what "add" adds per stack and layer, `[1, head, 1, d_head]`; by default the mean
@@ -70,7 +70,7 @@ def steer(
     Raises:
         OptionError: a factor is not a finite number, a head does not exist, a task has no corrupted
             prompts to make a direction from, or too few prompts.
-        UnknownName: `how` does not exist.
+        UnknownName: `method` does not exist.
 
     Unit: of the task; nats per token on plain text.
 
@@ -85,8 +85,8 @@ def steer(
     a difference of means; here to the outputs of heads).
     """
     chosen = _existing(model, heads)
-    if how not in HOWS:
-        raise UnknownName("kind of steering", how, HOWS)
+    if method not in HOWS:
+        raise UnknownName("kind of steering", method, HOWS)
     doses = tuple(float(x) for x in factors)
     if not doses or not all(map(math.isfinite, doses)) or len(set(doses)) < len(doses):
         raise OptionError(
@@ -95,7 +95,7 @@ def steer(
     if n_random < 0:
         raise OptionError(f"n_random={n_random}; give 0 or more")
     measured = task
-    if how == "add" and direction is None:
+    if method == "add" and direction is None:
         direction, measured = _split(model, task)
     on_text: Task = plain or plain_task(model, seed=seed + HELD_OUT)
     sets = [chosen, *_random_sets(model, chosen, n_random, seed)]
@@ -106,22 +106,22 @@ def steer(
         for each in (measured, on_text):
             values = []
             for dose in doses:
-                values.append(_values(model, each, _edit(one, how, dose, direction)))
+                values.append(_values(model, each, _edit(one, method, dose, direction)))
                 done += 1
                 if progress is not None:
                     progress("steering", done, total)
             rows.append(np.stack(values))
         found.append(rows)
     made = model_provenance(model) | {
-        "how": how, "heads": [str(h) for h in chosen], "seed": seed, "task": measured.about(),
+        "how": method, "heads": [str(h) for h in chosen], "seed": seed, "task": measured.about(),
         "plain": on_text.about(), "n_random": len(sets) - 1,
-        "edits": [_edit(chosen, how, dose, direction).name for dose in doses],
+        "edits": [_edit(chosen, method, dose, direction).name for dose in doses],
         "made_by": "interp.causal.steer",
     }  # fmt: skip
     return DoseCurve(
         model=model.name,
         steered=tuple(map(str, chosen)),
-        how=how,
+        how=method,
         factors=doses,
         tasks=(measured.name, on_text.name),
         units=(measured.unit, on_text.unit),

@@ -2,23 +2,130 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import click
+from interp.cli.making import command
+from interp.cli.name_types import STORED_METRIC_NAMES
+from interp.cli.result_sources import parted
+from interp.cli.run import Input, Run
+from interp.cli.value_types import OUT_FOLDER
+from interp.cli.vocabulary import ABOVE_0, FROM_1, Spelling
+from interp.cli.written import OutFile, as_given, beside
+from interp.core.errors import OptionError
+from interp.core.registry import METRICS
+from interp.model.loading import source_labels
 
-from interp.cli.atlas import atlas_options, write_atlas
+if TYPE_CHECKING:
+    from interp.heads.sweep.scored_models import ScoreSweep
 
 GROUP = "Look"
+NUMBERS = (".csv", ".json")
+_MB = 1_000_000
 
 
-@click.command(epilog="Example: interp atlas results gpt2 -o atlas.html")
-@atlas_options("atlas.html")
-def atlas(**options: Any) -> None:
+def _check(run: Run) -> None:
+    """Refuse to overwrite an input, and metrics that do not exist."""
+    for source in run.sources:
+        path = Path(source).expanduser()
+        for number in (beside(run.out, suffix) for suffix in NUMBERS):
+            inside = path.is_dir() and number.exists() and number.resolve().parent == path.resolve()
+            if inside or number.resolve() == path.resolve():
+                raise OptionError(
+                    f"the page's numbers would overwrite {number}; give --out another name"
+                )
+    if parted(run.sources)[1]:
+        for each in run.values["metrics"]:
+            METRICS.check(each)
+
+
+def _scored(run: Run, models: Sequence[str], metrics: list[str], resume: Path) -> ScoreSweep:
+    """Score models, and keep their scores."""
+    from interp.heads.sweep.scored_models import ScoreSweep
+
+    batch = ScoreSweep.prepare(metrics=metrics, out=resume, loading=run.loading, voice=run.voice)
+    batch.run(source_labels(models))
+    return batch
+
+
+@command(
+    over="sources",
+    arguments=("RESULTS_OR_MODEL...",),
+    inputs={"resume": Input(lambda run: run.values["resume"], ("resume",))},
+    options={
+        "metrics": Spelling(type=STORED_METRIC_NAMES, default=()),
+        "resume": Spelling(type=OUT_FOLDER, metavar="DIR"),
+        "top": Spelling(type=FROM_1),
+        "max_mb": Spelling(type=ABOVE_0, metavar="MB"),
+    },
+    out=OutFile("atlas.html", beside=NUMBERS),
+    check=_check,
+    example="interp atlas results gpt2 -o atlas.html",
+)
+def atlas(
+    run: Run,
+    sources: tuple[str, ...],
+    metrics: Any = (),
+    *,
+    resume: Path = Path("results"),
+    title: str = "Attention heads",
+    top: int = 4,
+    examples: bool = True,
+    max_mb: float = 10.0,
+) -> None:
     """Write the atlas of heads: one page of roles, cards and all results.
 
     Each argument is a folder that `interp` commands wrote with --out, a table of scores (.parquet,
     .csv, .json), or a MODEL, which is scored first. Everything in a folder is on the page: scores,
     roles of heads, ablations, circuits, pruning, checks, trees, attributions, comparisons. The page
     is one file that works offline.
+
+    Args:
+        run: the run.
+        sources: results and models.
+        metrics: for results, show only these metrics; for models, the metrics to score, as for
+            `interp score`.
+        resume: folder that stores the scores of a MODEL, so that another run can resume.
+        title: title of the page.
+        top: number of heads to name in the sentence of a role.
+        examples: for each MODEL, show the prompts that drive each head and the tokens that it
+            writes, and write the attention of its heads to NAME-MODEL.html beside the page.
+        max_mb: maximum size of the page in MB; a larger one is drawn with less detail, which the
+            page states.
     """
-    click.get_current_context().exit(write_atlas(**options))
+    from interp.core.files import write_atomically
+    from interp.report.atlas.build import atlas_of, contents_of
+    from interp.report.atlas.page import atlas_page
+    from interp.report.atlas.sources import add_examples, only_metrics
+
+    results, models = parted(sources)
+    found = contents_of([Path(source).expanduser() for source in results])
+    if results and metrics:
+        found.scores = only_metrics(found.scores, metrics)
+    batch = _scored(run, models, metrics, resume) if models else None
+    if batch is not None:
+        found.scores += batch.done
+        run.failed = len(batch.failed)
+        if batch.failed and not found.scores:
+            return
+    made = atlas_of(found, title=title, command=as_given(), named=top)
+    for note in made.get("notes", []):
+        run.voice.note(note)
+    views: dict[str, str] = {}
+    if examples and batch is not None:
+        named = {n: s for s, n in source_labels(models).items() if n not in batch.failed}
+        load = run.loading.load
+        views, notes = add_examples(made, named, lambda name: load(named[name], name), run.out)
+        for note in notes:
+            run.voice.note(note)
+    table = found.table
+    numbers = [beside(run.out, suffix) for suffix in NUMBERS] * bool(len(table))
+    files = [path.name for path in numbers]
+    page = atlas_page(made, budget=round(max_mb * _MB), beside=files, views=views).encode()
+    write_atomically(run.out, page)
+    for path in numbers:
+        table.save(path)
+    written = f"; its numbers in {' and '.join(files)}" if files else ""
+    written += f"; the attention of its heads in {' and '.join(views.values())}" if views else ""
+    run.voice.note(f"{run.out}: {len(page) / _MB:.2f} MB{written}")

@@ -27,11 +27,13 @@ def _check(run: Run) -> None:
     budget, max_loss, cards, sources, level, export, layout = (run.values[n] for n in names)
     planned = (budget is not None or max_loss is not None) and not cards
     if budget is not None and (cards or max_loss is not None):
-        raise OptionError("give one of --budget and --max-loss, and --cards only with --max-loss")
+        raise OptionError("give one of --budget and --max-loss, and cards only with --max-loss")
     if level is not None and not planned:
-        raise OptionError("--confidence is for the bound of a plan; give --budget or --max-loss")
+        raise OptionError(
+            "--set confidence is for the bound of a plan; give --budget or --max-loss"
+        )
     if sources and (planned or cards or export):
-        raise OptionError("--sources makes no plan; leave out --budget, --max-loss and --export")
+        raise OptionError("sources_of makes no plan; leave out --budget, --max-loss and --export")
     if export is not None and not planned and layout != "duo":
         raise OptionError("without a plan, --export writes trained gates in the layout duo only")
     if export is not None:
@@ -41,25 +43,17 @@ def _check(run: Run) -> None:
 
 
 @command(
-    over="model",
     options={
-        "budget": Spelling(metavar="SIZE"),
-        "max_loss": Spelling(metavar="NATS"),
         "confidence": Spelling(type=click.FloatRange(0, 1, min_open=True, max_open=True)),
-        "sources_of": Spelling(("--sources",)),
         "length": Spelling(type=FROM_1),
         "sink": Spelling(type=FROM_0),
         "recent": Spelling(type=FROM_1, multiple=True),
-        "export": Spelling(type=PATH, metavar="DIR"),
-        "published": Spelling(type=PATH, metavar="PATH"),
+        "published": Spelling(("--against",), click.STRING, metavar="PATH"),
         "max_length": Spelling(
             type=FROM_1, default=48, help="Tokens of the longest needle prompt."
         ),
-        "needles": Spelling(
-            ("--task",), metavar="NAME", help="Needles, as in the metric retrieval."
-        ),
+        "needles": Spelling(metavar="NAME", help="Needles, as in the metric retrieval."),
     },
-    loading=(),
     check=_check,
     text="interp.report.printed:nothing",
     example="interp cache bundled:induction --budget 60% --export patterns",

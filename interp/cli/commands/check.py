@@ -2,58 +2,41 @@
 
 from __future__ import annotations
 
-import click
+from typing import TYPE_CHECKING
 
-from interp.cli.loading import (
-    Loading,
-    device_map_option,
-    import_first,
-    loading_options,
-    remote_option,
-    source_labels,
-    source_option,
-    tp_plan_option,
-)
-from interp.cli.shared_options import models_argument
-from interp.core.errors import InterpError
+from interp.cli.making import command
+from interp.cli.run import Run
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+    from interp.model.self_check import SelfCheck
 
 GROUP = "Models and shell"
 
 
-@click.command(epilog="Example: interp check models/mine")
-@models_argument
-@source_option
-@device_map_option
-@remote_option
-@tp_plan_option
-@loading_options
-def check(sources: tuple[str, ...], loading: Loading, imports: tuple[str, ...]) -> None:
+def _failed(run: Run) -> int:
+    return int(any(not found.passed for _, [found] in run.results))
+
+
+@command(
+    over="models",
+    out=None, loading=("source", "device_map", "remote", "tp_plan"), checked=False, after=_failed,
+    text="interp.report.printed.check:check_text", example="interp check models/mine",
+)  # fmt: skip
+def check(run: Run, model: Model) -> SelfCheck:
     """Check that the heads of a model are read correctly, layer by layer.
 
     Two equalities are tested per attention, on a few random tokens: the pattern times the values
     equals the head outputs in the model, and the heads' results plus the bias equal the attention
     output. Errors are relative to the largest entry. The exit code is 1 if a model fails.
+
+    Args:
+        run: the run.
+        model: the model.
     """
     from interp.model.check import check_model
-    from interp.report.printed.check import check_text
 
-    loading.require_device()
-    import_first(imports)
-    failed = False
-    for source, name in source_labels(sources).items():
-        try:
-            model = loading.load(source, name)
-            click.echo(repr(model))
-            if loading.through is not None:
-                click.echo(f"  source: {model.source}")
-            found = check_model(model)
-        except InterpError as error:
-            if click.get_current_context().meta.get("interp.debug"):
-                raise
-            click.echo(f"interp: error: {error}", err=True)
-            failed = True
-            continue
-        click.echo(check_text([found]))
-        failed = failed or not found.passed
-    if failed:
-        click.get_current_context().exit(1)
+    run.say(repr(model))
+    if run.loading.through is not None:
+        run.say(f"  source: {model.source}")
+    return check_model(model)

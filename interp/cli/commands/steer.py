@@ -11,12 +11,10 @@ GROUP = "Change"
 
 steer = command(
     "interp.causal.steering.dose:steer",
-    over="model",
     options={
         "n": Spelling(type=click.IntRange(4), default=32),
         "heads": Spelling(help="Heads that are steered together."),
     },
     files=("steer.json", "steer.csv", "steer.html"),
-    loading=(),
     example="interp steer bundled:induction --heads L1H0,L1H1 -o results",
 )

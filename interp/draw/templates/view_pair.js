@@ -79,7 +79,7 @@ function zoom(shown, query, key) {
     return `${at}-${Math.min(at + shown.step, n)}`;
   });
   return make("p", { class: "note" }, "To zoom in, run it again with ",
-    make("code", {}, `--tile ${shown.item.name}:${ends.join(",")}`), " (in Python: tiles=[...], or .tile()).");
+    make("code", {}, `--set tiles=${shown.item.name}:${ends.join(",")}`), " (in Python: tiles=[...], or .tile()).");
 }
 
 async function showPair(place, shown, query, key) {

@@ -225,11 +225,11 @@ def word_time_errors(
     *,
     heads: Sequence[Head | str | tuple[int, int]] | None = None,
     rows: AlignedRow = "emits",
-    choose: int = 3,
+    n_heads: int = 3,
     select: float = 0.5,
     width: int | None = None,
     language: str | None = None,
-    null_draws: int = NULL_DRAWS,
+    n_random: int = NULL_DRAWS,
     seed: int = 0,
 ) -> TimeAlignments:
     """Compare the start of words by every cross-attention head with gold times.
@@ -240,11 +240,11 @@ def word_time_errors(
         heads: heads that are read together; those that the model declares by default. If they are
             given, none are chosen and all recordings judge.
         rows: the decoder row that stands for a token; see `word_times`.
-        choose: number of heads to choose on some recordings; 0 for none.
+        n_heads: number of heads to choose on some recordings; 0 for none.
         select: share of the recordings on which they are chosen; the others judge.
         width: encoder positions of the median filter; by default the config's, else 7.
         language: language of the text; see `word_times`.
-        null_draws: number of random orders of the token rows.
+        n_random: number of random orders of the token rows.
         seed: seed of the split and of the null.
 
     Reference: Radford et al. 2022, "Robust Speech Recognition via Large-Scale Weak Supervision".
@@ -278,16 +278,16 @@ def word_time_errors(
             TimedRows(smoothed_weights(raw, width), one.times(raw.shape[1]), len(one.words))
         )
     own = read_heads(model, heads)
-    choose = 0 if heads is not None else choose
+    n_heads = 0 if heads is not None else n_heads
     made = {
         "prompts_hash": _hash(given),
-        "options": {"heads": [str(h) for h in own], "rows": row, "choose": choose,
+        "options": {"heads": [str(h) for h in own], "rows": row, "choose": n_heads,
                     "select": select, "width": width, "language": language,
-                    "null_draws": null_draws},
+                    "null_draws": n_random},
     }  # fmt: skip
     return judged_times(
-        names, timed, sets={DECLARED if heads is None else GIVEN: own}, choose=choose,
-        select=select, seconds=given[0].seconds, null_draws=null_draws, seed=seed,
+        names, timed, sets={DECLARED if heads is None else GIVEN: own}, choose=n_heads,
+        select=select, seconds=given[0].seconds, null_draws=n_random, seed=seed,
         provenance=times_provenance(model, "word_time_errors", len(given), seed) | made,
     )  # fmt: skip
 

@@ -232,7 +232,9 @@ def _matched(
     within = "layer" if len(depths) == 1 else "model"
     out = {}
     for given, run in zip(every[1:], order[1:], strict=True):
-        pairs = match_heads(first, given.model(), by=by, within=within, seed=seed + 1, n_null=0)
+        pairs = match_heads(
+            first, given.model(), method=by, within=within, seed=seed + 1, n_random=0
+        )
         out[id(run)] = pairs.heads_of_b()
     return out
 

@@ -27,9 +27,9 @@ def match_heads(
     b: Any,
     prompts: Any = None,
     *,
-    by: str = "patterns",
+    method: str = "patterns",
     within: str = "layer",
-    n_null: int = SPLITS,
+    n_random: int = SPLITS,
     n_boot: int = DRAWS,
     seed: int = 0,
     batch_size: int = 16,
@@ -54,11 +54,11 @@ def match_heads(
         a: a model, or anything that `interp.load` accepts.
         b: the other model.
         prompts: as in `interp.score`, read by both models as the same tokens; for "patterns".
-        by: "patterns" compares attention on these prompts; "ov" and "qk" compare circuits between
-            tokens of the vocabulary, which is the same in both models where their residual streams
-            have no common basis. See `interp.heads.between_models.similarity`.
+        method: "patterns" compares attention on these prompts; "ov" and "qk" compare circuits
+            between tokens of the vocabulary, which is the same in both models where their residual
+            streams have no common basis. See `interp.heads.between_models.similarity`.
         within: "layer" matches heads of the same layer, "model" heads of all layers.
-        n_null: number of random splits; 0 for none.
+        n_random: number of random splits; 0 for none.
         n_boot: number of bootstrap draws; 0 for none.
         seed: seed of default prompts or tokens, splits and draws.
         batch_size: prompts per forward pass, which does not affect the numbers; for "patterns".
@@ -71,25 +71,25 @@ def match_heads(
     """
     if batch_size < 1:
         raise OptionError(f"batch_size={batch_size} must be at least 1")
-    if n_null < 0 or n_boot < 0:
-        raise OptionError(f"n_null={n_null} and n_boot={n_boot} must be 0 or more")
+    if n_random < 0 or n_boot < 0:
+        raise OptionError(f"n_random={n_random} and n_boot={n_boot} must be 0 or more")
     progress = progress or silent
     first, second = (given_models(x)[0].model() for x in (a, b))
     progress("similarity of heads", 0, 1)
-    found = similarities(first, second, by, within, prompts, seed, batch_size)
+    found = similarities(first, second, method, within, prompts, seed, batch_size)
     progress("similarity of heads", 1, 1)
     rng = np.random.default_rng(seed)
     neighbours = np.concatenate([_neighbours(g) for g in found.groups.values()])
     rows, values = [], []
-    total, null_total = 0.0, np.zeros(n_null)
+    total, null_total = 0.0, np.zeros(n_random)
     for group in found.groups.values():
         mean = group.across.mean(0)
         pairs = assigned(mean)
         total += sum(mean[i, j] for i, j in pairs.items())
-        drawn = _split_totals(group, n_null, rng)
+        drawn = _split_totals(group, n_random, rng)
         null_total += drawn
         stable = _stability(group, pairs, found.clusters, n_boot, rng)
-        null = float(drawn.mean()) / max(len(pairs), 1) if n_null else float("nan")
+        null = float(drawn.mean()) / max(len(pairs), 1) if n_random else float("nan")
         p_of = _p_values(group, mean, pairs, neighbours)
         for i, (stack, head) in enumerate(group.a):
             row: dict[str, Any] = {"stack": stack, "layer": head.layer, "head": head.head}
@@ -103,12 +103,12 @@ def match_heads(
             rows.append(row)
             nothing = np.full(len(group.across), np.nan)
             values.append(group.across[:, i, pairs[i]] if i in pairs else nothing)
-    p_all = float((1 + (null_total >= total - 1e-9).sum()) / (n_null + 1)) if n_null else None
+    p_all = float((1 + (null_total >= total - 1e-9).sum()) / (n_random + 1)) if n_random else None
     taken = {(row["stack"], row["head_b"]) for row in rows}
     made = {
         "model": f"{first.name} to {second.name}", "a": model_provenance(first),
-        "b": model_provenance(second), "by": by, "within": within, "p_all": p_all,
-        "n_null": n_null, "n_boot": n_boot, "seed": seed, "versions": versions(),
+        "b": model_provenance(second), "by": method, "within": within, "p_all": p_all,
+        "n_random": n_random, "n_boot": n_boot, "seed": seed, "versions": versions(),
         "unmatched_b": [
             f"{stack} {h}" for g in found.groups.values() for stack, h in g.b
             if (stack, str(h)) not in taken
@@ -120,7 +120,13 @@ def match_heads(
         for (stack, layer), g in found.groups.items()
     }
     return HeadMatches(
-        tuple(rows), np.stack(values), found.clusters, f"{by} similarity", found.unit, matrix, made
+        tuple(rows),
+        np.stack(values),
+        found.clusters,
+        f"{method} similarity",
+        found.unit,
+        matrix,
+        made,
     )
 
 

@@ -120,8 +120,8 @@ def _grouped(
         if sides["a"].keys() != sides["b"].keys():
             raise OptionError(
                 f"{a.name} has {len(sides['a'])} layers of heads and {b.name} {len(sides['b'])}, "
-                "so layers do not correspond; match over all layers: within='model' (--within "
-                "model)"
+                "so layers do not correspond; match over all layers: within='model' "
+                "(--set within=model)"
             )
         for key in sides["a"]:
             (heads_a, x), (heads_b, y) = sides["a"][key], sides["b"][key]

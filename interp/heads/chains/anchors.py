@@ -34,15 +34,15 @@ def thought_anchors(
     model: Model,
     chains: Sequence[Chain],
     *,
-    ways: Sequence[str] | None = None,
+    methods: Sequence[str] | None = None,
     heads: Sequence[Head] | None = None,
-    k: int = HEADS,
-    apart: int = APART,
+    n_heads: int = HEADS,
+    min_distance: int = APART,
     most: int | None = None,
     later: bool = True,
     temperature: float = 1.0,
-    rollouts: int = 16,
-    tokens: int | None = None,
+    n_rollouts: int = 16,
+    max_new_tokens: int | None = None,
     batch_size: int = 4,
     beyond: bool = False,
     seed: int = 0,
@@ -53,19 +53,19 @@ def thought_anchors(
     Args:
         model: the model.
         chains: texts in sentences; with a question and an answer for the effect on the answer.
-        ways: any of `attention`, `suppression` and `resampling`. By default the first two, and
+        methods: any of `attention`, `suppression` and `resampling`. By default the first two, and
             resampling too if every chain has an answer.
         heads: receiver heads; by default the k heads of largest kurtosis on the other chains, or on
             the chain itself if there is one only.
-        k: number of receiver heads.
-        apart: least distance in sentences of attention.
+        n_heads: number of receiver heads.
+        min_distance: least distance in sentences of attention.
         most: hide only this many sentences per chain, those that receive most attention and as many
             at random; all by default.
         later: measure the effect of hiding on every later sentence, which keeps the predictions of
             the whole chain; False measures the answer alone.
         temperature: of predictions and of sampling.
-        rollouts: continuations from before each sentence.
-        tokens: most tokens of a continuation; the rest of the chain by default.
+        n_rollouts: continuations from before each sentence.
+        max_new_tokens: most tokens of a continuation; the rest of the chain by default.
         batch_size: hidden sentences per forward pass.
         beyond: allow more tokens than the config states.
         seed: seed of sampling and of the sentences hidden at random.
@@ -88,21 +88,28 @@ def thought_anchors(
     Cost: One forward pass per hidden sentence, and the rollouts of `rollout_effects`.
     """
     answered = bool(chains) and all(c.answer for c in chains)
-    wanted = ways or WAYS[: 3 if answered else 2]
+    wanted = methods or WAYS[: 3 if answered else 2]
     for way in wanted:
         if way not in WAYS:
             raise UnknownName("way to find anchors", way, WAYS)
-    if k < 1 or (most is not None and most < 1):
-        raise OptionError(f"k={k}, most={most}: both must be at least 1")
+    if n_heads < 1 or (most is not None and most < 1):
+        raise OptionError(f"n_heads={n_heads}, most={most}: both must be at least 1")
     if "resampling" in wanted:
         for chain in chains:
             require_answer(chain)
     progress = progress or silent
     found = receiver_heads(
-        model, chains, apart=apart, null=False, beyond=beyond, seed=seed, progress=progress
+        model,
+        chains,
+        min_distance=min_distance,
+        null=False,
+        beyond=beyond,
+        seed=seed,
+        progress=progress,
     )
     chosen = [
-        tuple(heads) if heads is not None else _others(found, i, k) for i in range(len(chains))
+        tuple(heads) if heads is not None else _others(found, i, n_heads)
+        for i in range(len(chains))
     ]
     sizes = [len(c) for c in chains]
     total, starts = sum(sizes), np.cumsum([0, *sizes])
@@ -113,8 +120,8 @@ def thought_anchors(
     for chain, mine, start in zip(chains, chosen, starts, strict=False):
         part = slice(start, start + len(chain))
         pairs = sentence_attention(model, chain, mine, beyond=beyond)
-        values["receiver"][part] = vertical_scores(pairs, apart)
-        attended[part] = _strongest(pairs, apart)
+        values["receiver"][part] = vertical_scores(pairs, min_distance)
+        attended[part] = _strongest(pairs, min_distance)
         if "suppression" in wanted:
             which = _some(values["receiver"][part], most, rng)
             hid = suppression_effects(
@@ -127,7 +134,7 @@ def thought_anchors(
             depends[part] = _largest_effect(hid.divergence, hid.sentences)
         if "resampling" in wanted:
             rolled = rollout_effects(
-                model, chain, rollouts=rollouts, tokens=tokens, temperature=temperature,
+                model, chain, rollouts=n_rollouts, tokens=max_new_tokens, temperature=temperature,
                 seed=seed, beyond=beyond, progress=progress,
             )  # fmt: skip
             for name, sem in sems.items():
@@ -140,15 +147,15 @@ def thought_anchors(
         seed=seed,
         engine="streamed",
         ways=list(wanted),
-        k=k,
+        k=n_heads,
         heads=None if heads is None else [str(h) for h in heads],
         heads_chosen_on="given" if heads is not None else
         "the other chains" if len(chains) > 1 else "the same chain",
-        apart=apart,
+        apart=min_distance,
         most=most,
         temperature=temperature,
-        rollouts=rollouts,
-        tokens=tokens,
+        rollouts=n_rollouts,
+        tokens=max_new_tokens,
         beyond=beyond,
     )  # fmt: skip
     return Anchors(

@@ -131,7 +131,7 @@ def receiver_heads(
     model: Model,
     chains: Sequence[Chain],
     *,
-    apart: int = APART,
+    min_distance: int = APART,
     null: bool = True,
     beyond: bool = False,
     seed: int = 0,
@@ -139,9 +139,9 @@ def receiver_heads(
 ) -> ReceiverHeads:
     """Score how narrowly each head attends to single sentences of long texts, from far behind.
 
-    The vertical score of a sentence is the mean attention to it from all sentences at least `apart`
-    later; the score of a head is the excess (Fisher) kurtosis of its vertical scores over
-    sentences, averaged over chains. Heads with a high score attend to few sentences: they are
+    The vertical score of a sentence is the mean attention to it from all sentences at least
+    `min_distance` later; the score of a head is the excess (Fisher) kurtosis of its vertical scores
+    over sentences, averaged over chains. Heads with a high score attend to few sentences: they are
     receivers. A beginning-of-sequence token belongs to no sentence, so an attention sink on it does
     not count. Kurtosis does not depend on how much a head attends: `far_attention`, the mean
     vertical score, shows which heads hardly attend far behind at all.
@@ -149,7 +149,7 @@ def receiver_heads(
     Args:
         model: the model.
         chains: texts in sentences; heads chosen on some should be judged on others.
-        apart: least distance in sentences; 4 in the published analysis.
+        min_distance: least distance in sentences; 4 in the published analysis.
         null: also score the chains with their tokens in random order.
         beyond: allow more tokens than the config states.
         seed: seed of the random order.
@@ -177,9 +177,9 @@ def receiver_heads(
     progress = progress or silent
     found, nulls = [], []
     for done, chain in enumerate(chains, 1):
-        found.append(_vertical(model, chain, apart, beyond))
+        found.append(_vertical(model, chain, min_distance, beyond))
         if null:
-            nulls.append(_vertical(model, chain.shuffled(seed), apart, beyond))
+            nulls.append(_vertical(model, chain.shuffled(seed), min_distance, beyond))
         progress("chains", done, len(chains))
     kurtosis = np.stack([_kurtosis(v) for v in found], 1)
     made = result_provenance(
@@ -188,7 +188,7 @@ def receiver_heads(
         Prompts(tuple(c.ids for c in chains), "chains"),
         seed=seed,
         engine="streamed",
-        apart=apart,
+        apart=min_distance,
         null=null,
         beyond=beyond,
     )

@@ -95,11 +95,11 @@ def answer_sources(
     model: Model,
     chain: Chain,
     *,
-    ways: Sequence[str] = FOUND_BY,
+    methods: Sequence[str] = FOUND_BY,
     judged: SourceJudgement | None = None,
     heads: Sequence[Head] | None = None,
     candidates: int | None = None,
-    ablations: int = 64,
+    n_ablations: int = 64,
     batch_size: int = 4,
     beyond: bool = False,
     seed: int = 0,
@@ -111,13 +111,13 @@ def answer_sources(
     Args:
         model: the model.
         chain: the documents in sentences, with question and answer.
-        ways: any of `CONTEXT_WAYS`; `heads` needs `judged` or `heads`.
+        methods: any of `CONTEXT_WAYS`; `heads` needs `judged` or `heads`.
         judged: result of `judge_sources` on documents with known sources, for the chosen heads and
             the confidence. It is calibrated for documents like those.
         heads: heads of the way `heads`, in place of the judged ones.
         candidates: intervene only on this many sentences, those with most attention; all by
             default. Others score 0 in these ways.
-        ablations: random sets of hidden sentences.
+        n_ablations: random sets of hidden sentences.
         batch_size: interventions per forward pass.
         beyond: allow more tokens than the config states.
         seed: seed of the ablations.
@@ -139,12 +139,12 @@ def answer_sources(
 
     Null: none of its own; `judge_sources` compares with a random order and with `position`.
     """
-    if judged is None and heads is None and "heads" in ways and tuple(ways) == FOUND_BY:
-        ways = tuple(w for w in FOUND_BY if w != "heads")
-    check_ways(ways)
+    if judged is None and heads is None and "heads" in methods and tuple(methods) == FOUND_BY:
+        methods = tuple(w for w in FOUND_BY if w != "heads")
+    check_ways(methods)
     require_answer(chain)
     chosen = tuple(heads) if heads is not None else judged.heads_used if judged else ()
-    if "heads" in ways and not chosen:
+    if "heads" in methods and not chosen:
         raise OptionError("the way 'heads' needs heads=, or judged= with chosen heads")
     if candidates is not None and candidates < 1:
         raise OptionError(f"candidates={candidates}: at least one sentence must be tried")
@@ -153,8 +153,8 @@ def answer_sources(
     if missing := [str(h) for h in chosen if (h.layer, h.head) not in known]:
         raise OptionError(f"{model.name} has no head {', '.join(missing)} with causal attention")
     found, sems, fit = scores_by_way(
-        model, chain, mass, ways=ways, picked=[known[h.layer, h.head] for h in chosen],
-        candidates=candidates, ablations=ablations, batch_size=batch_size, beyond=beyond,
+        model, chain, mass, ways=methods, picked=[known[h.layer, h.head] for h in chosen],
+        candidates=candidates, ablations=n_ablations, batch_size=batch_size, beyond=beyond,
         seed=seed,
     )  # fmt: skip
     found.pop(BASELINE)
@@ -168,7 +168,7 @@ def answer_sources(
         engine="streamed",
         heads=[str(h) for h in chosen],
         candidates=candidates,
-        ablations=ablations,
+        ablations=n_ablations,
         beyond=beyond,
         calibrated_on=None if judged is None else judged.provenance.get("prompts_hash"),
     )

@@ -34,11 +34,11 @@ def judge_sources(
     model: Model,
     chains: Sequence[Chain],
     *,
-    ways: Sequence[str] = FOUND_BY,
-    k: int | None = None,
+    methods: Sequence[str] = FOUND_BY,
+    n_heads: int | None = None,
     held_out: float = 0.5,
     candidates: int | None = None,
-    ablations: int = 64,
+    n_ablations: int = 64,
     batch_size: int = 4,
     beyond: bool = False,
     seed: int = 0,
@@ -54,13 +54,13 @@ def judge_sources(
     Args:
         model: the model.
         chains: documents with question, answer and known sources, such as `linked_chains(...)`.
-        ways: any of `CONTEXT_WAYS`.
-        k: number of heads of the way `heads`, those that best separate sources from the rest; by
-            default an eighth of all, at least 1 and at most 8.
+        methods: any of `CONTEXT_WAYS`.
+        n_heads: number of heads of the way `heads`, those that best separate sources from the rest;
+            by default an eighth of all, at least 1 and at most 8.
         held_out: share of the documents on which the ways are judged.
         candidates: intervene only on this many sentences per document, those with most attention
             by the chosen heads (by all, if `heads` is not among the ways); all by default.
-        ablations: random sets of hidden sentences of the way `ablations`.
+        n_ablations: random sets of hidden sentences of the way `ablations`.
         batch_size: interventions per forward pass.
         beyond: allow more tokens than the config states.
         seed: seed of the division and of the ablations.
@@ -83,9 +83,12 @@ def judge_sources(
 
     Cost: That of `answer_sources`, for every document.
     """
-    check_ways(ways)
-    if (k is not None and k < 1) or not 0 < held_out < 1:
-        raise OptionError(f"k={k}, held_out={held_out}: k is at least 1, held_out between 0 and 1")
+    check_ways(methods)
+    if (n_heads is not None and n_heads < 1) or not 0 < held_out < 1:
+        raise OptionError(
+            f"n_heads={n_heads}, held_out={held_out}: n_heads is at least 1, held_out between 0 "
+            "and 1"
+        )
     if len(chains) < 2:
         raise PromptError(
             f"{len(chains)} document: heads are chosen on some and judged on others; give at least "
@@ -104,19 +107,19 @@ def judge_sources(
         attention.append(mass)
         right.append(hit)
         progress("attention", done, len(chains))
-    k = max(1, min(8, len(names) // 8)) if k is None else k
+    n_heads = max(1, min(8, len(names) // 8)) if n_heads is None else n_heads
     known_sources = [_truth(chains[i]) for i in fit]
-    picked = best_separating([attention[i] for i in fit], known_sources, k)
+    picked = best_separating([attention[i] for i in fit], known_sources, n_heads)
     scored = []
     for done, (chain, mass) in enumerate(zip(chains, attention, strict=True), 1):
         scored.append(
             scores_by_way(
-                model, chain, mass, ways=ways, picked=picked, candidates=candidates,
-                ablations=ablations, batch_size=batch_size, beyond=beyond, seed=seed,
+                model, chain, mass, ways=methods, picked=picked, candidates=candidates,
+                ablations=n_ablations, batch_size=batch_size, beyond=beyond, seed=seed,
             )[0]
         )  # fmt: skip
         progress("documents", done, len(chains))
-    labels = (*(w for w in FOUND_BY if w in ways), BASELINE)
+    labels = (*(w for w in FOUND_BY if w in methods), BASELINE)
     truth = np.concatenate([_truth(chains[i]) for i in judged])
     precision, stated, xs, ys = [], [], [], []
     for way in labels:
@@ -138,10 +141,10 @@ def judge_sources(
         Prompts(tuple(c.prompt for c in chains), "documents"),
         seed=seed,
         engine="streamed",
-        k=k,
+        k=n_heads,
         held_out=held_out,
         candidates=candidates,
-        ablations=ablations,
+        ablations=n_ablations,
         beyond=beyond,
     )
     return SourceJudgement(
@@ -152,7 +155,7 @@ def judge_sources(
         np.array(stated),
         tuple(xs),
         tuple(ys),
-        tuple(names[i] for i in picked) if "heads" in ways else (),
+        tuple(names[i] for i in picked) if "heads" in methods else (),
         tuple(chains[i].name for i in judged),
         tuple(right[i] for i in judged),
         made,

@@ -76,7 +76,7 @@ class Tile:
 
     @property
     def name(self) -> str:
-        """The tile in the notation of `--tile`."""
+        """The tile in the notation of `--set tiles`."""
         q, k = self.queries, self.keys
         return f"{self.head}:{q.start}-{q.stop},{k.start}-{k.stop}"
 

@@ -108,12 +108,12 @@ def _picture(
     if (found.height, found.width) != size:
         raise PromptError(
             f"{path} has {found.height} x {found.width} pixels; the config of {model.name} asks "
-            f"for {size[0]} x {size[1]}: resize it, or read with resize=True (--resize)"
+            f"for {size[0]} x {size[1]}: resize it, or read with resize=True (--set resize)"
         )
     if found.mode != mode:
         raise PromptError(
             f"{path} has the mode {found.mode}; {model.name} takes {mode}: convert it, or read "
-            "with resize=True (--resize), which converts too"
+            "with resize=True (--set resize), which converts too"
         )
     x = np.asarray(found, dtype=np.float64) / 255
     return x[None] if x.ndim == 2 else x.transpose(2, 0, 1)

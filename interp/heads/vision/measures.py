@@ -79,16 +79,16 @@ def measures_of_images(
         texts = vision.text_embeddings(model, pictures.texts)
     classes = not embeds or texts is not None
     needs = {
-        "direct": (classes, "--texts, as the model has no classes"),
-        "class_token": (classes, "--texts, as the model has no classes"),
-        "pruning": (classes, "--texts, as the model has no classes"),
+        "direct": (classes, "--file with texts, as the model has no classes"),
+        "class_token": (classes, "--file with texts, as the model has no classes"),
+        "pruning": (classes, "--file with texts, as the model has no classes"),
         "readouts": (labels is not None, "images in subfolders named after their class"),
-        "agreement": (pictures.masks is not None, "--masks"),
+        "agreement": (pictures.masks is not None, "--set masks"),
         "cue": (
             pictures.cues is not None and labels is not None and classes,
-            "--cues and labels, and --texts of a model without classes",
+            "--set cues and labels, and --file of a model without classes",
         ),
-        "texts": (pictures.bank is not None, "--bank"),
+        "texts": (pictures.bank is not None, "--set bank"),
     }
     for name in asked or ():
         there, what = needs.get(name, (True, ""))

@@ -58,7 +58,7 @@ class Pictures:
         lines = tuple(None if x is None else _lines(x) for x in (texts, bank))
         if images is None:
             if masks is not None or cues is not None:
-                raise OptionError("--masks and --cues belong to the images of --images DIR")
+                raise OptionError("--set masks and --set cues belong to the images of --image DIR")
             made = _drawn(model, number, seed)
             return cls(made.pixels, "drawn by the package", made.labels, made.masks, made.cues,
                        *lines)  # fmt: skip
@@ -80,9 +80,7 @@ def _drawn(model: Model, number: int, seed: int) -> Any:
 
     names = tuple((getattr(model.config, "id2label", None) or {}).values())
     if expected_size(model) != (3, SIZE, SIZE) or names != PATTERNS:
-        raise PromptError(
-            f"{model.name} was not trained on drawn shapes; give images: --images DIR"
-        )
+        raise PromptError(f"{model.name} was not trained on drawn shapes; give images: --image DIR")
     return shape_images(10_000 + seed, number, aligned=0.5)
 
 

@@ -100,7 +100,7 @@ def grounding_heads(
     inputs: Mapping[str, Any],
     answers: Sequence[int],
     *,
-    k: int = 4,
+    n_heads: int = 4,
     seed: int = 0,
 ) -> GroundingHeads:
     """Find the heads that attend to a picture, and measure by ablation which ones the answer needs.
@@ -110,7 +110,7 @@ def grounding_heads(
         inputs: prompts with pictures, from `model.inputs(text=..., images=...)`; the answer follows
             the last token.
         answers: the token of the answer to each prompt.
-        k: number of heads, those with most attention of the last token to the picture.
+        n_heads: number of heads, those with most attention of the last token to the picture.
         seed: seed of the halves and of the heads of the null.
 
     Raises:
@@ -131,10 +131,13 @@ def grounding_heads(
     view, prompts = prompts_with_pictures(model, inputs, answers)
     sites = text_sites(view)
     every = [(s, h) for s in sites for h in range(s.n_heads)]
-    require_option(1 <= k < len(every), f"k={k}: give a number between 1 and {len(every) - 1}")
+    require_option(
+        1 <= n_heads < len(every),
+        f"n_heads={n_heads}: give a number between 1 and {len(every) - 1}",
+    )
     chosen_on, judged = selection_halves(len(prompts), seed)
     mass = torch.stack([_image_mass(view, prompts[i], sites) for i in chosen_on]).mean(0)
-    order = mass.argsort(descending=True, stable=True)[:k].tolist()
+    order = mass.argsort(descending=True, stable=True)[:n_heads].tolist()
     chosen = [every[i] for i in order]
     rng = np.random.default_rng(seed)
     others = [_others(head, every, chosen, rng) for head in chosen]
@@ -159,7 +162,7 @@ def grounding_heads(
         loss(chosen),
         plain - np.array([answer_log_p(view, p) for p in exchanged]),
         provenance(
-            view, inputs, "interp.heads.vision_language.grounding_heads", k=k, seed=seed,
+            view, inputs, "interp.heads.vision_language.grounding_heads", k=n_heads, seed=seed,
             answers=tuple(map(int, answers)),
         ),
     )  # fmt: skip

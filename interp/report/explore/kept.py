@@ -152,7 +152,7 @@ class KeptPrompt:
             raise PromptError(
                 f"the prompt has {n:,} tokens: queries and keys of one layer and the maps of all "
                 f"heads take {(one + maps) / 1e9:.2f} GB, more than the limit of "
-                f"{self.memory / 1e9:.2f} GB; shorten it, or start with a larger --memory"
+                f"{self.memory / 1e9:.2f} GB; shorten it, or start with a larger --set max_gb"
             )
 
     def _maps(self, site: Site) -> Callable[[np.ndarray], None]:

@@ -47,8 +47,8 @@ def listening(port: int) -> socket.socket:
     except OSError as error:
         found.close()
         raise OptionError(
-            f"port {port} cannot be used ({error.strerror}); give another --port, or 0 for any "
-            "free one"
+            f"port {port} cannot be used ({error.strerror}); set another port, "
+            "or 0 for any free one"
         ) from error
     return found
 

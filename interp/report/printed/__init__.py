@@ -40,6 +40,7 @@ TEXTS = {
 """Function that formats results of a type, by the name of the type."""
 ROWS = {
     "Confirmation": "wide",
+    "DataFrame": "copy",
     "PruningCurve": "interp.report.printed.pruning:pruning_rows",
     "SavedCheckpoint": "interp.report.printed.pruning:checkpoint_rows",
     "TextScores": "wide",

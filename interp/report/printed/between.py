@@ -107,8 +107,8 @@ def matches_text(results: Sequence[HeadMatches], *, top: int = 20) -> str:
         lines.append(f"  {len(found) - k} further heads; --top {len(found)} prints all")
     if found.p_all is not None:
         lines.append(
-            f"  whole assignment: p = {found.p_all:.3g} against {made['n_null']} random splits of "
-            "the heads of both models"
+            f"  whole assignment: p = {found.p_all:.3g} against {made['n_random']} random splits "
+            "of the heads of both models"
         )
     if made["unmatched_b"]:
         lines.append(f"  heads of B without a match: {', '.join(made['unmatched_b'])}")

@@ -69,14 +69,14 @@ def _trace(found: CausalTraces) -> str:
 def graph_text(
     results: Sequence[AttributionGraph],
     *,
-    by: Literal["head", "layer", "token", "edge"] = "head",
+    per: Literal["head", "layer", "token", "edge"] = "head",
     top: int = 12,
 ) -> str:
     """Format the logits of a graph and its strongest edges.
 
     Args:
         results: the graph.
-        by: groups between which edges are printed; edge for single edges.
+        per: groups between which edges are printed; edge for single edges.
         top: number of edges to print.
     """
     [found] = results
@@ -84,7 +84,7 @@ def graph_text(
     for x in found.nodes:
         if x.kind == "logit":
             lines.append(f"  {found.described(x)}: {x.activation:+.3f} above the mean logit")
-    frame = found.to_pandas() if by == "edge" else found.grouped(by)
+    frame = found.to_pandas() if per == "edge" else found.grouped(per)
     table = [("source", "target", "effect", "influence")]
     for r in frame.head(top).to_dict("records"):
         table.append((r["source"], r["target"], f"{r['score']:+.3f}", f"{r['influence']:.3f}"))
@@ -94,18 +94,18 @@ def graph_text(
 def loadings_text(
     results: Sequence[HeadLoadings],
     *,
-    by: Literal["writer", "source"] | None = None,
+    per: Literal["writer", "source"] | None = None,
     top: int = 10,
 ) -> str:
     """Format the largest parts of the output of heads.
 
     Args:
         results: the loadings.
-        by: sum over source positions, or over writers.
+        per: sum over source positions, or over writers.
         top: number of parts to print.
     """
     [found] = results
-    shown = found if by is None else found.by(by)
+    shown = found if per is None else found.by(per)
     whole = float(found.per_prompt.sum(0).mean())
     table = [("head", "source", "writer", "logit", "standard error")]
     for r in shown.top(top).to_pandas().to_dict("records"):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from interp.syntax.pairs import PairCheck
     from interp.syntax.result import TreeScores
 
 
@@ -44,3 +45,18 @@ def columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
     """Format rows of texts as lines with aligned columns."""
     width = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
     return ["  ".join(f"{c:<{w}}" for c, w in zip(row, width, strict=True)) for row in rows]
+
+
+def minimal_pairs_text(found: PairCheck | str) -> str:
+    """Format the effect of ablating heads on minimal pairs."""
+    if isinstance(found, str):
+        return f"  {found}\n"
+    lost, drawn = found.drop, found.random_drops
+    n = len(found.margin)
+    return (
+        f"  minimal pairs ({found.kind}, {n} pairs): {found.accuracy:.1%} right, "
+        f"{found.accuracy_without:.1%} without {' '.join(found.checked)}\n"
+        f"    margin {found.margin.mean():.3g} nats, lost {lost:.3g} ± {found.drop_sem:.2g}; "
+        f"without {len(drawn)} random sets of the same layers {drawn.mean():.3g} "
+        f"[{drawn.min():.3g}, {drawn.max():.3g}], p {found.p:.2g}\n"
+    )

@@ -57,7 +57,7 @@ def wav(path: Path, samples: int, rate: int = 16_000) -> Path:
 
 @pytest.mark.parametrize(("rows", "head"), [("emits", PLANTED.emits), ("fed", PLANTED.fed)])
 def test_the_planted_head_of_each_row_is_chosen(hearing, counted, rows, head) -> None:
-    found = word_time_errors(hearing, counted, rows=rows, choose=1)
+    found = word_time_errors(hearing, counted, rows=rows, n_heads=1)
     name = f"L{head[0]}H{head[1]}"
     table = found.to_pandas().set_index("heads_read")
     assert [str(h) for h in found.heads_of("chosen heads together")] == [name]
@@ -110,7 +110,7 @@ def test_declared_heads_are_the_default(hearing, counted) -> None:
     hearing.module.generation_config.alignment_heads = [[1, 2]]
     try:
         assert [str(h) for h in word_times(hearing, counted[:1]).of] == ["L1H2"]
-        found = word_time_errors(hearing, counted[:2], choose=0, null_draws=9)
+        found = word_time_errors(hearing, counted[:2], n_heads=0, n_random=9)
         assert found.to_pandas()["heads_read"].iloc[-1] == "declared heads together"
         assert found.judged == (0, 1)
     finally:
@@ -238,7 +238,7 @@ def test_gold_words_may_be_left_out() -> None:
 
 def test_the_command(spoken, run, errors, tmp_path) -> None:
     listed, out = spoken / "recordings.jsonl", tmp_path / "out"
-    done = run("study", "speech", spoken, "--file", listed, "--choose", 1, "-o", out, "-q")
+    done = run("study", "speech", spoken, "--file", listed, "--set", "choose=1", "-o", out, "-q")
     assert done.exit_code == 0, done.output
     assert "in seconds, 3 judged recordings" in done.stdout
     assert "chosen heads together: L1H2" in done.stdout

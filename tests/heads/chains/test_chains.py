@@ -271,7 +271,9 @@ def test_random_heads_have_no_anchors() -> None:
 @pytest.fixture(scope="module")
 def anchors(planted_induction):
     few = linked_chains(planted_induction, chains=2, sentences=8, length=6, anchors=1, links=3)
-    return few, thought_anchors(planted_induction, few, rollouts=6, apart=2, k=2, tokens=12)
+    return few, thought_anchors(
+        planted_induction, few, n_rollouts=6, min_distance=2, n_heads=2, max_new_tokens=12
+    )
 
 
 def test_both_interventions_find_the_source_and_agree(anchors) -> None:
@@ -315,9 +317,9 @@ def test_bad_input_of_chains(planted_induction, anchors) -> None:
     with pytest.raises(OptionError, match="has no answer"):
         rollout_effects(planted_induction, plain)
     with pytest.raises(UnknownName, match="way to find anchors"):
-        thought_anchors(planted_induction, chains, ways=["tea"])
+        thought_anchors(planted_induction, chains, methods=["tea"])
     with pytest.raises(OptionError, match="same name"):
-        receiver_heads(planted_induction, [plain, plain], apart=2)
+        receiver_heads(planted_induction, [plain, plain], min_distance=2)
     with pytest.raises(OptionError, match="one more"):
         linked_chains(planted_induction, sentences=4)
 

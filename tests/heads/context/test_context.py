@@ -24,7 +24,9 @@ SIZES = {"sentences": 10, "length": 6, "anchors": 1, "links": 3}
 @pytest.fixture(scope="module")
 def single(planted_induction):
     chains = linked_chains(planted_induction, chains=6, **SIZES)
-    return chains, judge_sources(planted_induction, chains, k=1, ablations=24, batch_size=16)
+    return chains, judge_sources(
+        planted_induction, chains, n_heads=1, n_ablations=24, batch_size=16
+    )
 
 
 def test_every_way_finds_the_planted_source(single) -> None:
@@ -47,7 +49,9 @@ def test_leave_one_out_misses_sources_that_can_replace_each_other(planted_induct
     """Each of two sentences suffices: hidden alone, neither is missed."""
     chains = linked_chains(planted_induction, chains=6, copies=2, **SIZES)
     ways = ["heads", "ablations", "leave_one_out"]
-    judged = judge_sources(planted_induction, chains, ways=ways, k=1, ablations=48, batch_size=16)
+    judged = judge_sources(
+        planted_induction, chains, methods=ways, n_heads=1, n_ablations=48, batch_size=16
+    )
     score = judged.to_pandas().set_index("metric")["score"]
     assert score["heads"] == 1
     assert score["ablations"] > 0.8
@@ -58,7 +62,7 @@ def test_leave_one_out_misses_sources_that_can_replace_each_other(planted_induct
 def test_heads_and_confidence_are_fitted_on_other_documents() -> None:
     model = interp.load("planted:noise")
     chains = linked_chains(model, chains=6, **SIZES)
-    judged = judge_sources(model, chains, ways=["attention", "heads"], k=2)
+    judged = judge_sources(model, chains, methods=["attention", "heads"], n_heads=2)
     order = np.random.default_rng(0).permutation(6)
     fit = [chains[i] for i in order[3:]]
     assert judged.documents == tuple(chains[i].name for i in order[:3])
@@ -85,7 +89,7 @@ def test_heads_are_ranked_by_what_they_read_more_of_the_source(single, monkeypat
         return (Head(0, 0), Head(0, 1)), np.stack([np.full(len(chain), 0.5), 0.4 * source]), True
 
     monkeypatch.setattr(sys.modules["interp.heads.context.judge"], "attention_by_head", masses)
-    found = judge_sources(interp.load("planted:noise"), single[0], ways=["heads"], k=1)
+    found = judge_sources(interp.load("planted:noise"), single[0], methods=["heads"], n_heads=1)
     assert found.heads_used == (Head(0, 1),)
     assert found.to_pandas()["score"].iloc[0] == 1
 
@@ -93,7 +97,7 @@ def test_heads_are_ranked_by_what_they_read_more_of_the_source(single, monkeypat
 def test_heads_chosen_among_random_ones_find_nothing_elsewhere() -> None:
     model = interp.load("planted:noise")
     chains = linked_chains(model, chains=24, **SIZES)
-    judged = judge_sources(model, chains, ways=["attention", "heads", "gradient"], k=1)
+    judged = judge_sources(model, chains, methods=["attention", "heads", "gradient"], n_heads=1)
     for row in judged.to_pandas().to_dict("records"):
         assert abs(row["score"] - row["null"]) < 0.2, row["metric"]
         assert row["brier"] > 0.8 * row["brier_of_base_rate"], row["metric"]
@@ -102,14 +106,16 @@ def test_heads_chosen_among_random_ones_find_nothing_elsewhere() -> None:
 
 def test_confidence_of_an_answer(planted_induction, single) -> None:
     chains, judged = single
-    found = answer_sources(planted_induction, chains[0], judged=judged, ablations=24, candidates=4)
+    found = answer_sources(
+        planted_induction, chains[0], judged=judged, n_ablations=24, candidates=4
+    )
     for way in ("heads", "ablations", "leave_one_out"):
         part = found[way].to_pandas().set_index("sentence")
         assert part["confidence"].idxmax() == chains[0].sources[0], way
         assert part["confidence"].max() > 0.9, way
         assert (part["score"] != 0).sum() <= (4 if way != "heads" else 10), way
     assert found["leave_one_out"].to_pandas()["score"].max() > 5
-    plain = answer_sources(planted_induction, chains[0], ways=["attention"])
+    plain = answer_sources(planted_induction, chains[0], methods=["attention"])
     assert plain.to_pandas()["confidence"].isna().all()
 
 
@@ -166,15 +172,15 @@ def test_bad_input_of_sources_of_answers(planted_induction, single) -> None:
     with pytest.raises(PromptError, match="no known source"):
         judge_sources(planted_induction, [replace(c, sources=()) for c in chains])
     with pytest.raises(UnknownName, match="way to find sources"):
-        judge_sources(planted_induction, chains, ways=["tea"])
+        judge_sources(planted_induction, chains, methods=["tea"])
     with pytest.raises(UnknownName, match="way to find sources"):
         judged.reliability("tea")
     with pytest.raises(OptionError, match="needs heads="):
-        answer_sources(planted_induction, chains[0], ways=["heads"])
+        answer_sources(planted_induction, chains[0], methods=["heads"])
     with pytest.raises(OptionError, match="no answer"):
         answer_sources(planted_induction, Chain((1, 2), ((0, 2),), ("a",)))
     with pytest.raises(OptionError, match="ablations=2"):
-        answer_sources(planted_induction, chains[0], ways=["ablations"], ablations=2)
+        answer_sources(planted_induction, chains[0], methods=["ablations"], n_ablations=2)
     with pytest.raises(PromptError, match="has no tokenizer"):
         sentence_documents(planted_induction)
 

@@ -95,10 +95,10 @@ def test_the_head_of_the_cue_is_located_and_corrected(clip: interp.Model) -> Non
 
 def test_the_command(run, made: Path) -> None:
     given = (
-        "study", "vision", str(made / "clip"), "--images", str(made / "images"), "--texts",
+        "study", "vision", str(made / "clip"), "--image", str(made / "images"), "--file",
         str(made / "classes.txt"), "-q",
     )  # fmt: skip
-    bank, cues = ("--bank", str(made / "words.txt")), ("--cues", str(made / "cues.csv"))
+    bank, cues = ("--set", f"bank={made / 'words.txt'}"), ("--set", f"cues={made / 'cues.csv'}")
     text = run(*given, *bank, "--method", "texts").stdout
     assert re.search(rf"explained_variance +L1H1 +1\.000 .*{PLANTED}, then", text)
     text = run(*given, *cues, "--method", "cue").stdout
@@ -175,14 +175,14 @@ def test_what_does_not_fit(clip: interp.Model, made: Path, tmp_path: Path, error
         vision.read_images(clip, made / "images", texts=["a red dog", "a red cat", "green"])
     with pytest.raises(PromptError, match="has no tokenizer"):
         vision.text_embeddings(interp.load(clip.module), CLASSES)
-    given = ("study", "vision", str(made / "clip"), "--images", str(made / "images"), "-q")
+    given = ("study", "vision", str(made / "clip"), "--image", str(made / "images"), "-q")
     code, [line] = errors(*given, "--method", "direct")
     assert code
-    assert "--method direct needs --texts" in line
+    assert "--method direct needs --file" in line
     cues = tmp_path / "cues.csv"
     with (made / "cues.csv").open() as old, cues.open("w", newline="") as new:
         csv.writer(new).writerows([name, "blue"] for name, _ in csv.reader(old))
-    more = ("--texts", str(made / "classes.txt"), "--cues", str(cues), "--method", "cue")
+    more = ("--file", str(made / "classes.txt"), "--set", f"cues={cues}", "--method", "cue")
     code, [line] = errors(*given, *more)
     assert code
     assert "'blue' is in 0 of the texts" in line

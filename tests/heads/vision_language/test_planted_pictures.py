@@ -88,7 +88,7 @@ def test_a_model_without_massive_values_has_no_sinks():
 def test_only_the_image_head_is_needed_for_the_answer(planted_pictures):
     planted, model = planted_pictures
     inputs, answers = planted.prompts(12)
-    found = grounding_heads(model, inputs, answers, k=4)
+    found = grounding_heads(model, inputs, answers, n_heads=4)
     frame = found.to_pandas().set_index(["layer", "head"])
     named = {planted.image_head, planted.decoy, planted.early, planted.sink_head}
     assert set(frame.index) == named
@@ -109,7 +109,7 @@ def test_only_the_image_head_is_needed_for_the_answer(planted_pictures):
 def test_heads_are_ablated_on_the_prompts_that_did_not_choose_them(planted_pictures):
     planted, model = planted_pictures
     inputs, answers = planted.prompts(9)
-    found = grounding_heads(model, inputs, answers, k=4, seed=1)
+    found = grounding_heads(model, inputs, answers, n_heads=4, seed=1)
     _, judged = selection_halves(9, 1)
     assert found.per_prompt.shape[1] == len(judged)
     layer, head = planted.image_head
@@ -229,7 +229,7 @@ def test_blind_tokens_and_the_combination_by_hand():
     [
         (lambda m, i, a: grounding_heads(m, i, a[:2]), PromptError, "2 answers for 8 prompts"),
         (lambda m, i, a: grounding_heads(m, i, [99] * 8), PromptError, "knows 0 to 39"),
-        (lambda m, i, a: grounding_heads(m, i, a, k=16), OptionError, "between 1 and 15"),
+        (lambda m, i, a: grounding_heads(m, i, a, n_heads=16), OptionError, "between 1 and 15"),
         (lambda m, i, a: drop_tokens(m, i, a, layer=0), OptionError, "give one of 1, 2, 3"),
         (lambda m, i, a: drop_tokens(m, i, a, drop=1.0), OptionError, "give 0 < R < 1"),
         (lambda m, i, a: contrast_pictures(m, i, a, branches=["no"]), UnknownName, "unknown"),

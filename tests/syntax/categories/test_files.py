@@ -178,7 +178,7 @@ def test_command(tmp_path) -> None:
     model.module.save_pretrained(folder)
     text_tokenizer().save_pretrained(folder)
     given = ["texts", "categories", str(folder), "--file", str(OWN)]
-    told = CliRunner().invoke(main, [*given, "--labels", "NOUN,mention", "--json"])
+    told = CliRunner().invoke(main, [*given, "--set", "labels=NOUN,mention", "--json"])
     assert told.exit_code == 0, told.output
     rows = json.loads(told.stdout)["rows"]
     names = {"labelled:label=NOUN", "labelled:label=mention", "coreference:label=mention"}
@@ -189,7 +189,7 @@ def test_command(tmp_path) -> None:
     assert "labelled:label=NOUN" in told.stdout
     assert "other texts" in told.stdout
     assert len(interp.HeadTable.load(out)) == len(interp.HeadTable.load(out).to_pandas())
-    told = CliRunner().invoke(main, [*given, "--labels", "none"])
+    told = CliRunner().invoke(main, [*given, "--set", "labels=none"])
     assert told.exit_code != 0
     assert "has no spans of the label 'none'" in told.stderr
     told = CliRunner().invoke(main, ["score", "planted:zoo", "-m", "categories"])

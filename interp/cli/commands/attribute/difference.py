@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from interp.cli.loading import source_labels
 from interp.cli.making import command
 from interp.cli.name_types import ATTRIBUTION_NAMES, MODEL_NAME
 from interp.cli.run import Input, Run
@@ -13,10 +12,8 @@ from interp.cli.vocabulary import Spelling
 
 
 def _other(run: Run) -> Any:
-    if run.values["other_model"] is None:
-        return None
-    [(source, name)] = source_labels([run.values["other_model"]]).items()
-    return run.loading.checked(source, name, run.made["progress"])
+    other = run.values["other_model"]
+    return None if other is None else run.load(other)
 
 
 def _prompts(run: Run) -> Any:
@@ -31,7 +28,7 @@ def _prompts(run: Run) -> Any:
     if wrong := [i for i, line in enumerate(lines) if len(line) != 2]:
         raise PromptError(
             f"{run.values['prompts']} line {wrong[0] + 1} does not hold two prompts separated by "
-            "a tab; write pairs, or give --other"
+            "a tab; write pairs, or give --against"
         )
     run.made["second"] = [b.strip() for _, b in lines]
     return [a.strip() for a, _ in lines]
@@ -39,7 +36,6 @@ def _prompts(run: Run) -> Any:
 
 difference = command(
     "interp.attribution.difference:explain_difference",
-    over="model",
     omit=("clusters",),
     inputs={
         "prompts": Input(_prompts, ("prompts",)),
@@ -49,20 +45,19 @@ difference = command(
     options={
         "prompts": Spelling(
             ("--file",), PromptFile(), "FILE",
-            "File with one text per line; without --other, two prompts separated by a tab.",
+            "File with one text per line; without --against, two prompts separated by a tab.",
         ),
-        "other_model": Spelling(("--other",), MODEL_NAME, "MODEL", "Second model."),
-        "method": Spelling(("-m", "--method"), ATTRIBUTION_NAMES, "NAME[:OPTION=VALUE,...]"),
-        "by": Spelling(
-            ("--per",), default="token",
+        "other_model": Spelling(("--against",), MODEL_NAME, "MODEL", "Second model."),
+        "method": Spelling(type=ATTRIBUTION_NAMES, metavar="NAME[:OPTION=VALUE,...]"),
+        "per": Spelling(
+            default="token",
             help="Print a row per token, or per position of prompts of one length.",
         ),
     },
     text="interp.report.printed.means:difference_text",
     out="file",
-    loading=(),
-    help="The difference is that of MODEL and --other on the same texts, or of MODEL on the first "
-    "and the second prompt of each line. Scores are means over texts with 95 % intervals; p tests "
-    "no difference, corrected over rows (Holm).",
-    example="interp attribute difference gpt2 --file texts.txt --other tuned --per token",
+    help="The difference is that of MODEL and --against on the same texts, or of MODEL on the "
+    "first and the second prompt of each line. Scores are means over texts with 95 % intervals; p "
+    "tests no difference, corrected over rows (Holm).",
+    example="interp attribute difference gpt2 --file texts.txt --against tuned --per token",
 )  # fmt: skip

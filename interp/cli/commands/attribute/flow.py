@@ -22,26 +22,23 @@ if TYPE_CHECKING:
 
 
 @command(
-    over="model",
     inputs={"texts": ASKED},
     options={
         "file": Spelling(help="File with one text per line, in place of --text."),
-        "outputs": Spelling(
-            ("--output",), click.STRING, "POSITION", multiple=True,
+        "positions": Spelling(
             read=lambda given: [_position(x) for x in given],
         ),
         "residual": Spelling(type=click.FloatRange(0, 1)),
         "start_layer": Spelling(type=FROM_0),
     },
     out=ENDS,
-    loading=(),
-    example="interp attribute flow gpt2 --text 'The keys are on the' --output mean",
+    example="interp attribute flow gpt2 --text 'The keys are on the' --position mean",
 )  # fmt: skip
 def flow(
     run: Run,
     model: Model,
     texts: list[str],
-    outputs: Any = (),
+    positions: Any = (),
     *,
     residual: float = 0.5,
     start_layer: int = 0,
@@ -58,7 +55,7 @@ def flow(
         run: the run.
         model: the model.
         texts: the texts.
-        outputs: output position (negative counts from the end), or mean for the average over all.
+        positions: output position (negative counts from the end), or mean for the average over all.
             Repeatable; by default the last, and mean for encoders.
         residual: share of the residual connection in every layer.
         start_layer: first layer of the flow; the layers before it are left out.
@@ -70,7 +67,7 @@ def flow(
 
     shared = f"residual={residual},start_layer={start_layer}" + (f",stack={stack}" if stack else "")
     chosen = choose_methods([f"rollout:{shared}", f"attention_flow:{shared},backend={backend}"])
-    wanted = outputs or [None if model.kind == "encoder" else -1]
+    wanted = positions or [None if model.kind == "encoder" else -1]
     examples = [
         (i, one, partial(Example, model, one, _output(at)))
         for i, one in enumerate(texts)

@@ -9,10 +9,9 @@ from interp.cli.vocabulary import FROM_1, Spelling
 
 head_weights = command(
     "interp.attribution.learned_weights:learn_head_weights",
-    over="model",
     omit=("share", "held_out", "clusters", "batch_size"),
     options={
-        "ablations": Spelling(
+        "n_ablations": Spelling(
             type=click.IntRange(4),
             help="Number of random sets of spans that are removed from each text.",
         ),
@@ -21,7 +20,6 @@ head_weights = command(
         "top": Spelling(default=8),
     },
     out="file",
-    loading=(),
     help="Printed are the rank correlations of predicted and true changes on held-out texts, for "
     "the learned weights and for equal ones, against permuted heads; then the heads with the "
     "largest weights and the standard errors of these. The file of --out is for "

@@ -23,7 +23,6 @@ def _check(run: Run) -> None:
 
 
 @command(
-    over="model",
     options={
         "target": Spelling(metavar="WORD|OTHER"),
         "tune": Spelling(type=PromptFile(), metavar="FILE"),
@@ -32,7 +31,6 @@ def _check(run: Run) -> None:
         "top": Spelling(type=FROM_1),
     },
     out="file",
-    loading=(),
     check=_check,
     text="interp.report.printed:nothing",
     example="interp attribute lens gpt2 --text 'The keys are on the' --tune texts.txt",
@@ -85,6 +83,7 @@ def lens(
             found = tuned = tuned_lens(model, texts, seed=seed, progress=progress)
         click.echo(tuned_text(tuned))
     if direct is not None:
+        from interp.attribution.target_file import targets_of
         from interp.lens import direct_logits
 
         texts, targets, contrasts = targets_of(direct, target)
@@ -99,31 +98,3 @@ def lens(
         found = logit_lens(model, text, k=3, target=word, tuned=tuned)
         click.echo(lens_text(found, position, "logit lens" if tuned is None else "tuned lens"))
     return found
-
-
-def targets_of(file: Path, target: str | None) -> tuple[list[str], list[str], list[str] | None]:
-    """Return texts, targets and contrasts of a file of texts, some lines with their own target.
-
-    Raises:
-        OptionError: a line has no target, or only some have a contrast.
-    """
-    from interp.attribution.evaluation.run import read_texts
-
-    texts, targets, contrasts = [], [], []
-    for at, line in enumerate(read_texts(file), 1):
-        text, tab, own = line.partition("\t")
-        asked = own if tab else target
-        if not asked:
-            raise OptionError(
-                f"{file} line {at} has no target; write it after a tab, or give --target"
-            )
-        word, bar, other = asked.partition("|")
-        texts.append(text)
-        targets.append(word)
-        contrasts += [other] if bar else []
-    if contrasts and len(contrasts) != len(texts):
-        raise OptionError(
-            f"{len(contrasts)} of {len(texts)} lines of {file} have a contrast; give it to all or "
-            "to none"
-        )
-    return texts, targets, contrasts or None

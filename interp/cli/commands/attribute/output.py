@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 @command(
-    over="model",
     inputs={"texts": ASKED},
     options={
         "file": Spelling(help="File with one text per line, in place of --text."),
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
         ),
     },
     out=ENDS,
-    loading=(),
     example="interp attribute gpt2 --text 'The keys are on the' -m occlusion -o a.html",
 )  # fmt: skip
 def output(

@@ -16,7 +16,6 @@ def _two(run: Run) -> None:
 
 similarity = command(
     "interp.attribution.similarity_matrix:similarity_matrix",
-    over="model",
     omit=("batch_size",),
     inputs={
         "first": Input(lambda run: run.values["first"][0], ("first",), _two),
@@ -33,7 +32,6 @@ similarity = command(
         "baseline": Spelling(metavar="auto|pad|mask|mean|zero"),
     },
     out="file",
-    loading=(),
     help="The parts sum to the cosine, minus what the references contribute, which is printed. A "
     "residual far from 0 means that the integral needs more steps.",
     example="interp attribute similarity MODEL --text 'A cat.' --text 'The kitten.' -o pair.csv",

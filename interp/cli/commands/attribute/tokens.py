@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,9 +13,6 @@ from interp.cli.vocabulary import FROM_0, Spelling
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from interp.attribution.evaluation.result import Faithfulness
     from interp.model.model import Model
 
 
@@ -38,7 +32,6 @@ def _check(run: Run) -> None:
 
 
 @command(
-    over="model",
     inputs={"texts": Input(_texts, ("text", "file"), _check)},
     options={
         "file": Spelling(
@@ -54,8 +47,7 @@ def _check(run: Run) -> None:
         "choose": Spelling(type=FROM_0, metavar="N"),
     },
     out=(".json", ".csv"),
-    loading=(),
-    example="interp attribute tokens gpt2 --text 'The keys are on' --file texts.txt --choose 8",
+    example="interp attribute tokens gpt2 --text 'The keys are on' --file texts.txt --set choose=8",
 )  # fmt: skip
 def tokens(
     run: Run,
@@ -89,7 +81,9 @@ def tokens(
     """
     from interp.attribution.evaluation.importance import COMPARED, compare_importance, with_head
     from interp.attribution.evaluation.run import resolve
+    from interp.attribution.evaluation.token_table import token_table
     from interp.attribution.named import choose_methods
+    from interp.report.attribution_files import write_tables
     from interp.report.printed.tokens import judged_text, ranks_text
 
     chosen, text = choose_methods(methods or COMPARED), run.values["text"]
@@ -116,44 +110,3 @@ def tokens(
     for method, at, error in found.failures:
         run.failed += 1
         run.voice.error(f"text {at + 1}, {method}: {error}")
-
-
-def token_table(
-    model: Any, text: str, target: Any, methods: Any, how: str, batch_size: int
-) -> pd.DataFrame:
-    """Return one row per token: position, token, special, a column per method, and the effect."""
-    import numpy as np
-    import pandas as pd
-
-    from interp.attribution.evaluation.removal import one_by_one, values_without
-    from interp.attribution.example import Example
-    from interp.core.errors import InterpError
-
-    example = Example(model, text, target)
-    frame = pd.DataFrame(
-        {"position": range(len(example)), "token": example.tokens, "special": example.special}
-    )
-    for method in methods:
-        try:
-            frame[method.label] = method.of(example).scores
-        except InterpError:  # named with the failures of the judged texts
-            frame[method.label] = math.nan
-    where = np.flatnonzero(~example.special)
-    gone = one_by_one(where.tolist(), len(example))
-    effect = np.full(len(example), math.nan)
-    effect[where] = example.value - values_without(example, gone, how, batch_size)
-    return frame.assign(effect=effect)
-
-
-def write_tables(found: Faithfulness, frame: pd.DataFrame, out: Mapping[str, Path]) -> None:
-    """Write the requested files, each atomically."""
-    import json
-
-    from interp.core.files import write_atomically
-
-    if csv := out.get(".csv"):
-        write_atomically(csv, frame.to_csv(index=False).encode())
-    if json_file := out.get(".json"):
-        rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
-        whole = {"tokens": rows, "against_random": found.against_random(), **found.to_dict()}
-        write_atomically(json_file, (json.dumps(whole, indent=1, default=str) + "\n").encode())

@@ -8,20 +8,21 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from interp.cli.circuit_files import require_task_files, stored_circuit
+from interp.circuits.given_files import require_task_files, stored_circuit
 from interp.cli.making import command
 from interp.cli.name_types import CIRCUIT_METHOD_NAME, note_left_out
 from interp.cli.reference import reference_prompts, require_reference
 from interp.cli.run import Input, Run
 from interp.cli.value_types import PromptFile
 from interp.cli.vocabulary import FROM_1, FROM_2, Spelling
-from interp.cli.written import as_given, own_folder
-from interp.core.errors import OptionError
+from interp.cli.vocabulary import KINDS as ABLATIONS
+from interp.cli.written import as_given
+from interp.core.result_folder import own_folder
 
 if TYPE_CHECKING:
-    from interp.circuits.declaration import Discovery
     from interp.model.model import Model
 
+KINDS = ("corrupted", *(kind for kind in ABLATIONS if kind != "resample"))
 SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
 
 
@@ -36,7 +37,7 @@ def _listed(context: click.Context, _: click.Parameter, wanted: bool) -> None:
 
 
 def _require_reference(run: Run) -> None:
-    require_reference(run.values["ablation"], run.values["reference"], "--ablation")
+    require_reference(run.values["kind"], run.values["reference"])
 
 
 def _check(run: Run) -> None:
@@ -45,14 +46,17 @@ def _check(run: Run) -> None:
 
     given = run.values
     require_task_files(given["task"], given["circuit"])
-    if given["truth"] is not None:
-        published(given["truth"])
+    if given["against"] is not None:
+        published(given["against"])
     given["task"] = known_task(given["task"])
-    _method(given["method"], given["faithful"], given["size"], given["max_evaluations"])
+    from interp.circuits.find import asked_method  # with torch, so that names are checked before
+
+    asked_method(given["method"], given["faithful"], given["size"], given["max_evaluations"])
     split_templates(given["task"], given["seed"])  # an unreadable file is reported before loading
 
 
 @command(
+    over="models",
     inputs={
         "task": Input(lambda run: run.values["task"], ("task",)),
         "reference": Input(
@@ -62,24 +66,21 @@ def _check(run: Run) -> None:
         ),
     },
     options={
+        "kind": Spelling(type=click.Choice(KINDS)),
         "task": Spelling(default="induction", help="A name of --list, or a .jsonl or .py file."),
         "method": Spelling(type=CIRCUIT_METHOD_NAME, metavar="NAME[:OPTION=VALUE,...]"),
         "faithful": Spelling(type=SHARE, metavar="SHARE"),
         "size": Spelling(type=FROM_1),
-        "max_evaluations": Spelling(type=FROM_1),
         "n": Spelling(type=click.IntRange(4), default=64, help="Number of pairs of prompts."),
         "reference": Spelling(
             type=PromptFile(),
-            help="For --ablation mean-dataset: file of prompts, one per line, over which a head's "
+            help="For --kind mean-dataset: file of prompts, one per line, over which a head's "
             "output is averaged.",
         ),
-        "truth": Spelling(metavar="NAME"),
-        "circuit": Spelling(type=click.Path(path_type=Path, dir_okay=False), metavar="FILE"),
         "top": Spelling(type=FROM_1),
-        "maps": Spelling(("--map",), click.Choice(["stream", "attention", "mlp"]), multiple=True),
+        "maps": Spelling(type=click.Choice(["stream", "attention", "mlp"]), multiple=True),
         "n_random": Spelling(type=FROM_2),
     },
-    loading=(),
     check=_check,
     text="interp.report.printed:nothing",
     example="interp circuit bundled:induction --task induction -o out",
@@ -95,11 +96,9 @@ def find(
     size: int | None = None,
     max_evaluations: int | None = None,
     n: int = 64,
-    ablation: Literal[
-        "corrupted", "zero", "mean-batch", "mean-position", "mean-dataset", "uniform-attention"
-    ] = "corrupted",
+    kind: str = "corrupted",
     reference: Any = None,
-    truth: str | None = None,
+    against: str | None = None,
     circuit: Path | None = None,
     same_templates: bool = False,
     top: int = 10,
@@ -144,9 +143,9 @@ def find(
         max_evaluations: maximum number of forward passes of the search (verified_edges, acdc); by
             default as many as there are nodes, for acdc one per edge.
         n: number of pairs of prompts.
-        ablation: replacement for heads outside the circuit in the evaluation.
+        kind: replacement for heads outside the circuit in the evaluation.
         reference: prompts of the replacement.
-        truth: a published circuit of this model to compare with: the name of a file in circuits/,
+        against: a published circuit of this model to compare with: the name of a file in circuits/,
             or a user-supplied .toml file, such as one that this command wrote.
         circuit: evaluate an existing circuit (circuit.toml or .json) instead of finding one.
         same_templates: evaluate on the templates of the search, not held-out ones.
@@ -158,21 +157,21 @@ def find(
         progress: see `Progress`.
         resume: folder of finished steps.
     """
-    from interp.circuits.find import find_circuit
+    from interp.circuits.find import asked_method, find_circuit
     from interp.circuits.folder import write_evaluation, write_found
     from interp.circuits.plan import Plan
     from interp.circuits.printed import evaluation_lines, found_lines
     from interp.circuits.published import published
     from interp.circuits.whole_evaluation import evaluated, with_set
 
-    against = None if truth is None else published(truth)
-    if against is not None:
-        against.require(model)
+    known = None if against is None else published(against)
+    if known is not None:
+        known.require(model)
     run.voice.stopping = "; Ctrl-C keeps what is finished"
     kept: dict[str, Any] = {"resume": resume, "progress": progress}
     start, no_set = Plan(task, n, seed, same_templates), "the circuit was found without one"
     if circuit is None:
-        way, given = _method(method, faithful, size, max_evaluations)
+        way, given = asked_method(method, faithful, size, max_evaluations)
         options: Any = given
         if "seed" in way.options:
             options = {"seed": seed, **options}
@@ -181,19 +180,19 @@ def find(
         found, no_set = with_set(model, found, start, faithful, size or 0, **kept)
     else:
         found = stored_circuit(circuit, model, task)
-    run.say(found_lines(found, top, against=against, called=truth or "").removesuffix("\n"))
+    run.say(found_lines(found, top, against=known, called=against or "").removesuffix("\n"))
     folder, run.interrupted = None, " in the evaluation: what was found is printed above"
     if run.out is not None:
         folder = own_folder(run.out, model.name, "circuit.json", _of, _of(found.to_dict()))
         write_found(found, folder)
         run.interrupted = f" in the evaluation: what was found is in {folder}"
     measured, parts, doubt = evaluated(
-        model, found, start, no_set, top=top, maps=tuple(maps), ablation=ablation,
+        model, found, start, no_set, top=top, maps=tuple(maps), ablation=kind,
         reference=reference or {}, n_random=n_random, **kept,
     )  # fmt: skip
     run.say(evaluation_lines(found, measured, **parts) + doubt)
     if folder is not None:
-        write_evaluation(found, measured, folder, command=as_given(), against=against, **parts)
+        write_evaluation(found, measured, folder, command=as_given(), against=known, **parts)
         run.voice.note(f"{folder}: circuit.toml, circuit.html and others")
     run.interrupted = ""
     return found
@@ -211,24 +210,3 @@ def _of(told: dict[str, Any]) -> tuple[str, ...]:
     """Return weights, task, method and level of a circuit.json."""
     made = str(told["made"].get("content_hash"))
     return made, told["task"], told["method"], told["level"]
-
-
-def _method(
-    text: str, faithful: float, size: int | None, budget: int | None
-) -> tuple[Discovery, dict[str, Any]]:
-    """Return the method and its options; raise UnknownName before a model is loaded.
-
-    Raises:
-        OptionError: The method has no budget.
-    """
-    from interp.circuits.find import find_method
-
-    found, options = find_method(text)
-    has = found.options
-    if budget is not None and "budget" not in has:
-        raise OptionError(
-            f"{found.name} takes no --evaluations; omit it, or use verified_edges or acdc"
-        )
-    asked = {"faithful": faithful, "size": size, "budget": budget}
-    more = {k: v for k, v in asked.items() if v is not None and k in has}
-    return found, more | options

@@ -9,7 +9,7 @@ from interp.cli.making import command
 from interp.cli.run import Run
 from interp.cli.value_types import TOKEN
 from interp.cli.vocabulary import FROM_1, Spelling
-from interp.cli.written import model_folder
+from interp.core.result_folder import model_folder
 
 SHARE = click.FloatRange(0, 1, min_open=True)
 
@@ -26,7 +26,6 @@ def _write(run: Run) -> None:
 
 graph = command(
     "interp.circuits.why.attribution_graph:attribution_graph",
-    over="model",
     omit=("mass", "most_logits", "features"),
     inputs={"prompt": traced()},
     options={
@@ -35,12 +34,10 @@ graph = command(
             help="Token whose logit is a node; repeatable. By default the most probable tokens up "
             "to 95 % of the probability, at most 10.",
         ),
-        "node_share": Spelling(("--nodes",), SHARE, "SHARE"),
-        "edge_share": Spelling(("--edges",), SHARE, "SHARE"),
-        "by": Spelling(("--per",)),
+        "node_share": Spelling(type=SHARE, metavar="SHARE"),
+        "edge_share": Spelling(type=SHARE, metavar="SHARE"),
         "top": Spelling(type=FROM_1),
     },
-    loading=(),
     after=_write,
     example="interp circuit graph MODEL --text 'Once upon a time there was a' -o results",
 )  # fmt: skip

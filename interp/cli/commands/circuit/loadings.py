@@ -9,7 +9,6 @@ from interp.cli.vocabulary import FROM_1, Spelling
 
 loadings = command(
     "interp.circuits.why.loadings:head_loadings",
-    over="model",
     omit=("features",),
     inputs={"prompts": traced("file")},
     options={
@@ -19,11 +18,9 @@ loadings = command(
         ),
         "target": Spelling(type=TOKEN, metavar="TOKEN"),
         "contrast": Spelling(type=TOKEN, metavar="TOKEN"),
-        "by": Spelling(("--per",)),
         "top": Spelling(type=FROM_1),
     },
     files=("loadings.json", "loadings.csv", "loadings.html"),
-    loading=(),
     help="Attention patterns and norms are held at their values in the run; the parts sum to the "
     "effect.",
     example="interp circuit loadings MODEL --heads L3H1 --text 'When Mary and John' -t ' Mary'",

@@ -48,17 +48,14 @@ def _fewer(run: Run) -> None:
 
 pairs = command(
     "interp.circuits.made_pairs:make_pairs",
-    over="model",
     options={
         "source": Spelling(("--file",), PromptFile(), "FILE", "File that describes the pairs."),
         "n": Spelling(type=click.IntRange(6), default=64, help="Number of pairs."),
-        "keep": Spelling(("--only",)),
         "least_probability": Spelling(type=click.FloatRange(0, 1, max_open=True), metavar="P"),
     },
     out="file",
-    loading=(),
     check=_check,
     after=_fewer,
     help=HELP,
-    example="interp circuit pairs gpt2 --file gave.toml -n 64 --only preferred -o gave.jsonl",
+    example="interp circuit pairs gpt2 --file gave.toml -n 64 --set only=preferred -o gave.jsonl",
 )

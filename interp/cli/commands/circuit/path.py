@@ -10,21 +10,17 @@ from interp.cli.vocabulary import Spelling
 
 path = command(
     "interp.circuits.path_patching:path_patching",
-    over="model",
     omit=("resume",),
     inputs={"task": CONTRAST},
     options={
         "task": Spelling(default="induction", help="A task of `interp circuit --list`, or a file."),
         "n": Spelling(type=click.IntRange(4), default=64, help="Number of pairs."),
         "routes": Spelling(
-            ("--route",), click.STRING, "ROUTE", multiple=True,
             help="A route such as '2.1>4.3.q>logits': a node (2.1, mlp0, embed, or * for each), "
             "then the inputs that read it; + joins several. May be given several times; quote it, "
             "because of the shell.",
         ),
-        "mlps": Spelling(("--mlp",)),
     },
     out="file",
-    loading=(),
     example="interp circuit path bundled:induction --task induction --route '*>1.0.k'",
 )  # fmt: skip

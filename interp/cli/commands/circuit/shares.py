@@ -27,7 +27,6 @@ def _rule(text: str) -> Any:
 
 
 @command(
-    over="model",
     inputs={"prompts": traced("file", "n")},
     options={
         "heads": Spelling(help="Heads to explain."),
@@ -38,8 +37,7 @@ def _rule(text: str) -> Any:
         "n": Spelling(default=16, help="Number of random prompts if no text is given."),
         "top": Spelling(type=FROM_1),
     },
-    loading=(),
-    example="interp circuit shares bundled:induction --heads L1H0 --at induction --check",
+    example="interp circuit shares bundled:induction --heads L1H0 --at induction --set check",
 )  # fmt: skip
 def shares(
     run: Run,

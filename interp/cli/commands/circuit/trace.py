@@ -21,16 +21,14 @@ SITES = ("stream", "attention", "mlp")
 
 
 @command(
-    over="model",
     also={
         "interp.circuits.causal_tracing:causal_tracing": (
-            "corrupt", "by", "window", "sever", "noise", "samples", "seed", "progress",
+            "corrupt", "per", "window", "sever", "noise", "samples", "seed", "progress",
         )
     },
     options={
         "facts": Spelling(("--file",), PromptFile(), "FILE"),
-        "sites": Spelling(("--site",), click.Choice(SITES), multiple=True),
-        "by": Spelling(("--per",)),
+        "sites": Spelling(type=click.Choice(SITES), multiple=True),
         "window": Spelling(
             type=FROM_1,
             help="Number of layers restored together; by default 1 for the stream, else a fifth of "
@@ -41,7 +39,6 @@ SITES = ("stream", "attention", "mlp")
         "samples": Spelling(type=FROM_2),
         "n": Spelling(help="Trace only the first facts."),
     },
-    loading=(),
     example="interp circuit trace gpt2 --file facts.jsonl --site mlp --site attention",
 )  # fmt: skip
 def trace(

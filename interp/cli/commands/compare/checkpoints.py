@@ -11,8 +11,8 @@ from interp.cli.between import expanded, write_comparison
 from interp.cli.making import command
 from interp.cli.run import Run
 from interp.cli.vocabulary import Spelling
-from interp.cli.wrong_models import require_known
 from interp.core.errors import OptionError
+from interp.model.sources.known import require_known
 
 if TYPE_CHECKING:
     from interp.heads.checkpoints.result import Emergence
@@ -23,7 +23,7 @@ def _check(run: Run) -> None:
         if not Path(source).expanduser().exists():  # a folder of checkpoints holds no model itself
             require_known(source)
     if run.values["revisions"] and len(run.sources) > 1:
-        raise OptionError("--revisions are those of one hub model; name only that one")
+        raise OptionError("--set revisions are those of one hub model; name only that one")
 
 
 def _write(run: Run, results: list[Any]) -> None:
@@ -47,7 +47,6 @@ def _write(run: Run, results: list[Any]) -> None:
             read=lambda text: [x.strip() for x in (text or "").split(",") if x.strip()] or None,
         ),
     },
-    loading=(),
     check=_check,
     each=_write,
     example="interp compare checkpoints bundled:induction -m induction -o results",
@@ -64,7 +63,7 @@ def checkpoints(
 ) -> Emergence:
     """Score every head at the checkpoints of a training run, and find when scores change.
 
-    RUN is a folder of checkpoints, bundled:induction, a hub id with --revisions, or several
+    RUN is a folder of checkpoints, bundled:induction, a hub id with --set revisions, or several
     checkpoints. The step is read from trainer_state.json, or from names such as checkpoint-500.
 
     Args:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-import click
-
 from interp.cli.between import expanded, write_comparison
 from interp.cli.making import command
 from interp.cli.run import Run
@@ -42,9 +40,7 @@ def _write(run: Run, results: list[Any]) -> None:
             help="A metric, or several separated by commas; repeatable. By default previous_token, "
             "induction, duplicate_token, first_token and entropy.",
         ),
-        "more": Spelling(("--with",), click.STRING, "MODEL", multiple=True),
     },
-    loading=(),
     check=_with_more,
     each=_write,
     example="interp compare bundled:induction my-fine-tune -m induction -o results",

@@ -25,8 +25,8 @@ match = command(
         "b": Input(lambda run: run.made["models"][1]),
     },
     options={
-        "by": Spelling(
-            ("--method",), click.Choice(["patterns", "ov", "qk"]),
+        "method": Spelling(
+            type=click.Choice(["patterns", "ov", "qk"]),
             help="Similarity of two heads: their patterns on shared prompts, or their OV or QK "
             "circuits between tokens of the vocabulary.",
         ),
@@ -34,16 +34,15 @@ match = command(
             type=click.Choice(["layer", "model"]),
             help="Match heads of the same layer, or of all layers.",
         ),
-        "n_null": Spelling(
-            ("--random",), FROM_0, "N",
-            "Number of random splits of the heads of both models; 0 for none.", default=999,
+        "n_random": Spelling(
+            help="Number of random splits of the heads of both models; 0 for none.", default=999
         ),
         "n_boot": Spelling(
-            ("--bootstraps",), FROM_0, "N",
-            "Number of bootstrap draws of the prompts, for the stability; 0 for none.", default=500,
+            type=FROM_0, metavar="N",
+            help="Number of bootstrap draws of the prompts, for the stability; 0 for none.",
+            default=500,
         ),
     },
-    loading=(),
     each=_write,
     example="interp compare match seed-0 seed-1 --method patterns -o results",
 )  # fmt: skip

@@ -27,7 +27,6 @@ def _report(run: Run) -> int:
 
 faithfulness = command(
     "interp.attribution.evaluation.run:faithfulness",
-    over="model",
     also={"interp.attribution.evaluation.run:Settings": ("how", "special", "draws", "seed")},
     omit=("baselines", "warn"),
     inputs={"clusters": read_labels("clusters")},
@@ -51,7 +50,6 @@ faithfulness = command(
             "template, and errors and tests are over labels.",
         ),
     },
-    loading=(),
     after=_report,
     help="Texts are those of FILE. Means and standard errors are over texts, best method first. "
     '"Beats" lists the methods that a method is better than in a paired permutation test, '

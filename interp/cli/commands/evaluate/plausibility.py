@@ -22,7 +22,6 @@ def _rationales(run: Run) -> Any:
 
 plausibility = command(
     "interp.attribution.evaluation.plausibility:plausibility",
-    over="model",
     inputs={"rationales": Input(_rationales, ("rationales",))},
     options={
         "rationales": Spelling(("--file",), click.Path(exists=True, dir_okay=False), "FILE"),
@@ -36,7 +35,6 @@ plausibility = command(
         ),
     },
     out="file",
-    loading=(),
     after=say_notes,
     help="FILE has one annotation per line; documents lie beside it, in the folder docs or in "
     "docs.jsonl. See `interp evaluate faithfulness` for faithfulness to the model.",

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 
 @command(
-    over="model",
     inputs={"classes": read_labels("classes")},
     options={
         "methods": Spelling(
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
             "removed (ROAR without training the model again).",
         ),
     },
-    loading=(),
     after=say_notes,
     example="interp evaluate sanity gpt2 --file texts.txt -m attn_lrp,rollout",
 )  # fmt: skip

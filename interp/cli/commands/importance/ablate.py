@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 
 @command(
+    over="models",
+    loading=("remote", "tp_plan"),
     also=GAME,
     example="interp importance ablate bundled:induction --kind mean-position -o results",
 )

@@ -31,6 +31,8 @@ def _write_curves(run: Run) -> None:
 
 gates = command(
     "interp.causal.gating.learn:learn_gates",
+    over="models",
+    loading=("remote", "tp_plan"),
     also=GAME,
     omit=("resume",),
     options={

@@ -23,6 +23,8 @@ def _check(run: Run) -> None:
 
 
 @command(
+    over="models",
+    loading=("remote", "tp_plan"),
     also=GAME,
     omit=("tolerance",),
     options={"methods": Spelling(default="ablation,gate_gradient,aumann_shapley,shapley")},

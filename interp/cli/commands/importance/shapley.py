@@ -20,7 +20,7 @@ def _check(run: Run) -> None:
     value, given = run.values["value"], run.values
     budget = (given["target_sem"], given["max_evaluations"])
     if value == "per-layer" and any(x is not None for x in budget):
-        raise OptionError("per-layer values are exact; omit --sem and --evaluations")
+        raise OptionError("per-layer values are exact; omit --set target_sem and --max-evaluations")
     for name, usual in (("null", "none"), ("method", "auto")):
         if value != "shapley" and given[name] != usual:
             raise OptionError(
@@ -29,13 +29,15 @@ def _check(run: Run) -> None:
 
 
 @command(
+    over="models",
+    loading=("remote", "tp_plan"),
     also=GAME,
     options={
-        "target_sem": Spelling(("--sem",), ABOVE_0),
-        "n_pairs": Spelling(("--interactions",), FROM_0, "K"),
+        "target_sem": Spelling(type=ABOVE_0),
+        "n_pairs": Spelling(type=FROM_0, metavar="K"),
     },
     check=_check,
-    example="interp importance shapley bundled:induction --evaluations 256 -o results",
+    example="interp importance shapley bundled:induction --max-evaluations 256 -o results",
 )
 def shapley(
     run: Run,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from interp.cli.making import GAME, command
@@ -17,76 +15,17 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 
-def with_others(documents: list[dict[str, Any]], path: Path) -> list[dict[str, Any]]:
-    """Return documents followed by those of other models, scores and tasks in a file.
-
-    Models with the same name but other weights get distinct names; a damaged file is moved aside.
-    """
-    import json
-
-    from interp.core.files import read_bytes, set_aside
-
-    others: list[dict[str, Any]] = []
-    if path.exists():
-        try:
-            others = json.loads(read_bytes(path))
-            if not all("conclusions" in d for d in others):
-                raise ValueError("its rows are of another version of interp")
-            taken = {_of(d, row) for d in documents for row in d["checks"]}
-            others = [
-                d | {"checks": [row for row in d["checks"] if _of(d, row) not in taken]}
-                for d in others
-            ]
-        except (ValueError, KeyError, TypeError) as error:
-            set_aside(path, error)
-            others = []
-    every = [d for d in [*documents, *others] if d["checks"]]
-    weights: dict[str, set[str]] = {}
-    for d in every:
-        weights.setdefault(_of(d, d["checks"][0])[0], set()).add(_weights(d))
-    for d in every:
-        name = _of(d, d["checks"][0])[0]
-        if len(weights[name]) > 1:
-            d["checks"] = [row | {"model": f"{name}@{_weights(d)}"} for row in d["checks"]]
-    return every
-
-
-def _of(document: dict[str, Any], row: dict[str, Any]) -> tuple[str, ...]:
-    """Return the identity of a row: the model by name and weights, the score, and the task."""
-    name = str(row["model"]).removesuffix(f"@{_weights(document)}")
-    return name, _weights(document), row["metric"], row["purpose"], row["task"]
-
-
-def _weights(document: dict[str, Any]) -> str:
-    return str(document["provenance"].get("content_hash"))[:8]
-
-
 def _write(run: Run) -> None:
-    """Write verify.csv, verify.json and a page of all models."""
-    import pandas as pd
+    from interp.report.checks_folder import write_checks
 
-    from interp.core.files import write_atomically
-    from interp.report.checks import check_page
-
-    if run.out is None:
-        return
-    documents = [json.loads(f.to_json()) for _, [f] in run.results]
-    documents = with_others(documents, run.out / "verify.json")
-    rows = [row | {"heads": " ".join(row["heads"])} for d in documents for row in d["checks"]]
-    frame = pd.DataFrame(rows)
-    unknown = frame.columns[frame.isna().all()]
-    frame[unknown] = frame[unknown].astype(float)
-    contents = {
-        "verify.csv": frame.to_csv(index=False),
-        "verify.json": json.dumps(documents, indent=1, ensure_ascii=False) + "\n",
-        "verify.html": check_page(frame, [d["provenance"] for d in documents], as_given()),
-    }
-    for name, content in contents.items():
-        write_atomically(run.out / name, content.encode())
-    run.voice.note(f"{run.out}: {', '.join(contents)}")
+    if run.out is not None:
+        files = write_checks([found for _, [found] in run.results], run.out, as_given())
+        run.voice.note(f"{run.out}: {', '.join(files)}")
 
 
 @command(
+    over="models",
+    loading=("remote", "tp_plan"),
     also=GAME,
     options={"top": Spelling(type=FROM_1), "n_random": Spelling(type=FROM_1)},
     after=_write,

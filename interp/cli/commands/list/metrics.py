@@ -2,108 +2,34 @@
 
 from __future__ import annotations
 
-import re
-
-import click
-
-from interp.cli.loading import debug_option
+from interp.cli.making import command
 from interp.cli.name_types import METRIC_NAME, note_left_out
-from interp.cli.papers import paper_option, paper_text
-from interp.core.calibration import chance_of
-from interp.core.entry import Entry
-from interp.core.registry import INSTALLED, METRICS
-from interp.heads.causal_check.stated import told_task
-
-# Heads that are shown first; --by selects another order.
-LISTED = {"high": "highest first", "low": "lowest first", "both": "both ends of the scale"}
-# Query rows that count, of the kinds whose score is a mean over rows.
-ROWS = {
-    "detector": "the score is the attention on the targets, averaged over the query rows that see a"
-    " target; rows without a visible target are left out, so that an ideal head scores 1",
-    "statistic": "averaged over all query rows",
-}
-# Title of each group of metrics.
-TITLES = {
-    "detectors": "Attention patterns: where heads attend on prompts",
-    "weights": "Weights: what heads compute, from the weights alone",
-    "geometry": "Geometry: ranks, spectra, similarity and sparsity of heads on prompts",
-    "categories": "Categories: attention to parts of speech, code, brackets, topics and entities",
-    "cache": "Caches: what the cache of a head must keep, and which heads find a source",
-    "cross": "Cross attention: where in the source the rows of the decoder look",
-    "segments": "Segments: attention between text, images and registers, on prompts that hold them",
-    "experiments": "Experiments: kinds of head that appear on specially made prompts",
-    "roles": "Named heads: heads that do a known part of a task, on models that can do it",
-    INSTALLED: "Installed packages: metrics that other packages add",
-}
+from interp.cli.papers import paper_text
+from interp.cli.run import Run
+from interp.cli.vocabulary import Spelling
+from interp.core.registry import METRICS
 
 
-@click.command(epilog="Example: interp list metrics induction")
-@click.argument("name", required=False, type=METRIC_NAME)
-@paper_option
-@debug_option
-def metrics(name: str | None, paper: str | None) -> None:
+@command(
+    over="nothing", arguments=("name",), out=None,
+    options={"name": Spelling(type=METRIC_NAME)}, example="interp list metrics induction",
+)  # fmt: skip
+def metrics(run: Run, name: str | None = None, *, paper: str | None = None) -> None:
     """List the metrics, or explain one.
 
     NAME is a metric, or a user-supplied .py file that declares one.
+
+    Args:
+        run: the run.
+        name: the metric.
+        paper: papers with this text in their title: the call, the command and the test of each.
     """
+    from interp.report.printed.listing import metric_listing, metric_text
+
     if paper is not None:
-        click.echo(paper_text(paper, name))
+        run.say(paper_text(paper, name))
     elif name is None:
-        click.echo(metric_listing())
+        run.say(metric_listing())
         note_left_out(METRICS)
     else:
-        click.echo(metric_text(METRICS.explained(name)))
-
-
-def metric_listing() -> str:
-    """Format every metric by group: name, one sentence, options with their defaults."""
-    width, lines = max(map(len, METRICS)), []
-    for group in (*METRICS.groups, INSTALLED):
-        rows = [e for e in METRICS.values() if e.group == group]
-        if group == INSTALLED and not rows:
-            continue
-        lines += ["", f"{TITLES[group]}:"] if lines else [f"{TITLES[group]}:"]
-        lines += [f"  {e.name:<{width}}  {e.summary}{e.usage}" for e in rows]
-        if METRICS.also.get(group):
-            lines.append(f"  and of other groups: {', '.join(METRICS.also[group])}")
-    return "\n".join(
-        [*lines, "", "`interp list metrics NAME` explains one; give options as NAME:option=value."]
-    )
-
-
-def metric_text(e: Entry) -> str:
-    """Format one metric in full: definition, options, unit, range, source and picture."""
-    text, _, example = e.doc.partition("\n>>> ")
-    call, _, drawn = example.partition("\n")
-    text, _, source = text.partition("Reference:")
-    text, _, options = text.partition("Options:")
-    lines = [f"{e.name} ({e.kind})", "", text.strip(), ""]
-    lines.append("Options:" if e.options else "Options: none")
-    told = dict(re.findall(r"^ +(\w+): (.+)$", options, re.MULTILINE))
-    for name, (default, kind) in e.options.items():
-        lines.append(
-            f"  {name}={default}"
-            + (f" ({kind})" if kind else "")
-            + f"  {told.get(name, '')}".rstrip()
-        )
-    if e.kind in ROWS:
-        lines.append(f"Rows: {ROWS[e.kind]}")
-    lines += [f"Unit: {e.unit or 'none'}", f"Range: {e.range}"]
-    lines.append(f"Listed: {LISTED[e.end]}")
-    if found := chance_of(e.name):
-        median, low, high = found
-        lines.append(
-            f"Chance: heads of small random models score {median:g} (95 % of them {low:g} to"
-            f" {high:g}); for your model, see the null of its scores"
-        )
-    if "task" in e.about:
-        lines.append(f"Own task of `interp importance verify`: {told_task(e.about['task'])}")
-    lines.append(f"Source: {' '.join(source.split()) or 'this project'}")
-    lines.append(f"File: {e.where}")
-    if drawn:
-        lines += [
-            "",
-            f"Where an ideal head attends (rows: queries, columns: keys); {call}:",
-            drawn.rstrip(),
-        ]
-    return "\n".join(lines)
+        run.say(metric_text(METRICS.explained(name)))

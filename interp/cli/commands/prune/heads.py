@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from interp.causal.checkpoint.saving import SEARCHED, Saving
 from interp.cli.making import GAME, command
-from interp.cli.pruning import SEARCHED, made_curves, searched_curves
+from interp.cli.pruning import made_curves, searched_curves
 from interp.cli.run import Run
-from interp.cli.saving import Saving
 from interp.cli.vocabulary import ABOVE_0, FROM_0, FROM_1, FROM_2, Spelling
 
 if TYPE_CHECKING:
@@ -31,16 +31,13 @@ def _check(run: Run) -> None:
 
 
 @command(
+    over="models",
+    loading=("remote", "tp_plan"),
     also=GAME,
     options={
-        "methods": Spelling(("--method",), default="aumann_shapley"),
+        "methods": Spelling(default="aumann_shapley"),
         "counts": Spelling(type=FROM_2, metavar="N"),
         "tolerance": Spelling(type=click.FloatRange(min=0)),
-        "save": Spelling(metavar="DIR"),
-        "keep": Spelling(type=FROM_1, metavar="N"),
-        "gates": Spelling(
-            type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE"
-        ),
         "repair": Spelling(type=FROM_0, metavar="STEPS"),
         "rounds": Spelling(type=FROM_1, metavar="N"),
         "repair_rate": Spelling(type=ABOVE_0, metavar="X"),
@@ -104,8 +101,8 @@ def heads(
             where the config can express it, otherwise zeroed.
         repair: with --save: steps of training towards the original's outputs, on prompts that are
             not judged.
-        rounds: with --keep and --repair: remove heads in N rounds, each ranked and repaired anew.
-        repair_rate: learning rate of --repair (default 3e-4).
+        rounds: with --keep and repair: remove heads in N rounds, each ranked and repaired anew.
+        repair_rate: learning rate of the repair (default 3e-4).
         progress: see `Progress`.
         game: of `Game`.
     """
@@ -113,7 +110,9 @@ def heads(
 
     if save is not None:
         saving = Saving(save, keep, gates, equal, form, repair, rounds, repair_rate)
-        return saving.write(run, model, task, methods, game, progress)
+        spec = {name: run.values[name] for name in ("measure", "n", "seed", "max_length")}
+        spec |= {"source": run.values["task"]}
+        return saving.write(model, task, methods, game, spec, run.sources[0], progress)
     options: Any = game | {"n_random": n_random, "steps": counts, "progress": progress}
     if SEARCHED & {*methods}:
         return searched_curves(run, model, task, methods, order, **options)

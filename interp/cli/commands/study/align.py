@@ -43,16 +43,15 @@ def _check(run: Run) -> None:
     if pairs is None and run.sources != (OWN,):
         raise OptionError(f"give --file PAIRS.jsonl; only {OWN} has pairs of its own")
     if (pair is None) != (picture is None):
-        raise OptionError("--pair and --picture must be given together")
+        raise OptionError("--set pair and --set picture must be given together")
     if picture is not None and (method != "words" or picture.suffix != ".html"):
-        raise OptionError("--picture is an .html file of the measure words")
+        raise OptionError("--set picture is an .html file of the measure words")
     number = n if pairs is None else len(pairs)
     if pair is not None and pair >= number:
-        raise OptionError(f"--pair {pair}: there are {number} pairs, counted from 0")
+        raise OptionError(f"--set pair={pair}: there are {number} pairs, counted from 0")
 
 
 @command(
-    over="model",
     inputs={"pairs": Input(_pairs, ("pairs", "n"), _check)},
     options={
         "pairs": Spelling(
@@ -63,15 +62,13 @@ def _check(run: Run) -> None:
             type=click.IntRange(4), default=64,
             help="Number of generated pairs if no file is given.",
         ),
-        "method": Spelling(("-m", "--method")),
         "select": Spelling(type=click.FloatRange(0, 1, min_open=True, max_open=True)),
         "top": Spelling(type=FROM_1),
         "pair": Spelling(type=FROM_0, metavar="I"),
         "picture": Spelling(type=OUT_FILE, metavar="FILE.html"),
     },
-    loading=(),
     text="interp.report.printed:nothing",
-    example="interp study align bundled:reorder --pair 0 --picture alignment.html",
+    example="interp study align bundled:reorder --set pair=0 --set picture=alignment.html",
 )  # fmt: skip
 def align(
     run: Run,
@@ -108,7 +105,7 @@ def align(
         select: share of the pairs on which the best heads are chosen.
         null: gold links of the null: those of shuffled source words, or of another pair.
         top: number of rows to print.
-        pair: index of the pair to draw with --picture, from 0.
+        pair: index of the pair to draw with --set picture, from 0.
         picture: draw how the best head aligns one pair: matrix and lines.
         seed: seed of split and null.
         progress: see `Progress`.

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from interp.cli.making import command
-from interp.cli.picture_prompts import FILE, PicturePrompts
 from interp.cli.run import Input, Run
 from interp.cli.vocabulary import FROM_1, Spelling
 from interp.core.errors import OptionError
 from interp.core.tokens import encoded_text
+from interp.heads.sweep.picture_prompts import PicturePrompts
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -34,25 +34,13 @@ def _check(run: Run) -> None:
 
 
 @command(
-    over="model",
     inputs={"inputs": Input(lambda run: _asked(run).inputs(run.model), OF_PROMPTS, _check)},
     options={
-        "images": Spelling(
-            ("--image",), FILE, "FILE", multiple=True,
-            help="A picture, read by the model's own processor, one prompt each. Repeatable.",
-        ),
-        "audio": Spelling(
-            type=FILE, metavar="FILE", multiple=True,
-            help="A .wav file (16 bits, one channel), one prompt each. Repeatable.",
-        ),
         "text": Spelling(multiple=True, help="Text beside each picture or sound, or one for all."),
-        "method": Spelling(("-m", "--method")),
-        "answers": Spelling(("--answer",), click.STRING, "TEXT|ID", multiple=True),
         "layer": Spelling(type=FROM_1),
         "drop": Spelling(type=click.FLOAT, multiple=True),
-        "k": Spelling(("-k",), FROM_1),
+        "n_heads": Spelling(type=FROM_1),
     },
-    loading=(),
     example="interp study pictures models/llava -m sinks --image a.png --text 'The animal is a'",
 )  # fmt: skip
 def pictures(
@@ -65,7 +53,7 @@ def pictures(
     layer: int = 2,
     drop: Sequence[float] = (0.5,),
     tau: float = 20.0,
-    k: int = 4,
+    n_heads: int = 4,
     seed: int = 0,
 ) -> Any:
     """Analyse how MODEL reads pictures inside text.
@@ -86,7 +74,7 @@ def pictures(
         layer: with -m dropping: first layer without the dropped tokens.
         drop: with -m dropping: share of the picture's tokens that is dropped. Repeatable.
         tau: with -m sinks: smallest ratio of a value to the root mean square.
-        k: with -m grounding: number of heads.
+        n_heads: with -m grounding: number of heads.
         seed: seed of halves and random tokens.
     """
     from interp.heads import vision_language as found_in
@@ -96,7 +84,7 @@ def pictures(
     if method == "sinks":
         found = found_in.visual_sinks(model, inputs, tau=tau, seed=seed)
     elif method == "grounding":
-        found = found_in.grounding_heads(model, inputs, wanted, k=k, seed=seed)
+        found = found_in.grounding_heads(model, inputs, wanted, n_heads=n_heads, seed=seed)
     elif method == "dropping":
         found = found_in.drop_tokens(model, inputs, wanted, layer=layer, drop=drop, seed=seed)
     else:

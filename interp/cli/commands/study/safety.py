@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,11 +10,12 @@ from interp.cli.making import command
 from interp.cli.run import Input, Run
 from interp.cli.value_types import PromptFile
 from interp.cli.vocabulary import FROM_1, FROM_2, Spelling
-from interp.cli.written import as_given, own_folder
+from interp.cli.written import as_given
 from interp.core.errors import OptionError
+from interp.core.result_folder import own_folder
 
 if TYPE_CHECKING:
-    from interp.safety.overview import SafetyStudy
+    pass
 
 OWN = "bundled:refusal"
 BUILT_IN = 64  # number of requests of each kind if no files are given
@@ -27,7 +27,7 @@ def _check(run: Run) -> None:
         raise OptionError("--harmful and --harmless must be given together, or neither")
     if given["template"] is not None and given["harmful"] is None:
         raise OptionError(
-            "--template applies to the prompts of --harmful and --harmless; give both"
+            "--set template applies to the prompts of --harmful and --harmless; give both"
         )
 
 
@@ -56,7 +56,7 @@ def _sets(run: Run) -> tuple[Any, Any]:
     if template is None:
         return given[0], given[1]
     if not all(isinstance(p, str) for prompts in given for p in prompts):
-        raise OptionError("--template applies to texts, but these prompts are token ids")
+        raise OptionError("--set template applies to texts, but these prompts are token ids")
     bad, fine = (templated(model, prompts, template) for prompts in given)
     return bad, fine
 
@@ -68,6 +68,8 @@ def _weights(told: dict[str, Any]) -> tuple[str]:
 def _write(run: Run, results: list[Any]) -> None:
     if run.out is None:
         return
+    from interp.report.safety_folder import write_safety
+
     [found] = results
     weights = (str(found.made.get("content_hash")),)
     folder = own_folder(run.out, run.model.name, "safety.json", _weights, weights)
@@ -75,39 +77,9 @@ def _write(run: Run, results: list[Any]) -> None:
     run.voice.note(f"{folder}: heads.csv, directions.csv, curves.csv, safety.json, safety.html")
 
 
-def write_safety(found: SafetyStudy, folder: Path, command: str) -> None:
-    """Write tables, one JSON document and a page, each atomically."""
-    from interp.core.files import write_atomically
-    from interp.core.json_document import json_document
-    from interp.draw.page import page
-    from interp.draw.svg import element
-
-    heads = found.table.to_pandas()
-    directions, curves = found.search.to_pandas(), found.curves.wide()
-    made = found.made | {"command": command}
-    document = {
-        "heads": heads.to_dict("records"), "directions": directions.to_dict("records"),
-        "curves": curves.to_dict("records"),
-        "sahara": {s.form: list(s.taken) for s in found.sahara},
-        "spread": {name: vars(one) for name, one in found.spread.items()},
-        "refused": list(found.search.refused), "provenance": made,
-    }  # fmt: skip
-    parts = [
-        ("In short", element("pre", str(found))),
-        ("Heads", heads.drop(columns=["model", "kv_head"])),
-        ("Candidate directions", directions),
-        ("Heads out, one after another", curves),
-    ]
-    title = f"Refusal of {found.model}"
-    content = page(title, found.curves.plot(), parts, made)
-    for name, frame in (("heads", heads), ("directions", directions), ("curves", curves)):
-        write_atomically(folder / f"{name}.csv", frame.to_csv(index=False).encode())
-    write_atomically(folder / "safety.json", json_document(document))
-    write_atomically(folder / "safety.html", content)
-
-
 safety = command(
     "interp.safety.overview:study",
+    over="models",
     usual=OWN,
     omit=("forms", "steps"),
     inputs={
@@ -131,18 +103,17 @@ safety = command(
         ),
         "n": Spelling(type=FROM_2, help="Number of prompts of each set; all by default."),
         "refusal_tokens": Spelling(
-            ("--refuses",), click.STRING, "TOKEN", multiple=True, default=(),
+            type=click.STRING, metavar="TOKEN", multiple=True, default=(),
             read=lambda given: list(given) or None,
             help="A token that begins a refusal, as text. Repeatable; by default those that the "
             "model declares.",
         ),
-        "k": Spelling(
-            ("-k", "--n-heads"), FROM_1, help="Number of heads to ablate, one after another."
+        "n_heads": Spelling(
+            type=FROM_1, help="Number of heads to ablate, one after another."
         ),
-        "ranking": Spelling(("--by",), click.Choice(["projection", "ships"])),
+        "by": Spelling(type=click.Choice(["projection", "ships"])),
         "n_random": Spelling(type=FROM_2),
     },
-    loading=(),
     text="interp.report.printed.top:plain_text",
     each=_write,
     help="Without a MODEL, bundled:refusal is used, which learned to refuse requests that contain "

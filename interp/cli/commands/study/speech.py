@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -47,33 +46,26 @@ def _require(run: Run) -> None:
 
 
 @command(
-    over="model",
     inputs={"recordings": Input(_asked, ("recordings", "audio", "text"), _require)},
     options={
         "recordings": Spelling(
             ("--file",), ItemFile(_recordings), "FILE",
             "File of recordings and their texts (.jsonl).", default=None,
         ),
-        "audio": Spelling(
-            type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
-            multiple=True, help="Recording: a .wav file (16 bits, one channel). Repeatable.",
-        ),
         "text": Spelling(
             multiple=True, help="Words that are spoken in a recording; one --text per --audio."
         ),
-        "method": Spelling(("-m", "--method")),
         "heads": Spelling(
             help="Cross-attention heads to read together. By default those chosen on recordings "
             "with gold times, else those that the model declares."
         ),
-        "choose": Spelling(type=FROM_1, metavar="K"),
+        "n_heads": Spelling(type=FROM_1, metavar="K"),
         "select": Spelling(type=click.FloatRange(0, 1, min_open=True, max_open=True)),
         "width": Spelling(type=FROM_1),
         "n_random": Spelling(type=FROM_1),
         "top": Spelling(type=FROM_1),
         "language": Spelling(metavar="CODE"),
     },
-    loading=(),
     text="interp.report.printed:nothing",
     example="interp study speech openai/whisper-tiny --audio a.wav --text 'the cat'",
 )  # fmt: skip
@@ -86,7 +78,7 @@ def speech(
     heads: Any = None,
     rows: Literal["emits", "fed"] = "emits",
     language: str | None = None,
-    choose: int = 3,
+    n_heads: int = 3,
     select: float = 0.5,
     width: int | None = None,
     n_random: int = 199,
@@ -110,7 +102,7 @@ def speech(
         rows: decoder row that stands for a token: the row that predicts it, or the row that reads
             it.
         language: language of the text, such as en, for a multilingual Whisper.
-        choose: number of heads to choose by gold times.
+        n_heads: number of heads to choose by gold times.
         select: share of the recordings that choose heads; the others judge.
         width: width of the median filter in encoder positions, an odd number; by default that of
             the model's config.
@@ -125,7 +117,7 @@ def speech(
     if method == "decoder-lens":
         return _lens(run, model, recordings, language)
     options = {"rows": rows, "width": width, "language": language}
-    errors = _errors(model, recordings, heads, choose, select, n_random, seed, options)
+    errors = _errors(model, recordings, heads, n_heads, select, n_random, seed, options)
     if errors is not None:
         run.say(f"{model.name}: {errors_text(errors, top)}\n")
         run.write(errors, *(f"time_alignment.{end}" for end in ENDS))
@@ -165,6 +157,6 @@ def _errors(
     if len(recordings) < 4:
         choose = 0  # too few to choose on some and judge by others
     return word_time_errors(
-        model, recordings, heads=heads, choose=choose, select=select, null_draws=null_draws,
+        model, recordings, heads=heads, n_heads=choose, select=select, n_random=null_draws,
         seed=seed, **options,
     )  # fmt: skip

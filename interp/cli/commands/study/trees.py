@@ -2,143 +2,178 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from interp.cli.config import config_option
-from interp.cli.loading import Loading, import_first, loading_options
-from interp.cli.progress import Voice
-from interp.cli.shared_options import models_argument
-from interp.cli.value_types import OUT_FOLDER
+from interp.cli.making import command
+from interp.cli.run import Input, Run
+from interp.cli.vocabulary import FROM_2, Spelling
+from interp.cli.written import as_given
 from interp.core.errors import OptionError
+from interp.core.protocols import Progress
+from interp.core.result_folder import kept_folder
 
-JOINS = ("sum", "mean", "first", "max")
-OF_SEARCH = ("stack", "to", "attending", "by", "controls", "seed")
+if TYPE_CHECKING:
+    from interp.model.model import Model
+    from interp.syntax.result import TreeScores
+
+PATH = click.Path(path_type=Path)
 
 
-@click.command(epilog="Example: interp study trees bert-base-cased --treebank en.conllu -o results")
-@models_argument
-@click.option(
-    "--treebank",
-    "treebank",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Treebank file in CoNLL-U; by default the small one that comes with interp.",
-)
-@click.option(
-    "--train",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Another treebank, used to choose heads, offsets and ensembles; by default half of "
-    "--treebank, and numbers are from the other half.",
-)
-@click.option(
-    "-n",
-    type=click.IntRange(2),
-    metavar="N",
-    help="Use the first N sentences of each file; all by default.",
-)
-@click.option(
-    "--on-error",
-    default="refuse",
-    show_default=True,
-    type=click.Choice(["refuse", "skip"]),
-    help="Handling of errors in a treebank: stop, or skip the sentence and count it.",
-)
-@click.option("--stack", help="Stack to use, such as encoder or decoder; all by default.")
-@click.option(
-    "--to",
-    default="sum",
-    show_default=True,
-    type=click.Choice(JOINS),
-    help="How attention to the pieces of a word is combined.",
-)
-@click.option(
-    "--attending",
-    default="mean",
-    show_default=True,
-    type=click.Choice(JOINS),
-    help="How the rows of the pieces of an attending word are combined.",
-)
-@click.option(
-    "--by",
-    default="auto",
-    show_default=True,
-    type=click.Choice(["auto", "words", "offsets"]),
-    help="How pieces are assigned to words: the tokenizer receives words, or receives the text "
-    "and pieces are matched by character; auto gives decoders the text.",
-)
-@click.option(
-    "--controls/--no-controls",
-    default=True,
-    show_default=True,
-    help="Also run random weights and shuffled words, which takes twice as long.",
-)
-@click.option(
-    "--pairs",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Minimal pairs (JSONL with sentence_good and sentence_bad, as in BLiMP): effect of "
-    "ablating the heads above their baselines, beside random heads.",
-)
-@click.option("--heads", metavar="L0H1,...", help="With --pairs: ablate these heads instead.")
-@click.option(
-    "--seed", default=0, show_default=True, help="Seed of random weights, orders and draws."
-)
-@click.option(
-    "--top", default=12, show_default=True, type=click.IntRange(0), metavar="K",
-    help="Number of relations to print, ordered by the lower end of the interval of their "
-        "difference from the baseline; relations with fewer than 10 dependents come last.",
+def _check(run: Run) -> None:
+    """Read the files before any model is loaded."""
+    from interp.core.resources import folder
+
+    given, n = run.values, run.values["n"]
+    if given["heads"] is not None and given["pairs"] is None:
+        raise OptionError("--heads selects the heads that --set pairs ablates; give the pairs")
+    given["treebank"] = given["treebank"] or folder("data") / "treebank.conllu"
+    banks = [name for name in ("treebank", "train") if given[name] is not None]
+    for path in (given[name] for name in banks):
+        if not path.is_file():
+            raise OptionError(f"{path} is not a file; give a treebank in CoNLL-U")
+    from interp.syntax.conllu import read_conllu
+    from interp.syntax.pairs import read_pairs
+
+    for name in banks:
+        path = given[name]
+        bank = read_conllu(path, on_error=given["on_error"])
+        given[name] = bank if n is None else bank.first(n)
+        for note in given[name].notes:
+            run.voice.note(f"{bank.name}: {note}")
+    if given["pairs"] is not None:
+        given["pairs"] = read_pairs(given["pairs"], n=n)
+
+
+def _write(run: Run) -> None:
+    from interp.report.trees_folder import trees_document, write_trees
+
+    found = [one for _, [one] in run.results]
+    checks = run.values["checks"]
+    if run.form == "json":
+        click.echo(trees_document(found, checks), nl=False)
+    if run.out is None:
+        return
+    kept = kept_folder(run.out)
+    files, hidden = write_trees(found, checks, run.out, kept, command=as_given())
+    run.voice.note(f"{run.out}: {', '.join(files)}")
+    if hidden > 0:
+        run.voice.note(
+            f"{hidden} more results of these models, with other settings, are stored in {kept}; "
+            "each model is shown with its latest settings"
+        )
+
+
+@command(
+    over="models",
+    also={"interp.syntax.attention:WordReading": ("to", "attending", "pieces")},
+    inputs={
+        "treebank": Input(lambda run: run.values["treebank"], ("treebank", "n", "on_error")),
+        "train": Input(lambda run: run.values["train"], ("train",)),
+        "pairs": Input(lambda run: run.values["pairs"], ("pairs",)),
+    },
+    options={
+        "treebank": Spelling(
+            ("--file",), PATH, "FILE",
+            "Treebank file in CoNLL-U; by default the small one that comes with interp.",
+            default=None,
+        ),
+        "n": Spelling(type=FROM_2, help="Use the first N sentences of each file; all by default."),
+        "on_error": Spelling(
+            type=click.Choice(["refuse", "skip"]), default="refuse",
+            help="Handling of errors in a treebank: stop, or skip the sentence and count it.",
+        ),
+        "train": Spelling(
+            type=PATH, metavar="FILE",
+            help="Another treebank, used to choose heads, offsets and ensembles; by default half "
+            "of that of --file, and numbers are from the other half.",
+        ),
+        "pairs": Spelling(
+            type=PATH, metavar="FILE",
+            help="Minimal pairs (JSONL with sentence_good and sentence_bad, as in BLiMP): effect "
+            "of ablating the heads above their baselines, beside random heads.",
+        ),
+        "heads": Spelling(help="With --set pairs: ablate these heads instead."),
+        "to": Spelling(help="How attention to the pieces of a word is combined."),
+        "attending": Spelling(help="How the rows of the pieces of an attending word are combined."),
+        "pieces": Spelling(
+            help="How pieces are assigned to words: the tokenizer receives words, or receives the "
+            "text and pieces are matched by character; auto gives decoders the text."
+        ),
+    },
+    loading=("config",),
+    checked=False,
+    out="document",
+    check=_check,
+    after=_write,
+    text="interp.report.printed:nothing",
+    help="With --out, trees.json, relations.csv, trees.csv and a page trees.html are written.",
+    example="interp study trees bert-base-cased --file en.conllu -o results",
 )  # fmt: skip
-@click.option(
-    "-o",
-    "--out",
-    type=OUT_FOLDER,
-    metavar="DIR",
-    help="Folder for trees.json, relations.csv, trees.csv and a page trees.html, and for finished "
-    "models; the same command resumes an interrupted run.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print only JSON on stdout.")
-@click.option("-q", "--quiet", is_flag=True, help="Do not print progress and notes.")
-@config_option()
-@loading_options
 def trees(
-    sources: tuple[str, ...],
-    treebank: Path | None,
-    train: Path | None,
-    quiet: bool,
-    loading: Loading,
-    imports: tuple[str, ...],
-    **options: Any,
-) -> None:
+    run: Run,
+    model: Model,
+    treebank: Any,
+    train: Any = None,
+    pairs: Any = None,
+    *,
+    heads: Any = None,
+    stack: str | None = None,
+    controls: bool = True,
+    top: int = 12,
+    seed: int = 0,
+    progress: Any = None,
+    resume: Any = None,
+    **words: Any,
+) -> Iterator[TreeScores]:
     """Find dependency relations and trees in the attention of each MODEL.
 
     For every relation the best head is chosen on one part of the treebank and evaluated on the
     other, beside the best fixed offset, random weights and shuffled words. Trees are compared with
     chains of adjacent words.
+
+    Args:
+        run: the run.
+        model: the model.
+        treebank: the treebank.
+        train: the treebank on which heads are chosen.
+        pairs: minimal pairs.
+        heads: the heads to ablate.
+        stack: stack to use, such as encoder or decoder; all by default.
+        controls: also run random weights and shuffled words, which takes twice as long.
+        top: number of relations to print, ordered by the lower end of the interval of their
+            difference from the baseline; relations with fewer than 10 dependents come last.
+        seed: seed of random weights, orders and draws.
+        progress: see `Progress`.
+        resume: folder of finished models.
+        words: of `WordReading`.
     """
-    from interp.cli.tree_search import TreeSearch
+    from interp.report.printed.syntax import minimal_pairs_text, trees_text
+    from interp.syntax.attention import WordReading
+    from interp.syntax.kept import kept_trees
+    from interp.syntax.pairs import checked_pairs
 
-    loading.require_device()
-    import_first(imports)
-    if options["heads"] is not None and options["pairs"] is None:
-        raise OptionError("--heads selects the heads that --pairs ablates; give --pairs")
-    treebank = treebank or _own()
-    for path in (treebank, train):
-        if path is not None and not path.is_file():
-            raise OptionError(f"{path} is not a file; give a treebank in CoNLL-U")
-    context = click.get_current_context()
-    voice = Voice(quiet=quiet, debug=bool(context.meta.get("interp.debug")))
-    asked = {name: options.pop(name) for name in OF_SEARCH}
-    search = TreeSearch.prepare(
-        treebank, train, loading=loading, voice=voice, options=asked, **options
-    )
-    context.exit(search.run(sources))
+    found, version = kept_trees(
+        model, treebank, train, WordReading(**words), stack=stack, controls=controls, seed=seed,
+        resume=resume, progress=passes(progress, model.name),
+    )  # fmt: skip
+    if version:
+        run.voice.note(f"{model.name}: stored by an earlier run of interp {version}")
+    run.say(trees_text(found, top))
+    yield found  # stays if the pairs cannot be judged
+    checks = run.values.setdefault("checks", {})
+    if pairs is not None:
+        checks[model.name] = checked_pairs(model, found, pairs, heads, seed, progress)
+        run.say(minimal_pairs_text(checks[model.name]))
 
 
-def _own() -> Path:
-    from interp.core.resources import folder
+def passes(progress: Progress, model: str) -> Progress:
+    """Return progress over sentences, separate from the bar of metrics."""
 
-    return folder("data") / "treebank.conllu"
+    def told(what: str, done: int, total: int) -> None:
+        progress("sentences" + what.removeprefix(model), done, total)
+
+    return told

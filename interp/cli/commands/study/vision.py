@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from interp.cli.making import command
 from interp.cli.run import Input, Run
 from interp.cli.vocabulary import Spelling
-from interp.cli.written import folder_for
-from interp.core.files import write_atomically
+from interp.core.result_folder import folder_for
 
 if TYPE_CHECKING:
     from interp.core.result import Result
     from interp.heads.vision.own_images import Pictures
     from interp.model.model import Model
 
-SHOWN = 4  # images of a page of maps
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
-OF_IMAGES = ("images", "masks", "cues", "texts", "bank", "resize", "n", "seed")
+OF_IMAGES = ("image", "masks", "cues", "texts", "bank", "resize", "n", "seed")
 
 
 def _pictures(run: Run) -> Pictures:
     from interp.heads.vision.own_images import Pictures
 
     given = {name: run.values[name] for name in OF_IMAGES}
-    return Pictures.of(run.model, given.pop("images"), number=given.pop("n"), **given)
+    return Pictures.of(run.model, given.pop("image"), number=given.pop("n"), **given)
 
 
 def _check(run: Run) -> None:
@@ -41,10 +38,9 @@ def _check(run: Run) -> None:
 
 
 @command(
-    over="model",
     inputs={"pictures": Input(_pictures, OF_IMAGES)},
     options={
-        "images": Spelling(
+        "image": Spelling(
             type=FOLDER, metavar="DIR",
             help="Folder of images, in subfolders named after their class if they have one; images "
             "drawn by the package by default, for the bundled models.",
@@ -59,8 +55,7 @@ def _check(run: Run) -> None:
             "--method cue.",
         ),
         "texts": Spelling(
-            ("--texts",), FILE, "FILE",
-            "Texts of the classes, one per line, for a model of two towers.", default=None,
+            help="Texts of the classes, one per line, for a model of two towers.", default=None
         ),
         "bank": Spelling(
             type=FILE, metavar="FILE",
@@ -71,9 +66,8 @@ def _check(run: Run) -> None:
         ),
         "n": Spelling(type=click.IntRange(4), default=200, help="Maximum number of images."),
         "method": Spelling(metavar="NAME,..."),
-        "maps": Spelling(("--draw",), click.STRING, "NAME", multiple=True),
+        "maps": Spelling(type=click.STRING, metavar="NAME", multiple=True),
     },
-    loading=(),
     check=_check,
     text="interp.report.printed:nothing",
     example="interp study vision bundled:shapes-spurious --method cue",
@@ -109,6 +103,7 @@ def vision(
     """
     from interp.heads.vision.measures import chosen_measures, maps_to_draw, measures_of_images
     from interp.report.printed.vision import vision_text
+    from interp.report.vision_folder import write_head_table, write_maps
 
     found = measures_of_images(model, pictures, chosen_measures(method), seed)
     run.say(f"{model.name}: {len(pictures.pixels)} images, {pictures.origin}\n")
@@ -127,40 +122,3 @@ def vision(
         page = write_maps(model, pictures, maps_to_draw(model, maps), run.out, name, about)
         run.voice.note(f"{page}: maps over images")
     return [*found.values()]
-
-
-def write_maps(
-    model: Model, pictures: Pictures, maps: Sequence[str], out: Path, name: str,
-    about: Mapping[str, Any],
-) -> Path:  # fmt: skip
-    """Write the maps of the first images as a page and as JSON; return the page's path."""
-    from interp.draw.figure import svg
-    from interp.draw.page import page
-    from interp.heads import vision
-
-    labels = None if pictures.labels is None else pictures.labels[:SHOWN]
-    found = vision.image_maps(model, pictures.pixels[:SHOWN], list(maps), labels=labels)
-    folder = folder_for(out, name, "maps.html", {**about, "maps": list(maps)})
-    found.save(folder / "maps.json")
-    parts = [(f"image {i}", svg(found.plot(i))) for i in range(len(found.pixels))]
-    content = page(f"Maps of {model.name}", None, parts, found.provenance)
-    write_atomically(folder / "maps.html", content)
-    return folder / "maps.html"
-
-
-def write_head_table(found: Mapping[str, Result], out: Path, name: str) -> Path | None:
-    """Write the scores of heads of all measures as one table, which the atlas reads."""
-    from interp.core.table import HeadTable
-    from interp.heads.vision.result import ImageScores
-
-    tables = [
-        x.table
-        for x in found.values()
-        if isinstance(x, ImageScores)
-        and any(h >= 0 and row["n"] > 0 for row, (_, _, h) in zip(x, x.places, strict=True))
-    ]
-    if not tables:
-        return None
-    path = out / f"vision-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}.parquet"
-    HeadTable.concat(tables).save(path)
-    return path

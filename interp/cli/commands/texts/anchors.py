@@ -22,7 +22,7 @@ ENDS = ("json", "csv", "html")
 
 def _check(run: Run) -> None:
     given = run.values
-    if "resampling" in given["ways"] and given["file"] and not given["answer"]:
+    if "resampling" in given["methods"] and given["file"] and not given["answer"]:
         raise OptionError("--method resampling measures the answer; give it with --answer")
 
 
@@ -48,11 +48,10 @@ def _chains(run: Run) -> list[Chain]:
 
 
 @command(
-    over="model",
     also={
         "interp.heads.chains.anchors:thought_anchors": (
-            "k", "apart", "most", "rollouts", "tokens", "temperature", "beyond", "batch_size",
-            "seed",
+            "n_heads", "min_distance", "most", "n_rollouts", "max_new_tokens", "temperature",
+            "beyond", "batch_size", "seed",
         )
     },
     inputs={"chains": Input(_chains, ("file", "question", "answer"))},
@@ -67,20 +66,21 @@ def _chains(run: Run) -> list[Chain]:
         "answer": Spelling(
             default="", metavar="TEXT", help="The answer, on which effects are measured."
         ),
-        "ways": Spelling(
-            ("--method",), click.Choice(["attention", "suppression", "resampling"]), multiple=True
+        "methods": Spelling(
+            type=click.Choice(["attention", "suppression", "resampling"]), metavar="NAME",
+            default=(), read=tuple,
         ),
-        "k": Spelling(("--n-heads",), FROM_1, "K"),
-        "apart": Spelling(
-            ("--min-distance",), FROM_1, help="Ignore attention over fewer than N sentences."
+        "n_heads": Spelling(type=FROM_1, metavar="K"),
+        "min_distance": Spelling(
+            type=FROM_1, help="Ignore attention over fewer than N sentences."
         ),
         "most": Spelling(type=FROM_1),
-        "rollouts": Spelling(
+        "n_rollouts": Spelling(
             type=FROM_2,
             help="Number of continuations that are sampled from before each sentence.",
         ),
-        "tokens": Spelling(
-            ("--max-new-tokens",), FROM_1,
+        "max_new_tokens": Spelling(
+            type=FROM_1,
             help="Maximum number of tokens of a continuation; the rest of the text by default.",
         ),
         "temperature": Spelling(
@@ -88,7 +88,6 @@ def _chains(run: Run) -> list[Chain]:
         ),
     },
     text="interp.report.printed:nothing",
-    loading=(),
     check=_check,
     example="interp texts anchors MODEL --file trace.txt --answer ' 42' -o results",
 )  # fmt: skip
@@ -97,7 +96,7 @@ def anchors(
     model: Model,
     chains: list[Chain],
     *,
-    ways: Sequence[str] = (),
+    methods: Sequence[str] = (),
     top: int = 5,
     progress: Any = None,
     **options: Any,
@@ -112,8 +111,8 @@ def anchors(
         run: the run.
         model: the model.
         chains: the texts.
-        ways: method of analysis; repeatable. By default attention and suppression, and resampling
-            if there is an answer.
+        methods: method of analysis; repeatable. By default attention and suppression, and
+            resampling if there is an answer.
         top: number of heads and of sentences to print.
         progress: see `Progress`.
         options: of `thought_anchors`.
@@ -121,9 +120,9 @@ def anchors(
     from interp.heads.chains import receiver_heads, thought_anchors
     from interp.report.printed.texts import anchors_text, receivers_text
 
-    own = {name: options[name] for name in ("apart", "beyond", "seed")}
+    own = {name: options[name] for name in ("min_distance", "beyond", "seed")}
     heads = receiver_heads(model, chains, progress=progress, **own)
-    found = thought_anchors(model, chains, ways=ways or None, progress=progress, **options)
+    found = thought_anchors(model, chains, methods=methods or None, progress=progress, **options)
     run.say(f"Receiver heads of {model.name} on {len(chains)} texts:")
     run.say(receivers_text(heads, top))
     run.say(anchors_text([found], top=top))

@@ -37,6 +37,7 @@ def _left_out(run: Run) -> None:
 
 categories = command(
     "interp.syntax.own_labels:category_scores",
+    over="models",
     inputs={"texts": Input(_texts, ("texts",), _require_file)},
     options={
         "texts": Spelling(
@@ -58,9 +59,8 @@ categories = command(
         "top": Spelling(help="Number of heads to list per label."),
     },
     out="file",
-    loading=(),
     after=_left_out,
     help="FILE holds labelled texts: .jsonl with spans of characters, .conllu, CoNLL-2012, columns "
     "with BIO tags, or source code.",
-    example="interp texts categories gpt2 --file en.conllu --labels NOUN,VERB -o scores.csv",
+    example="interp texts categories gpt2 --file en.conllu --set labels=NOUN,VERB -o scores.csv",
 )

@@ -24,7 +24,9 @@ def _check(run: Run) -> None:
     if given["text"] is not None:
         raise OptionError("give --text or --file, not both")
     if given["heads"] or given["over"] != "mean" or given["residual"]:
-        raise OptionError("--file averages all heads; leave out --heads, --over and --residual")
+        raise OptionError(
+            "--file averages all heads; leave out --heads, --set over and --set residual"
+        )
 
 
 def _edges(run: Run) -> GraphInput | None:
@@ -34,7 +36,6 @@ def _edges(run: Run) -> GraphInput | None:
 
 
 @command(
-    over="model",
     inputs={"edges": Input(_edges, ("file",))},
     options={
         "file": Spelling(
@@ -48,7 +49,6 @@ def _edges(run: Run) -> GraphInput | None:
         "n_random": Spelling(type=FROM_2),
     },
     text="interp.report.printed:nothing",
-    loading=(),
     check=_check,
     example="interp texts graph MODEL --text 'Tom met Lily. Lily met Ben.'",
 )

@@ -41,7 +41,6 @@ def _number(run: Run) -> None:
 
 influence = command(
     "interp.causal.influence.score:attention_influence",
-    over="model",
     inputs={
         "heads": Input(_heads, ("heads", "metric", "top"), _check),
         "out": Input(lambda run: run.out),
@@ -64,7 +63,6 @@ influence = command(
         "max_tokens": Spelling(type=FROM_1),
     },
     out="continued",
-    loading=(),
     after=_number,
     help="FILE is a .txt or .jsonl file; see `--random` for z. The file of --out has a line of "
     "JSON per text and is written once all are scored; an interrupted command resumes.",

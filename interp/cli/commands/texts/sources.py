@@ -26,9 +26,11 @@ def _check(run: Run) -> None:
     if given["file"] is not None and not given["answer"]:
         raise OptionError("give the answer whose sources are sought with --answer")
     if given["file"] is None and given["known"] == "none":
-        raise OptionError("--known none leaves nothing to do without --file")
-    if given["known"] == "none" and "heads" in given["ways"]:
-        raise OptionError("--method heads chooses heads on known documents; leave out --known none")
+        raise OptionError("--set known=none leaves nothing to do without --file")
+    if given["known"] == "none" and "heads" in given["methods"]:
+        raise OptionError(
+            "--method heads chooses heads on known documents; leave out --set known=none"
+        )
 
 
 def _chain(run: Run) -> Chain | None:
@@ -45,10 +47,9 @@ def _chain(run: Run) -> Chain | None:
 
 
 @command(
-    over="model",
     also={
         "interp.heads.context.judge:judge_sources": (
-            "k", "candidates", "ablations", "batch_size", "beyond", "seed",
+            "n_heads", "candidates", "n_ablations", "batch_size", "beyond", "seed",
         )
     },
     inputs={"chain": Input(_chain, ("file", "question", "answer"))},
@@ -58,20 +59,19 @@ def _chain(run: Run) -> Chain | None:
         "answer": Spelling(
             default="", metavar="TEXT", help="The answer; often it begins with a space."
         ),
-        "ways": Spelling(("--method",), click.Choice(WAYS), multiple=True),
+        "methods": Spelling(type=click.Choice(WAYS), metavar="NAME", default=(), read=tuple),
         "documents": Spelling(type=FROM_2),
         "sentences": Spelling(type=click.IntRange(7)),
-        "k": Spelling(
-            ("--n-heads",), FROM_1, "K",
-            "Number of heads of the method 'heads'; an eighth of all by default.",
+        "n_heads": Spelling(
+            type=FROM_1, metavar="K",
+            help="Number of heads of the method 'heads'; an eighth of all by default.",
         ),
         "candidates": Spelling(type=FROM_1),
-        "ablations": Spelling(
+        "n_ablations": Spelling(
             type=click.IntRange(4), help="Number of random sets of hidden sentences."
         ),
     },
     text="interp.report.printed:nothing",
-    loading=(),
     check=_check,
     example="interp texts sources MODEL --file notes.txt --question ' Who?' --answer ' Tom'",
 )  # fmt: skip
@@ -80,7 +80,7 @@ def sources(
     model: Model,
     chain: Chain | None = None,
     *,
-    ways: Sequence[str] = (),
+    methods: Sequence[str] = (),
     known: Literal["auto", "sentences", "ids", "none"] = "auto",
     documents: int = 12,
     sentences: int = 10,
@@ -97,11 +97,11 @@ def sources(
         run: the run.
         model: the model.
         chain: the document.
-        ways: method that scores sentences. Repeatable; all by default.
+        methods: method that scores sentences. Repeatable; all by default.
         known: documents with known sources, on which heads are chosen and confidence is calibrated:
             English sentences, random tokens, or none.
-        documents: number of documents of --known; half of them are held out.
-        sentences: number of sentences of each document of --known.
+        documents: number of documents of --set known; half of them are held out.
+        sentences: number of sentences of each document of --set known.
         top: number of sentences to print per method.
         progress: see `Progress`.
         options: of `judge_sources`.
@@ -110,16 +110,18 @@ def sources(
     from interp.report.printed.texts import answer_text, judgement_text
 
     judged = found = None
-    wanted, k = ways or WAYS, options.pop("k", None)
+    wanted, n_heads = methods or WAYS, options.pop("n_heads", None)
     if known != "none":
         given = _known(run, known, documents, sentences, options["seed"])
-        judged = judge_sources(model, given, ways=wanted, k=k, progress=progress, **options)
+        judged = judge_sources(
+            model, given, methods=wanted, n_heads=n_heads, progress=progress, **options
+        )
         run.say(judgement_text(judged))
         run.write(judged, "judged.json", "judged.csv", "judged.html")
-    elif not ways:
+    elif not methods:
         wanted = tuple(w for w in WAYS if w != "heads")
     if chain is not None:
-        found = answer_sources(model, chain, ways=wanted, judged=judged, **options)
+        found = answer_sources(model, chain, methods=wanted, judged=judged, **options)
         run.say(answer_text(found, top))
         run.write(found, "sources.json", "sources.csv", "sources.html")
     return found or judged

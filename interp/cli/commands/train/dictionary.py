@@ -9,7 +9,7 @@ import click
 
 from interp.cli.making import command
 from interp.cli.run import Input, Run
-from interp.cli.vocabulary import FROM_0, FROM_1, Spelling
+from interp.cli.vocabulary import FROM_1, Spelling
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -22,12 +22,12 @@ def _check(run: Run) -> None:
     if (given["layer"] is None) == (given["load"] is None):
         raise OptionError("give --layer to train a dictionary, or --load to score one")
     if given["other_weights"] and given["load"] is None:
-        raise OptionError("--other-weights is for --load; give a folder")
+        raise OptionError("--set other_weights is for --load; give a folder")
     of_dictionaries = (given["load"], given["architecture"], given["top"])
     if given["lorsa"] and (given["site"] != "z" or any(x is not None for x in of_dictionaries)):
         raise OptionError(
-            "--lorsa is trained on the attention layer itself; leave out --load, --site, "
-            "--architecture and --top"
+            "--set lorsa is trained on the attention layer itself; leave out --load, --site, "
+            "--set architecture and --top"
         )
 
 
@@ -52,10 +52,8 @@ def _prompts(run: Run) -> tuple[Prompts, Prompts]:
 
 
 @command(
-    over="model",
     inputs={"prompts": Input(_prompts, ("file", "n", "max_length"))},
     options={
-        "layer": Spelling(type=FROM_0),
         "file": Spelling(
             type=click.Path(path_type=Path, dir_okay=False),
             help="Texts, one per line (.txt) or .jsonl: four fifths train and the rest score. "
@@ -67,14 +65,13 @@ def _prompts(run: Run) -> tuple[Prompts, Prompts]:
             type=click.Path(path_type=Path, file_okay=False, exists=True), metavar="DIR"
         ),
         "n_features": Spelling(type=FROM_1),
-        "k": Spelling(("-k",), FROM_1),
+        "k": Spelling(type=FROM_1),
         "steps": Spelling(type=FROM_1),
         "top": Spelling(type=FROM_1, metavar="N"),
     },
-    loading=(),
     check=_check,
     text="interp.report.printed.top:lines_text",
-    example="interp train dictionary bundled:induction --layer 1 --features -o dictionary",
+    example="interp train dictionary bundled:induction --layer 1 --set features -o dictionary",
 )
 def dictionary(
     run: Run,
@@ -98,7 +95,7 @@ def dictionary(
     """Train a sparse dictionary of one layer of MODEL, or score one of a folder.
 
     Printed are core metrics on held-out prompts beside an untrained dictionary, a shuffled one and
-    random directions; with --features how features score on the detectors of heads; with --top
+    random directions; with --set features how features score on the detectors of heads; with --top
     what the most active features read and write.
 
     Args:
@@ -120,12 +117,16 @@ def dictionary(
         seed: seed of everything random.
         progress: see `Progress`.
     """
+    from interp.dictionaries.study import study_dictionary, study_lorsa
+
     first, second = prompts
     options: dict[str, Any] = {"k": k, "seed": seed, "layer": layer}
     if steps is not None:
         options["steps"] = steps
     if lorsa:
-        results = _lorsa(model, first, second, options, n_features, features, run.out, progress)
+        results = study_lorsa(
+            model, first, second, options, n_features, features, run.out, progress
+        )
     else:
         made = "topk"
         if site == "transcoder":
@@ -134,7 +135,7 @@ def dictionary(
         else:
             options["site"] = site
         options |= {"architecture": architecture or made, "d_sae": n_features}
-        results = _dictionary(
+        results = study_dictionary(
             model, first, second, options, load, other_weights, features, top, run.out, progress
         )
     if run.out is not None:
@@ -146,71 +147,3 @@ def dictionary(
             files.append("cards.html")
         run.voice.note(f"{run.out}: {', '.join(files)}")
     return [*results.values()]
-
-
-def _dictionary(
-    model: Model, first: Prompts, second: Prompts, options: dict[str, Any], held: Path | None,
-    other_weights: bool, features: bool, cards: int | None, out: Path | None, progress: Any,
-) -> dict[str, Any]:  # fmt: skip
-    from interp.dictionaries import (
-        feature_cards,
-        load_dictionary,
-        monosemanticity,
-        profile_heads,
-        save_dictionary,
-        score_dictionary,
-        score_features,
-        train_dictionary,
-    )
-
-    results: dict[str, Any] = {}
-    if held is not None:
-        made = load_dictionary(held, model, other_weights=other_weights)
-        results["scores"] = score_dictionary(
-            model, made, second, other_weights=other_weights, progress=progress
-        )
-    else:
-        training = train_dictionary(model, first, progress=progress, **options)
-        made = training.dictionary
-        results["training"] = training
-        results["scores"] = score_dictionary(model, training, second, progress=progress)
-        if out is not None:
-            save_dictionary(made, out)
-    if features:
-        results["features"] = score_features(model, made, second, other_weights=other_weights)
-        heads = profile_heads(model, second, made.layer, stack=made.stack)
-        results["monosemanticity"] = monosemanticity(
-            {"head": heads, "feature": results["features"]}
-        )
-    if cards is not None:
-        results["cards"] = feature_cards(
-            model, made, second, most=cards, seed=options["seed"], other_weights=other_weights
-        )
-    return results
-
-
-def _lorsa(
-    model: Model, first: Prompts, second: Prompts, options: dict[str, Any], size: int | None,
-    features: bool, out: Path | None, progress: Any,
-) -> dict[str, Any]:  # fmt: skip
-    from interp.dictionaries import (
-        monosemanticity,
-        profile_heads,
-        profile_lorsa,
-        save_lorsa,
-        score_lorsa,
-        train_lorsa,
-    )
-
-    training = train_lorsa(model, first, n_heads=size, progress=progress, **options)
-    results: dict[str, Any] = {"training": training, "scores": score_lorsa(model, training, second)}
-    if out is not None:
-        save_lorsa(training.lorsa, out / "lorsa.safetensors")
-    if features:
-        results["features"] = profile_lorsa(model, training.lorsa, second)
-        results["monosemanticity"] = monosemanticity({
-            "head": profile_heads(model, second, training.lorsa.layer),
-            "lorsa": results["features"],
-            "untrained lorsa": profile_lorsa(model, training.untrained, second),
-        })  # fmt: skip
-    return results

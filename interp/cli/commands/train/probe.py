@@ -28,7 +28,6 @@ def _position(text: str) -> int | str:
 
 
 @command(
-    over="model",
     also={"interp.probes.training:train_probe": ("folds", "strength", "seed", "progress")},
     options={
         "file": Spelling(
@@ -45,10 +44,9 @@ def _position(text: str) -> int | str:
             type=FROM_2, help="Number of folds; the items of a document are in one fold."
         ),
         "n_random": Spelling(type=FROM_0),
-        "apply": Spelling(type=click.Path(path_type=Path, dir_okay=False), metavar="PROBE"),
+        "load": Spelling(type=click.Path(path_type=Path, dir_okay=False), metavar="PROBE"),
     },
     out="own",
-    loading=(),
     text="interp.report.printed.scores:probe_text",
     example="interp train probe gpt2 --file answers.jsonl --read z -o probe.safetensors",
 )
@@ -61,7 +59,7 @@ def probe(
     position: str = "last",
     metrics: Any = None,
     n_random: int = 99,
-    apply: Path | None = None,
+    load: Path | None = None,
     other_weights: bool = False,
     **options: Any,
 ) -> ProbeResult | None:
@@ -82,15 +80,15 @@ def probe(
         position: position at which z is read.
         metrics: metrics to read, with --read metrics.
         n_random: number of times the labels are shuffled, for p and the null.
-        apply: apply this saved probe to FILE instead of training: a line of JSON per item.
-        other_weights: with --apply: accept a model of the same heads whose weights differ.
+        load: apply this saved probe to FILE instead of training: a line of JSON per item.
+        other_weights: with --load: accept a model of the same heads whose weights differ.
         options: of `train_probe`.
     """
     from interp.probes import HeadProbe, read_probe_items, train_probe
 
-    held = None if apply is None else HeadProbe.load(apply)
+    held = None if load is None else HeadProbe.load(load)
     if other_weights and held is None:
-        raise OptionError("--other-weights is for --apply; give a saved probe")
+        raise OptionError("--set other_weights is for --load; give a saved probe")
     items = read_probe_items(file, labelled=held is None)
     features, labels, documents, types = items.features(
         model, read, position=position, metrics=metrics or None

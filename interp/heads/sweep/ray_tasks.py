@@ -21,10 +21,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from interp.cli.jobs import ATTEMPTS, Outcome, Relay, ScoreTask, run_task, task_settings
-from interp.cli.worker_memory import worker_bytes
 from interp.core.errors import OptionError, StoreError
 from interp.core.store import Store
+from interp.heads.sweep.worker_memory import worker_bytes
+from interp.heads.sweep.workers import (
+    ATTEMPTS,
+    Outcome,
+    Relay,
+    ScoreTask,
+    run_task,
+    task_settings,
+)
 
 Done = Callable[[ScoreTask, Outcome], None]
 

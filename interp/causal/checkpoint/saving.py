@@ -1,4 +1,4 @@
-"""`interp prune --save`: a checkpoint without some heads, from the options of the command."""
+"""Choice of heads on half of the prompts, and a checkpoint without them: `interp prune --save`."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from interp.cli.pruning import SEARCHED
 from interp.core.errors import OptionError, StoreError
 
 if TYPE_CHECKING:
     from interp.causal.checkpoint.save import SavedCheckpoint
     from interp.causal.task import Task
-    from interp.cli.run import Run
     from interp.model.model import Model
 
+SEARCHED = {"gates", "pairs"}  # searches that need prompts of their own
 KINDS_SAVED = {"zero": "zero", "mean-batch": "mean", "mean-dataset": "mean"}
 
 
@@ -53,7 +52,7 @@ class Saving:
         if self.folder is None:
             if any(asked) or self.equal or self.form != "auto" or self.repair or self.rounds > 1:
                 raise OptionError(
-                    "--keep, --gates, --equal, --form, --repair and --rounds need --save DIR"
+                    "--keep, --gates, equal, form, repair and rounds (settings) need --save DIR"
                 )
             return
         if self.folder.exists():
@@ -68,11 +67,15 @@ class Saving:
         if self.keep is not None and (len(by) != 1 or by[0] in ("greedy", *SEARCHED)):
             raise OptionError("--keep needs one importance in --method, not a search")
         if self.rounds > 1 and (self.keep is None or self.equal or not self.repair):
-            raise OptionError("--rounds needs --keep and --repair, and does not go with --equal")
+            raise OptionError(
+                "--set rounds needs --keep and --set repair, and does not go with --set equal"
+            )
         if self.rate is not None and not self.repair:
-            raise OptionError("--repair-rate needs --repair STEPS")
+            raise OptionError("--set repair_rate needs --set repair=STEPS")
         if self.repair and kind != "zero":
-            raise OptionError("--repair trains with zeros in place of the heads; use --kind zero")
+            raise OptionError(
+                "--set repair trains with zeros in place of the heads; use --kind zero"
+            )
         if kind not in KINDS_SAVED:
             raise OptionError(
                 f"--kind {kind} cannot be stored in weights; use zero, mean-batch (the mean over "
@@ -80,9 +83,19 @@ class Saving:
             )
 
     def write(
-        self, run: Run, model: Model, task: Task, by: list[str], game: dict[str, Any], progress: Any
-    ) -> SavedCheckpoint:
+        self, model: Model, task: Task, by: list[str], game: dict[str, Any], spec: dict[str, Any],
+        source: str, progress: Any,
+    ) -> SavedCheckpoint:  # fmt: skip
         """Choose the heads on half of the prompts and write the checkpoint.
+
+        Args:
+            model: the model.
+            task: the task.
+            by: the importance that ranks the heads, if `keep` is given.
+            game: options of the game.
+            spec: how the task is made again: source, measure, n, seed and max_length.
+            source: where the original was loaded from.
+            progress: see `Progress`.
 
         Raises:
             OptionError, StoreError, CheckError: as `save_pruned`.
@@ -96,9 +109,7 @@ class Saving:
         from interp.causal.gating.units import selected
         from interp.causal.methods import importances
 
-        seed = run.values["seed"]
-        spec = {name: run.values[name] for name in ("measure", "n", "seed")}
-        spec |= {"source": run.values["task"], "max_length": run.values["max_length"]}
+        seed = spec["seed"]
         judged = Judged.of(task, seed, spec)
         trained: dict[str, Any] = {} if self.rate is None else {"rate": self.rate}
         removed: Any
@@ -141,5 +152,5 @@ class Saving:
         assert self.folder is not None
         return save_pruned(
             model, removed, self.folder, form=form, kind=kind, reference=game.get("reference"),
-            tasks=[judged], seed=seed, made_with=how, source=run.sources[0], progress=progress,
+            tasks=[judged], seed=seed, made_with=how, source=source, progress=progress,
         )  # fmt: skip

@@ -14,21 +14,22 @@ import traceback
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from contextlib import ExitStack
+from dataclasses import dataclass, field, fields, replace
 from multiprocessing import connection, get_context, parent_process
 from pathlib import Path
 from typing import Any
 
-from interp.cli.worker_memory import worker_bytes
 from interp.core.errors import InterpError, KeptWarning, StoreError
 from interp.core.shards import Shard
 from interp.core.store import Key, Store
+from interp.heads.sweep.worker_memory import worker_bytes
 
 ATTEMPTS = 3
 """Number of workers that may die on a task before its model counts as failed."""
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 _OWN = ("metrics", "voice", "done", "failed", "kept", "keys", "jobs", "shard", "ray", "texts",
-        "asked", "part")  # fmt: skip
+        "asked", "part", "shown", "loading")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,7 @@ def fitting_jobs(run: Any, tasks: Sequence[ScoreTask], jobs: int) -> int:
 def task_settings(run: Any) -> dict[str, Any]:
     """Return what a worker needs to know of a request besides its metrics."""
     settings = {f.name: getattr(run, f.name) for f in fields(run) if f.name not in _OWN}
+    settings["loading"] = replace(run.loading, session=None)
     return settings | {"asked": len(run.metrics), "kind": type(run), "debug": run.voice.debug}
 
 
@@ -263,7 +265,7 @@ class _Worker:
 
 
 class Relay:
-    """Notes and errors of a worker, sent to the command; see `interp.cli.progress.Voice`."""
+    """Notes and errors of a worker, sent to the command; see `Reporter`."""
 
     def __init__(self, send: Callable[[tuple[str, str]], Any], debug: bool) -> None:
         self.send, self.quiet, self.debug = send, False, debug
@@ -316,16 +318,15 @@ def _end_with_the_command() -> None:
 
 def run_task(task: ScoreTask, settings: Mapping[str, Any], voice: Any) -> Outcome:
     """Score a model with the metrics of a task, in this process; raises StoreError."""
-    import click
-
-    from interp.cli.each import each_model
-    from interp.cli.loading import import_first
     from interp.core.registry import METRICS
+    from interp.heads.sweep.each import each_model
+    from interp.model.loading import import_first
 
-    with click.Context(click.Command("score")):
+    with ExitStack() as session:
         try:
-            import_first(settings["imports"])
+            import_first(settings["loading"].imports, session)
             given = {name: x for name, x in settings.items() if name not in ("kind", "debug")}
+            given["loading"] = replace(settings["loading"], session=session)
             metrics = [METRICS.parse(text) for text in task.metrics]
             run = settings["kind"](metrics, voice=voice, part=task.part, **given)
         except InterpError as error:

@@ -1,20 +1,15 @@
-"""Options for prompts of pictures, sound and text, and the inputs that a model makes of them."""
+"""Prompts of pictures, sound and text, and the inputs that a model makes of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import click
 
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
     from interp.model.model import Model
-
-FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @dataclass(frozen=True)
@@ -58,18 +53,3 @@ class PicturePrompts:
         if self.images:
             return model.inputs(text=text, images=list(self.images))
         return model.inputs(text=text, audio=list(self.audio))
-
-
-def picture_options(command: Callable) -> Callable:
-    """Add --image, --audio and --text, each of which may be repeated."""
-    for option in (
-        click.option("--text", "text", multiple=True, metavar="TEXT",
-                     help="Text beside each picture or sound, or one for all."),
-        click.option("--audio", "audio", multiple=True, type=FILE, metavar="FILE",
-                     help="A .wav file (16 bits, one channel), one prompt each. Repeatable."),
-        click.option("--image", "images", multiple=True, type=FILE, metavar="FILE",
-                     help="A picture, read by the model's own processor, one prompt each. "
-                     "Repeatable."),
-    ):  # fmt: skip
-        command = option(command)
-    return command

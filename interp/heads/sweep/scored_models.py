@@ -7,21 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import click
-
-from interp.cli.between import write_curves
-from interp.cli.compiling import compile_while_loading, guessed_lengths, why_slow
-from interp.cli.each import each_model
-from interp.cli.loading import Loading
-from interp.cli.picture_prompts import PicturePrompts
-from interp.cli.progress import Voice, say_scores
-from interp.cli.segment_metrics import with_their_segments
 from interp.core.declaration import split_names
-from interp.core.errors import OptionError, PromptError, StoreError
+from interp.core.errors import OptionError, PromptError
 from interp.core.locks import locked
 from interp.core.prompts import Prompts, bos_id, from_file, repeats
+from interp.core.protocols import Reporter
 from interp.core.registry import METRICS
 from interp.core.shards import Shard
 from interp.core.store import Key, Store
@@ -32,50 +24,84 @@ from interp.heads.prompt_pieces import PromptPieces
 from interp.heads.score_keys import score_keys
 from interp.heads.scoring import default_prompts, score_each, why_not
 from interp.heads.scoring_in_pieces import score_pieces
+from interp.heads.sweep.compiling import compile_while_loading, guessed_lengths, why_slow
+from interp.heads.sweep.each import each_model
+from interp.heads.sweep.own_prompts import tell_own_prompts
+from interp.heads.sweep.picture_prompts import PicturePrompts
+from interp.heads.sweep.segment_metrics import with_their_segments
 from interp.model.check import check_model
 from interp.model.content import maps_of
+from interp.model.loading import Loading
 from interp.model.model import Model
 from interp.model.random_weights import DRAWS, KeptNulls, RandomWeights
-from interp.report.printed.scores import scored_text
-from interp.report.printed.verdict import models_text
 
-SAFE = "run the same command again to resume"
 LONG = 2048  # number of tokens above which a run is announced
 
 
 @dataclass
-class ScoreRun:
-    """State of one `interp score`: its request, and the results so far."""
+class ScoreSweep:
+    """Scores of many models, computed and stored one after another, in processes or on a cluster.
+
+    Args:
+        metrics: the metrics.
+        loading: how models are loaded.
+        store: where results are stored.
+        voice: reports notes, errors and progress.
+        prompt_file: file of prompts.
+        max_length: number of tokens: the first N of the file, or up to N per random prompt.
+        null: null baseline: auto shuffles tokens for metrics that read them and uses random weights
+            for the rest.
+        seed: seed of prompts, shuffling and random weights.
+        batch_size: prompts per forward pass; does not affect the numbers.
+        engine: store attention patterns, or stream them in tiles. Fused streams in a single pass in
+            place of the model's own kernel: fastest, but exact only up to float rounding. Auto
+            stores small patterns, fuses on the CPU where the model allows it, and else decides by
+            size.
+        null_draws: number of draws of random weights: the null is their mean, and with three or
+            more they give the p-value of each head.
+        null_cache: keep the scores of random weights in interp/nulls of $XDG_CACHE_HOME (or of
+            ~/.cache), and with --out also in DIR/nulls, and use those that are kept there. The
+            weights themselves are not kept.
+        by_cluster: also report the score on each cluster of dependent prompts (a common period,
+            needle or order), as metrics such as 'induction [period 12]'.
+        pictures: prompts of pictures or sound.
+        texts: the metrics as they were written.
+        asked: number of metrics of the whole command, in a worker.
+        jobs: number of processes, which share models and metrics; fewer if memory is short. The
+            values are those of one process with as many threads as each has.
+        shard: do only the I-th of N parts, for job arrays; all jobs write to one --out.
+        part: part of the prompts, in a worker.
+        ray: score on a Ray cluster: host:port of its head node, 'auto' for the one on this machine,
+            or 'local' to start one; --out must be a folder that all its machines see. Needs ray.
+        shown: called with the scores of each model.
+    """
 
     metrics: list[BoundAnalysis]
     loading: Loading
     store: Store | None
-    voice: Voice
-    prompt_file: Path | None
-    context: int | None
-    null: Any
-    seed: int
-    batch_size: int
-    engine: str
+    voice: Reporter
+    prompt_file: Path | None = None
+    max_length: int | None = None
+    null: Literal["auto", "shuffled-tokens", "random-init", "none"] = "auto"
+    seed: int = 0
+    batch_size: int = 16
+    engine: Literal["auto", "stored", "streamed", "fused"] = "auto"
     null_draws: int = DRAWS
     null_cache: bool = True
     by_cluster: bool = False
-    by: str = "end"
-    listed: int | None = None  # heads to list per metric after the verdict; None for no list
+    pictures: PicturePrompts | None = None
+    texts: tuple[str, ...] = ()
+    asked: int | None = None
+    jobs: int = 1
+    shard: Shard | None = None
+    part: Shard | None = None
+    ray: str | None = None
+    shown: Callable[[HeadTable], None] | None = None
     done: list[HeadTable] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     kept: int = 0
     computed: int = 0
     keys: list[Key] = field(default_factory=list)
-    imports: tuple[str, ...] = ()
-    pictures: PicturePrompts | None = None
-    texts: tuple[str, ...] = ()
-    asked: int | None = None  # number of metrics of the whole command, in a worker
-    jobs: int = 1
-    shard: Shard | None = None
-    part: Shard | None = None  # of the prompts, in a worker
-    ray: str | None = None  # address of a Ray cluster
-    signs: bool = False  # it was said what brackets and ± mean
     slow: bool = False  # it was said that numba is missing
 
     @property
@@ -89,11 +115,11 @@ class ScoreRun:
         *,
         metrics: Sequence[str],
         out: Path | None,
-        quiet: bool,
-        prompt_file: Path | None,
+        voice: Reporter,
+        prompt_file: Path | None = None,
         prompt_values: bool = True,
         **options: Any,
-    ) -> ScoreRun:
+    ) -> ScoreSweep:
         """Check the whole command before hours of work.
 
         Raises:
@@ -112,78 +138,40 @@ class ScoreRun:
         store = None if out is None else Store(out, prompt_values=prompt_values)
         if store is not None:
             store.prepare()
-        debug = bool(click.get_current_context().meta.get("interp.debug"))
-        voice = Voice(quiet=quiet, debug=debug)
-        if prompt_file is not None or options.get("context") is not None:
-            from interp.cli.own_prompts import tell_own_prompts
-
+        if prompt_file is not None or options.get("max_length") is not None:
             tell_own_prompts(bounds, voice)
         if options.get("shard") is not None and store is None:
             raise OptionError("--shard needs --out, the folder that all jobs write to")
         if options.get("ray") is not None:
-            from interp.cli.ray_tasks import require_cluster
+            from interp.heads.sweep.ray_tasks import require_cluster
 
             require_cluster(options["ray"], store)
         options["texts"] = tuple(texts)
         return cls(bounds, store=store, voice=voice, prompt_file=prompt_file, **options)
 
-    def run(self, sources: Mapping[str, str], *, form: str | None) -> int:
-        """Score all models, print and write; return the exit code."""
-        code = 0
-        try:
-            self._all(sources, printing=form is None)
-        except KeyboardInterrupt:
-            code = 130
-        except StoreError as error:  # later results could not be stored either
-            self.voice.error(str(error), error)
-            code = 1
-        table = HeadTable.concat(self.done)
-        if form is not None:
-            click.echo(table.to_json() if form == "json" else table.to_csv(), nl=False)
-        elif said := models_text(table):
-            click.echo(said)
-        if code == 130:
-            self.voice.error(f"interrupted; {self._safe()}")
-        elif self.store is not None and code == 0 and len(table):
-            from interp.report.summary import FILES, write_summary
+    def run(self, sources: Mapping[str, str]) -> None:
+        """Score all models, into `done`; `failed` names those that could not be scored.
 
-            write_summary(self.store)
-            files = ["roles.csv"] * (len(table.models) > 1) + [*FILES]
-            self.voice.note(f"{self.store.folder}: {', '.join(files)} (open it in a browser)")
-            if len(sources) > 2:  # the fewest checkpoints of a curve
-                write_curves(self.voice, self.store.folder, sources, table)
-        if self.failed:
-            self.voice.error(
-                f"{len(self.failed)} of {len(sources)} models failed: {', '.join(self.failed)}"
-            )
-        return code or int(bool(self.failed))
+        Args:
+            sources: name of each source.
 
-    def scored(self, sources: Mapping[str, str]) -> HeadTable:
-        """Score all models without printing; `failed` names the models that could not be scored.
-
-        Raises StoreError if results cannot be stored.
+        Raises:
+            StoreError: results cannot be stored.
         """
-        self._all(sources, printing=False)
-        return HeadTable.concat(self.done)
-
-    def _all(self, sources: Mapping[str, str], *, printing: bool) -> None:
         if self.jobs > 1 or self.shard is not None or self.ray is not None:
-            from interp.cli.sweep import run_sweep
+            from interp.heads.sweep.grid import run_grid
 
-            return run_sweep(self, sources, printing=printing)
+            return run_grid(self, sources)
 
         def work(source: str, name: str) -> None:
             before = len(self.done)
             try:
                 self.score_model(source, name)
             finally:
-                if printing and len(self.done) > before:
-                    table = HeadTable.concat(self.done[before:])
-                    self.signs = say_scores(
-                        scored_text(table, self.listed, self.by), self.voice, known=self.signs
-                    )
+                if self.shown is not None and len(self.done) > before:
+                    self.shown(HeadTable.concat(self.done[before:]))
 
-        lengths = guessed_lengths(self.prompt_file, self.context)
+        lengths = guessed_lengths(self.prompt_file, self.max_length)
         patterned = any(b.patterned() for b in self.metrics)
         if patterned and self.engine != "stored" and self.loading.on_cpu:
             compile_while_loading(lengths)
@@ -192,9 +180,7 @@ class ScoreRun:
     def score_model(self, source: str, name: str) -> None:
         """Load and score a model, and store each result; raises InterpError."""
         with self.voice.bars(name) as progress:
-            progress("loading", 0, 1)
-            model = self.loading.load(source, name)
-            progress("loading", 1, 1)
+            model = self.loading.load(source, name, progress)
             metrics = self.applying(model)
             prompts = self.prompts(model) if any(b.patterned() for b in metrics) else None
             metrics = with_their_segments(model, metrics, prompts, self.voice, alone=self.single)
@@ -324,19 +310,19 @@ class ScoreRun:
         if self.pictures is not None:
             return self.pictures.inputs(model)
         if self.prompt_file is not None:
-            return from_file(self.prompt_file, model, context=self.context)
+            return from_file(self.prompt_file, model, context=self.max_length)
         given = default_prompts(model, self.seed)
-        if self.context is None:
+        if self.max_length is None:
             return given
         if not isinstance(given, Prompts):
             raise PromptError(f"{model.name} does not read tokens, so --max-length does not apply")
-        if model.limit is not None and self.context > model.limit:
+        if model.limit is not None and self.max_length > model.limit:
             raise PromptError(
                 f"{model.name} has positions for {model.limit} tokens, fewer than --max-length "
-                f"{self.context}"
+                f"{self.max_length}"
             )
-        longest = (self.context - (bos_id(model) is not None)) // 2
-        number = 16 if self.context <= LONG else 1
+        longest = (self.max_length - (bos_id(model) is not None)) // 2
+        number = 16 if self.max_length <= LONG else 1
         return repeats(model, n=number, max_length=longest, seed=self.seed, beyond=True)
 
     def _announce(self, model: Model, todo: Sequence[BoundAnalysis], prompts: Any) -> None:
@@ -378,11 +364,3 @@ class ScoreRun:
                 f"{model}: {len(found)} of {len(keys)} metrics were already in {self.store.folder}"
             )
         return found
-
-    def _safe(self) -> str:
-        if self.store is None:
-            return (
-                "finished scores are printed above; with --out they would be stored, and the run "
-                "could resume"
-            )
-        return f"{self.kept} results are stored in {self.store.folder}; {SAFE}"

@@ -9,9 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import click
-
-from interp.cli.jobs import (
+from interp.core.prompt_file import read_prompt_file
+from interp.core.shards import record_shard
+from interp.core.store import Store
+from interp.core.table import HeadTable
+from interp.heads.sweep.workers import (
     Outcome,
     ScoreTask,
     fitting_jobs,
@@ -21,20 +23,14 @@ from interp.cli.jobs import (
     task_grid,
     task_settings,
 )
-from interp.core.prompt_file import read_prompt_file
-from interp.core.shards import record_shard
-from interp.core.store import Store
-from interp.core.table import HeadTable
-from interp.report.printed.scores import scored_text
 
 
-def run_sweep(run: Any, sources: Mapping[str, str], *, printing: bool) -> None:
+def run_grid(run: Any, sources: Mapping[str, str]) -> None:
     """Score a grid of tasks and add the results to `run`, in the order of models and metrics.
 
     Args:
         run: the request.
         sources: name of each source.
-        printing: print each model as it is finished.
 
     Raises:
         StoreError: results can no longer be stored.
@@ -65,11 +61,11 @@ def run_sweep(run: Any, sources: Mapping[str, str], *, printing: bool) -> None:
             run.kept += len(outcome.keys) * (run.store is not None)
             run.computed += outcome.computed
             same = [other for other in tasks if other.source == task.source]
-            if not printing or not all(other in outcomes for other in same):
+            if run.shown is None or not all(other in outcomes for other in same):
                 return
             keys = list(dict.fromkeys(key for other in same for key in outcomes[other].keys))
             if tables := stored_tables(own, keys):
-                click.echo(scored_text(HeadTable.concat(tables), run.listed, run.by))
+                run.shown(HeadTable.concat(tables))
 
         try:
             _run(replace(run, store=own), tasks, done)
@@ -92,7 +88,7 @@ def run_sweep(run: Any, sources: Mapping[str, str], *, printing: bool) -> None:
 
 def _batches(run: Any) -> int:
     """Return the number of batches of the prompts, 1 where they are not known before a model."""
-    if run.prompt_file is None or run.context is not None:
+    if run.prompt_file is None or run.max_length is not None:
         return 1
     return -(-len(read_prompt_file(run.prompt_file)) // run.batch_size)
 
@@ -101,7 +97,7 @@ def _run(run: Any, tasks: list[ScoreTask], done: Callable[[ScoreTask, Outcome], 
     if not tasks:
         return
     if run.ray is not None:
-        from interp.cli.ray_tasks import run_on_ray
+        from interp.heads.sweep.ray_tasks import run_on_ray
 
         run_on_ray(run, tasks, run.ray, done)
         return

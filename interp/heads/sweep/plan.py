@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-import click
-
-from interp.cli.each import each_model
 from interp.core.prompts import Prompts
 from interp.heads.estimate import estimate_score, readable
 from interp.heads.machine_limits import PARTS, Machine, roofline
+from interp.heads.sweep.each import each_model
 
 if TYPE_CHECKING:
-    from interp.cli.batch import ScoreRun
     from interp.heads.declaration import BoundAnalysis
+    from interp.heads.sweep.scored_models import ScoreSweep
     from interp.model.model import Model
 
 
-def dry_run(batch: ScoreRun, sources: Mapping[str, str], machine: str | None = None) -> int:
-    """Print a line per model: its metrics, memory and time; return the exit code.
+def plan_all(
+    batch: ScoreSweep, sources: Mapping[str, str], machine: str | None, say: Callable[[str], None]
+) -> list[str]:
+    """Say for every model its metrics, memory and time; return the names of those that failed.
 
     Models are loaded and run on one prompt, which is timed; nothing is scored or written.
 
@@ -29,21 +29,20 @@ def dry_run(batch: ScoreRun, sources: Mapping[str, str], machine: str | None = N
         batch: what is to be scored.
         sources: name -> label of each model.
         machine: peak rates as "GFLOP/s,GB/s"; by default measured on the model's device.
+        say: called with the lines of each model.
     """
     rates = None if machine is None else Machine.parse(machine)
 
     def work(source: str, name: str) -> None:
         with batch.voice.bars(name) as progress:
-            progress("loading", 0, 1)
-            model = batch.loading.load(source, name)
-            progress("loading", 1, 1)
+            model = batch.loading.load(source, name, progress)
             text = plan(batch, model, rates)
-        click.echo(text)
+        say(text)
 
-    return int(bool(each_model(sources, batch.voice, work)))
+    return each_model(sources, batch.voice, work)
 
 
-def plan(batch: ScoreRun, model: Model, machine: Machine | None = None) -> str:
+def plan(batch: ScoreSweep, model: Model, machine: Machine | None = None) -> str:
     """Return the cost of scoring one model, as lines of text."""
     metrics = batch.applying(model)
     patterned = [b for b in metrics if b.patterned()]
@@ -79,7 +78,7 @@ def plan(batch: ScoreRun, model: Model, machine: Machine | None = None) -> str:
 
 
 def limits(
-    batch: ScoreRun,
+    batch: ScoreSweep,
     model: Model,
     prompts: Prompts,
     patterned: list[BoundAnalysis],
@@ -100,7 +99,7 @@ def limits(
     ]
 
 
-def _null(batch: ScoreRun, bound: BoundAnalysis) -> str:
+def _null(batch: ScoreSweep, bound: BoundAnalysis) -> str:
     return bound.analysis.default_null if batch.null == "auto" else batch.null
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from interp.cli.progress import Voice
 from interp.core.errors import OptionError
+from interp.core.protocols import Reporter
 from interp.heads.declaration import BoundAnalysis
 
 
-def tell_own_prompts(bounds: Sequence[BoundAnalysis], voice: Voice) -> None:
+def tell_own_prompts(bounds: Sequence[BoundAnalysis], voice: Reporter) -> None:
     """Report that experiments make their own prompts, so that the user's are not ignored silently.
 
     Raises OptionError if only experiments are requested.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from interp.cli.progress import Voice
 from interp.core.errors import PromptError
+from interp.core.protocols import Reporter
 from interp.heads.declaration import BoundAnalysis
 from interp.heads.segment_targets import require_segments
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def with_their_segments(
-    model: Model, metrics: Sequence[BoundAnalysis], prompts: Any, voice: Voice, *, alone: bool
+    model: Model, metrics: Sequence[BoundAnalysis], prompts: Any, voice: Reporter, *, alone: bool
 ) -> list[BoundAnalysis]:
     """Return the metrics whose segments the prompts hold; the reason is reported for others.
 

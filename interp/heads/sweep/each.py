@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from interp.cli.progress import Voice
 from interp.core.errors import InterpError, StoreError
+from interp.core.protocols import Reporter
 
 
 def each_model(
-    sources: Mapping[str, str], voice: Voice, work: Callable[[str, str], None]
+    sources: Mapping[str, str], voice: Reporter, work: Callable[[str, str], None]
 ) -> list[str]:
     """Call `work(source, name)` for every model; return the names of those that failed.
 

@@ -16,7 +16,9 @@ _KEPT_DRAWS = 2 * 2**30  # see interp.model.random_weights
 _STORED = 2**24  # patterns of a layer that "auto" stores; see interp.heads.scoring
 _TILES = 2**26  # of a layer whose patterns are computed in tiles
 _DEFAULT_PROMPTS, _DEFAULT_TOKENS = 16, 49  # see interp.core.prompts.repeats
-_LONG = 2048  # tokens from which --max-length makes one prompt; see interp.cli.batch
+_LONG = (
+    2048  # tokens from which --max-length makes one prompt; see interp.heads.sweep.scored_models
+)
 _LETTERS = 2  # of a token, at least: an estimate that is rather too large
 _SIZES = {"float16": 2, "bfloat16": 2, "float64": 8}
 _NAMES = {
@@ -87,11 +89,11 @@ def _number(config: Mapping[str, Any], names: tuple[str, ...]) -> int:
 
 def _largest_batch(run: Any) -> tuple[int, int]:
     """Return the prompts of the largest batch, and the tokens of the longest prompt."""
-    number, tokens = _DEFAULT_PROMPTS, run.context or _DEFAULT_TOKENS
+    number, tokens = _DEFAULT_PROMPTS, run.max_length or _DEFAULT_TOKENS
     if run.prompt_file is not None:
         try:
-            if run.context is not None:
-                number, tokens = 1, min(run.context, len(prompt_text(run.prompt_file)))
+            if run.max_length is not None:
+                number, tokens = 1, min(run.max_length, len(prompt_text(run.prompt_file)))
             else:
                 prompts = read_prompt_file(run.prompt_file)
                 number = len(prompts)
@@ -100,6 +102,6 @@ def _largest_batch(run: Any) -> tuple[int, int]:
                 )
         except PromptError:
             return 1, 1  # every worker reports it
-    elif run.context is not None and run.context > _LONG:
+    elif run.max_length is not None and run.max_length > _LONG:
         number = 1
     return min(run.batch_size, number), tokens

@@ -1,0 +1,36 @@
+"""Command `interp results verify`: what is damaged or missing in a folder of results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from interp.cli.making import command
+from interp.cli.run import Run
+from interp.cli.stored import stored_results
+
+
+@command(
+    over="nothing", arguments=("folder",), out=None, after=lambda run: run.failed,
+    example="interp results verify results",
+)  # fmt: skip
+def verify(run: Run, folder: Path = Path("results")) -> None:
+    """Read every file completely and report what is damaged or missing; exit code 1 if so.
+
+    Args:
+        run: the run.
+        folder: the folder.
+    """
+    from interp.core.dataset import listing, problems
+
+    store = stored_results(folder)
+    found = problems(store)
+    for problem in found:
+        run.say(f"{problem.file}: {problem.kind}: {problem.text}")
+    if found:
+        run.failed = 1
+        run.say(
+            f"{len(found)} problems in {folder}; `interp results repair {folder}` sets damaged"
+            " files aside, and the command that made them computes them again"
+        )
+    else:
+        run.say(f"{folder}: {len(listing(store))} results, all complete")

@@ -1,0 +1,55 @@
+"""Folders of stored results: how commands name, open and select them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from interp.cli.run import Input
+from interp.cli.vocabulary import Spelling
+from interp.core.errors import OptionError
+
+if TYPE_CHECKING:
+    from interp.core.store import Store
+    from interp.core.table import HeadTable
+
+ONLY = {"models": Input(lambda run: run.values["models"], ("models",))}
+ONLY_OPTIONS = {
+    "models": Spelling(help="Only this model. Repeatable."),
+    "metrics": Spelling(
+        type=click.STRING, metavar="NAME", read=tuple,
+        help="Only this metric, with its options as they are listed. Repeatable.",
+    ),
+}  # fmt: skip
+
+
+def stored_results(folder: Path) -> Store:
+    """Return the store of a folder of results; raises OptionError if there is no folder."""
+    from interp.core.store import Store
+
+    if not folder.is_dir():
+        raise OptionError(f"{folder} is not a folder of results; interp score MODEL -o {folder}")
+    return Store(folder)
+
+
+def stored_scores(folder: Path, models: tuple[str, ...], metrics: tuple[str, ...]) -> HeadTable:
+    """Return the scores in a folder, of some models and metrics."""
+    from interp.core.merge import ordered
+    from interp.core.registry import METRICS
+
+    table = stored_results(folder).read()
+    if models or metrics:
+        table = table.where(model=models or None, metric=metrics or None)
+    return ordered(table, list(METRICS))
+
+
+def frame_text(results: Any) -> str:
+    """Format frames for a terminal."""
+    return "\n".join(
+        frame.to_string(index=False, float_format=lambda x: f"{x:.4g}", na_rep="")
+        if len(frame)
+        else "no rows"
+        for frame in results
+    )

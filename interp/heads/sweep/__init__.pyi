@@ -1,0 +1,1 @@
+from .scored_models import ScoreSweep as ScoreSweep

@@ -1,0 +1,52 @@
+"""Models that cannot be loaded, found by name alone before torch is imported."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from interp.core.errors import LoadError, UnknownName
+
+_HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
+
+
+def require_known(source: str) -> None:
+    """Check a model by its name alone; what only its files or the hub can tell is not checked.
+
+    Raises:
+        UnknownName: no planted or bundled model has this name.
+        LoadError: the folder does not exist or holds no model, or the text is no hub id.
+    """
+    kind, colon, name = source.partition(":")
+    if colon and kind == "planted":
+        from interp.planted import PLANTED
+
+        if name not in PLANTED:
+            raise UnknownName("planted model", name, PLANTED)
+    elif colon and kind == "variant":
+        from interp.planted import variants
+
+        if name not in variants.variant_names():
+            raise UnknownName("attention variant", name, variants.variant_names())
+    elif colon and kind == "bundled":
+        from interp import bundled
+
+        bundled.path(name)
+    elif Path(source).expanduser().exists() or source.startswith((".", "/", "~")):
+        from interp.model.sources.folder import require_model_folder
+
+        require_model_folder(Path(source).expanduser())
+    elif why := _not_on_hub(source):
+        raise LoadError(
+            f"{source!r} is neither a folder nor a model that the hub or its cache can give "
+            f"({why}); check the name, the network and your access"
+        )
+
+
+def _not_on_hub(name: str) -> str:
+    if not _HUB_ID.fullmatch(name):
+        return "a hub id is NAME or OWNER/NAME, in letters, digits, _, - and ."
+    from huggingface_hub import constants
+
+    held = Path(constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}"
+    return "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE and not held.is_dir() else ""
