@@ -1,6 +1,8 @@
 from .attribution.declaration import attribute
 from .attribution.evaluation.run import faithfulness
 from .attribution.result import Attribution
+from .cache.cards import cache_cards
+from .cache.plan import cache_plan
 from .causal.ablation import ablate
 from .causal.importance import Importance
 from .causal.measures import next_token_task, repeats_task
@@ -22,8 +24,6 @@ from .heads.between_models.compare import compare
 from .heads.between_models.match import match_heads
 from .heads.checkpoints.emergence import emergence
 from .heads.declaration import detector, experiment, statistic, weights
-from .heads.kv_cache.cards import cache_cards
-from .heads.kv_cache.plan import cache_plan
 from .heads.patterns.capturing import view
 from .heads.roles.decide import roles
 from .heads.scoring import score

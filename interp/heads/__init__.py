@@ -8,7 +8,7 @@ from interp.heads.declaration import Analysis
 __getattr__, __dir__, __all__ = attach(
     __name__,
     __file__,
-    declared=("detectors", "weights", "geometry", "cache", "cross", "experiments"),
+    declared=("detectors", "weights", "geometry", "cross", "experiments"),
 )
 
 

@@ -1,14 +1,7 @@
 from . import (
-    alignment,
-    chains,
-    context,
-    graphs,
-    kv_cache,
     needle,
     outliers,
     patterns,
-    vision,
-    vision_language,
 )
 from .causal_check.result import Confirmation
 from .declaration import (
@@ -37,16 +30,11 @@ __all__ = [
     "MemoryEstimate",
     "Roofline",
     "Trials",
-    "alignment",
-    "chains",
     "choose_engine",
     "composition_scores",
-    "context",
     "detector",
     "estimate_score",
     "experiment",
-    "graphs",
-    "kv_cache",
     "measurement",
     "minference_kinds",
     "needle",
@@ -57,8 +45,6 @@ __all__ = [
     "roofline",
     "score",
     "statistic",
-    "vision",
-    "vision_language",
 ]
 
 def __getattr__(name: str) -> Analysis: ...

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from interp.heads.alignment import (
+from interp.alignment import (
     HeadAlignments,
     TranslationHeads,
     made_sentence_pairs,

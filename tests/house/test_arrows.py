@@ -22,8 +22,8 @@ from interp.report.by_type import FORMS
 ROOT = Path(__file__).parents[2]
 ORDER = (
     "core", "draw", "planted", "bundled", "model", "lens", "causal", "attribution", "heads",
-    "safety", "probes", "syntax", "dictionaries", "circuits", "testing", "report",
-    "cli",
+    "cache", "text", "alignment", "vision", "safety", "probes", "syntax", "dictionaries",
+    "circuits", "testing", "report", "cli",
 )  # fmt: skip
 BY_NAME = {
     "core/face.py": "public face of a folder whose files declare analyses",

@@ -10,8 +10,8 @@ import torch
 import zoo
 
 import interp
+from interp.alignment import encode_pairs, made_sentence_pairs
 from interp.core.errors import OptionError, PromptError
-from interp.heads.alignment import encode_pairs, made_sentence_pairs
 from interp.lens import decoder_lens
 
 NORMS = {"bart": "", "t5": "final_layer_norm", "whisper": "layer_norm", "marian": "",

@@ -17,12 +17,12 @@ from interp.report.atlas.rows import (
 )
 
 if TYPE_CHECKING:
+    from interp.cache.cards import CacheCards
+    from interp.cache.methods import RetrievalMethods
+    from interp.cache.plan_result import CachePlan
+    from interp.cache.sources import ContextSources
     from interp.causal.gating.result import LearnedGates
     from interp.causal.steering.result import DoseCurve
-    from interp.heads.kv_cache.cards import CacheCards
-    from interp.heads.kv_cache.methods import RetrievalMethods
-    from interp.heads.kv_cache.plan_result import CachePlan
-    from interp.heads.kv_cache.sources import ContextSources
     from interp.probes.result import ProbeResult
 
 NAMED = 4  # heads named in a sentence, and methods in the note on a head
@@ -39,21 +39,18 @@ def part_of_file(kind: str, path: Path) -> FoundPart | None:
     Raises:
         StoreError: the file cannot be read, or is damaged.
     """
+    from interp.alignment.pictures import PairAlignment
+    from interp.alignment.result import HeadAlignments
+    from interp.alignment.time_result import TimeAlignments
+    from interp.alignment.translation import TranslationHeads
+    from interp.alignment.word_times import WordTimes
+    from interp.cache.cards import CacheCards
+    from interp.cache.methods import RetrievalMethods
+    from interp.cache.plan_result import CachePlan
+    from interp.cache.sources import ContextSources
     from interp.causal.gating.result import LearnedGates
     from interp.causal.steering.result import DoseCurve
     from interp.circuits.why.shares import QKShares
-    from interp.heads.alignment.pictures import PairAlignment
-    from interp.heads.alignment.result import HeadAlignments
-    from interp.heads.alignment.time_result import TimeAlignments
-    from interp.heads.alignment.translation import TranslationHeads
-    from interp.heads.alignment.word_times import WordTimes
-    from interp.heads.chains.anchors_result import Anchors
-    from interp.heads.chains.receivers import ReceiverHeads
-    from interp.heads.kv_cache.cards import CacheCards
-    from interp.heads.kv_cache.methods import RetrievalMethods
-    from interp.heads.kv_cache.plan_result import CachePlan
-    from interp.heads.kv_cache.sources import ContextSources
-    from interp.heads.vision.maps import ImageMaps
     from interp.lens.encoder_layers import DecoderLens
     from interp.probes.result import ProbeResult
     from interp.report.atlas.written_alignment import alignment_part, translation_part
@@ -65,6 +62,9 @@ def part_of_file(kind: str, path: Path) -> FoundPart | None:
         word_times_part,
     )
     from interp.report.atlas.written_shares import qk_shares_part
+    from interp.text.chains.anchors_result import Anchors
+    from interp.text.chains.receivers import ReceiverHeads
+    from interp.vision.maps import ImageMaps
 
     shown: dict[type[Result], Callable[[Any], FoundPart]] = {
         CacheCards: cache_cards_part,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from interp.report.atlas.rows import FoundPart, between, frame_rows, made_of, stated_weights
 
 if TYPE_CHECKING:
-    from interp.heads.alignment.result import HeadAlignments
-    from interp.heads.alignment.translation import TranslationHeads
+    from interp.alignment.result import HeadAlignments
+    from interp.alignment.translation import TranslationHeads
 
 _ROW = {"emits": "the row that emits a word", "fed": "the row that is fed a word"}
 

@@ -9,9 +9,9 @@ import numpy as np
 from interp.report.atlas.rows import FoundPart, frame_rows, made_of, plain_value, stated_weights
 
 if TYPE_CHECKING:
-    from interp.heads.chains.anchors_result import Anchors
-    from interp.heads.chains.receivers import ReceiverHeads
     from interp.lens.encoder_layers import DecoderLens
+    from interp.text.chains.anchors_result import Anchors
+    from interp.text.chains.receivers import ReceiverHeads
 
 RECEIVERS, SENTENCES = 20, 200  # heads that the text names, and sentences of a chain in colours
 
@@ -66,7 +66,7 @@ def anchors_part(found: Anchors) -> FoundPart:
 
 
 def _measures(found: Anchors) -> list[tuple[str, np.ndarray, str]]:
-    from interp.heads.chains.anchors_result import UNITS
+    from interp.text.chains.anchors_result import UNITS
 
     return [(name, np.asarray(values), UNITS[name]) for name, values in found.values.items()]
 

@@ -16,10 +16,10 @@ from interp.report.atlas.rows import (
 )
 
 if TYPE_CHECKING:
-    from interp.heads.alignment.pictures import PairAlignment
-    from interp.heads.alignment.time_result import TimeAlignments
-    from interp.heads.alignment.word_times import WordTimes
-    from interp.heads.vision.maps import ImageMaps
+    from interp.alignment.pictures import PairAlignment
+    from interp.alignment.time_result import TimeAlignments
+    from interp.alignment.word_times import WordTimes
+    from interp.vision.maps import ImageMaps
 
 IMAGES, SIDE = 4, 96  # shown of the images of a result, and pixels of each side
 
@@ -84,7 +84,7 @@ def time_errors_part(found: TimeAlignments) -> FoundPart:
 
 def maps_part(found: ImageMaps) -> FoundPart:
     """Return maps over the first images."""
-    from interp.heads.vision.overlay import reduced_image
+    from interp.vision.overlay import reduced_image
 
     images = [
         {

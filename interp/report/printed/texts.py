@@ -10,9 +10,9 @@ from interp.report.printed.tables import aligned_columns
 
 if TYPE_CHECKING:
     from interp.causal.influence.result import TextScores
-    from interp.heads.chains import Anchors, ReceiverHeads
-    from interp.heads.context import AnswerSources, SourceJudgement
-    from interp.heads.graphs import AttentionGraph, GraphInput
+    from interp.text.chains import Anchors, ReceiverHeads
+    from interp.text.context import AnswerSources, SourceJudgement
+    from interp.text.graphs import AttentionGraph, GraphInput
 
 SHOWN = 10  # texts of an influence
 

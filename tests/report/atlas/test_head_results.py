@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from probes.made_features import PLANTED, made
 
+from interp.cache.cards import CacheCards
+from interp.cache.plan_result import CachePlan
+from interp.cache.windows import KVHead, Window
 from interp.causal.gating.result import LearnedGates
 from interp.causal.steering.result import DoseCurve
 from interp.core.table import HeadTable
-from interp.heads.kv_cache.cards import CacheCards
-from interp.heads.kv_cache.plan_result import CachePlan
-from interp.heads.kv_cache.windows import KVHead, Window
 from interp.probes import HeadFeatures, train_probe
 from interp.report.atlas.build import build_atlas
 from interp.report.atlas.folder import read_folder

@@ -11,17 +11,17 @@ from report.atlas_sample import HOSTILE
 from report.browser import needs_browser
 from report.looking import CUT, PALE, SQUEEZED
 
+from interp.alignment import PairAlignment, TimeAlignments, WordTimes
 from interp.core.head import Head
 from interp.core.prompt_values import SUFFIX
 from interp.core.table import HeadTable
-from interp.heads.alignment import PairAlignment, TimeAlignments, WordTimes
-from interp.heads.chains.anchors_result import Anchors
-from interp.heads.chains.receivers import ReceiverHeads
-from interp.heads.vision.maps import ImageMaps
-from interp.heads.vision.overlay import reduced_image
 from interp.lens import DecoderLens
 from interp.report.atlas.build import build_atlas
 from interp.report.atlas.page import atlas_page
+from interp.text.chains.anchors_result import Anchors
+from interp.text.chains.receivers import ReceiverHeads
+from interp.vision.maps import ImageMaps
+from interp.vision.overlay import reduced_image
 
 MADE = {"model_id": "tiny", "content_hash": "c" * 64}
 THINKS = {"model_id": "thinker", "content_hash": "d" * 64}

@@ -17,8 +17,8 @@ from interp.core.files import write_atomically
 
 if TYPE_CHECKING:
     from interp.core.result import Result
-    from interp.heads.vision.own_images import Pictures
     from interp.model.model import Model
+    from interp.vision.own_images import Pictures
 
 SHOWN = 4  # images of a page of maps
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
@@ -27,14 +27,14 @@ OF_IMAGES = ("images", "masks", "cues", "texts", "bank", "resize", "n", "seed")
 
 
 def _pictures(run: Run) -> Pictures:
-    from interp.heads.vision.own_images import Pictures
+    from interp.vision.own_images import Pictures
 
     given = {name: run.values[name] for name in OF_IMAGES}
     return Pictures.of(run.model, given.pop("images"), number=given.pop("n"), **given)
 
 
 def _check(run: Run) -> None:
-    from interp.heads.vision.measures import chosen_measures, require_maps
+    from interp.vision.measures import chosen_measures, require_maps
 
     chosen_measures(run.values["method"])
     require_maps(run.values["maps"])
@@ -107,8 +107,8 @@ def vision(
         top: number of rows to print per metric.
         seed: seed of images, splits and nulls.
     """
-    from interp.heads.vision.measures import chosen_measures, maps_to_draw, measures_of_images
     from interp.report.printed.vision import vision_text
+    from interp.vision.measures import chosen_measures, maps_to_draw, measures_of_images
 
     found = measures_of_images(model, pictures, chosen_measures(method), seed)
     run.say(f"{model.name}: {len(pictures.pixels)} images, {pictures.origin}\n")
@@ -134,9 +134,9 @@ def write_maps(
     about: Mapping[str, Any],
 ) -> Path:  # fmt: skip
     """Write the maps of the first images as a page and as JSON; return the page's path."""
+    from interp import vision
     from interp.draw.figure import svg
     from interp.draw.page import page
-    from interp.heads import vision
 
     labels = None if pictures.labels is None else pictures.labels[:SHOWN]
     found = vision.image_maps(model, pictures.pixels[:SHOWN], list(maps), labels=labels)
@@ -151,7 +151,7 @@ def write_maps(
 def write_head_table(found: Mapping[str, Result], out: Path, name: str) -> Path | None:
     """Write the scores of heads of all measures as one table, which the atlas reads."""
     from interp.core.table import HeadTable
-    from interp.heads.vision.result import ImageScores
+    from interp.vision.result import ImageScores
 
     tables = [
         x.table
