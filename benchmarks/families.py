@@ -35,9 +35,9 @@ import zoo.mixers  # noqa: E402
 
 import interp  # noqa: E402
 from interp.core.errors import InterpError  # noqa: E402
-from interp.model.hooks.calls import Call, precise  # noqa: E402
-from interp.model.locate.sites import Site  # noqa: E402
-from interp.model.mixers.map_call import MapCall  # noqa: E402
+from interp.model.calls.call import Call, precise  # noqa: E402
+from interp.model.calls.map_call import MapCall  # noqa: E402
+from interp.model.calls.sites import Site  # noqa: E402
 from interp.planted import variants  # noqa: E402
 
 LENGTH, SECONDS = 16, 90  # tokens (block-sparse code needs 15); the longest of one family

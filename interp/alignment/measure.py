@@ -26,10 +26,10 @@ from interp.core.errors import OptionError, PromptError
 from interp.core.head import Head
 from interp.core.protocols import Progress, silent
 from interp.core.statistics import holm
+from interp.model.calls.call import Call
+from interp.model.calls.sites import Site
 from interp.model.content import result_provenance
 from interp.model.given import takes_model
-from interp.model.hooks.calls import Call
-from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:
     from interp.model.model import Model

@@ -16,10 +16,10 @@ from interp.alignment.timed_rows import TimedRows
 from interp.alignment.warping import smoothed_weights
 from interp.core.errors import OptionError, PromptError
 from interp.core.head import Head
+from interp.model.calls.call import Call
+from interp.model.calls.sites import Site
 from interp.model.content import model_provenance, tensors_hash
 from interp.model.given import takes_model
-from interp.model.hooks.calls import Call
-from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:
     from interp.model.model import Model

@@ -21,10 +21,10 @@ from interp.core.protocols import Progress
 from interp.core.rank_statistics import spearman
 from interp.core.result import Result
 from interp.core.statistics import DRAWS, percentile_interval, redraw_counts
+from interp.model.calls.call import Call
+from interp.model.calls.sites import Site
 from interp.model.content import result_provenance
 from interp.model.given import takes_model
-from interp.model.hooks.calls import Call
-from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:
     import pandas as pd

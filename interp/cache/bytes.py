@@ -10,8 +10,8 @@ import torch
 from interp.cache.windows import KVHead, Window, cached_sites, kv_heads
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
-from interp.model.hooks.calls import Call
-from interp.model.locate.sites import Site
+from interp.model.calls.call import Call
+from interp.model.calls.sites import Site
 
 if TYPE_CHECKING:
     from interp.model.model import Model

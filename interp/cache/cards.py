@@ -20,10 +20,10 @@ from interp.core.prompts import Prompts, repeats
 from interp.core.protocols import Progress, silent
 from interp.core.result import Result
 from interp.core.statistics import percentile_interval, redraw_counts
+from interp.model.calls.call import Call
+from interp.model.calls.sites import Site
 from interp.model.content import result_provenance
 from interp.model.given import takes_model
-from interp.model.hooks.calls import Call
-from interp.model.locate.sites import Site
 from interp.model.random_weights import random_init
 
 if TYPE_CHECKING:

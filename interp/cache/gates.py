@@ -24,10 +24,10 @@ from interp.core.interrupts import held
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress, silent
 from interp.heads.needle.instance import Instance
+from interp.model.calls.call import Call
+from interp.model.calls.sites import Site
 from interp.model.edits import Edit
-from interp.model.hooks.calls import Call
 from interp.model.hooks.inference import in_this_thread
-from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:
     from interp.model.model import Model

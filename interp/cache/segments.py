@@ -19,8 +19,8 @@ from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts, bos_id
 from interp.core.protocols import Progress
 from interp.heads.needle.instance import Instance
-from interp.model.hooks.calls import Call
-from interp.model.locate.sites import Site
+from interp.model.calls.call import Call
+from interp.model.calls.sites import Site
 
 if TYPE_CHECKING:
     from interp.model.model import Model

@@ -18,11 +18,11 @@ from torch import Tensor
 
 from interp.core.errors import OptionError, UnknownName, UnreadableAttention
 from interp.core.head import Head
+from interp.model.calls.call import Call, ComputedCall, repeat_kv
 from interp.model.edits import Edit
-from interp.model.hooks.calls import Call, ComputedCall, repeat_kv
 
 if TYPE_CHECKING:
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 BLOCK = 2**21  # scores of a block of rows

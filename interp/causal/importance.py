@@ -26,8 +26,8 @@ from interp.core.result import Result
 from interp.core.sign import HELPS, SIGN, sign_of
 from interp.core.statistics import DRAWS, bootstrap_interval, require_two
 from interp.core.table import HeadTable
+from interp.model.calls.sites import Site, Where
 from interp.model.content import model_provenance
-from interp.model.locate.sites import Site, Where
 
 if TYPE_CHECKING:
     import pandas as pd

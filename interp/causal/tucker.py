@@ -20,12 +20,12 @@ from interp.core.clusters import cluster_count
 from interp.core.errors import OptionError
 from interp.core.intervals import around
 from interp.core.result import Result
+from interp.model.calls.sites import Site, circuit_sites
 from interp.model.content import model_provenance
 from interp.model.given import takes_model
 from interp.model.load import load
 from interp.model.locate.find_layout import layouts
 from interp.model.locate.layout import ReadMatrix
-from interp.model.locate.sites import Site, circuit_sites
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -23,7 +23,7 @@ from interp.model.content import result_provenance
 from interp.model.given import takes_model
 
 if TYPE_CHECKING:
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 Array = np.ndarray

@@ -27,7 +27,7 @@ from interp.model.places import run_at
 if TYPE_CHECKING:
     import pandas as pd
 
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 Array = np.ndarray

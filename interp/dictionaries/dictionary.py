@@ -26,7 +26,7 @@ from interp.core.errors import OptionError, UnknownName
 from interp.model.places import PLACES
 
 if TYPE_CHECKING:
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 ARCHITECTURES = ("standard", "topk", "jumprelu", "gated")

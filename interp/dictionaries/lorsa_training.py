@@ -30,7 +30,7 @@ from interp.model.places import require_place, run_at, watched_places
 if TYPE_CHECKING:
     import pandas as pd
 
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 FORMAT = "interp lorsa 1"

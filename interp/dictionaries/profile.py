@@ -27,8 +27,8 @@ from interp.model.hooks.kernel_call import LookedAt, as_attention
 if TYPE_CHECKING:
     import pandas as pd
 
-    from interp.model.hooks.calls import Call
-    from interp.model.locate.sites import Site
+    from interp.model.calls.call import Call
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 Array = np.ndarray

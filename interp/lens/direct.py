@@ -32,7 +32,7 @@ from interp.model.locate.norms import read_norm
 if TYPE_CHECKING:
     import pandas as pd
 
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
     from interp.model.locate.weights import HeadWeights
     from interp.model.model import Model
 

@@ -1,8 +1,8 @@
+from .calls.map_call import MapCall
 from .capture import ActivationCache
 from .check import SelfCheck, check_model
 from .edits import Edit, gate, mean, resample, set_pattern, set_z, uniform, zero
 from .generation import Generation
-from .mixers.map_call import MapCall
 from .mixers.mixer import Mixer, register_mixer
 from .model import Model
 from .sources.packages import Held

@@ -16,16 +16,16 @@ from torch import Tensor, nn
 
 from interp.core.errors import UnknownName, UnreadableAttention
 from interp.core.interrupts import holding
+from interp.model.calls.sites import Where
 from interp.model.hooks.inference import in_this_thread
 from interp.model.inputs import takes
 from interp.model.locate.find_sites import first_tensor
-from interp.model.locate.sites import Where
 from interp.model.locate.streams import unavailable
 
 if TYPE_CHECKING:
     from interp.core.prompts import Prompts
-    from interp.model.hooks.calls import Call
-    from interp.model.locate.sites import Site
+    from interp.model.calls.call import Call
+    from interp.model.calls.sites import Site
     from interp.model.transformer import Transformer
 
 PLACES = {

@@ -23,8 +23,8 @@ from interp.syntax.align import Aligned, By, align, how
 from interp.syntax.treebank import Sentence, Treebank
 
 if TYPE_CHECKING:
-    from interp.model.hooks.calls import Call
-    from interp.model.locate.sites import Site
+    from interp.model.calls.call import Call
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 Join = Literal["sum", "mean", "first", "max"]

@@ -17,7 +17,7 @@ from interp.model.content import model_provenance, tensors_hash
 from interp.model.inputs import takes
 
 if TYPE_CHECKING:
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 Array = np.ndarray

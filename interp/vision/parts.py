@@ -12,15 +12,15 @@ from torch import Tensor
 
 from interp.core.errors import UnreadableAttention
 from interp.lens.finish import frozen_scale
+from interp.model.calls.sites import POOLING
 from interp.model.hooks.inference import part_output
 from interp.model.locate.norms import read_norm
-from interp.model.locate.sites import POOLING
 from interp.vision.images import batches_of, image_batch, vision_sites
 from interp.vision.readout import FrozenReadout, ImageReadout, image_output, image_readout
 
 if TYPE_CHECKING:
+    from interp.model.calls.sites import Site
     from interp.model.capture import ActivationCache
-    from interp.model.locate.sites import Site
     from interp.model.model import Model
 
 Array = np.ndarray

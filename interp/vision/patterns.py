@@ -12,7 +12,7 @@ from torch import Tensor
 from interp.vision.images import PatchGrid, batches_of, patch_grid, vision_sites
 
 if TYPE_CHECKING:
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 Patterns = dict["Site", Float[Tensor, "image head query key"]]

@@ -25,7 +25,7 @@ from interp.model.locate.norms import Norm, read_norm
 from interp.vision.images import batches_of, patch_grid, vision_sites
 
 if TYPE_CHECKING:
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 POOLS = ("class token", "mean of patches", "mean of tokens", "class token and mean of patches")

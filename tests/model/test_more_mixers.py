@@ -19,12 +19,12 @@ from interp.core.errors import PromptError, UnreadableAttention
 from interp.core.prompts import Prompts
 from interp.heads.declaration import bound
 from interp.heads.engine import reduce_patterns
-from interp.model.hooks.calls import Call
-from interp.model.locate.sites import Site
-from interp.model.mixers import map_call
+from interp.model.calls import map_call
+from interp.model.calls.call import Call
+from interp.model.calls.map_call import MapCall, absolute_share
+from interp.model.calls.sites import Site
 from interp.model.mixers.banded import BandedCall
 from interp.model.mixers.channel_call import ChannelCall, head_width
-from interp.model.mixers.map_call import MapCall, absolute_share
 from interp.model.mixers.selective_scan import SelectiveScan
 
 IDS = torch.randint(5, 60, (2, 21), generator=torch.Generator().manual_seed(3))

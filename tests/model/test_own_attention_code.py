@@ -17,7 +17,7 @@ import interp
 from interp.core.errors import OptionError, UnreadableAttention
 from interp.core.prompts import Prompts, repeats
 from interp.core.registry import METRICS
-from interp.model.hooks.calls import ComputedCall
+from interp.model.calls.call import ComputedCall
 
 ALL = [e.name for e in METRICS.values() if e.group == "detectors"]
 SUMS = ("deberta", "deberta_v2", "xlnet")  # scores are sums of products

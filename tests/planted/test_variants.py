@@ -13,9 +13,9 @@ from torch import Tensor
 
 import interp
 from interp.core.errors import CheckError, OptionError, UnknownName
+from interp.model.calls import map_call
+from interp.model.calls.map_call import MapCall, absolute_share
 from interp.model.edits import zero
-from interp.model.mixers import map_call
-from interp.model.mixers.map_call import MapCall, absolute_share
 from interp.planted import variants
 from interp.planted.variants.rule import Rule
 

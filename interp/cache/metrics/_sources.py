@@ -11,7 +11,7 @@ from torch import Tensor
 from interp.cache.segments import Segments, source_trials
 from interp.heads.experiments._needles import chosen_task, instances_of, needle_notes
 from interp.heads.trials import Lab, Trials
-from interp.model.locate.sites import Site
+from interp.model.calls.sites import Site
 
 if TYPE_CHECKING:
     from interp.model.model import Model

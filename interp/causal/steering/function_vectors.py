@@ -19,8 +19,8 @@ from interp.model.given import takes_model
 from interp.model.head_arguments import parse_heads
 
 if TYPE_CHECKING:
+    from interp.model.calls.sites import Site
     from interp.model.edits import Edit
-    from interp.model.locate.sites import Site
     from interp.model.model import Model
 
 PromptIds = Sequence[tuple[int, ...]]

@@ -28,7 +28,7 @@ from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     from interp.core.prompts import Prompts
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 NullOfShares = Literal["keys", "random-weights", "none"]

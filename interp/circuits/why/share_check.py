@@ -28,9 +28,9 @@ from interp.core.errors import OptionError, UnreadableAttention
 from interp.core.interrupts import holding
 from interp.core.result import Result
 from interp.core.statistics import DRAWS, percentile_interval, redraw, tails_of
+from interp.model.calls.call import Call, precise
 from interp.model.content import model_provenance
 from interp.model.given import takes_model
-from interp.model.hooks.calls import Call, precise
 from interp.model.hooks.inference import in_this_thread
 from interp.model.locate.find_sites import first_tensor
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
     from interp.core.prompts import Prompts
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 Array = np.ndarray

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from interp.heads.one_call import reduced, sees, visible_mean
 from interp.heads.outliers.passes import HeadValues, captured, each_call
+from interp.model.calls.call import Call, repeat_kv
+from interp.model.calls.sites import Site
 from interp.model.given import takes_model
-from interp.model.hooks.calls import Call, repeat_kv
-from interp.model.locate.sites import Site
 from interp_kernels.reductions import RightProduct
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ from interp.core.head import Head
 from interp.heads.engine import fused_is_faster
 from interp.heads.patterns.capturing import sequences_of, stack_tokens
 from interp.heads.patterns.stack import Stack
-from interp.model.hooks.calls import Call, RecordedCall
+from interp.model.calls.call import Call, RecordedCall
+from interp.model.calls.sites import Site
 from interp.model.hooks.kernel_call import to_attention
-from interp.model.locate.sites import Site
 from interp.report.explore.turns import GoingOn
 from interp_kernels import attention_statistics
 from interp_kernels.errors import KernelError

@@ -19,11 +19,11 @@ from interp.cache.windows import cached_heads
 from interp.causal.measures import divergence
 from interp.core.errors import OptionError
 from interp.core.protocols import Progress, silent
+from interp.model.calls.call import Call
+from interp.model.calls.sites import Site
 from interp.model.edits import Edit
 from interp.model.given import takes_model
-from interp.model.hooks.calls import Call
 from interp.model.inputs import takes
-from interp.model.locate.sites import Site
 from interp.model.model import Model
 from interp.text.chains.chain import Chain
 from interp.text.chains.vertical import BLOCK, first_keys

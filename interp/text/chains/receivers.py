@@ -24,7 +24,7 @@ from interp.text.chains.vertical import APART, vertical_scores, visit_sentence_a
 if TYPE_CHECKING:
     import pandas as pd
 
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
     from interp.text.chains.vertical import SentencePairs
 

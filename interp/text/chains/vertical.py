@@ -18,9 +18,9 @@ from interp.cache.windows import cached_sites
 from interp.core.errors import OptionError, PromptError
 from interp.core.head import Head
 from interp.core.prompts import Prompts
+from interp.model.calls.call import Call, ComputedCall
+from interp.model.calls.sites import Site
 from interp.model.given import takes_model
-from interp.model.hooks.calls import Call, ComputedCall
-from interp.model.locate.sites import Site
 from interp.model.model import Model
 from interp.text.chains.chain import Chain
 

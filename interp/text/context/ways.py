@@ -16,10 +16,10 @@ from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.core.prompts import Prompts
 from interp.core.statistics import redraw
-from interp.model.hooks.calls import Call
+from interp.model.calls.call import Call
+from interp.model.calls.sites import Site
 from interp.model.hooks.inference import inference
 from interp.model.inputs import takes
-from interp.model.locate.sites import Site
 from interp.model.model import Model
 from interp.text.chains.chain import Chain
 from interp.text.chains.hidden import answer_log_odds, hide_spans

@@ -20,8 +20,8 @@ from interp.text.graphs.thresholds import kept_edges
 if TYPE_CHECKING:
     import torch
 
-    from interp.model.hooks.calls import Call
-    from interp.model.locate.sites import Site
+    from interp.model.calls.call import Call
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 LARGEST = 4096

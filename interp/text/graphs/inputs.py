@@ -25,8 +25,8 @@ from interp_kernels.reductions import SegmentToSegment
 if TYPE_CHECKING:
     import os
 
-    from interp.model.hooks.calls import Call
-    from interp.model.locate.sites import Site
+    from interp.model.calls.call import Call
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 

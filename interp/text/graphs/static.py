@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import torch
 
-    from interp.model.hooks.calls import Call
-    from interp.model.locate.sites import Site
+    from interp.model.calls.call import Call
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 ROWS = 16

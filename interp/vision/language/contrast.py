@@ -16,9 +16,9 @@ from torch import Tensor
 
 from interp.core.errors import PromptError, UnknownName
 from interp.core.interrupts import held
-from interp.model.hooks.calls import Call
+from interp.model.calls.call import Call
+from interp.model.calls.sites import Site
 from interp.model.hooks.inference import in_this_thread
-from interp.model.locate.sites import Site
 from interp.model.segments import SPECIAL, segment_labels
 from interp.vision.language.prompts import (
     PicturePrompt,

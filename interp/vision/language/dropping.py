@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from interp.model.hooks.calls import Call
-from interp.model.locate.sites import Site
+from interp.model.calls.call import Call
+from interp.model.calls.sites import Site
 from interp.vision.language.prompts import (
     PicturePrompt,
     answer_log_p,

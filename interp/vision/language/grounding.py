@@ -18,9 +18,9 @@ from torch import Tensor
 from interp.causal.importance import standard_error
 from interp.core.head import Head
 from interp.core.result import Result
+from interp.model.calls.call import Call
+from interp.model.calls.sites import Site
 from interp.model.edits import zero
-from interp.model.hooks.calls import Call
-from interp.model.locate.sites import Site
 from interp.vision.language.prompts import (
     PicturePrompt,
     answer_log_p,

@@ -11,10 +11,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError
+from interp.model.calls.sites import Site
 from interp.model.content import model_provenance, tensors_hash
 from interp.model.inputs import image_token
 from interp.model.joint_view import joint_view
-from interp.model.locate.sites import Site
 from interp.model.single_prompts import pictured, single_prompts
 
 if TYPE_CHECKING:

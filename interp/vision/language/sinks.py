@@ -19,9 +19,9 @@ from torch import Tensor
 from interp.causal.importance import standard_error
 from interp.core.result import Result
 from interp.core.statistics import finite_mean
+from interp.model.calls.call import Call
+from interp.model.calls.sites import Site
 from interp.model.capture import capture
-from interp.model.hooks.calls import Call
-from interp.model.locate.sites import Site
 from interp.vision.language.prompts import (
     PicturePrompt,
     prompts_with_pictures,

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.core.errors import UnreadableAttention
-from interp.model.hooks.calls import ALL, Call, ComputedCall, RowIndex, precise
+from interp.model.calls.call import ALL, Call, ComputedCall, RowIndex, precise
 
 MapRows = Callable[[Tensor], Tensor]
 """Function of query indices that returns `[batch, head, row, key_pos]`."""
