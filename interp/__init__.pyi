@@ -36,7 +36,7 @@ from .model.load import load
 from .model.model import Model
 from .model.recorded.reading import RecordedActivations
 from .model.recorded.recording import record_activations
-from .report.atlas.written import write_report
+from .report.atlas.atlas_file import write_report
 from .syntax.search import dependency_trees
 
 __version__: str

@@ -29,7 +29,7 @@ from interp.core.statistics import holm
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model

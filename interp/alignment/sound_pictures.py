@@ -12,7 +12,7 @@ from jaxtyping import Float
 from interp.alignment.speech import SECONDS_PER_FRAME, cross_maps
 from interp.core.errors import OptionError, PromptError
 from interp.core.head import Head
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -19,7 +19,7 @@ from interp.core.head import Head
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
 from interp.model.content import model_provenance, tensors_hash
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model

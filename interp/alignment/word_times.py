@@ -32,8 +32,8 @@ from interp.core.head import Head
 from interp.core.result import Result
 from interp.core.tokens import words as token_texts
 from interp.model.content import tensors_hash
-from interp.model.given import takes_model
 from interp.model.inputs import SOUNDS
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -22,7 +22,7 @@ from interp.core.protocols import Progress
 from interp.core.rank_statistics import spearman
 from interp.core.result import Result
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -21,8 +21,8 @@ from interp.core.prompts import Prompts
 from interp.core.result import Result
 from interp.core.tokens import words
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
 from interp.model.hooks.inference import in_this_thread, inference
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,6 +10,6 @@
 The command is `interp cache`. Importing this package does not load torch.
 """
 
-from interp.core.face import attach
+from interp.core.public_names import attach
 
 __getattr__, __dir__, __all__ = attach(__name__, __file__, declared=("metrics",))

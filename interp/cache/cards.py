@@ -23,7 +23,7 @@ from interp.core.statistics import percentile_interval, redraw_counts
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 from interp.model.random_weights import random_init
 
 if TYPE_CHECKING:

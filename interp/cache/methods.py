@@ -21,7 +21,7 @@ from interp.core.statistics import percentile_interval, redraw_counts
 from interp.heads.experiments._needles import chosen_task, instances_of
 from interp.heads.needle.instance import prompts_of
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 from interp.model.random_weights import random_init
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from interp.core.errors import OptionError, StoreError
 from interp.core.files import read_bytes, write_atomically
 from interp.core.result import Result
 from interp.model.content import model_provenance
-from interp.model.given import one_model
+from interp.model.model_argument import one_model
 
 if TYPE_CHECKING:
     from os import PathLike

@@ -32,7 +32,7 @@ from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts, repeats
 from interp.core.protocols import Progress, silent
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model

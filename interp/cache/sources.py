@@ -30,7 +30,7 @@ from interp.core.protocols import Progress, silent
 from interp.core.result import Result
 from interp.heads.needle.instance import Instance, prompts_of
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -30,7 +30,7 @@ from interp.core.intervals import around
 from interp.core.protocols import Progress
 from interp.core.result import Result
 from interp.core.steps import finishing
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     import pandas

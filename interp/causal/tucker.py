@@ -22,10 +22,10 @@ from interp.core.intervals import around
 from interp.core.result import Result
 from interp.model.calls.sites import Site, circuit_sites
 from interp.model.content import model_provenance
-from interp.model.given import takes_model
 from interp.model.load import load
 from interp.model.locate.find_layout import layouts
 from interp.model.locate.layout import ReadMatrix
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -35,7 +35,7 @@ from interp.circuits.stream_hooks import Watch, watched
 from interp.core.errors import OptionError, UnknownName
 from interp.core.prompts import Prompts
 from interp.model.content import model_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.core.protocols import Progress

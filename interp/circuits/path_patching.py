@@ -27,18 +27,18 @@ from interp.circuits.contrast import ContrastBatch, ContrastTask
 from interp.circuits.edge_forward import EdgeForward
 from interp.circuits.edge_run import EdgeRun
 from interp.circuits.identity import model_content, of_task
-from interp.circuits.kept_steps import Kept
 from interp.circuits.methods._gathered import helping
 from interp.circuits.residual_graph import Reader, ResidualGraph
 from interp.circuits.steps import advance, counted, following, step
+from interp.circuits.stored_steps import Kept
 from interp.core.errors import OptionError, UnknownName
 from interp.core.head import Head
 from interp.core.protocols import Progress
 from interp.core.result import Result
 from interp.core.statistics import ratio_intervals
 from interp.model.content import model_provenance
-from interp.model.given import takes_model
 from interp.model.hooks.inference import inference
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd

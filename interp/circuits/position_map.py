@@ -23,11 +23,11 @@ from torch import Tensor
 from interp.causal.game.patching import tiled
 from interp.circuits.contrast import ContrastBatch, ContrastTask
 from interp.circuits.identity import model_content, of_task
-from interp.circuits.kept_steps import Kept
 from interp.circuits.methods._exact import MOST_TOKENS
 from interp.circuits.methods._gathered import helping
 from interp.circuits.residual_graph import Layer, ResidualGraph
 from interp.circuits.steps import advance, counted, following, step
+from interp.circuits.stored_steps import Kept
 from interp.circuits.stream_hooks import Watch, watched
 from interp.core.errors import OptionError, UnknownName
 from interp.core.protocols import Progress
@@ -35,7 +35,7 @@ from interp.core.result import Result
 from interp.core.statistics import ratio_intervals
 from interp.draw.charts import map_of_places
 from interp.model.content import model_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd

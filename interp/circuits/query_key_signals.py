@@ -29,7 +29,7 @@ from interp.draw.charts import signed_map
 from interp.model.calls.call import Call, precise
 from interp.model.calls.sites import Site
 from interp.model.content import model_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -19,7 +19,7 @@ from interp.cli.written import as_given
 from interp.core.errors import StoreError
 from interp.core.protocols import Progress
 from interp.report.printed.syntax import trees_text
-from interp.syntax.kept import KeptTrees, key_of
+from interp.syntax.stored_searches import KeptTrees, key_of
 
 if TYPE_CHECKING:
     from interp.syntax.attention import WordReading

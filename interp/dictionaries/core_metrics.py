@@ -21,8 +21,8 @@ from interp.dictionaries.controls import Reconstruction, control_reconstructions
 from interp.dictionaries.dictionary import Dictionary
 from interp.dictionaries.training_result import DictionaryTraining
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
-from interp.model.places import run_at
+from interp.model.layer_tensors import run_at
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd

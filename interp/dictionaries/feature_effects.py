@@ -19,8 +19,8 @@ from interp.core.protocols import Progress
 from interp.core.result import Result
 from interp.dictionaries.dictionary import Dictionary
 from interp.model.content import model_provenance
-from interp.model.given import takes_model
-from interp.model.places import run_at
+from interp.model.layer_tensors import run_at
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -19,8 +19,8 @@ from interp.dictionaries.core_metrics import linearised
 from interp.dictionaries.lorsa import Lorsa
 from interp.dictionaries.lorsa_training import LorsaTraining, lorsa_site
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
-from interp.model.places import run_at
+from interp.model.layer_tensors import run_at
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd

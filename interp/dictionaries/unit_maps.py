@@ -20,7 +20,7 @@ from interp.core.prompts import Prompts
 from interp.dictionaries.dictionary import Dictionary
 from interp.model.calls.call import ALL, Call, RowIndex, repeat_kv
 from interp.model.calls.map_call import MapCall
-from interp.model.places import run_at
+from interp.model.layer_tensors import run_at
 
 if TYPE_CHECKING:
     from interp.model.calls.sites import Site

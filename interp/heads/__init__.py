@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from interp.core.face import attach
+from interp.core.public_names import attach
 from interp.heads.declaration import Analysis
 
 __getattr__, __dir__, __all__ = attach(

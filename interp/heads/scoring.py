@@ -32,9 +32,9 @@ from interp.heads.score_rows import (
 from interp.heads.scoring_without_prompts import WeightsScores, from_experiment, lacks
 from interp.heads.segment_targets import require_segments, why_no_segments
 from interp.model.content import model_provenance
-from interp.model.given import given_models
 from interp.model.inputs import least_length, probe_inputs
 from interp.model.joint_view import view_for
+from interp.model.model_argument import given_models
 from interp.model.random_weights import (
     DRAWS,
     DrawMeans,

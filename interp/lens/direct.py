@@ -25,9 +25,9 @@ from interp.lens.finish import (
     texts,
 )
 from interp.model.content import model_provenance
-from interp.model.given import takes_model
 from interp.model.hooks.inference import part_output
 from interp.model.locate.norms import read_norm
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,9 +20,9 @@ from interp.core.result import Result
 from interp.core.tokens import separate_words, words
 from interp.model.calls.call import precise
 from interp.model.content import model_provenance, result_provenance, tensors_hash
-from interp.model.given import takes_model
 from interp.model.hooks.inference import inference
 from interp.model.inputs import is_encoder_decoder, takes
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,7 +16,7 @@ from interp.core.result import Result
 from interp.core.tokens import separate_words, token_id
 from interp.lens.finish import finish, model_layers, one_input, predicting_stack, texts
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd

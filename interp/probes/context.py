@@ -11,7 +11,7 @@ import torch
 
 from interp.core.errors import PromptError
 from interp.core.prompts import Prompts
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 from interp.probes.features import HeadFeatures, about_model
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -38,7 +38,7 @@ FORMS: Mapping[str, Mapping[str, str]] = {
         "Comparison": "interp.report.atlas.single:comparison_page",
         "PruningCurve": "interp.report.atlas.single:pruning_page",
     },
-    "report": {"HeadTable": "interp.report.atlas.written:write_report"},
+    "report": {"HeadTable": "interp.report.atlas.atlas_file:write_report"},
     "view": {"ActivationCache": "interp.report.cached_activations:view_of_cache"},
     "networkx": {"Circuit": "interp.circuits.forms:networkx_of"},
     "graphml": {"Circuit": "interp.circuits.forms:graphml_of"},

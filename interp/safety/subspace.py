@@ -32,7 +32,7 @@ from interp.core.prompts import Prompts
 from interp.core.result import Result
 from interp.core.table import HeadTable
 from interp.model.content import model_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 from interp.safety.hidden import HiddenGame
 from interp.safety.prompts import PromptSets
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 from interp.syntax.align import Aligned, By, align, how
 from interp.syntax.treebank import Sentence, Treebank
 

@@ -14,7 +14,7 @@ from interp.core.errors import OptionError
 from interp.core.intervals import around
 from interp.core.result import Result
 from interp.model.content import model_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd

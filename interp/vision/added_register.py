@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from interp.core.errors import OptionError
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 from interp.vision.images import checked_labels, image_batch, image_provenance, vision_sites
 from interp.vision.neurons import width_of, writing_matrices
 from interp.vision.patterns import grid_of

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 
 from interp.core.errors import OptionError
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 from interp.vision.images import checked_masks, image_batch, image_provenance, vision_sites
 from interp.vision.maps import map_of_images
 from interp.vision.patterns import class_rows, grid_of, image_patterns

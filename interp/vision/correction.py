@@ -15,7 +15,7 @@ from interp.core.intervals import share_interval
 from interp.core.result import Result
 from interp.core.statistics import DRAWS, percentile_interval, redraw, tails_of
 from interp.model.edits import resample
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 from interp.vision.images import batches_of, image_batch, image_provenance, vision_stack
 from interp.vision.readout import image_output
 from interp.vision.result import ImageScores

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.core.result import Result
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 from interp.vision.images import image_batch, image_provenance
 from interp.vision.parts import image_parts
 

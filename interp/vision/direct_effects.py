@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from interp.core.errors import OptionError
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 from interp.vision.images import checked_labels, image_batch, image_provenance
 from interp.vision.parts import ImageParts, image_parts
 from interp.vision.result import ImageScores, paired_columns

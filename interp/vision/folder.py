@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from interp.core.errors import OptionError, PromptError
-from interp.model.given import takes_model
 from interp.model.image_files import read_image
+from interp.model.model_argument import takes_model
 from interp.vision.images import checked_labels, classes_by_text, expected_size, has_classes
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.core.errors import OptionError
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 from interp.vision.images import batches_of, image_batch, image_provenance, vision_sites
 from interp.vision.patterns import grid_of
 from interp.vision.result import ImageScores, head_places

@@ -16,7 +16,7 @@ from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.core.registry import ATTRIBUTION_METHODS
 from interp.core.result import Result
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 from interp.vision.example import ImageExample
 from interp.vision.images import checked_labels, image_batch, image_provenance, vision_sites
 from interp.vision.overlay import map_figure

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 from interp.vision.images import image_batch, image_provenance, vision_sites
 from interp.vision.patterns import grid_of, image_patterns, joined_heads
 from interp.vision.result import ImageScores, head_scores

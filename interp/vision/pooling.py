@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 from interp.vision.images import image_batch, image_provenance, vision_config
 from interp.vision.maps import ImageMaps
 from interp.vision.patterns import grid_of

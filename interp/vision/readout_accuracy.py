@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 
 from interp.core.errors import OptionError
 from interp.core.statistics import holm
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 from interp.vision.images import (
     batches_of,
     image_batch,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError
 from interp.core.statistics import finite_mean
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 from interp.vision.high_norm_tokens import high_norm_patches
 from interp.vision.images import batches_of, image_batch, image_provenance, vision_sites
 from interp.vision.neurons import read_neurons, writing_matrices

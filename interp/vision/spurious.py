@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from interp.core.errors import OptionError
 from interp.core.intervals import difference_of_shares, share_interval
 from interp.core.statistics import holm
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 from interp.vision.direct_effects import output_directions, target_of
 from interp.vision.images import image_batch, image_provenance
 from interp.vision.parts import ImageParts, image_parts

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from interp.core.errors import PromptError
 from interp.core.tokens import encoded_text
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from interp.core.errors import OptionError, UnreadableAttention
 from interp.model.edits import set_pattern
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 from interp.vision.direct_effects import output_directions, target_of
 from interp.vision.images import (
     batches_of,

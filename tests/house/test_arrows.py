@@ -26,9 +26,9 @@ ORDER = (
     "circuits", "testing", "report", "cli",
 )  # fmt: skip
 BY_NAME = {
-    "core/face.py": "public face of a folder whose files declare analyses",
+    "core/public_names.py": "public face of a folder whose files declare analyses",
     "core/registry.py": "registry of declarations: a folder of files",
-    "core/room.py": "package whose files declare one analysis each",
+    "core/lazy_analyses.py": "package whose files declare one analysis each",
     "circuits/tasks/named.py": "registry of contrast tasks: a folder of files",
     "cli/folder.py": "registry of commands: a folder of files",
     "cli/run.py": "public functions from which commands are made",

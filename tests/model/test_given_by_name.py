@@ -10,7 +10,7 @@ from interp.causal import banzhaf, patching_gradient
 from interp.circuits import evaluate_edges, signals
 from interp.core.errors import OptionError
 from interp.heads import needle, outliers
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 from interp.safety import ships_scores
 from interp.syntax import dependency_trees
 

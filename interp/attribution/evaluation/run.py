@@ -51,7 +51,7 @@ from interp.core.rank_statistics import spearman
 from interp.core.steps import finishing
 from interp.core.text_file import read_lines
 from interp.model.content import model_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.attribution.declaration import AttributionMethod

@@ -24,7 +24,7 @@ from interp.causal.task import Task, token_ids
 from interp.core.errors import OptionError, UnknownName
 from interp.core.protocols import Progress
 from interp.model.content import model_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 from interp.model.sources.remote import RemoteModel
 
 if TYPE_CHECKING:

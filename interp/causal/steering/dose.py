@@ -21,8 +21,8 @@ from interp.core.prompts import Prompts
 from interp.model.addition import add
 from interp.model.content import model_provenance
 from interp.model.edits import gate
-from interp.model.given import takes_model
 from interp.model.head_arguments import parse_heads
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.causal.task import Task

@@ -182,7 +182,7 @@ def make_contrast(
         OptionError: n is below 1, a template does not exist, or a planted task is used on another
             model.
     """
-    from interp.model.given import one_model
+    from interp.model.model_argument import one_model
 
     model = one_model(model)
     name = known_task(name)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from interp.circuits.why.graph_edges import GraphNode
-    from interp.circuits.why.graph_face import PrunedGraph
+    from interp.circuits.why.graph_interface import PrunedGraph
 
 _SHAPES = {"embedding": "square", "head": "circle", "mlp": "diamond", "feature": "hexagon",
            "error": "x", "logit": "star"}  # fmt: skip

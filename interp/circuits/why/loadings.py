@@ -28,8 +28,8 @@ from interp.lens.finish import finish, row_of
 from interp.model.calls.call import precise
 from interp.model.capture import capture
 from interp.model.content import model_provenance
-from interp.model.given import takes_model
 from interp.model.locate.layout import ReadMatrix, Writing
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd

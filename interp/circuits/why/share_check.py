@@ -18,7 +18,7 @@ from torch import Tensor
 
 from interp.circuits.linear_scores import LinearScores
 from interp.circuits.why.batches import asked_heads, asked_prompts, decomposed
-from interp.circuits.why.places import STRONGEST, Places
+from interp.circuits.why.positions import STRONGEST, Places
 from interp.circuits.why.qk_shares import qk_shares
 from interp.circuits.why.score_parts import ScoreParts, added_scores
 from interp.circuits.why.shares import QKShares
@@ -30,9 +30,9 @@ from interp.core.result import Result
 from interp.core.statistics import DRAWS, percentile_interval, redraw, tails_of
 from interp.model.calls.call import Call, precise
 from interp.model.content import model_provenance
-from interp.model.given import takes_model
 from interp.model.hooks.inference import in_this_thread
 from interp.model.locate.find_sites import first_tensor
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd

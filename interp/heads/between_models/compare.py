@@ -139,7 +139,7 @@ def _listed(prompts: Any) -> Any:
 
 
 def _side(given: Any) -> list[Any]:
-    from interp.model.given import given_models
+    from interp.model.model_argument import given_models
 
     listed = list(given) if isinstance(given, (list, tuple)) else [given]
     if not listed:

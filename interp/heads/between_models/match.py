@@ -14,7 +14,7 @@ from interp.core.statistics import redraw_counts
 from interp.heads.between_models.matches import HeadMatches
 from interp.heads.between_models.similarity import Group, similarities
 from interp.model.content import model_provenance, versions
-from interp.model.given import given_models
+from interp.model.model_argument import given_models
 
 if TYPE_CHECKING:
     from interp.core.protocols import Progress

@@ -68,8 +68,8 @@ def emergence(
         LoadError: a checkpoint cannot be loaded.
     """
     from interp.heads.scoring import asked_metrics, why_not
-    from interp.model.given import given_models
     from interp.model.load import load
+    from interp.model.model_argument import given_models
 
     bounds = asked_metrics(METRICS if metrics is None else metrics) or []
     shared = SharedPrompts(list(prompts) if hasattr(prompts, "__next__") else prompts, seed)

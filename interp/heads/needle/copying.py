@@ -21,9 +21,9 @@ from interp.heads.per_head import PerHead, SiteValues
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site, Where
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
 from interp.model.hooks.inference import inference
 from interp.model.inputs import takes
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model

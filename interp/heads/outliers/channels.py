@@ -33,8 +33,8 @@ from interp.model.calls.call import Call, ComputedCall
 from interp.model.calls.sites import Site
 from interp.model.content import result_provenance
 from interp.model.edits import Edit
-from interp.model.given import takes_model
 from interp.model.hooks.inference import inference
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd

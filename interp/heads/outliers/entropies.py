@@ -18,7 +18,7 @@ from interp.core.prompts import Prompts
 from interp.core.result import Result
 from interp.heads.one_call import equal_lengths
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 from interp.model.random_weights import random_init
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from interp.heads.scoring import choose_engine
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 from interp_kernels.reductions import Received
 
 if TYPE_CHECKING:

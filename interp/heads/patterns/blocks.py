@@ -33,8 +33,8 @@ from interp.heads.patterns.tile_names import TileAsked, require_within, tile_par
 from interp.model.calls.call import Call, RecordedCall
 from interp.model.calls.sites import Site
 from interp.model.content import model_provenance
-from interp.model.given import one_model
 from interp.model.hooks.kernel_call import to_attention
+from interp.model.model_argument import one_model
 from interp_kernels import attention_statistics, reference
 from interp_kernels.errors import KernelError
 from interp_kernels.reductions import PooledMap, Reduction, TopK

@@ -12,7 +12,7 @@ from interp.core.head import Head
 from interp.core.result import Result
 from interp.model.calls.sites import circuit_sites
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -53,15 +53,15 @@ def part_of_file(kind: str, path: Path) -> FoundPart | None:
     from interp.circuits.why.shares import QKShares
     from interp.lens.encoder_layers import DecoderLens
     from interp.probes.result import ProbeResult
-    from interp.report.atlas.written_alignment import alignment_part, translation_part
-    from interp.report.atlas.written_depths import anchors_part, decoder_lens_part, receivers_part
-    from interp.report.atlas.written_pictures import (
+    from interp.report.atlas.alignment_part import alignment_part, translation_part
+    from interp.report.atlas.depths_part import anchors_part, decoder_lens_part, receivers_part
+    from interp.report.atlas.pictures_part import (
         maps_part,
         pair_part,
         time_errors_part,
         word_times_part,
     )
-    from interp.report.atlas.written_shares import qk_shares_part
+    from interp.report.atlas.shares_part import qk_shares_part
     from interp.text.chains.anchors_result import Anchors
     from interp.text.chains.receivers import ReceiverHeads
     from interp.vision.maps import ImageMaps

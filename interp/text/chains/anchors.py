@@ -12,7 +12,7 @@ from interp.core.prompts import Prompts
 from interp.core.protocols import Progress, silent
 from interp.core.statistics import finite_mean
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 from interp.text.chains.anchors_result import UNITS, Anchors
 from interp.text.chains.chain import Chain, require_answer
 from interp.text.chains.hidden import suppression_effects

@@ -22,9 +22,9 @@ from interp.core.protocols import Progress, silent
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
 from interp.model.edits import Edit
-from interp.model.given import takes_model
 from interp.model.inputs import takes
 from interp.model.model import Model
+from interp.model.model_argument import takes_model
 from interp.text.chains.chain import Chain
 from interp.text.chains.vertical import BLOCK, first_keys
 

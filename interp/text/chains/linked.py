@@ -14,8 +14,8 @@ import numpy as np
 
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import bos_id, ordinary_ids
-from interp.model.given import takes_model
 from interp.model.model import Model
+from interp.model.model_argument import takes_model
 from interp.text.chains.chain import Chain
 
 

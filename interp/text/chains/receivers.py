@@ -17,7 +17,7 @@ from interp.core.protocols import Progress, silent
 from interp.core.result import Result
 from interp.core.statistics import finite_mean
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 from interp.text.chains.chain import Chain
 from interp.text.chains.vertical import APART, vertical_scores, visit_sentence_attention
 

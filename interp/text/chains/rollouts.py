@@ -12,9 +12,9 @@ from torch import Tensor
 
 from interp.core.errors import OptionError
 from interp.core.protocols import Progress, silent
-from interp.model.given import takes_model
 from interp.model.inputs import cache_argument, given_cache, takes
 from interp.model.model import Model
+from interp.model.model_argument import takes_model
 from interp.text.chains.chain import Chain, require_answer
 
 SIMILAR = 0.8

@@ -20,8 +20,8 @@ from interp.core.head import Head
 from interp.core.prompts import Prompts
 from interp.model.calls.call import Call, ComputedCall
 from interp.model.calls.sites import Site
-from interp.model.given import takes_model
 from interp.model.model import Model
+from interp.model.model_argument import takes_model
 from interp.text.chains.chain import Chain
 
 BLOCK = 2**21

@@ -13,7 +13,7 @@ from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
 from interp.core.result import Result
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 from interp.text.chains.chain import Chain, require_answer
 from interp.text.context.judge import check_ways, scores_by_way
 from interp.text.context.judgement import SourceJudgement

@@ -12,7 +12,7 @@ from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress, silent
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 from interp.text.chains.chain import Chain, require_answer
 from interp.text.context.judgement import SourceJudgement, source_precision
 from interp.text.context.ways import (

@@ -12,8 +12,8 @@ from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
 from interp.core.tokens import words
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
 from interp.model.head_arguments import parse_heads
+from interp.model.model_argument import takes_model
 from interp.text.graphs.graph import AttentionGraph
 from interp.text.graphs.thresholds import kept_edges
 

@@ -16,8 +16,8 @@ from interp.core.prompt_file import prompt_text
 from interp.core.prompts import Prompts
 from interp.core.text_file import lines_of_text
 from interp.heads.engine import attention_statistics_of
-from interp.model.given import takes_model
 from interp.model.hooks.kernel_call import to_attention
+from interp.model.model_argument import takes_model
 from interp.text.chains.chain import Chain
 from interp.text.graphs.graph import adjacency_of
 from interp_kernels.reductions import SegmentToSegment

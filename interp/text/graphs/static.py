@@ -15,7 +15,7 @@ from interp.core.prompts import Prompts
 from interp.core.rank_statistics import paired_spearman
 from interp.core.result import Result
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd

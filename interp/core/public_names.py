@@ -14,7 +14,7 @@ from typing import Any
 
 import lazy_loader
 
-from interp.core.room import declared_in
+from interp.core.lazy_analyses import declared_in
 
 
 def attach(

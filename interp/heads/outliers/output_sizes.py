@@ -12,7 +12,7 @@ from interp.heads.one_call import reduced, sees, visible_mean
 from interp.heads.outliers.passes import HeadValues, captured, each_call
 from interp.model.calls.call import Call, repeat_kv
 from interp.model.calls.sites import Site
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 from interp_kernels.reductions import RightProduct
 
 if TYPE_CHECKING:

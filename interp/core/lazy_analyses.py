@@ -12,7 +12,7 @@ from typing import Any
 from interp.core.entry import public_functions
 
 
-class Room(ModuleType):
+class AnalysisFolder(ModuleType):
     """Package type: `from interp.heads.detectors import induction` imports the analysis."""
 
     def __getattr__(self, name: str) -> Any:
@@ -42,6 +42,6 @@ def declared_in(folder: Path) -> dict[str, str]:
     return {node.name: path.stem for path in files for node in public_functions(path)}
 
 
-def furnish(name: str) -> None:
-    """Turn the package `name` into a `Room`."""
-    sys.modules[name].__class__ = Room
+def lazy_analyses(name: str) -> None:
+    """Turn the package `name` into a `AnalysisFolder`."""
+    sys.modules[name].__class__ = AnalysisFolder
