@@ -132,7 +132,7 @@ def measure(make: Callable[[], Made]) -> dict[str, Any]:
 
     with model.visited(visit):
         seen = model.run(inputs)
-    check = interp.check_model(model)
+    check = interp.model.check_model(model)
     kinds = [site.kind for site in model.sites]
     return found | {
         "outcome": "partly read" if model.unread else "read",

@@ -289,7 +289,7 @@ def _sinks() -> go.Figure:
 def _lens() -> go.Figure:
     model = interp.load("bundled:induction")
     ids = list(interp.repeats(model, n=1, max_length=10).ids[0])
-    return interp.logit_lens(model, ids, k=1).plot().update_layout(height=300)
+    return interp.lens.logit_lens(model, ids, k=1).plot().update_layout(height=300)
 
 
 def _probes() -> go.Figure:

@@ -3,7 +3,9 @@ from . import (
     outliers,
     patterns,
 )
+from .between_models.match import match_heads
 from .causal_check.result import Confirmation
+from .checkpoints.emergence import emergence
 from .declaration import (
     Analysis,
     BoundAnalysis,
@@ -33,8 +35,10 @@ __all__ = [
     "choose_engine",
     "composition_scores",
     "detector",
+    "emergence",
     "estimate_score",
     "experiment",
+    "match_heads",
     "measurement",
     "minference_kinds",
     "needle",

@@ -1,3 +1,4 @@
+from . import language
 from .added_register import added_register
 from .agreement import attention_iou, map_agreement, pointing_game
 from .class_queries import ClassQueries, QueryMaps, query_maps
@@ -46,6 +47,7 @@ __all__ = [
     "image_maps",
     "image_parts",
     "image_readout",
+    "language",
     "locate_spurious_heads",
     "map_agreement",
     "patch_distance",

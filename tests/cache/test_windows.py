@@ -37,7 +37,7 @@ def test_the_edit_is_the_mask_applied_to_the_pattern(name, loaded) -> None:
 
     heads = model.heads()
     one = model.run([ids], [cut_cache(model, dict.fromkeys(kv_heads(model), WINDOW))])
-    other = model.run([ids], [interp.set_pattern(heads, masked)])
+    other = model.run([ids], [interp.model.set_pattern(heads, masked)])
     torch.testing.assert_close(one, other, rtol=1e-4, atol=2e-5)
     assert not torch.allclose(one, model.run([ids]), atol=1e-4)
 

@@ -27,7 +27,7 @@ def test_rows_equal_edits_of_the_model(planted_bystander, aggregated) -> None:
     assert aggregated.per_prompt.shape[1] == len(held) < 8
     for row in (0, 1, 3, len(aggregated) - 2):
         edits = [
-            interp.gate([label], float(w))
+            interp.model.gate([label], float(w))
             for label, w in zip(aggregated.heads_of, aggregated.weights[row], strict=True)
         ]
         want = []

@@ -302,7 +302,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
         reordering(), alignment.made_sentence_pairs(4), null=False
     ),
     "interp.heads.between_models.result.ModelDifferences": model_differences,
-    "interp.heads.between_models.matches.HeadMatches": lambda: interp.match_heads(
+    "interp.heads.between_models.matches.HeadMatches": lambda: interp.heads.match_heads(
         model(), "planted:bystander", prompts(), n_null=9, n_boot=9
     ),
     "interp.heads.causal_check.result.Confirmation": confirmation,
@@ -313,7 +313,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.text.chains.receivers.ReceiverHeads": lambda: chains.receiver_heads(
         model(), linked(), apart=2
     ),
-    "interp.heads.checkpoints.result.Emergence": lambda: interp.emergence(
+    "interp.heads.checkpoints.result.Emergence": lambda: interp.heads.emergence(
         [model(), "planted:bystander"], "induction", prompts(), steps=[1, 2]
     ),
     "interp.text.context.answer.AnswerSources": lambda: context.answer_sources(

@@ -68,7 +68,7 @@ def test_one_call_per_task() -> None:
     from interp.circuits import evaluate
 
     assert interp.ablate is leave_one_out
-    assert interp.evaluate_circuit is evaluate
+    assert interp.circuits.evaluate_circuit is evaluate
 
 
 @cache

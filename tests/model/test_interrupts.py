@@ -118,7 +118,7 @@ CALLS: dict[str, Callable[[interp.Model], Any]] = {
     "edited": edited,
     "places": placed,
     "edges": mixed,
-    "logit_lens": lambda model: interp.logit_lens(model, PROMPT),
+    "logit_lens": lambda model: interp.lens.logit_lens(model, PROMPT),
 }
 
 

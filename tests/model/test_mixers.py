@@ -48,7 +48,7 @@ def test_every_layer_is_read_with_its_identity(family, attention):
     beside = family.startswith(("falcon_h1", "zamba"))  # two mixers in one layer
     assert beside or [site.layer for site in model.sites] == list(range(len(kinds)))
     assert not model.unread
-    checked = interp.check_model(model)
+    checked = interp.model.check_model(model)
     for s in checked.sites:
         assert s.pattern_error < 1e-5
         assert s.result_error is not None

@@ -186,7 +186,7 @@ def test_a_cache_of_an_unknown_layout_and_a_fused_kernel_are_named(tiny_mixer):
 @pytest.mark.parametrize("family", ["longformer", "big_bird", "deberta_talking"])
 def test_sparse_layers_are_read_with_their_identity(family):
     model = interp.load(build_sparse(family), name=family)
-    checked = interp.check_model(model)
+    checked = interp.model.check_model(model)
     for s in checked.sites:
         assert s.site.kind != "softmax"
         assert s.pattern_error < 1e-5

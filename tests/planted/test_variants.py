@@ -52,7 +52,7 @@ def test_the_map_times_values_is_what_the_module_computes(name):
     model = loaded(name)
     assert [s.kind for s in model.sites] == [name.replace("_", " ")] * 2
     assert not model.unread
-    for s in interp.check_model(model).sites:
+    for s in interp.model.check_model(model).sites:
         assert s.pattern_error < 1e-5
         assert s.result_error is not None
         assert s.output_error is not None

@@ -87,7 +87,7 @@ def test_class_token_with_and_without_its_attention() -> None:
         right = logits[range(24), images.labels]
         return right - (logits.sum(1) - right) / 3
 
-    edit = interp.set_z("L2H1", own[:, :, :1], positions=[0])
+    edit = interp.model.set_z("L2H1", own[:, :, :1], positions=[0])
     fall = float((target([]) - target([edit])).mean())
     assert rows.loc[("L2H1", "without_class_row"), "score"] == pytest.approx(fall, abs=1e-5)
     # no patch of the last layer reaches the output

@@ -227,8 +227,9 @@ def contrast_of(model: Model, task: Any) -> ContrastTask:
 
     if not isinstance(task, ContrastTask):
         raise OptionError(
-            f"{type(task).__name__} is not a contrast task; give what"
-            " interp.make_contrast(model, 'induction') returns, a task's name, or a .jsonl file"
+            f"{type(task).__name__} is not a contrast task; "
+            "give what interp.circuits.make_contrast(model, 'induction') returns, a task's name, "
+            "or a .jsonl file"
         )
     return task
 

@@ -95,7 +95,7 @@ def record(
     """Record activations of MODEL over the lines of a file, as sharded safetensors with an index.
 
     An interrupted command continues where it stopped; a damaged shard is computed again. Read the
-    folder with `interp.RecordedActivations`: by prompt and position, memory-mapped.
+    folder with `interp.model.RecordedActivations`: by prompt and position, memory-mapped.
     """
     from interp.core.declaration import split_names
 

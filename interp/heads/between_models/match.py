@@ -113,7 +113,7 @@ def match_heads(
             f"{stack} {h}" for g in found.groups.values() for stack, h in g.b
             if (stack, str(h)) not in taken
         ],
-        "made_by": "interp.match_heads",
+        "made_by": "interp.heads.match_heads",
     } | dict(found.about)  # fmt: skip
     matrix = {
         f"{stack} {layer}" if layer >= 0 else stack: g.across.mean(0)
