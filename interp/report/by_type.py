@@ -12,6 +12,7 @@ from typing import Any
 
 FORMS: Mapping[str, Mapping[str, str]] = {
     "plot": {
+        "AttributionGraph": "interp.report.attribution_graph:drawn_figure",
         "Circuit": "interp.report.circuit_drawing:draw",
         "Comparison": "interp.report.comparison_plot:scatter_matrix",
         "DoseCurve": "interp.report.dose_plot:plot_doses",
@@ -40,11 +41,14 @@ FORMS: Mapping[str, Mapping[str, str]] = {
     },
     "report": {"HeadTable": "interp.report.atlas.atlas_file:write_report"},
     "view": {"ActivationCache": "interp.report.cached_activations:view_of_cache"},
-    "networkx": {"Circuit": "interp.circuits.forms:networkx_of"},
-    "graphml": {"Circuit": "interp.circuits.forms:graphml_of"},
-    "dot": {"Circuit": "interp.circuits.forms:dot_of"},
-    "mermaid": {"Circuit": "interp.circuits.forms:mermaid_of"},
-    "svg": {"Circuit": "interp.report.circuit_still:still"},
+    "networkx": {"Circuit": "interp.report.circuit_formats:networkx_of"},
+    "graphml": {"Circuit": "interp.report.circuit_formats:graphml_of"},
+    "dot": {"Circuit": "interp.report.circuit_formats:dot_of"},
+    "mermaid": {"Circuit": "interp.report.circuit_formats:mermaid_of"},
+    "svg": {
+        "AttributionGraph": "interp.report.attribution_graph:drawn_svg",
+        "Circuit": "interp.report.circuit_still:still",
+    },
 }
 """Form -> name of the type -> the function that takes the result and returns the form."""
 

@@ -159,11 +159,11 @@ def find(
         resume: folder of finished steps.
     """
     from interp.circuits.find import find_circuit
-    from interp.circuits.folder import write_evaluation, write_found
     from interp.circuits.plan import Plan
     from interp.circuits.printed import evaluation_lines, found_lines
     from interp.circuits.published import published
     from interp.circuits.whole_evaluation import evaluated, with_set
+    from interp.report.circuit_folder import write_evaluation, write_found
 
     against = None if truth is None else published(truth)
     if against is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from interp.circuits.forms import HELPS, HURTS
+from interp.report.circuit_formats import HELPS, HURTS
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
