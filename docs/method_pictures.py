@@ -227,12 +227,12 @@ def _circuit_methods() -> go.Figure:
 
 
 def _circuit() -> go.Figure:
-    from interp.circuits import evaluate, find_circuit, make_contrast
+    from interp.circuits import evaluate_circuit, find_circuit, make_contrast
 
     model = interp.load("bundled:induction")
     circuit = find_circuit(model, make_contrast(model, "induction", n=16), "screen_verify")
     fresh = make_contrast(model, "induction", n=16, seed=1)
-    return evaluate(model, circuit, fresh, n_random=10).plot()
+    return evaluate_circuit(model, circuit, fresh, n_random=10).plot()
 
 
 def _syntax() -> go.Figure:

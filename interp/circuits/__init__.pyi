@@ -4,7 +4,7 @@ from .causal_tracing import causal_tracing
 from .contrast import ContrastTask
 from .declaration import Discovery, Found, discovery
 from .edge_evaluation import EdgeEvaluation, evaluate_edges
-from .evaluation import evaluate, evaluate_circuit
+from .evaluation import evaluate_circuit
 from .facts import Fact, read_facts
 from .find import find_circuit
 from .head_checks import confirm
@@ -56,7 +56,6 @@ __all__ = [
     "check_shares",
     "confirm",
     "discovery",
-    "evaluate",
     "evaluate_circuit",
     "evaluate_edges",
     "evaluate_set",

@@ -30,7 +30,7 @@ Array = np.ndarray
 
 @takes_model
 @finishing()
-def evaluate(
+def evaluate_circuit(
     model: Model,
     circuit: Circuit,
     task: ContrastTask,
@@ -142,9 +142,6 @@ def evaluate(
         task.clusters, task.dependence, task.task.unit,
         one_out_values=inside[None] - values[first : first + chosen],
     )  # fmt: skip
-
-
-evaluate_circuit = evaluate  # the name outside this folder
 
 
 def _curve(

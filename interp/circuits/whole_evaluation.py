@@ -54,7 +54,7 @@ def evaluated(
         The evaluation over sizes, the further arguments of `evaluation_lines`, and a note if these
         pairs do not show the behaviour.
     """
-    from interp.circuits.evaluation import evaluate
+    from interp.circuits.evaluation import evaluate_circuit
 
     plan, seed = start.after(found), start.seed
     fresh = plan.fresh(model)
@@ -64,7 +64,7 @@ def evaluated(
     else:
         of_set = _set(model, found, fresh, no_set, seed, n_random, **kept)
     patched = _patched(model, found, fresh, top, **kept)
-    measured = evaluate(
+    measured = evaluate_circuit(
         model, found, fresh, ablation=ablation, n_random=n_random, seed=seed,
         found_on=plan.found_on(model, start), **reference, **kept,
     )  # fmt: skip

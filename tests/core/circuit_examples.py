@@ -14,7 +14,7 @@ from interp.circuits.causal_traces import CausalTraces
 from interp.circuits.causal_tracing import causal_tracing
 from interp.circuits.contrast import ContrastTask
 from interp.circuits.edge_evaluation import EdgeEvaluation, evaluate_edges
-from interp.circuits.evaluation import evaluate
+from interp.circuits.evaluation import evaluate_circuit
 from interp.circuits.facts import Fact
 from interp.circuits.find import find_circuit
 from interp.circuits.head_evaluation import Evaluation
@@ -80,7 +80,7 @@ def circuit() -> Circuit:
 
 
 def evaluation() -> Evaluation:
-    return evaluate(model(), circuit(), contrast(), n_random=2)
+    return evaluate_circuit(model(), circuit(), contrast(), n_random=2)
 
 
 def edge_evaluation() -> EdgeEvaluation:
