@@ -190,7 +190,8 @@ def kinds_of_values() -> Iterator[str]:
     yield "## Intervals by the kind of values"
     yield (
         "Intervals of scores, of ablations and other importances, of differences between models "
-        "and of similarities of heads are chosen by the kind of values, and not shown where they cannot reach 95 % (the result "
+        "and of similarities of heads are chosen by the kind of values, and not shown where they "
+        "cannot reach 95 % (the result "
         f'says "too few", and why). Independent values, {rows[0]["runs"]:,} draws each: the share '
         "of intervals that are shown, of the shown ones that contain the true mean, and of t "
         "intervals, which are always shown, that contain it. Command: "
@@ -235,7 +236,8 @@ def causal_intervals() -> Iterator[str]:
     yield table(("game", "interval of", "repeated", "runs", "covered", "nominal or more"), rows)
     short = [f"{row[1]} on {row[0]}" for row in rows if row[-1] == "no"]
     yield (
-        f"Of {sum(r[-1] != 'not shown' for r in rows)} kinds that are shown, {len(short)} contain the exact value less often than stated: "
+        f"Of {sum(row[-1] != 'not shown' for row in rows)} kinds that are shown, {len(short)} "
+        "contain the exact value less often than stated: "
         + "; ".join(short)
         + ". Use more prompts or samples there."
     )
