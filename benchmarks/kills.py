@@ -135,8 +135,8 @@ def page(rows: list[dict[str, Any]], seed: int) -> str:
     lines = [
         "# Commands killed at random moments", "",
         f"{kills} kills (SIGKILL and SIGINT in turn) at random moments of {len(rows)} commands "
-        "that resume. After the kills each ran to its end; text and files are compared with those of an "
-        "undisturbed run, apart from times. "
+        "that resume. After the kills each ran to its end; text and files are compared with those "
+        "of an undisturbed run, apart from times. "
         f"{len(good)} of {len(rows)} are equal. "
         f"Made by `python -m benchmarks.kills --seed {seed}`.",
         "", "| command | how the killed runs ended | tracebacks | text equal | files | differing |",
