@@ -16,6 +16,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -106,13 +107,17 @@ def swept(name: str, given: dict[str, str], kills: int, rng: random.Random) -> d
     asked = words(COMMANDS[name], given | {"out": str(broken)})
     codes: Counter[str] = Counter()
     tracebacks = 0
-    for i in range(kills):
-        sent = SENT[i % 2]
-        code, _, error = run(asked, length * rng.uniform(0.25, 1.0), sent)
-        ended = "ended before" if code == 0 else f"{sent.name}: exit {code}"
-        codes[ended] += 1
+    while sum(codes.values()) < kills:
+        sent, began = SENT[sum(codes.values()) % 2], time.monotonic()
+        code, _, error = run(asked, length * rng.uniform(0.2, 0.9), sent)
+        if code == 0:  # it was faster than the first: nothing was interrupted, so from the start
+            length = min(length, time.monotonic() - began)
+            shutil.rmtree(broken)
+            broken.mkdir()
+            continue
+        codes[f"{sent.name}: exit {code}"] += 1
         tracebacks += "Traceback" in error
-        print(name, i, ended, error.strip().splitlines()[-1:], flush=True)
+        print(name, sent.name, code, error.strip().splitlines()[-1:], flush=True)
     code, last, error = run(asked, None, SENT[0])
     one, other = contents(whole, str(whole)), contents(broken, str(broken))
     differs = [x for x in {*one, *other} if one.get(x) != other.get(x)]
@@ -130,7 +135,7 @@ def swept(name: str, given: dict[str, str], kills: int, rng: random.Random) -> d
 
 def page(rows: list[dict[str, Any]], seed: int) -> str:
     """Return the table as Markdown."""
-    kills = sum(n for row in rows for what, n in row["ended"].items() if what != "ended before")
+    kills = sum(n for row in rows for n in row["ended"].values())
     good = [r for r in rows if r["output"] and not r["differs"] and not r["exit"]]
     lines = [
         "# Commands killed at random moments", "",
