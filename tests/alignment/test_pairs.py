@@ -140,3 +140,11 @@ def test_wrong_pairs(loaded) -> None:
         encode_pairs(llama, [((9,), (8,))])
     with pytest.raises(PromptError, match="no decoder beside an encoder"):
         llama.run(encode_pairs(bart, [((9,), (8,))]).prompts)
+
+
+def test_only_a_last_end_of_a_target_is_not_read(loaded) -> None:
+    bart = loaded("bart")
+    start, end = bart.config.decoder_start_token_id, bart.config.eos_token_id
+    read = encode_pairs(bart, [((9,), (8, 7, end)), ((9,), (end, 8))]).prompts.decoder
+    assert read is not None
+    assert read.ids == ((start, 8, 7), (start, end, 8))

@@ -217,3 +217,9 @@ def test_sets_that_coincide_and_files_that_are_bad(refusal_probe, sets, tmp_path
     lines.write_text('{"prompt": "x", "harmful": true}\n')
     with pytest.raises(PromptError, match="no harmless prompts"):
         safety.read_labelled(lines)
+
+
+def test_sahara_refuses_no_step_and_no_axis(refusal_probe, sets) -> None:
+    for wrong in ({"rank": 0}, {"steps": 0}):
+        with pytest.raises(OptionError, match="between 1 and"):
+            safety.sahara(refusal_probe, sets.harmful, sets.harmless, **wrong)

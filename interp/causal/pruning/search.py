@@ -109,7 +109,7 @@ def search_curves(
 
 def _by_gates(model: Model, fit: Task, restarts: int, told: dict[str, Any]) -> list[str]:
     each = [
-        learn_gates(model, fit, penalty=penalty, restarts=restarts, n_random=2, **told)
+        learn_gates(model, fit, penalty=penalty, restarts=restarts, steps=300, n_random=2, **told)
         for penalty in PENALTIES
     ]
     best = np.argsort(-sum(found.score for found in each), kind="stable")

@@ -129,6 +129,11 @@ def test_steps_are_read_and_bad_runs_refused(tmp_path) -> None:
     folder.mkdir()
     (folder / "trainer_state.json").write_text('{"global_step": 42}')
     assert training_step(folder) == 42
+    plain = tmp_path / "step-9"
+    plain.mkdir()
+    for name, step in (("checkpoint-3", 3), ("latest", 9)):
+        (tmp_path / name).symlink_to(plain, target_is_directory=True)
+        assert training_step(tmp_path / name) == step
     assert steps_of(["a/step-1", "a/step-2", "a/step-4"]) == [1, 2, 4]
     assert steps_of(["a/step-1", "a/step-1", "a/step-4"]) is None
     assert steps_of(["gpt2", "a/step-1", "a/step-4"]) is None
