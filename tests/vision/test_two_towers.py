@@ -114,7 +114,7 @@ def test_the_command(run, made: Path) -> None:
 
 
 def test_the_guide_shows_what_the_command_prints(run, made: Path, monkeypatch) -> None:
-    guide = Path(__file__).parents[3] / "docs" / "guides" / "vision_heads.md"
+    guide = Path(__file__).parents[2] / "docs" / "guides" / "vision_heads.md"
     [shown] = re.findall(r"```text\n(.*?)```", guide.read_text(encoding="utf-8"), re.DOTALL)
     monkeypatch.chdir(made)
     shutil.copytree(made / "clip", made / "my-clip")
