@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -94,8 +95,12 @@ def files(folder: Path, model: str) -> dict[str, str]:
     texts = ROOT / "data" / "prompts.txt"
     few = [prompt for prompt, _ in FACTS]
     two = [f"{prompt}\t{prompt.replace('. ', '. Then ', 1)}" for prompt in few]
-    pair = {"prompt": "The cat is very", "corrupted": "The dog is very", "answer": " happy",
-            "wrong": " sad"}  # fmt: skip
+    names = ("cat", "dog", "bird", "fish", "bear", "boy", "girl", "man")
+    made = [
+        {"prompt": f"The {a} is very", "corrupted": f"The {b} is very", "answer": " happy",
+         "wrong": " sad"}
+        for a, b in pairwise((*names, names[0]))
+    ]  # fmt: skip
     labelled = [
         {"prompt": line, "label": int("he" in line.split()), "document": i}
         for i, line in enumerate(texts.read_text(encoding="utf-8").splitlines())
@@ -104,7 +109,7 @@ def files(folder: Path, model: str) -> dict[str, str]:
         "facts": [json.dumps({"prompt": p, "subject": s}) for p, s in FACTS],
         "few": few,
         "two": two,
-        "pairs": [json.dumps(pair)],
+        "pairs": [json.dumps(row) for row in made],
         "labelled": [json.dumps(row) for row in labelled],
     }
     given = {
