@@ -121,7 +121,8 @@ def test_the_null_of_each_prompt_is_kept_beside_its_value(run, asked, tmp_path) 
 class Counting:
     """A run whose value of a prompt is its first token, plus a hundred in the second metric."""
 
-    masks: dict[str, str] = {}
+    def __init__(self) -> None:
+        self.masks: dict[str, str] = {}
 
     def of(self, model, prompts, asked, what):
         first = np.array([ids[0] for ids in prompts.ids], dtype=float)[:, None]
