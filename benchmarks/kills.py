@@ -35,7 +35,7 @@ COMMANDS = {
     "record": "record bundled:one-layer --file {texts} --activations z -o {out}",
     "texts influence": "texts influence bundled:induction --file {texts} --heads L0H1 --random 2 "
     "--max-tokens 64 -q -o {out}/scores.jsonl",
-    "atlas": "atlas bundled:one-layer -q -o {out}/atlas.html",
+    "atlas": "atlas bundled:one-layer -q --overwrite -o {out}/atlas.html",
 }
 CODE = (
     "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
@@ -82,7 +82,7 @@ def contents(folder: Path, name: str) -> dict[str, Any]:
         if path.suffix == ".parquet":
             import pyarrow.parquet as pq
 
-            found[inside] = pq.read_table(path).to_pylist()
+            found[inside] = repr(pq.read_table(path).to_pylist())  # as text, NaN equals NaN
         elif path.suffix in (".sqlite", ".lock"):
             found[inside] = "present"
         else:
@@ -161,9 +161,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=20, help="over all commands")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", choices=list(COMMANDS), help="sweep this one, keep the others")
     asked = parser.parse_args()
-    rng = random.Random(asked.seed)
-    rows = []
+    rng, path = random.Random(asked.seed), HERE / "kills.json"
+    kept = {r["command"]: r for r in json.loads(path.read_text())} if asked.only else {}
     with tempfile.TemporaryDirectory() as folder:
         models = Path(folder) / "models"
         from interp import bundled
@@ -176,10 +177,13 @@ def main() -> None:
         texts.write_text("".join(f"the dog saw a cat {i % 7} .\n" for i in range(200)))
         given = {"folder": folder, "models": str(models), "texts": str(texts)}
         for at, name in enumerate(COMMANDS):
+            if asked.only not in (None, name):
+                continue
             share = (at + 1) * asked.kills // len(COMMANDS) - at * asked.kills // len(COMMANDS)
-            rows.append(swept(name, given, share, rng))
-            (HERE / "kills.json").write_text(json.dumps(rows, indent=1) + "\n")
-            (HERE / "kills.md").write_text(page(rows, asked.seed))
+            kept[name] = swept(name, given, share, rng)
+            rows = [kept[x] for x in COMMANDS if x in kept]
+            path.write_text(json.dumps(rows, indent=1) + "\n")
+            path.with_suffix(".md").write_text(page(rows, asked.seed))
 
 
 if __name__ == "__main__":
