@@ -10,7 +10,15 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
+from interp.core.result_rows import ResultRows
+
 FORMS: Mapping[str, Mapping[str, str]] = {
+    "summary": {
+        "HeadAggregation": "interp.report.summaries.causal:head_aggregation",
+        "HeadResponsibilities": "interp.report.summaries.causal:head_responsibilities",
+        "ResultRows": "interp.report.rows:rows_summary",
+        "TuckerLoss": "interp.report.summaries.causal:tucker_loss",
+    },
     "plot": {
         "Circuit": "interp.report.circuit_drawing:draw",
         "Comparison": "interp.report.comparison_plot:scatter_matrix",
@@ -18,6 +26,7 @@ FORMS: Mapping[str, Mapping[str, str]] = {
         "Faithfulness": "interp.report.method_bars:method_bars",
         "HeadTable": "interp.draw.plot:heatmap",
         "PruningCurve": "interp.report.pruning_plot:plot_curve",
+        "ResultRows": "interp.report.rows:bars_of",
     },
     "bars": {"Result": "interp.report.rows:bars_of"},
     "inline": {
@@ -46,12 +55,18 @@ FORMS: Mapping[str, Mapping[str, str]] = {
     "mermaid": {"Circuit": "interp.circuits.forms:mermaid_of"},
     "svg": {"Circuit": "interp.report.circuit_still:still"},
 }
-"""Form -> name of the type -> the function that takes the result and returns the form."""
+"""Form -> name of the type, or kind of `ResultRows` -> the function that returns the form."""
 
 
 def form_of(form: str, result: Any, *args: Any, **options: Any) -> Any:
     """Return a form of a result."""
     entries = FORMS[form]
-    name = next(c.__name__ for c in type(result).__mro__ if c.__name__ in entries)
+    name = next(name for name in names_of(result) if name in entries)
     module, _, function = entries[name].partition(":")
     return getattr(import_module(module), function)(result, *args, **options)
+
+
+def names_of(result: Any) -> list[str]:
+    """Return the kind of a `ResultRows`, its type and the base classes, the nearest first."""
+    kind = [result.kind] if isinstance(result, ResultRows) else []
+    return kind + [each.__name__ for each in type(result).__mro__]

@@ -1,0 +1,31 @@
+"""Text of results on interventions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from interp.core.result_rows import ResultRows
+
+
+def tucker_loss(found: ResultRows) -> str:
+    """Return the loss by share of the directions kept."""
+    cells = zip(found.share, found.score, found.null, strict=True)
+    said = [f"{share:g}: {score:.3g} (random {null:.3g})" for share, score, null in cells]
+    return f"TuckerLoss({', '.join(said)} {found.unit})"
+
+
+def head_responsibilities(found: ResultRows) -> str:
+    """Return the information of the responsibilities."""
+    return (
+        f"HeadResponsibilities({len(found)} heads, information {found.information:.3g} nats, "
+        f"shuffled {found.information_null:.3g}, p {found.information_p:.3g})"
+    )
+
+
+def head_aggregation(found: ResultRows) -> str:
+    """Return the task's value of the sums that are not of one named head."""
+    score = dict(zip(found.part, found.score, strict=True))
+    names = ("none", "best alone", "uniform average", "learned weights", "full")
+    said = ", ".join(f"{name} {score[name]:.4g}" for name in names if name in score)
+    return f"HeadAggregation({said} {found.unit}, {found.n} held-out prompts)"
