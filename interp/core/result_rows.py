@@ -115,14 +115,14 @@ class ResultRows(Result):
         return pd.DataFrame({name: self.columns[name] for name in self.columns})
 
     def _bounds_of(self, frame: pd.DataFrame, level: float) -> np.ndarray:
-        if self.clusters is not None and "clusters" not in frame.columns:
-            frame = frame.assign(clusters=len(set(self.clusters)))
-        found = t_bounds(frame, level)
         if not {"low", "high"} & {*self.columns, *self.same_as}:
-            return found
+            return t_bounds(frame, level)
         stated = frame[["low", "high"]].to_numpy(float)
         if level == 0.95:
             return stated
+        if self.clusters is not None and "clusters" not in frame.columns:
+            frame = frame.assign(clusters=len(set(self.clusters)))
+        found = t_bounds(frame, level)
         if not np.allclose(t_bounds(frame, 0.95), stated, equal_nan=True):
             raise OptionError(
                 f"the intervals of {self.kind} are known at level 0.95 only, not at {level}; they "

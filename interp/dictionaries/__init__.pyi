@@ -3,7 +3,7 @@ from .cards import feature_cards
 from .core_metrics import DictionaryScores, explained_variance, score_dictionary
 from .dictionary import Dictionary, DictionaryMismatch
 from .explained_attention import Monosemanticity, monosemanticity
-from .feature_effects import FeatureEffects, ablate_features
+from .feature_effects import ablate_features
 from .folder import load_dictionary, save_dictionary
 from .lorsa import Lorsa
 from .lorsa_metrics import LorsaScores, score_lorsa
@@ -20,7 +20,6 @@ __all__ = [
     "DictionaryTraining",
     "FeatureCard",
     "FeatureCards",
-    "FeatureEffects",
     "FeatureExample",
     "FeatureMatch",
     "Lorsa",

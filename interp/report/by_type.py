@@ -14,10 +14,16 @@ from interp.core.result_rows import ResultRows
 
 FORMS: Mapping[str, Mapping[str, str]] = {
     "summary": {
+        "FeatureEffects": "interp.report.summaries.dictionaries:feature_effects",
+        "GroundingHeads": "interp.report.summaries.vision:grounding_heads",
         "HeadAggregation": "interp.report.summaries.causal:head_aggregation",
         "HeadResponsibilities": "interp.report.summaries.causal:head_responsibilities",
+        "ImageTokenEffects": "interp.report.summaries.vision:image_token_effects",
+        "LayerEntropies": "interp.report.summaries.heads:layer_entropies",
         "ResultRows": "interp.report.rows:rows_summary",
+        "TopicProducts": "interp.report.summaries.texts:topic_products",
         "TuckerLoss": "interp.report.summaries.causal:tucker_loss",
+        "VisualSinks": "interp.report.summaries.vision:visual_sinks",
     },
     "plot": {
         "Circuit": "interp.report.circuit_drawing:draw",

@@ -26,6 +26,7 @@ from interp.bundled.shape_images import ShapeImages, shape_images
 from interp.core.prompt_means import PromptMeans
 from interp.core.prompts import repeats
 from interp.core.result import Differences, Result
+from interp.core.result_rows import ResultRows
 from interp.dictionaries import (
     ablate_features,
     feature_cards,
@@ -52,12 +53,9 @@ from interp.planted.with_sound import spoken_words
 from interp.probes import train_probe
 from interp.probes.result import ProbeResult
 from interp.syntax.pairs import PairCheck
-from interp.syntax.topic_embeddings import TopicProducts
+from interp.syntax.topic_embeddings import product_rows
 from interp.text import chains, context, graphs
 from interp.vision import language
-from interp.vision.language.grounding import GroundingHeads
-from interp.vision.language.result import ImageTokenEffects
-from interp.vision.language.sinks import VisualSinks
 
 
 @functools.cache
@@ -66,15 +64,15 @@ def pictures() -> tuple:
     return interp.load(planted.model, name="picture"), *planted.prompts(4)
 
 
-def grounded() -> GroundingHeads:
+def grounded() -> ResultRows:
     return language.grounding_heads(*pictures(), k=2)
 
 
-def dropped_tokens() -> ImageTokenEffects:
+def dropped_tokens() -> ResultRows:
     return language.drop_tokens(*pictures(), drop=[0.5, 0.75], draws=1)
 
 
-def visual_sinks_found() -> VisualSinks:
+def visual_sinks_found() -> ResultRows:
     return language.visual_sinks(*pictures()[:2])
 
 
@@ -139,9 +137,9 @@ def pair_check() -> PairCheck:
     return PairCheck(("L0H0",), margin, lost, random, drawn, "log-likelihood", MADE)
 
 
-def topics() -> TopicProducts:
+def topics() -> ResultRows:
     rows = np.array([[0.4, 0.2, 0.5], [-0.1, -0.2, 0.0], [0.5, 0.4, 0.5]])
-    return TopicProducts(("same topic", "other topic", "difference"), rows, np.zeros(3), MADE)
+    return product_rows(rows, np.zeros(3), MADE)
 
 
 @functools.cache
@@ -265,9 +263,9 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.attribution.evaluation.paired.MethodDifferences": lambda: faithful().differences(),
     "interp.attribution.evaluation.result.Faithfulness": faithful,
     "interp.attribution.result.Attribution": attributed,
-    "interp.vision.language.grounding.GroundingHeads": grounded,
-    "interp.vision.language.result.ImageTokenEffects": dropped_tokens,
-    "interp.vision.language.sinks.VisualSinks": visual_sinks_found,
+    "GroundingHeads": grounded,
+    "ImageTokenEffects": dropped_tokens,
+    "VisualSinks": visual_sinks_found,
     "interp.probes.result.ProbeResult": probe,
     "interp.core.result.Differences": differences,
     "interp.core.table.HeadTable": table,
@@ -280,9 +278,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.dictionaries.explained_attention.Monosemanticity": lambda: monosemanticity(
         {"head": profile_heads(model(), repeats(model(), n=4, max_length=8), 1)}
     ),
-    "interp.dictionaries.feature_effects.FeatureEffects": lambda: ablate_features(
-        model(), dictionary().dictionary, task(), [0, 1]
-    ),
+    "FeatureEffects": lambda: ablate_features(model(), dictionary().dictionary, task(), [0, 1]),
     "interp.dictionaries.lorsa_metrics.LorsaScores": lambda: score_lorsa(
         model(), train_lorsa(model(), prompts(), layer=1, n_heads=8, steps=2, k=2), prompts()
     ),
@@ -342,9 +338,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     ),
     "interp.heads.outliers.channels.Disruption": lambda: channels.disruption(model(), task()),
     "interp.heads.outliers.channels.Massive": lambda: channels.massive(model(), prompts()),
-    "interp.heads.outliers.entropies.LayerEntropies": lambda: entropies.layer_entropies(
-        model(), prompts()
-    ),
+    "LayerEntropies": lambda: entropies.layer_entropies(model(), prompts()),
     "interp.heads.machine_limits.Roofline": lambda: roofline(
         model(), prompts(), ["entropy"], machine="100,10"
     ),
@@ -375,5 +369,5 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.lens.logit.LogitLens": lambda: logit_lens(model(), prompts().ids[0], k=2),
     "interp.syntax.pairs.PairCheck": pair_check,
     "interp.syntax.result.TreeScores": lambda: scores("m", provenance=MADE),
-    "interp.syntax.topic_embeddings.TopicProducts": topics,
+    "TopicProducts": topics,
 }
