@@ -9,7 +9,7 @@ from .evaluation.rationales import Rationale, read_rationales
 from .evaluation.refit import refit_check
 from .evaluation.run import faithfulness
 from .example import Example
-from .learned_weights import LearnedHeadWeights, learn_head_weights
+from .learned_weights import learn_head_weights
 from .named import choose_methods
 from .result import Attribution
 from .similarity_matrix import SimilarityMatrix, similarity_matrix
@@ -19,7 +19,6 @@ __all__ = [
     "Attribution",
     "AttributionMethod",
     "Example",
-    "LearnedHeadWeights",
     "Rationale",
     "Scores",
     "SimilarityMatrix",

@@ -14,13 +14,16 @@ from interp.core.result_rows import ResultRows
 
 FORMS: Mapping[str, Mapping[str, str]] = {
     "summary": {
+        "AnswerSources": "interp.report.summaries.texts:answer_sources",
         "FeatureEffects": "interp.report.summaries.dictionaries:feature_effects",
         "GroundingHeads": "interp.report.summaries.vision:grounding_heads",
         "HeadAggregation": "interp.report.summaries.causal:head_aggregation",
         "HeadResponsibilities": "interp.report.summaries.causal:head_responsibilities",
         "ImageTokenEffects": "interp.report.summaries.vision:image_token_effects",
         "LayerEntropies": "interp.report.summaries.heads:layer_entropies",
+        "LearnedHeadWeights": "interp.report.summaries.texts:learned_head_weights",
         "ResultRows": "interp.report.rows:rows_summary",
+        "StaticAttention": "interp.report.summaries.texts:static_attention",
         "TopicProducts": "interp.report.summaries.texts:topic_products",
         "TuckerLoss": "interp.report.summaries.causal:tucker_loss",
         "VisualSinks": "interp.report.summaries.vision:visual_sinks",

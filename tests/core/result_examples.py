@@ -17,9 +17,8 @@ from syntax.found import scores
 
 import interp
 from interp import alignment, attribution, cache, vision
-from interp.attribution.evaluation.deceived import DeceptionTest
+from interp.attribution.evaluation.deceived import ranks_of
 from interp.attribution.evaluation.result import Faithfulness
-from interp.attribution.learned_weights import LearnedHeadWeights
 from interp.attribution.similarity_matrix import SimilarityMatrix
 from interp.bundled.deceive_text import sentences
 from interp.bundled.shape_images import ShapeImages, shape_images
@@ -196,11 +195,11 @@ def faithful() -> Faithfulness:
         for t in range(4)
     )
     needs = dict.fromkeys(methods, "forward")
-    return Faithfulness(rows, ("a b", "c d", "e f", "g h"), needs, deception().ranks, MADE)
+    return Faithfulness(rows, ("a b", "c d", "e f", "g h"), needs, ranks_of(deception()), MADE)
 
 
 @functools.cache
-def deception() -> DeceptionTest:
+def deception() -> ResultRows:
     methods = ["raw_attention", "random_scores", "occlusion:how=mask"]
     return attribution.deceived(attribution.choose_methods(methods), n=3)
 
@@ -244,7 +243,7 @@ def cosine_parts() -> SimilarityMatrix:
 
 
 @functools.cache
-def weights_by_ablation() -> LearnedHeadWeights:
+def weights_by_ablation() -> ResultRows:
     said = sentences(1_000, 5)
     return attribution.learn_head_weights(
         interp.load("bundled:deceive"), [s.text for s in said], "she|he", ablations=4
@@ -255,12 +254,12 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     **CAUSAL_EXAMPLES,
     **CIRCUIT_EXAMPLES,
     **SAFETY_EXAMPLES,
-    "interp.attribution.learned_weights.LearnedHeadWeights": weights_by_ablation,
+    "LearnedHeadWeights": weights_by_ablation,
     "interp.attribution.similarity_matrix.SimilarityMatrix": cosine_parts,
     "interp.core.prompt_means.PromptMeans": differences_of_prompts,
     "interp.lens.tuned.TunedLens": translators,
-    "interp.attribution.evaluation.deceived.DeceptionTest": deception,
-    "interp.attribution.evaluation.paired.MethodDifferences": lambda: faithful().differences(),
+    "DeceptionTest": deception,
+    "MethodDifferences": lambda: faithful().differences(),
     "interp.attribution.evaluation.result.Faithfulness": faithful,
     "interp.attribution.result.Attribution": attributed,
     "GroundingHeads": grounded,
@@ -312,7 +311,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.heads.checkpoints.result.Emergence": lambda: interp.emergence(
         [model(), "planted:bystander"], "induction", prompts(), steps=[1, 2]
     ),
-    "interp.text.context.answer.AnswerSources": lambda: context.answer_sources(
+    "AnswerSources": lambda: context.answer_sources(
         model(), linked()[0], ways=["attention", "leave_one_out"]
     ),
     "interp.text.context.judgement.SourceJudgement": lambda: context.judge_sources(
@@ -321,9 +320,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.text.graphs.graph.AttentionGraph": lambda: graphs.attention_graph(
         model(), prompts().ids[0], threshold="row:2"
     ),
-    "interp.text.graphs.static.StaticAttention": lambda: graphs.static_heads(
-        model(), prompts(), rows=3
-    ),
+    "StaticAttention": lambda: graphs.static_heads(model(), prompts(), rows=3),
     "interp.cache.cards.CacheCards": lambda: cache.cache_cards(model(), null="none"),
     "interp.cache.methods.RetrievalMethods": retrieval_methods,
     "interp.cache.patterns.GatePattern": gate_pattern,

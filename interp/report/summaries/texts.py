@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
     from interp.core.result_rows import ResultRows
 
@@ -17,3 +19,33 @@ def topic_products(found: ResultRows) -> str:
         if row["part"] == "difference"
     ]
     return "TopicProducts" + "".join(said)
+
+
+def learned_head_weights(found: ResultRows) -> str:
+    """Return the correlations on held-out texts and the largest weights."""
+    lines = ["rank correlation with the change under ablation, held-out texts [95 %]"]
+    for row in found.held_out:
+        says = f"null {row['null']:+.3f}, p {row['p_holm']:.2g}, {row['n']} texts"
+        lines.append(
+            f"  {row['weights']:<10} {row['score']:+.3f} [{row['low']:+.3f}, "
+            f"{row['high']:+.3f}]  {says}"
+        )
+    lines.append(f"weights ({found.unit}), ridge penalty {found.penalty:g}")
+    for row in found.top(found._asked or 8):
+        name = f"L{row['layer']}H{row['head']}"
+        lines.append(f"  {name:<8} {row['score']:+.4g} ± {row['sem']:.2g}")
+    return "\n".join(lines)
+
+
+def answer_sources(found: ResultRows) -> str:
+    """Return the first sentence by each way."""
+    parts = {way: found[way] for way in dict.fromkeys(found.metric.tolist())}
+    each = ", ".join(f"{way} {x.sentence[x.score.argmax()]}" for way, x in parts.items())
+    return f"AnswerSources of {found.name}, first sentence by {each}"
+
+
+def static_attention(found: ResultRows) -> str:
+    """Return the heads whose queries agree most on the order of keys."""
+    heads, mean = found.columns["head"], found.per_prompt.mean(1)
+    each = ", ".join(f"L{found.layer[i]}H{heads[i]} {mean[i]:.2f}" for i in np.argsort(-mean)[:3])
+    return f"StaticAttention of {len(found)} heads, most static: {each}"
