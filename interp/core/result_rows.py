@@ -33,7 +33,8 @@ class ResultRows(Result):
         units: columns that name the unit of analysis of a row.
         provenance: model, prompts, options and versions.
         facts: by name, values that hold for all rows. Those named as a column of
-            `interp.core.long_rows.STANDARD`, such as the unit, fill this column.
+            `interp.core.long_rows.STANDARD`, such as the unit, fill this column; `limits` are the
+            ends of possible scores, which no interval exceeds.
         per_prompt: values behind the means, `[row, prompt]`; None with `why_no_per_prompt`.
         arrays: by name, further values per row, `[row, ...]`, which are no columns.
         clusters: a label per prompt where prompts share something.
@@ -116,7 +117,7 @@ class ResultRows(Result):
 
     def _bounds_of(self, frame: pd.DataFrame, level: float) -> np.ndarray:
         if not {"low", "high"} & {*self.columns, *self.same_as}:
-            return t_bounds(frame, level)
+            return t_bounds(frame, level).clip(*self.facts.get("limits", (-np.inf, np.inf)))
         stated = frame[["low", "high"]].to_numpy(float)
         if level == 0.95:
             return stated

@@ -214,7 +214,7 @@ def drawn_shapes() -> ShapeImages:
     return shape_images(3, 16, aligned=0.5)
 
 
-def query_maps() -> vision.QueryMaps:
+def query_maps() -> ResultRows:
     torch.manual_seed(0)
     decoder, tokens = vision.ClassQueries(2, 8, 2), torch.randn(2, 4, 8)
     return vision.query_maps(decoder, tokens, (2, 2), ("a", "b"), torch.rand(2, 3, 8, 8))
@@ -341,14 +341,14 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     ),
     "interp.heads.outliers.sinks.SinkMass": lambda: sinks.sink_mass(model(), prompts()),
     "interp.heads.weights._composition.Compositions": lambda: composition_scores(model(), "k"),
-    "interp.vision.class_queries.QueryMaps": query_maps,
+    "QueryMaps": query_maps,
     "interp.vision.correction.CorrectedAccuracy": lambda: vision.correct_spurious_heads(
         shapes(), drawn_shapes(), drawn_shapes().labels, drawn_shapes().cues, ["L2H1"], n_random=2
     ),
-    "interp.vision.descriptions.HeadDescriptions": lambda: vision.describe_heads(
+    "HeadDescriptions": lambda: vision.describe_heads(
         shapes(), drawn_shapes(), np.eye(4), "abcd", heads=["L2H0", "L2H1"], ranks=2, banks=2
     ),
-    "interp.vision.maps.ImageMaps": lambda: vision.image_maps(shapes(), drawn_shapes()),
+    "ImageMaps": lambda: vision.image_maps(shapes(), drawn_shapes()),
     "interp.vision.result.ImageScores": lambda: vision.image_direct_effects(
         shapes(), drawn_shapes(), drawn_shapes().labels
     ),

@@ -114,7 +114,7 @@ def test_the_command(run, made: Path) -> None:
 
 
 def test_the_guide_shows_what_the_command_prints(run, made: Path, monkeypatch) -> None:
-    guide = Path(__file__).parents[3] / "docs" / "guides" / "vision_heads.md"
+    guide = Path(__file__).parents[2] / "docs" / "guides" / "vision_heads.md"
     [shown] = re.findall(r"```text\n(.*?)```", guide.read_text(encoding="utf-8"), re.DOTALL)
     monkeypatch.chdir(made)
     shutil.copytree(made / "clip", made / "my-clip")
@@ -165,7 +165,7 @@ def test_siglip_reads_texts_padded_to_its_whole_context(tmp_path: Path) -> None:
     pixels = torch.randn(8, 3, 16, 16, generator=torch.Generator().manual_seed(0)).numpy()
     texts = vision.text_embeddings(model, BANK)
     described = vision.describe_heads(model, pixels, texts[:, :24], BANK, ranks=1, banks=2)
-    assert set(described.labels) == {f"L{layer}H{head}" for layer in (0, 1) for head in range(3)}
+    assert set(described.part) == {f"L{layer}H{head}" for layer in (0, 1) for head in range(3)}
 
 
 def test_what_does_not_fit(clip: interp.Model, made: Path, tmp_path: Path, errors) -> None:

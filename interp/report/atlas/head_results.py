@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.report.atlas.rows import (
     FoundPart,
     between,
@@ -64,7 +65,6 @@ def part_of_file(kind: str, path: Path) -> FoundPart | None:
     from interp.report.atlas.written_shares import qk_shares_part
     from interp.text.chains.anchors_result import Anchors
     from interp.text.chains.receivers import ReceiverHeads
-    from interp.vision.maps import ImageMaps
 
     shown: dict[type[Result], Callable[[Any], FoundPart]] = {
         CacheCards: cache_cards_part,
@@ -80,11 +80,13 @@ def part_of_file(kind: str, path: Path) -> FoundPart | None:
         PairAlignment: pair_part,
         TimeAlignments: time_errors_part,
         WordTimes: word_times_part,
-        ImageMaps: maps_part,
         DecoderLens: decoder_lens_part,
         Anchors: anchors_part,
         ReceiverHeads: receivers_part,
     }
+    of_rows: dict[str, Callable[[Any], FoundPart]] = {"ImageMaps": maps_part}
+    if kind in of_rows:
+        return of_rows[kind](ResultRows.load(path))
     for cls, part_of in shown.items():
         if cls.__name__ == kind:
             return part_of(cls.load(path))

@@ -50,3 +50,22 @@ def visual_sinks(found: ResultRows) -> str:
             f"attention to the picture is on sinks (random tokens {row['null']:.2f})"
         )
     return "\n".join(lines)
+
+
+def head_descriptions(found: ResultRows) -> str:
+    """Return the first texts of the first heads."""
+    rows = found.wide().groupby("part", sort=False)["text"]
+    shown = [f"{part}: {', '.join(texts.iloc[:3])}" for part, texts in rows]
+    return f"HeadDescriptions({'; '.join(shown[:3])}{'; ...' if len(shown) > 3 else ''})"
+
+
+def query_maps(found: ResultRows) -> str:
+    """Return the numbers of images, classes and heads."""
+    images, heads, classes = found.maps.shape[:3]
+    return f"QueryMaps({images} images, {classes} classes, {heads} heads)"
+
+
+def image_maps(found: ResultRows) -> str:
+    """Return the methods and the numbers of images and patches."""
+    images, rows, columns = found.maps.shape[1:]
+    return f"ImageMaps({', '.join(found.methods)}: {images} images, {rows} x {columns} patches)"
