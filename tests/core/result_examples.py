@@ -271,14 +271,12 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.dictionaries.card_result.FeatureCards": lambda: feature_cards(
         model(), dictionary().dictionary, prompts(), most=3
     ),
-    "interp.dictionaries.core_metrics.DictionaryScores": lambda: score_dictionary(
-        model(), dictionary(), prompts()
-    ),
+    "DictionaryScores": lambda: score_dictionary(model(), dictionary(), prompts()),
     "interp.dictionaries.explained_attention.Monosemanticity": lambda: monosemanticity(
         {"head": profile_heads(model(), repeats(model(), n=4, max_length=8), 1)}
     ),
     "FeatureEffects": lambda: ablate_features(model(), dictionary().dictionary, task(), [0, 1]),
-    "interp.dictionaries.lorsa_metrics.LorsaScores": lambda: score_lorsa(
+    "LorsaScores": lambda: score_lorsa(
         model(), train_lorsa(model(), prompts(), layer=1, n_heads=8, steps=2, k=2), prompts()
     ),
     "interp.dictionaries.lorsa_training.LorsaTraining": lambda: train_lorsa(
