@@ -12,7 +12,7 @@ from .example import Example
 from .learned_weights import learn_head_weights
 from .named import choose_methods
 from .result import Attribution
-from .similarity_matrix import SimilarityMatrix, similarity_matrix
+from .similarity_matrix import similarity_matrix
 from .target import Target, label, similarity, token_logit
 
 __all__ = [
@@ -21,7 +21,6 @@ __all__ = [
     "Example",
     "Rationale",
     "Scores",
-    "SimilarityMatrix",
     "Target",
     "attribute",
     "attribution",

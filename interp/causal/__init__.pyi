@@ -43,14 +43,12 @@ from .shapley_values.scores import Sampled, estimate_shapley, shapley, shapley_o
 from .shapley_values.truncated import truncated_shapley
 from .steering.dose import steer
 from .steering.function_vectors import FunctionVector, find_function_vector
-from .steering.result import DoseCurve
 from .task import Task
 from .tucker import tucker_loss
 
 __all__ = [
     "QUESTIONS",
     "Comparison",
-    "DoseCurve",
     "FunctionVector",
     "Game",
     "Importance",

@@ -22,7 +22,6 @@ from interp.causal.pruning.result import PruningCurve
 from interp.causal.responsibilities import head_responsibilities
 from interp.causal.shapley_values.scores import Sampled
 from interp.causal.steering.dose import steer
-from interp.causal.steering.result import DoseCurve
 from interp.causal.tucker import tucker_loss
 from interp.core.result import Result
 from interp.core.result_rows import ResultRows
@@ -54,7 +53,7 @@ def gates() -> LearnedGates:
     return learn_gates(model(), task(), restarts=2, steps=2, n_random=2)
 
 
-def doses() -> DoseCurve:
+def doses() -> ResultRows:
     return steer(model(), "L0H0", task(), factors=[0, 1], n_random=1)
 
 
@@ -73,7 +72,7 @@ CAUSAL_EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.causal.importance.Importance": importance,
     "interp.causal.influence.result.TextScores": text_scores,
     "interp.causal.gating.result.LearnedGates": gates,
-    "interp.causal.steering.result.DoseCurve": doses,
+    "DoseCurve": doses,
     "interp.causal.pairs.Interactions": interactions,
     "interp.causal.pruning.result.PruningCurve": pruning,
     "interp.causal.shapley_values.scores.Sampled": sampled,

@@ -19,7 +19,7 @@ import interp
 from interp import alignment, attribution, cache, vision
 from interp.attribution.evaluation.deceived import ranks_of
 from interp.attribution.evaluation.result import Faithfulness
-from interp.attribution.similarity_matrix import SimilarityMatrix
+from interp.attribution.similarity_matrix import matrix_rows
 from interp.bundled.deceive_text import sentences
 from interp.bundled.shape_images import ShapeImages, shape_images
 from interp.core.prompt_means import PromptMeans
@@ -234,11 +234,11 @@ def translators() -> TunedLens:
     return tuned_lens(model(), [x[:6] for x in ids], steps=1)
 
 
-def cosine_parts() -> SimilarityMatrix:
+def cosine_parts() -> ResultRows:
     special = np.array([True, False]), np.array([False, False, True])
     matrix = np.arange(6.0).reshape(2, 3) / 10
-    return SimilarityMatrix(
-        ("[CLS]", "a"), ("b", "c", "[SEP]"), matrix, 0.9, (0.1, 0.2, -0.3), -0.6, special, MADE
+    return matrix_rows(
+        ("[CLS]", "a"), ("b", "c", "[SEP]"), matrix, 0.9, (0.1, 0.2, -0.3), special, MADE
     )
 
 
@@ -255,7 +255,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     **CIRCUIT_EXAMPLES,
     **SAFETY_EXAMPLES,
     "LearnedHeadWeights": weights_by_ablation,
-    "interp.attribution.similarity_matrix.SimilarityMatrix": cosine_parts,
+    "SimilarityMatrix": cosine_parts,
     "interp.core.prompt_means.PromptMeans": differences_of_prompts,
     "interp.lens.tuned.TunedLens": translators,
     "DeceptionTest": deception,
@@ -357,11 +357,11 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
         model(), prompts().ids[0], heaviest=1
     ),
     "interp.heads.patterns.result.View": lambda: patterns.view(model(), prompts().ids[0]),
-    "interp.lens.direct.DirectLogits": lambda: direct_logit_attribution(model(), prompts().ids[0]),
-    "interp.lens.encoder_layers.DecoderLens": lambda: decoder_lens(
+    "DirectLogits": lambda: direct_logit_attribution(model(), prompts().ids[0]),
+    "DecoderLens": lambda: decoder_lens(
         reordering(), alignment.encode_pairs(reordering(), alignment.made_sentence_pairs(4)).prompts
     ),
-    "interp.lens.logit.LogitLens": lambda: logit_lens(model(), prompts().ids[0], k=2),
+    "LogitLens": lambda: logit_lens(model(), prompts().ids[0], k=2),
     "interp.syntax.pairs.PairCheck": pair_check,
     "interp.syntax.result.TreeScores": lambda: scores("m", provenance=MADE),
     "TopicProducts": topics,

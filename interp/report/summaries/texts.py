@@ -49,3 +49,39 @@ def static_attention(found: ResultRows) -> str:
     heads, mean = found.columns["head"], found.per_prompt.mean(1)
     each = ", ".join(f"L{found.layer[i]}H{heads[i]} {mean[i]:.2f}" for i in np.argsort(-mean)[:3])
     return f"StaticAttention of {len(found)} heads, most static: {each}"
+
+
+def decoder_lens(found: ResultRows) -> str:
+    """Return the loss by depth of the encoder."""
+    loss = zip(found.depth, found.per_prompt.mean(1), strict=True)
+    told = ", ".join(f"{name} {x:.3g}" for name, x in loss)
+    norm = f"; {found.norm} applied" if found.norm else ""
+    return f"DecoderLens, loss in nats per token by depth of the encoder{norm}: {told}"
+
+
+def direct_logits(found: ResultRows) -> str:
+    """Return the logit and its largest parts."""
+    rows = found.wide().sort_values("score", key=abs, ascending=False, kind="stable")
+    rows = rows.head(found._asked or 10)
+    best = "\n".join(
+        f"  {name:<10} {x:+.4g}" for name, x in zip(rows["part"], rows["score"], strict=True)
+    )
+    return (
+        f"{found.target} = {found.value:.6g} at {found.token!r} (position {found.position})\n"
+        f"{best}\n  residual {found.residual:.2g}"
+    )
+
+
+def similarity_matrix(found: ResultRows) -> str:
+    """Return the parts of the cosine and the largest pairs of tokens."""
+    a, b, c = found.reference_terms
+    lines = [
+        f"cosine {found.cosine:+.4f} = pairs of tokens {found.matrix.sum():+.4f}, references "
+        f"{a:+.4f} {b:+.4f} {c:+.4f}, residual {found.residual:+.1e}"
+    ]
+    shown = found.wide().sort_values("score", key=abs, ascending=False, kind="stable")
+    for row in shown.head(found._asked or 10).to_dict("records"):
+        pair = f"{row['token']} ({row['position']})"
+        other = f"{row['other_token']} ({row['other_position']})"
+        lines.append(f"  {row['score']:+.4f}  {pair:<16} {other}")
+    return "\n".join(lines)

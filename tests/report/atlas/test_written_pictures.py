@@ -16,7 +16,7 @@ from interp.core.head import Head
 from interp.core.prompt_values import SUFFIX
 from interp.core.result_rows import ResultRows
 from interp.core.table import HeadTable
-from interp.lens import DecoderLens
+from interp.lens.encoder_layers import lens_rows
 from interp.report.atlas.build import build_atlas
 from interp.report.atlas.page import atlas_page
 from interp.text.chains.anchors_result import Anchors
@@ -59,10 +59,10 @@ def maps() -> ResultRows:
     return map_rows(("rollout",), np.ones((1, 1, 2, 2)), pixels, ("attention mass",), MADE)
 
 
-def lens() -> DecoderLens:
+def lens() -> ResultRows:
     loss = np.array([[4.0, 5.0], [1.0, 2.0]])
-    return DecoderLens(("embedding", "layer 0"), loss, loss, (("a",), ("b",)), ("b",), 0.0, "",
-                       MADE)  # fmt: skip
+    return lens_rows(("embedding", "layer 0"), loss, loss, (("a",), ("b",)), MADE, labels=("b",),
+                     residual=0.0, norm="")  # fmt: skip
 
 
 def anchors() -> Anchors:
