@@ -32,8 +32,8 @@ ANALYSES = [
     ),
     mutant(
         "share_of_the_effect_on_all_facts", "interp/circuits/causal_traces.py",
-        "self.total_effect[there].mean()",
-        "self.total_effect.mean()",
+        "total[there].mean()",
+        "total.mean()",
         "circuits/test_causal_tracing.py::"
         "test_shares_are_of_the_effect_on_the_facts_that_have_the_place",
     ),

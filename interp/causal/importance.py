@@ -266,6 +266,16 @@ def standard_error(
     return per_prompt.std(1, ddof=1) / math.sqrt(n)
 
 
+def mean_columns(
+    per_prompt: Float[Array, "row prompt"], clusters: Sequence[str] | None = None
+) -> dict[str, Float[Array, " row"]]:
+    """Return the columns score, sem, low and high of means over prompts, with 95 % t intervals."""
+    score, sem = per_prompt.mean(1), standard_error(per_prompt, clusters)
+    n = grouped.cluster_count(per_prompt.shape[1], clusters)
+    low, high = around(score, [(sem, n - 1.0)]).T
+    return {"score": score, "sem": sem, "low": low, "high": high}
+
+
 def make_importance(
     game: Game,
     per_prompt: Float[Array, "player prompt"],

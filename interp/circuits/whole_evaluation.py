@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from interp.circuits.head_evaluation import Evaluation
     from interp.circuits.patched import Patched
     from interp.circuits.plan import Plan
-    from interp.circuits.position_map import PatchingMap
     from interp.circuits.result import Circuit
     from interp.circuits.set_evaluation import SetEvaluation
+    from interp.core.result_rows import ResultRows
     from interp.model.model import Model
 
 DEFAULT = "verified_edges"
@@ -108,7 +108,7 @@ def _set(
 
 def _maps(
     model: Model, fresh: ContrastTask, sites: tuple[str, ...], **kept: Any
-) -> list[PatchingMap]:
+) -> list[ResultRows]:
     """Patch layers at the task's roles, or at positions where it names none."""
     from interp.circuits.position_map import patching_map
 

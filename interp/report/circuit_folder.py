@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from interp.circuits.edge_evaluation import EdgeEvaluation
     from interp.circuits.head_evaluation import Evaluation
     from interp.circuits.patched import Patched
-    from interp.circuits.position_map import PatchingMap
     from interp.circuits.published import Published
     from interp.circuits.result import Circuit
     from interp.circuits.set_evaluation import SetEvaluation
+    from interp.core.result_rows import ResultRows
 
 SHOWN = 100  # edges in the page's table
 
@@ -48,7 +48,7 @@ def write_evaluation(
     against: Published | None = None,
     patched: Patched | str | None = None,
     of_set: SetEvaluation | str | None = None,
-    maps: Sequence[PatchingMap] = (),
+    maps: Sequence[ResultRows] = (),
 ) -> None:
     """Write the evaluation of a circuit and the page of both, each file completely or not at all.
 

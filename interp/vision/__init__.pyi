@@ -1,16 +1,16 @@
 from . import language
 from .added_register import added_register
 from .agreement import attention_iou, map_agreement, pointing_game
-from .class_queries import ClassQueries, QueryMaps, query_maps
+from .class_queries import ClassQueries, query_maps
 from .class_token import class_token_effects
 from .correction import CorrectedAccuracy, correct_spurious_heads
-from .descriptions import HeadDescriptions, describe_heads, text_span
+from .descriptions import describe_heads, text_span
 from .direct_effects import image_direct_effects
 from .example import ImageExample
 from .folder import LabelledImages, read_images
 from .high_norm_tokens import high_norm_tokens
 from .images import PatchGrid, image_batch
-from .maps import ImageMaps, image_maps
+from .maps import image_maps
 from .parts import ImageParts, image_parts
 from .patch_distance import patch_distance
 from .pooling import pooling_attention
@@ -25,15 +25,12 @@ from .token_pruning import prune_image_tokens
 __all__ = [
     "ClassQueries",
     "CorrectedAccuracy",
-    "HeadDescriptions",
     "ImageExample",
-    "ImageMaps",
     "ImageParts",
     "ImageReadout",
     "ImageScores",
     "LabelledImages",
     "PatchGrid",
-    "QueryMaps",
     "SpuriousVotes",
     "added_register",
     "attention_iou",

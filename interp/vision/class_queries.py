@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,15 +11,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from interp.core.errors import OptionError
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.model.content import versions
-from interp.vision.overlay import map_figure
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import plotly.graph_objects as go
-
-Array = np.ndarray
 
 
 class ClassQueries(nn.Module):
@@ -55,70 +47,13 @@ class ClassQueries(nn.Module):
         return self.w(self.norm(asked + read))[..., 0], pattern
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class QueryMaps(Result):
-    """Attention of class queries on the patches of images, per head.
-
-    Rows are an image, a class, a head and a patch. Maps of a row sum to 1.
-
-    Args:
-        maps: attention of each class and head.
-        logits: logit of each class.
-        classes: names of the classes.
-        pixels: the images, for the figure.
-        provenance: images and options.
-    """
-
-    maps: Float[Array, "image head class row column"] = field(repr=False)
-    logits: Float[Array, "image class"] = field(repr=False)
-    classes: tuple[str, ...]
-    pixels: Float[Array, "image channel row column"] = field(repr=False)
-    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    per_prompt = None
-    why_no_per_prompt = "every row belongs to one image"
-    _units = ("image", "class", "query_head", "row", "column")
-
-    def _rows(self) -> pd.DataFrame:
-        import pandas as pd
-
-        index = np.indices(self.maps.shape).reshape(5, -1)
-        return pd.DataFrame({
-            "image": index[0], "class": np.array(self.classes, dtype=object)[index[2]],
-            "query_head": index[1], "row": index[3], "column": index[4],
-            "metric": "query_attention", "score": self.maps.ravel(), "unit": "attention mass",
-            "null": 1 / (self.maps.shape[3] * self.maps.shape[4]),
-        })  # fmt: skip
-
-    def plot(self, item: int = 0, *, of: str | None = None) -> go.Figure:  # type: ignore[override]
-        """Draw where each head of one class looks, over the image.
-
-        Args:
-            item: index of the image.
-            of: class; the one with the largest logit by default.
-
-        Raises:
-            OptionError: there is no such image or class.
-        """
-        if not 0 <= item < len(self.pixels):
-            raise OptionError(f"there is no image {item}; there are {len(self.pixels)}, from 0")
-        if of is not None and of not in self.classes:
-            raise OptionError(f"there is no class {of!r}; known: {', '.join(self.classes)}")
-        c = int(self.logits[item].argmax()) if of is None else self.classes.index(of)
-        heads = {f"{self.classes[c]}, head {h}": x[c] for h, x in enumerate(self.maps[item])}
-        return map_figure(self.pixels[item], heads)
-
-    def __repr__(self) -> str:
-        images, heads = self.maps.shape[:2]
-        return f"QueryMaps({images} images, {len(self.classes)} classes, {heads} heads)"
-
-
 def query_maps(
     decoder: nn.Module,
     tokens: Float[Tensor, "image token width"],
     grid: tuple[int, int],
     classes: Sequence[str],
     images: Any,
-) -> QueryMaps:
+) -> ResultRows:
     """Return the map of every class over each image: where its query looks, per head.
 
     Read row c of the map of the true class to see its evidence, and that of another class to see
@@ -130,6 +65,12 @@ def query_maps(
         grid: rows and columns of patches.
         classes: names of the classes.
         images: the images, for the figure.
+
+    Returns:
+        One row per image, class, head and patch: image, class, query_head, row, column, score
+        (attention, which sums to 1 over the patches) and null. Facts: maps, `[image, head, class,
+        row, column]`; logits, `[image, class]`; classes; pixels. `plot(item, of=CLASS)` draws where
+        each head of one class looks over an image; without `of` the class with the largest logit.
 
     Reference: Paul et al. 2024 (arXiv 2311.04157).
 
@@ -157,9 +98,18 @@ def query_maps(
     if logits.shape[1] != len(classes):
         raise OptionError(f"{len(classes)} names of classes for {logits.shape[1]} queries")
     maps = pattern.double().cpu().numpy()
-    return QueryMaps(
-        maps.reshape(*maps.shape[:3], *grid), logits.double().cpu().numpy(), tuple(classes), pixels,
-        {"model": type(decoder).__name__, "prompts": f"{len(pixels)} images", "seed": None,
-         "null": "uniform attention", "made_by": "interp.vision.query_maps",
-         "versions": versions()},
+    maps = maps.reshape(*maps.shape[:3], *grid)
+    image, head, of, row, column = np.indices(maps.shape).reshape(5, -1)
+    columns = {
+        "image": image, "class": np.array([*classes], dtype=object)[of], "query_head": head,
+        "row": row, "column": column, "metric": "query_attention", "score": maps.ravel(),
+        "unit": "attention mass", "null": 1 / (grid[0] * grid[1]),
+    }  # fmt: skip
+    made = {"model": type(decoder).__name__, "prompts": f"{len(pixels)} images", "seed": None,
+            "null": "uniform attention", "made_by": "interp.vision.query_maps",
+            "versions": versions()}  # fmt: skip
+    facts = {"maps": maps, "logits": logits.double().cpu().numpy(), "classes": tuple(classes)}
+    return ResultRows(
+        "QueryMaps", columns, ("image", "class", "query_head", "row", "column"), made,
+        facts | {"pixels": pixels}, why_no_per_prompt="every row belongs to one image",
     )  # fmt: skip

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,77 +10,15 @@ from jaxtyping import Float
 
 from interp.core.errors import OptionError
 from interp.core.head import Head
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.model.model_argument import takes_model
 from interp.vision.images import image_batch, image_provenance
 from interp.vision.parts import image_parts
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from interp.model.model import Model
 
 Array = np.ndarray
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class HeadDescriptions(Result):
-    """Texts whose directions explain most of what heads write, in order of choice.
-
-    A row is a head and a rank. The score is the share of the variance over held-out images that the
-    texts up to this rank explain; the null is the mean of the same share for random banks, chosen
-    and judged alike, and `p` the share of random banks, counting this one, that explain as much.
-
-    Args:
-        labels: the heads.
-        places: stack, layer and head of each.
-        texts: chosen texts, the first choice first.
-        explained: share of the held-out variance that each further text explains, per image, so
-            that its mean over images is the share.
-        null: shares of random banks.
-        provenance: model, images and options.
-    """
-
-    labels: tuple[str, ...]
-    places: tuple[tuple[str, int, int], ...] = field(repr=False)
-    texts: tuple[tuple[str, ...], ...]
-    explained: Float[Array, "head rank image"] = field(repr=False)
-    null: Float[Array, "head bank rank"] = field(repr=False)
-    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    _units = ("part", "stack", "layer", "head", "rank")
-
-    @property
-    def per_prompt(self) -> Float[Array, "row image"]:  # type: ignore[override]
-        """Share of the variance that the texts up to a rank explain, per held-out image."""
-        rows = self._every()
-        return rows if self._kept is None else rows[list(self._kept)]
-
-    def _every(self) -> Float[Array, "row image"]:
-        return self.explained.cumsum(1).reshape(-1, self.explained.shape[2])
-
-    def _rows(self) -> pd.DataFrame:
-        import pandas as pd
-
-        ranks, every = self.explained.shape[1], self._every()
-        score = every.mean(1).reshape(len(self.labels), ranks)
-        reached = (self.null >= score[:, None] - 1e-12).sum(1)
-        place = [np.repeat([p[i] for p in self.places], ranks) for i in range(3)]
-        return pd.DataFrame({
-            "part": np.repeat(self.labels, ranks), "stack": place[0], "layer": place[1],
-            "head": place[2], "rank": np.tile(np.arange(1, ranks + 1), len(self.labels)),
-            "text": [t for mine in self.texts for t in mine], "metric": "explained_variance",
-            "score": score.ravel(), "sem": every.std(1, ddof=1) / every.shape[1] ** 0.5,
-            "null": self.null.mean(1).ravel(),
-            "p": ((1 + reached) / (1 + self.null.shape[1])).ravel(),
-            "n": every.shape[1], "unit": "share of variance",
-        })  # fmt: skip
-
-    def _bounds_of(self, frame: pd.DataFrame, level: float) -> np.ndarray:
-        return super()._bounds_of(frame, level).clip(0.0, 1.0)  # a share
-
-    def __repr__(self) -> str:
-        shown = [f"{h}: {', '.join(t[:3])}" for h, t in zip(self.labels, self.texts, strict=True)]
-        return f"HeadDescriptions({'; '.join(shown[:3])}{'; ...' if len(shown) > 3 else ''})"
 
 
 @takes_model
@@ -97,7 +34,7 @@ def describe_heads(
     span: bool = False,
     seed: int = 0,
     batch_size: int = 64,
-) -> HeadDescriptions:
+) -> ResultRows:
     """Describe heads by the texts of a bank whose directions explain what they write.
 
     On half of the images, drawn at random, texts are chosen greedily: the one whose direction holds
@@ -121,6 +58,13 @@ def describe_heads(
         span: project texts to the span of the contributions first, as published.
         seed: seed of the split and of the random banks.
         batch_size: images that run together.
+
+    Returns:
+        One row per head and rank, in order of choice: part (the head), stack, layer, head, rank,
+        text, score (share of the variance over held-out images that the texts up to this rank
+        explain) with sem, null (its mean for random banks, chosen and judged alike), p (share of
+        random banks, counting this one, that explain as much) and n. `per_prompt` has the share of
+        each image. Fact: null_banks, the shares of each bank, `[head, bank, rank]`.
 
     Reference: Gandelsman et al. 2024, "Interpreting CLIP's Image Representation via Text-Based
     Decomposition" (arXiv 2310.05916), algorithm 1.
@@ -179,14 +123,27 @@ def describe_heads(
             x = rng.standard_normal(given.shape)
             shares = text_span(written[learn], x, ranks, written[judge], span=span)[1]
             null[-1].append(shares.mean(1).cumsum())
-    places = tuple(known[h] for h in asked)
-    return HeadDescriptions(
-        tuple(asked), places, tuple(chosen), np.array(explained),
-        np.array(null).reshape(len(asked), banks, ranks),
-        image_provenance(
-            model, pixels, "describe_heads", seed=seed, ranks=ranks, texts=len(names), span=span,
-            null=f"{banks} banks of random directions",
-        ),
+    random = np.array(null).reshape(len(asked), banks, ranks)
+    values = np.array(explained).cumsum(1).reshape(-1, len(judge))
+    reached = random >= values.mean(1).reshape(-1, 1, ranks) - 1e-12
+    stacks, layers, numbers = (
+        np.repeat(x, ranks) for x in zip(*(known[h] for h in asked), strict=True)
+    )
+    columns = {
+        "part": np.repeat(asked, ranks), "stack": stacks, "layer": layers, "head": numbers,
+        "rank": np.tile(np.arange(1, ranks + 1), len(asked)),
+        "text": [text for mine in chosen for text in mine], "metric": "explained_variance",
+        "score": values.mean(1), "sem": values.std(1, ddof=1) / values.shape[1] ** 0.5,
+        "null": random.mean(1).ravel(), "p": ((1 + reached.sum(1)) / (1 + banks)).ravel(),
+        "n": len(judge), "unit": "share of variance",
+    }  # fmt: skip
+    made = image_provenance(
+        model, pixels, "describe_heads", seed=seed, ranks=ranks, texts=len(names), span=span,
+        null=f"{banks} banks of random directions",
+    )  # fmt: skip
+    return ResultRows(
+        "HeadDescriptions", columns, ("part", "stack", "layer", "head", "rank"), made,
+        {"limits": (0.0, 1.0), "null_banks": random}, values,
     )  # fmt: skip
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,79 +14,19 @@ from torch import Tensor
 from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.core.registry import ATTRIBUTION_METHODS
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.model.model_argument import takes_model
 from interp.vision.example import ImageExample
 from interp.vision.images import checked_labels, image_batch, image_provenance, vision_sites
-from interp.vision.overlay import map_figure
 from interp.vision.patterns import class_rows, grid_of, image_patterns
 from interp.vision.pooling_patterns import pooling_patterns
 
 if TYPE_CHECKING:
-    import pandas as pd
-    import plotly.graph_objects as go
-
     from interp.model.model import Model
 
 Array = np.ndarray
 ENSEMBLE = "class_attention"
 POOLING = "pooling"
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class ImageMaps(Result):
-    """One map of patches per image and method, with the images.
-
-    Rows are an image, a method and a patch.
-
-    Args:
-        methods: names of the methods.
-        maps: the scores.
-        pixels: the images, for the figure.
-        units: unit of each method.
-        provenance: model, images and options.
-    """
-
-    methods: tuple[str, ...]
-    maps: Float[Array, "method image row column"] = field(repr=False)
-    pixels: Float[Array, "image channel row column"] = field(repr=False)
-    units: tuple[str, ...]
-    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    per_prompt = None
-    why_no_per_prompt = "every row belongs to one image"
-    _units = ("image", "metric", "row", "column")
-
-    def _rows(self) -> pd.DataFrame:
-        import pandas as pd
-
-        index = np.indices(self.maps.shape).reshape(4, -1)
-        return pd.DataFrame({
-            "image": index[1], "metric": np.array(self.methods, dtype=object)[index[0]],
-            "row": index[2], "column": index[3], "score": self.maps.ravel(),
-            "unit": np.array(self.units, dtype=object)[index[0]],
-        })  # fmt: skip
-
-    def plot(self, item: int = 0) -> go.Figure:  # type: ignore[override]
-        """Draw the maps of one image over it, one panel per method.
-
-        Args:
-            item: index of the image.
-
-        Raises:
-            OptionError: there is no such image.
-        """
-        if not 0 <= item < len(self.pixels):
-            raise OptionError(f"there is no image {item}; there are {len(self.pixels)}, from 0")
-        return map_figure(
-            self.pixels[item], dict(zip(self.methods, self.maps[:, item], strict=True))
-        )
-
-    def __repr__(self) -> str:
-        rows, columns = self.maps.shape[2:]
-        return (
-            f"ImageMaps({', '.join(self.methods)}: {len(self.pixels)} images, {rows} x {columns} "
-            "patches)"
-        )
 
 
 @takes_model
@@ -98,7 +37,7 @@ def image_maps(
     *,
     labels: Any = None,
     batch_size: int = 16,
-) -> ImageMaps:
+) -> ResultRows:
     """Map what a vision transformer attends to, or what explains a class, over each image.
 
     "class_attention" is the attention of the class token, averaged over heads and layers (of all
@@ -114,6 +53,9 @@ def image_maps(
         methods: names of methods or heads.
         labels: class to explain for each image; the model's own choice by default.
         batch_size: images that run together.
+
+    Returns:
+        One row per image, method and patch; see `map_rows`.
 
     Reference: Abnar and Zuidema 2020 (rollout); Chefer et al. 2021 (relevance); Caron et al. 2021,
     "Emerging Properties in Self-Supervised Vision Transformers" (maps of class attention).
@@ -139,7 +81,39 @@ def image_maps(
     ]
     about = image_provenance(model, pixels, "image_maps", methods=list(names), null="none")
     shown = pixels.float().cpu().numpy()
-    return ImageMaps(names, np.stack(found), shown, tuple(units), about)
+    return map_rows(names, np.stack(found), shown, units, about)
+
+
+def map_rows(
+    methods: Sequence[str],
+    maps: Float[Array, "method image row column"],
+    pixels: Float[Array, "image channel row column"],
+    units: Sequence[str],
+    made: Mapping[str, Any],
+) -> ResultRows:
+    """Return a row per image, method and patch, with the images.
+
+    Args:
+        methods: names of the methods.
+        maps: the scores.
+        pixels: the images, for the figure.
+        units: unit of each method.
+        made: the provenance.
+
+    Returns:
+        The columns image, metric (the method), row, column, score and unit. Facts: methods,
+        method_units, maps and pixels. `plot(item)` draws the maps of an image over it.
+    """
+    method, image, row, column = np.indices(maps.shape).reshape(4, -1)
+    columns = {
+        "image": image, "metric": np.array(methods, dtype=object)[method], "row": row,
+        "column": column, "score": maps.ravel(), "unit": np.array(units, dtype=object)[method],
+    }  # fmt: skip
+    facts = {"methods": tuple(methods), "method_units": tuple(units), "maps": maps}
+    return ResultRows(
+        "ImageMaps", columns, ("image", "metric", "row", "column"), made,
+        facts | {"pixels": pixels}, why_no_per_prompt="every row belongs to one image",
+    )  # fmt: skip
 
 
 def map_of_images(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from interp.core.result_rows import ResultRows
 from interp.model.model_argument import takes_model
 from interp.vision.images import image_batch, image_provenance, vision_config
-from interp.vision.maps import ImageMaps
+from interp.vision.maps import map_rows
 from interp.vision.patterns import grid_of
 from interp.vision.pooling_patterns import pooling_of, pooling_patterns
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @takes_model
-def pooling_attention(model: Model, images: Any, *, batch_size: int = 16) -> ImageMaps:
+def pooling_attention(model: Model, images: Any, *, batch_size: int = 16) -> ResultRows:
     """Read where each head of a pooling attention with one learned query looks.
 
     The pattern of each head times its values and output matrix, summed over heads with the bias,
@@ -28,7 +29,7 @@ def pooling_attention(model: Model, images: Any, *, batch_size: int = 16) -> Ima
         batch_size: images that run together.
 
     Returns:
-        One map per head ("pooling H0", ...) and image.
+        One map per head ("pooling H0", ...) and image; see `map_rows`.
 
     Reference: Zhai et al. 2023, "Sigmoid Loss for Language Image Pre-Training" (arXiv 2303.15343);
     the pooling head is that of Lee et al. 2019, "Set Transformer".
@@ -52,7 +53,7 @@ def pooling_attention(model: Model, images: Any, *, batch_size: int = 16) -> Ima
     maps = patterns.movedim(1, 0)[..., grid.prefix :]
     heads = tuple(f"pooling H{h}" for h in range(len(maps)))
     shape = len(heads), len(pixels), grid.rows, grid.columns
-    return ImageMaps(
+    return map_rows(
         heads, maps.reshape(shape).cpu().numpy(), pixels.float().cpu().numpy(),
         ("attention mass",) * len(heads),
         image_provenance(

@@ -23,7 +23,8 @@ from interp.alignment import (
 from interp.alignment.heard import heard_recordings, spoken_targets
 from interp.alignment.recordings import recording_of
 from interp.core.errors import InterpError, OptionError, PromptError
-from interp.lens import DecoderLens, decoder_lens
+from interp.core.result_rows import ResultRows
+from interp.lens import decoder_lens
 from interp.planted import spoken_words
 
 PLANTED = spoken_words()
@@ -259,7 +260,7 @@ def test_the_command(spoken, run, errors, tmp_path) -> None:
     assert "by L1H2, L1H0; error: jackknife over the heads" in done.stdout
     done = run("study", "speech", spoken, "--file", listed, "-m", "decoder-lens", "-o", out, "-q")
     assert done.exit_code == 0, done.output
-    assert len(DecoderLens.load(folder / "decoder_lens.json")) == 3
+    assert len(ResultRows.load(folder / "decoder_lens.json")) == 3
     for args, message in (
         ((spoken,), "give --file RECORDINGS.jsonl, or --audio with --text"),
         ((spoken, "--audio", listed), "0 --text for 1 --audio"),

@@ -11,7 +11,7 @@ from interp.alignment import (
     TranslationHeads,
     made_sentence_pairs,
 )
-from interp.lens import DecoderLens
+from interp.core.result_rows import ResultRows
 
 MODEL, FOLDER = "bundled:reorder", "bundled-reorder"
 
@@ -54,7 +54,7 @@ def test_heads_and_lens(run, pair_file, tmp_path) -> None:
     done = run("study", "align", MODEL, "-n", 8, "-m", "decoder-lens", "-o", out, "-q")
     assert done.exit_code == 0, done.output
     assert "layer 1" in done.stdout
-    assert len(DecoderLens.load(out / FOLDER / "decoder_lens.json")) == 3
+    assert len(ResultRows.load(out / FOLDER / "decoder_lens.json")) == 3
 
 
 @pytest.mark.slow

@@ -17,15 +17,15 @@ from syntax.found import scores
 
 import interp
 from interp import alignment, attribution, cache, vision
-from interp.attribution.evaluation.deceived import DeceptionTest
+from interp.attribution.evaluation.deceived import ranks_of
 from interp.attribution.evaluation.result import Faithfulness
-from interp.attribution.learned_weights import LearnedHeadWeights
-from interp.attribution.similarity_matrix import SimilarityMatrix
+from interp.attribution.similarity_matrix import matrix_rows
 from interp.bundled.deceive_text import sentences
 from interp.bundled.shape_images import ShapeImages, shape_images
 from interp.core.prompt_means import PromptMeans
 from interp.core.prompts import repeats
 from interp.core.result import Differences, Result
+from interp.core.result_rows import ResultRows
 from interp.dictionaries import (
     ablate_features,
     feature_cards,
@@ -52,12 +52,9 @@ from interp.planted.with_sound import spoken_words
 from interp.probes import train_probe
 from interp.probes.result import ProbeResult
 from interp.syntax.pairs import PairCheck
-from interp.syntax.topic_embeddings import TopicProducts
+from interp.syntax.topic_embeddings import product_rows
 from interp.text import chains, context, graphs
 from interp.vision import language
-from interp.vision.language.grounding import GroundingHeads
-from interp.vision.language.result import ImageTokenEffects
-from interp.vision.language.sinks import VisualSinks
 
 
 @functools.cache
@@ -66,15 +63,15 @@ def pictures() -> tuple:
     return interp.load(planted.model, name="picture"), *planted.prompts(4)
 
 
-def grounded() -> GroundingHeads:
+def grounded() -> ResultRows:
     return language.grounding_heads(*pictures(), k=2)
 
 
-def dropped_tokens() -> ImageTokenEffects:
+def dropped_tokens() -> ResultRows:
     return language.drop_tokens(*pictures(), drop=[0.5, 0.75], draws=1)
 
 
-def visual_sinks_found() -> VisualSinks:
+def visual_sinks_found() -> ResultRows:
     return language.visual_sinks(*pictures()[:2])
 
 
@@ -139,9 +136,9 @@ def pair_check() -> PairCheck:
     return PairCheck(("L0H0",), margin, lost, random, drawn, "log-likelihood", MADE)
 
 
-def topics() -> TopicProducts:
+def topics() -> ResultRows:
     rows = np.array([[0.4, 0.2, 0.5], [-0.1, -0.2, 0.0], [0.5, 0.4, 0.5]])
-    return TopicProducts(("same topic", "other topic", "difference"), rows, np.zeros(3), MADE)
+    return product_rows(rows, np.zeros(3), MADE)
 
 
 @functools.cache
@@ -198,11 +195,11 @@ def faithful() -> Faithfulness:
         for t in range(4)
     )
     needs = dict.fromkeys(methods, "forward")
-    return Faithfulness(rows, ("a b", "c d", "e f", "g h"), needs, deception().ranks, MADE)
+    return Faithfulness(rows, ("a b", "c d", "e f", "g h"), needs, ranks_of(deception()), MADE)
 
 
 @functools.cache
-def deception() -> DeceptionTest:
+def deception() -> ResultRows:
     methods = ["raw_attention", "random_scores", "occlusion:how=mask"]
     return attribution.deceived(attribution.choose_methods(methods), n=3)
 
@@ -217,7 +214,7 @@ def drawn_shapes() -> ShapeImages:
     return shape_images(3, 16, aligned=0.5)
 
 
-def query_maps() -> vision.QueryMaps:
+def query_maps() -> ResultRows:
     torch.manual_seed(0)
     decoder, tokens = vision.ClassQueries(2, 8, 2), torch.randn(2, 4, 8)
     return vision.query_maps(decoder, tokens, (2, 2), ("a", "b"), torch.rand(2, 3, 8, 8))
@@ -237,16 +234,16 @@ def translators() -> TunedLens:
     return tuned_lens(model(), [x[:6] for x in ids], steps=1)
 
 
-def cosine_parts() -> SimilarityMatrix:
+def cosine_parts() -> ResultRows:
     special = np.array([True, False]), np.array([False, False, True])
     matrix = np.arange(6.0).reshape(2, 3) / 10
-    return SimilarityMatrix(
-        ("[CLS]", "a"), ("b", "c", "[SEP]"), matrix, 0.9, (0.1, 0.2, -0.3), -0.6, special, MADE
+    return matrix_rows(
+        ("[CLS]", "a"), ("b", "c", "[SEP]"), matrix, 0.9, (0.1, 0.2, -0.3), special, MADE
     )
 
 
 @functools.cache
-def weights_by_ablation() -> LearnedHeadWeights:
+def weights_by_ablation() -> ResultRows:
     said = sentences(1_000, 5)
     return attribution.learn_head_weights(
         interp.load("bundled:deceive"), [s.text for s in said], "she|he", ablations=4
@@ -257,33 +254,29 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     **CAUSAL_EXAMPLES,
     **CIRCUIT_EXAMPLES,
     **SAFETY_EXAMPLES,
-    "interp.attribution.learned_weights.LearnedHeadWeights": weights_by_ablation,
-    "interp.attribution.similarity_matrix.SimilarityMatrix": cosine_parts,
+    "LearnedHeadWeights": weights_by_ablation,
+    "SimilarityMatrix": cosine_parts,
     "interp.core.prompt_means.PromptMeans": differences_of_prompts,
     "interp.lens.tuned.TunedLens": translators,
-    "interp.attribution.evaluation.deceived.DeceptionTest": deception,
-    "interp.attribution.evaluation.paired.MethodDifferences": lambda: faithful().differences(),
+    "DeceptionTest": deception,
+    "MethodDifferences": lambda: faithful().differences(),
     "interp.attribution.evaluation.result.Faithfulness": faithful,
     "interp.attribution.result.Attribution": attributed,
-    "interp.vision.language.grounding.GroundingHeads": grounded,
-    "interp.vision.language.result.ImageTokenEffects": dropped_tokens,
-    "interp.vision.language.sinks.VisualSinks": visual_sinks_found,
+    "GroundingHeads": grounded,
+    "ImageTokenEffects": dropped_tokens,
+    "VisualSinks": visual_sinks_found,
     "interp.probes.result.ProbeResult": probe,
     "interp.core.result.Differences": differences,
     "interp.core.table.HeadTable": table,
     "interp.dictionaries.card_result.FeatureCards": lambda: feature_cards(
         model(), dictionary().dictionary, prompts(), most=3
     ),
-    "interp.dictionaries.core_metrics.DictionaryScores": lambda: score_dictionary(
-        model(), dictionary(), prompts()
-    ),
+    "DictionaryScores": lambda: score_dictionary(model(), dictionary(), prompts()),
     "interp.dictionaries.explained_attention.Monosemanticity": lambda: monosemanticity(
         {"head": profile_heads(model(), repeats(model(), n=4, max_length=8), 1)}
     ),
-    "interp.dictionaries.feature_effects.FeatureEffects": lambda: ablate_features(
-        model(), dictionary().dictionary, task(), [0, 1]
-    ),
-    "interp.dictionaries.lorsa_metrics.LorsaScores": lambda: score_lorsa(
+    "FeatureEffects": lambda: ablate_features(model(), dictionary().dictionary, task(), [0, 1]),
+    "LorsaScores": lambda: score_lorsa(
         model(), train_lorsa(model(), prompts(), layer=1, n_heads=8, steps=2, k=2), prompts()
     ),
     "interp.dictionaries.lorsa_training.LorsaTraining": lambda: train_lorsa(
@@ -316,7 +309,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.heads.checkpoints.result.Emergence": lambda: interp.heads.emergence(
         [model(), "planted:bystander"], "induction", prompts(), steps=[1, 2]
     ),
-    "interp.text.context.answer.AnswerSources": lambda: context.answer_sources(
+    "AnswerSources": lambda: context.answer_sources(
         model(), linked()[0], ways=["attention", "leave_one_out"]
     ),
     "interp.text.context.judgement.SourceJudgement": lambda: context.judge_sources(
@@ -325,9 +318,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.text.graphs.graph.AttentionGraph": lambda: graphs.attention_graph(
         model(), prompts().ids[0], threshold="row:2"
     ),
-    "interp.text.graphs.static.StaticAttention": lambda: graphs.static_heads(
-        model(), prompts(), rows=3
-    ),
+    "StaticAttention": lambda: graphs.static_heads(model(), prompts(), rows=3),
     "interp.cache.cards.CacheCards": lambda: cache.cache_cards(model(), null="none"),
     "interp.cache.methods.RetrievalMethods": retrieval_methods,
     "interp.cache.patterns.GatePattern": gate_pattern,
@@ -342,22 +333,20 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     ),
     "interp.heads.outliers.channels.Disruption": lambda: channels.disruption(model(), task()),
     "interp.heads.outliers.channels.Massive": lambda: channels.massive(model(), prompts()),
-    "interp.heads.outliers.entropies.LayerEntropies": lambda: entropies.layer_entropies(
-        model(), prompts()
-    ),
+    "LayerEntropies": lambda: entropies.layer_entropies(model(), prompts()),
     "interp.heads.machine_limits.Roofline": lambda: roofline(
         model(), prompts(), ["entropy"], machine="100,10"
     ),
     "interp.heads.outliers.sinks.SinkMass": lambda: sinks.sink_mass(model(), prompts()),
     "interp.heads.weights._composition.Compositions": lambda: composition_scores(model(), "k"),
-    "interp.vision.class_queries.QueryMaps": query_maps,
+    "QueryMaps": query_maps,
     "interp.vision.correction.CorrectedAccuracy": lambda: vision.correct_spurious_heads(
         shapes(), drawn_shapes(), drawn_shapes().labels, drawn_shapes().cues, ["L2H1"], n_random=2
     ),
-    "interp.vision.descriptions.HeadDescriptions": lambda: vision.describe_heads(
+    "HeadDescriptions": lambda: vision.describe_heads(
         shapes(), drawn_shapes(), np.eye(4), "abcd", heads=["L2H0", "L2H1"], ranks=2, banks=2
     ),
-    "interp.vision.maps.ImageMaps": lambda: vision.image_maps(shapes(), drawn_shapes()),
+    "ImageMaps": lambda: vision.image_maps(shapes(), drawn_shapes()),
     "interp.vision.result.ImageScores": lambda: vision.image_direct_effects(
         shapes(), drawn_shapes(), drawn_shapes().labels
     ),
@@ -368,12 +357,12 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
         model(), prompts().ids[0], heaviest=1
     ),
     "interp.heads.patterns.result.View": lambda: patterns.view(model(), prompts().ids[0]),
-    "interp.lens.direct.DirectLogits": lambda: direct_logit_attribution(model(), prompts().ids[0]),
-    "interp.lens.encoder_layers.DecoderLens": lambda: decoder_lens(
+    "DirectLogits": lambda: direct_logit_attribution(model(), prompts().ids[0]),
+    "DecoderLens": lambda: decoder_lens(
         reordering(), alignment.encode_pairs(reordering(), alignment.made_sentence_pairs(4)).prompts
     ),
-    "interp.lens.logit.LogitLens": lambda: logit_lens(model(), prompts().ids[0], k=2),
+    "LogitLens": lambda: logit_lens(model(), prompts().ids[0], k=2),
     "interp.syntax.pairs.PairCheck": pair_check,
     "interp.syntax.result.TreeScores": lambda: scores("m", provenance=MADE),
-    "interp.syntax.topic_embeddings.TopicProducts": topics,
+    "TopicProducts": topics,
 }

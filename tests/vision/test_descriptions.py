@@ -89,8 +89,8 @@ def test_a_planted_head_is_described_by_the_text_that_it_writes() -> None:
     bank[4] = 3 * (module.visual_projection.weight.detach() @ kept).numpy()
     model, names = interp.load(module), [f"text {i}" for i in range(9)]
     found = describe_heads(model, noise(40), bank, names, heads=["L1H1", "L1H2"], ranks=2, banks=9)
-    assert found.texts[1][0] == "text 4"
     rows = found.to_pandas().set_index(["part", "rank"])
+    assert rows.loc[("L1H2", 1), "text"] == "text 4"
     assert rows.loc[("L1H2", 1), "score"] > 0.99
     assert rows.loc[("L1H1", 1), "score"] < 0.6
     assert rows["score"].le(1 + 1e-9).all()
@@ -104,8 +104,8 @@ def test_texts_are_chosen_on_half_of_the_images_and_judged_on_the_others() -> No
     order = np.random.default_rng(0).permutation(10)
     written = image_parts(model, noise(10)).heads[:, 5]
     chosen, shares = text_span(written[order[:5]], bank, 2, written[order[5:]])
-    assert found.texts == (tuple("abcdefghi"[i] for i in chosen),)
-    np.testing.assert_allclose(found.explained[0], shares)
+    assert found.text.tolist() == ["abcdefghi"[i] for i in chosen]
+    np.testing.assert_allclose(found.per_prompt, shares.cumsum(0))
 
 
 def test_a_random_bank_is_no_better_than_its_null() -> None:

@@ -9,14 +9,14 @@ import numpy as np
 from interp.report.atlas.rows import FoundPart, frame_rows, made_of, plain_value, stated_weights
 
 if TYPE_CHECKING:
-    from interp.lens.encoder_layers import DecoderLens
+    from interp.core.result_rows import ResultRows
     from interp.text.chains.anchors_result import Anchors
     from interp.text.chains.receivers import ReceiverHeads
 
 RECEIVERS, SENTENCES = 20, 200  # heads that the text names, and sentences of a chain in colours
 
 
-def decoder_lens_part(found: DecoderLens) -> FoundPart:
+def decoder_lens_part(found: ResultRows) -> FoundPart:
     """Return the loss of the target where the decoder reads each layer of the encoder."""
     frame: Any = found.to_pandas()
     norm = f"{found.norm} is applied to each depth" if found.norm else "without a final norm"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.report.atlas.rows import (
     FoundPart,
     between,
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from interp.cache.plan_result import CachePlan
     from interp.cache.sources import ContextSources
     from interp.causal.gating.result import LearnedGates
-    from interp.causal.steering.result import DoseCurve
     from interp.probes.result import ProbeResult
 
 NAMED = 4  # heads named in a sentence, and methods in the note on a head
@@ -49,9 +49,7 @@ def part_of_file(kind: str, path: Path) -> FoundPart | None:
     from interp.cache.plan_result import CachePlan
     from interp.cache.sources import ContextSources
     from interp.causal.gating.result import LearnedGates
-    from interp.causal.steering.result import DoseCurve
     from interp.circuits.why.shares import QKShares
-    from interp.lens.encoder_layers import DecoderLens
     from interp.probes.result import ProbeResult
     from interp.report.atlas.alignment_part import alignment_part, translation_part
     from interp.report.atlas.depths_part import anchors_part, decoder_lens_part, receivers_part
@@ -64,7 +62,6 @@ def part_of_file(kind: str, path: Path) -> FoundPart | None:
     from interp.report.atlas.shares_part import qk_shares_part
     from interp.text.chains.anchors_result import Anchors
     from interp.text.chains.receivers import ReceiverHeads
-    from interp.vision.maps import ImageMaps
 
     shown: dict[type[Result], Callable[[Any], FoundPart]] = {
         CacheCards: cache_cards_part,
@@ -73,18 +70,20 @@ def part_of_file(kind: str, path: Path) -> FoundPart | None:
         ContextSources: sources_part,
         LearnedGates: gates_part,
         ProbeResult: probe_part,
-        DoseCurve: doses_part,
         QKShares: qk_shares_part,
         HeadAlignments: alignment_part,
         TranslationHeads: translation_part,
         PairAlignment: pair_part,
         TimeAlignments: time_errors_part,
         WordTimes: word_times_part,
-        ImageMaps: maps_part,
-        DecoderLens: decoder_lens_part,
         Anchors: anchors_part,
         ReceiverHeads: receivers_part,
     }
+    of_rows: dict[str, Callable[[Any], FoundPart]] = {
+        "DecoderLens": decoder_lens_part, "DoseCurve": doses_part, "ImageMaps": maps_part,
+    }  # fmt: skip
+    if kind in of_rows:
+        return of_rows[kind](ResultRows.load(path))
     for cls, part_of in shown.items():
         if cls.__name__ == kind:
             return part_of(cls.load(path))
@@ -243,22 +242,22 @@ def probe_part(found: ProbeResult) -> FoundPart:
     return _of_model(part, made, notes=notes)
 
 
-def doses_part(found: DoseCurve) -> FoundPart:
+def doses_part(found: ResultRows) -> FoundPart:
     """Return what steering some heads does to a task and to plain text, over the factors."""
     frame: Any = found.to_pandas()
     lines: list[Any] = []
     told = []
-    for k, task in enumerate(found.tasks):
+    for (task, unit, _), random in zip(found.tasks, found.random, strict=True):
         mine = frame.loc[(frame["task"] == task).to_numpy()]
         values = {name: [plain_value(x) for x in mine[name]]
                   for name in ("factor", "score", "low", "high", "null")}  # fmt: skip
-        lines.append({"name": f"{task} ({found.units[k]})", "kind": "result",
+        lines.append({"name": f"{task} ({unit})", "kind": "result",
                       "x": values["factor"], "y": values["score"], "low": values["low"],
                       "high": values["high"]})  # fmt: skip
-        if found.random[k].shape[0]:
+        if len(random):
             lines.append({"name": f"{task}, random heads", "kind": "random", "x": values["factor"],
                           "y": values["null"], "low": [], "high": []})  # fmt: skip
-        said = {min(found.factors), found.unchanged, max(found.factors)}
+        said = {found.factor.min(), found.unchanged, found.factor.max()}
         ends = mine.loc[mine["factor"].isin(sorted(said)).to_numpy()].sort_values(by="factor")
         told.append(
             f"{task}: "
@@ -266,14 +265,14 @@ def doses_part(found: DoseCurve) -> FoundPart:
                 f"{row['score']:.3g}{between(row['low'], row['high'])} at {row['factor']:g}"
                 for row in ends.to_dict(orient="records")
             )
-            + f" ({found.units[k]})"
+            + f" ({unit})"
         )
     what = "output times the factor" if found.how == "scale" else "a direction times the factor"
     names = ", ".join(found.steered)
     text = f"{names}: {what}; 1 is the model itself. " if found.how == "scale" else (
         f"{names}: {what} is added; 0 is the model itself. "
     )  # fmt: skip
-    part = _part("steering", f"Steering {names}: {found.tasks[0]}", text + "; ".join(told) + ".",
+    part = _part("steering", f"Steering {names}: {found.tasks[0][0]}", text + "; ".join(told) + ".",
                  frame, found.provenance)  # fmt: skip
     part["heads"] = list(found.steered)
     part["figure"] = {"draw": "curves", "x": "factor", "y": "task and loss", "lines": lines}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from interp.alignment.pictures import PairAlignment
     from interp.alignment.time_result import TimeAlignments
     from interp.alignment.word_times import WordTimes
-    from interp.vision.maps import ImageMaps
+    from interp.core.result_rows import ResultRows
 
 IMAGES, SIDE = 4, 96  # shown of the images of a result, and pixels of each side
 
@@ -82,7 +82,7 @@ def time_errors_part(found: TimeAlignments) -> FoundPart:
     return _of(part, found, notes)
 
 
-def maps_part(found: ImageMaps) -> FoundPart:
+def maps_part(found: ResultRows) -> FoundPart:
     """Return maps over the first images."""
     from interp.vision.overlay import reduced_image
 
@@ -96,7 +96,7 @@ def maps_part(found: ImageMaps) -> FoundPart:
         }
         for at, pixels in enumerate(found.pixels[:IMAGES])
     ]
-    units = ", ".join(f"{name} ({unit})" for name, unit in zip(found.methods, found.units,
+    units = ", ".join(f"{name} ({unit})" for name, unit in zip(found.methods, found.method_units,
                                                                strict=True))  # fmt: skip
     text = f"{found}: {units}; each map on its own colour scale. A map says where a model looks, "
     text += "not what it uses."

@@ -1,10 +1,9 @@
-from .answer import AnswerSources, answer_sources
+from .answer import answer_sources
 from .documents import sentence_documents
 from .judge import judge_sources
 from .judgement import SourceJudgement
 
 __all__ = [
-    "AnswerSources",
     "SourceJudgement",
     "answer_sources",
     "judge_sources",

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float
 
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.model.content import result_provenance
 from interp.model.model_argument import takes_model
 from interp.text.chains.chain import Chain, require_answer
@@ -20,8 +18,6 @@ from interp.text.context.judgement import SourceJudgement
 from interp.text.context.ways import BASELINE, FOUND_BY, attention_by_head
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from interp.core.head import Head
     from interp.model.model import Model
 
@@ -32,62 +28,6 @@ _UNITS = {
     "ablations": "nats",
     "leave_one_out": "nats",
 }
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class AnswerSources(Result):
-    """Scores of the sentences of one prompt for its answer; rows are sentences by way.
-
-    The null of a row is the mean score of the prompt's sentences.
-
-    Args:
-        name: name of the prompt.
-        texts: the sentences.
-        scores: per way one score per sentence.
-        sems: standard errors, for ablations.
-        confidence: per way the calibrated probability that a sentence is a source, if the ways
-            were judged on documents with known sources.
-        fit: correlation of the ridge's predictions with ablations that it was not fitted on; NaN
-            without that way.
-        provenance: model, prompt and options.
-    """
-
-    name: str
-    texts: tuple[str, ...]
-    scores: Mapping[str, Float[np.ndarray, " sentence"]]
-    sems: Mapping[str, Float[np.ndarray, " sentence"]]
-    confidence: Mapping[str, Float[np.ndarray, " sentence"]]
-    fit: float = np.nan
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    per_prompt = None
-    why_no_per_prompt = "the sentences are those of one prompt"
-    _units = ("sentence",)
-
-    def _rows(self) -> pd.DataFrame:
-        import pandas as pd
-
-        nothing = np.full(len(self.texts), np.nan)
-        parts = [
-            pd.DataFrame(
-                {
-                    "sentence": np.arange(len(self.texts)),
-                    "text": list(self.texts),
-                    "metric": way,
-                    "score": values,
-                    "sem": self.sems.get(way, nothing),
-                    "null": float(values.mean()),
-                    "n": 1,
-                    "unit": _UNITS[way],
-                    "confidence": self.confidence.get(way, nothing),
-                }
-            )
-            for way, values in self.scores.items()
-        ]
-        return pd.concat(parts, ignore_index=True)
-
-    def __repr__(self) -> str:
-        each = ", ".join(f"{way} {int(v.argmax())}" for way, v in self.scores.items())
-        return f"AnswerSources of {self.name}, first sentence by {each}"
 
 
 @takes_model
@@ -103,7 +43,7 @@ def answer_sources(
     batch_size: int = 4,
     beyond: bool = False,
     seed: int = 0,
-) -> AnswerSources:
+) -> ResultRows:
     """Score the sentences of a prompt by how much its answer rests on them.
 
     `judge_sources` says how far each way can be trusted on documents with known sources.
@@ -121,6 +61,13 @@ def answer_sources(
         batch_size: interventions per forward pass.
         beyond: allow more tokens than the config states.
         seed: seed of the ablations.
+
+    Returns:
+        One row per way and sentence: sentence (its index), text, metric (the way), score, sem (of
+        ablations), null (the mean score of the prompt's sentences), n, unit, and confidence (the
+        calibrated probability that the sentence is a source; NaN where the ways were not judged).
+        Facts: name of the prompt; fit, the correlation of the ridge's predictions with ablations
+        that it was not fitted on, NaN without that way.
 
     Raises:
         PromptError: the prompt does not fit the model.
@@ -172,4 +119,19 @@ def answer_sources(
         beyond=beyond,
         calibrated_on=None if judged is None else judged.provenance.get("prompts_hash"),
     )
-    return AnswerSources(chain.name, chain.texts, found, sems, sure, fit, made)
+    nothing, ways = np.full(len(chain.texts), np.nan), tuple(found)
+    columns = {
+        "sentence": [*range(len(chain.texts))] * len(ways),
+        "text": [*chain.texts] * len(ways),
+        "metric": np.repeat(ways, len(chain.texts)),
+        "score": np.concatenate([found[w] for w in ways]),
+        "sem": np.concatenate([sems.get(w, nothing) for w in ways]),
+        "null": np.repeat([float(found[w].mean()) for w in ways], len(chain.texts)),
+        "n": 1,
+        "unit": np.repeat([_UNITS[w] for w in ways], len(chain.texts)),
+        "confidence": np.concatenate([sure.get(w, nothing) for w in ways]),
+    }
+    return ResultRows(
+        "AnswerSources", columns, ("sentence",), made, {"name": chain.name, "fit": fit},
+        why_no_per_prompt="the sentences are those of one prompt",
+    )  # fmt: skip

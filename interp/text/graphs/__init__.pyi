@@ -1,13 +1,12 @@
 from .build import attention_graph, graph_of, over_layers
 from .graph import AttentionGraph
 from .inputs import GraphInput, node_attention, read_graph
-from .static import StaticAttention, static_heads, static_layers
+from .static import static_heads, static_layers
 from .thresholds import kept_edges
 
 __all__ = [
     "AttentionGraph",
     "GraphInput",
-    "StaticAttention",
     "attention_graph",
     "graph_of",
     "kept_edges",

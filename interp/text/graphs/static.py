@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,12 +12,11 @@ from interp.core.clusters import cluster_summary
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
 from interp.core.rank_statistics import paired_spearman
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.model.content import result_provenance
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
-    import pandas as pd
     import torch
 
     from interp.model.calls.call import Call
@@ -27,63 +25,6 @@ if TYPE_CHECKING:
 
 ROWS = 16
 """Last queries of a prompt that are compared by default."""
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class StaticAttention(Result):
-    """Agreement of the queries of each head on the order of keys; 1 is static. Rows are heads.
-
-    The score is Spearman's correlation of the scores of two queries over the keys that both see,
-    averaged over pairs of queries. Its null is 0, that of independent rankings.
-
-    Args:
-        layers: layer of each head.
-        heads_at: number of each head in its layer.
-        agreement: the score, `[head, prompt]`.
-        same_top: share of pairs of queries with the same first key, `[head, prompt]`.
-        top_null: the same for independent queries: the mean of 1 / keys, `[prompt]`.
-        provenance: model, prompts and options.
-    """
-
-    layers: tuple[int, ...]
-    heads_at: tuple[int, ...]
-    agreement: Float[np.ndarray, "head prompt"]
-    same_top: Float[np.ndarray, "head prompt"]
-    top_null: Float[np.ndarray, " prompt"]
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    _units = ("layer", "head")
-    _per_row = ("layers", "heads_at", "agreement", "same_top")
-
-    @property
-    def per_prompt(self) -> Float[np.ndarray, "head prompt"]:  # type: ignore[override]
-        """Score of each head on each prompt."""
-        return self.agreement
-
-    def _rows(self) -> pd.DataFrame:
-        import pandas as pd
-
-        found = cluster_summary(self.agreement.T)
-        return pd.DataFrame(
-            {
-                "layer": self.layers,
-                "head": self.heads_at,
-                "metric": "static attention",
-                "score": found.score,
-                "sem": found.sem,
-                "null": 0.0,
-                "n": self.agreement.shape[1],
-                "unit": "Spearman",
-                "same_top": self.same_top.mean(1),
-                "same_top_null": float(self.top_null.mean()),
-            }
-        )
-
-    def __repr__(self) -> str:
-        mean = self.agreement.mean(1)
-        each = ", ".join(
-            f"L{self.layers[i]}H{self.heads_at[i]} {mean[i]:.2f}" for i in np.argsort(-mean)[:3]
-        )
-        return f"StaticAttention of {len(self.layers)} heads, most static: {each}"
 
 
 def row_agreement(
@@ -114,7 +55,7 @@ def row_agreement(
 
 def static_layers(
     layers: Sequence[Any], adjacency: Any = None, *, provenance: Mapping[str, Any] | None = None
-) -> StaticAttention:
+) -> ResultRows:
     """Test attention of a graph network: how alike its nodes rank their neighbours.
 
     Args:
@@ -122,6 +63,9 @@ def static_layers(
             underflows to zero hides the ranking: give scores before the softmax.
         adjacency: True where a node attends to another; all by default.
         provenance: how they were computed.
+
+    Returns:
+        As for `static_heads`, with one prompt.
 
     Raises:
         OptionError: no two nodes have three neighbours in common.
@@ -146,18 +90,12 @@ def static_layers(
         same.append(top)
         where += [(at, h) for h in range(len(scores))]
     made = {"made_by": "interp.text.graphs.static_layers"} | {**(provenance or {})}
-    return StaticAttention(
-        tuple(a for a, _ in where),
-        tuple(h for _, h in where),
-        np.concatenate(agreement)[:, None],
-        np.concatenate(same)[:, None].astype(float),
-        np.array([null]),
-        made,
-    )
+    found, top = (np.concatenate(x)[:, None] for x in (agreement, same))
+    return _rows(where, found, top.astype(float), np.array([null]), made)
 
 
 @takes_model
-def static_heads(model: Model, prompts: Any, *, rows: int = ROWS) -> StaticAttention:
+def static_heads(model: Model, prompts: Any, *, rows: int = ROWS) -> ResultRows:
     """Test heads of a transformer: how alike the last queries of prompts rank the keys before them.
 
     The keys are those before the compared queries. A head on the first token or on fixed positions
@@ -167,6 +105,13 @@ def static_heads(model: Model, prompts: Any, *, rows: int = ROWS) -> StaticAtten
         model: a model with causal attention over tokens.
         prompts: the prompts.
         rows: last queries of each prompt that are compared.
+
+    Returns:
+        One row per head: layer, head, score (Spearman's correlation of the scores of two queries
+        over the keys that both see, mean over pairs of queries and over prompts; 1 is static) with
+        sem and n, null (0, independent rankings), same_top (share of pairs of queries with the same
+        first key) and same_top_null (the same for independent queries, the mean of 1 / keys).
+        Array: same_top_per_prompt, `[row, prompt]`. Fact: top_null, `[prompt]`.
 
     Raises:
         PromptError: a prompt is too short.
@@ -216,11 +161,27 @@ def static_heads(model: Model, prompts: Any, *, rows: int = ROWS) -> StaticAtten
         same.append(np.concatenate([found[s][1] for s in sites]))
         nulls.append(np.mean([found[s][2] for s in sites]))
     made = result_provenance(model, "interp.text.graphs.static_heads", given, rows=rows)
-    return StaticAttention(
-        tuple(s.layer for s in sites for _ in range(s.n_heads)),
-        tuple(h for s in sites for h in range(s.n_heads)),
-        np.array(agreement).T,
-        np.array(same).T.astype(float),
-        np.array(nulls),
-        made,
+    where = [(s.layer, h) for s in sites for h in range(s.n_heads)]
+    return _rows(
+        where, np.array(agreement).T, np.array(same).T.astype(float), np.array(nulls), made
     )
+
+
+def _rows(
+    heads: Sequence[tuple[int, int]],
+    agreement: Float[np.ndarray, "head prompt"],
+    same_top: Float[np.ndarray, "head prompt"],
+    top_null: Float[np.ndarray, " prompt"],
+    made: Mapping[str, Any],
+) -> ResultRows:
+    summary = cluster_summary(agreement.T)
+    columns = {
+        "layer": [layer for layer, _ in heads], "head": [head for _, head in heads],
+        "metric": "static attention", "score": summary.score, "sem": summary.sem, "null": 0.0,
+        "n": agreement.shape[1], "unit": "Spearman", "same_top": same_top.mean(1),
+        "same_top_null": float(top_null.mean()),
+    }  # fmt: skip
+    return ResultRows(
+        "StaticAttention", columns, ("layer", "head"), made, {"top_null": top_null}, agreement,
+        arrays={"same_top_per_prompt": same_top},
+    )  # fmt: skip

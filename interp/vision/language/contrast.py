@@ -16,6 +16,7 @@ from torch import Tensor
 
 from interp.core.errors import PromptError, UnknownName
 from interp.core.interrupts import held
+from interp.core.result_rows import ResultRows
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
 from interp.model.hooks.inference import in_this_thread
@@ -28,7 +29,7 @@ from interp.vision.language.prompts import (
     require_option,
     text_sites,
 )
-from interp.vision.language.result import ImageTokenEffects
+from interp.vision.language.result import token_effects
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -49,7 +50,7 @@ def contrast_pictures(
     outliers: int = 10,
     draws: int = 3,
     seed: int = 0,
-) -> ImageTokenEffects:
+) -> ResultRows:
     """Subtract a second run on less of the picture, and measure p(answer).
 
     The second run sees the tokens of the picture that a branch keeps; the embeddings of the others
@@ -74,7 +75,7 @@ def contrast_pictures(
         seed: seed of the random sets.
 
     Returns:
-        Change of p(answer) per branch and prompt.
+        A row per branch with the change of p(answer); see `token_effects` for the columns.
 
     Raises:
         UnknownName: there is no such branch.
@@ -131,11 +132,9 @@ def contrast_pictures(
             chosen[i].append(tuple(keep.tolist()))
     options = {"alpha": alpha, "beta": beta, "gamma": gamma, "lam": lam, "outliers": outliers,
                "draws": draws, "seed": seed, "answers": tuple(map(int, answers))}  # fmt: skip
-    return ImageTokenEffects(
-        tuple(branches), "contrast", "probability of the answer", change, random, kept,
-        np.array([float(p.image.sum()) for p in prompts]), tuple(map(tuple, chosen)),
-        provenance(view, inputs, "interp.vision.language.contrast_pictures", **options),
-    )  # fmt: skip
+    made = provenance(view, inputs, "interp.vision.language.contrast_pictures", **options)
+    measured = "contrast", "probability of the answer"
+    return token_effects(branches, measured, change, random, kept, chosen, prompts, made)
 
 
 def combined(

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from interp.core.result_rows import ResultRows
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
 from interp.vision.language.prompts import (
@@ -23,7 +24,7 @@ from interp.vision.language.prompts import (
     require_option,
     text_sites,
 )
-from interp.vision.language.result import ImageTokenEffects
+from interp.vision.language.result import token_effects
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -38,7 +39,7 @@ def drop_tokens(
     drop: float | Sequence[float] = 0.5,
     draws: int = 5,
     seed: int = 0,
-) -> ImageTokenEffects:
+) -> ResultRows:
     """Drop the tokens of a picture with the least attention, and measure the loss of the answer.
 
     Tokens are ranked by the attention of the last token in layer K - 1, averaged over heads; from
@@ -52,6 +53,9 @@ def drop_tokens(
         drop: R, the share that is dropped, or several.
         draws: random sets of the null.
         seed: seed of the random sets.
+
+    Returns:
+        A row per share; see `token_effects` for the columns.
 
     Raises:
         OptionError: the layer has no attention before it, or a share is not between 0 and 1.
@@ -97,12 +101,10 @@ def drop_tokens(
             chosen[i].append(tuple(sorted(best.tolist())))
     options = {"layer": layer, "drop": tuple(shares), "draws": draws, "seed": seed,
                "answers": tuple(map(int, answers))}  # fmt: skip
-    return ImageTokenEffects(
-        tuple(f"drop {r:g} after layer {layer - 1}" for r in shares), "token_dropping", "nats",
-        change, random, kept, np.array([float(p.image.sum()) for p in prompts]),
-        tuple(map(tuple, chosen)),
-        provenance(view, inputs, "interp.vision.language.drop_tokens", **options),
-    )  # fmt: skip
+    changes = [f"drop {r:g} after layer {layer - 1}" for r in shares]
+    made = provenance(view, inputs, "interp.vision.language.drop_tokens", **options)
+    measured = "token_dropping", "nats"
+    return token_effects(changes, measured, change, random, kept, chosen, prompts, made)
 
 
 def _ranks(view: Model, prompt: PicturePrompt, ranked: Site) -> Tensor:

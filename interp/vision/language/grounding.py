@@ -7,17 +7,15 @@ head that attends to the picture and writes nothing that is read changes no answ
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from interp.causal.importance import standard_error
 from interp.core.head import Head
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
 from interp.model.edits import zero
@@ -32,67 +30,9 @@ from interp.vision.language.prompts import (
 )
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from interp.model.model import Model
 
 DRAWS = 3  # heads of the same layer that serve as the null of one head
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class GroundingHeads(Result):
-    """Loss of the answer about a picture when a head that attends to it is ablated.
-
-    Rows are heads. The null is the mean over other heads of the same layer, or of all layers where
-    it has no others.
-
-    Args:
-        heads_of_rows: stack, layer and head of each row.
-        image_mass: attention of the last token to the picture, on the half that chose the heads.
-        per_prompt: log p(answer) of the model minus that with the head ablated, `[row, prompt]`.
-        null: the mean of this over other heads.
-        together: the same with all heads ablated, per prompt.
-        swapped: the same with the picture of another prompt, per prompt: what the picture is worth.
-    """
-
-    heads_of_rows: tuple[tuple[str, int, int], ...]
-    image_mass: Float[np.ndarray, " row"] = field(repr=False)
-    per_prompt: Float[np.ndarray, "row prompt"] = field(repr=False)
-    null: Float[np.ndarray, " row"] = field(repr=False)
-    together: Float[np.ndarray, " prompt"] = field(repr=False)
-    swapped: Float[np.ndarray, " prompt"] = field(repr=False)
-    provenance: Mapping[str, Any] = field(repr=False)
-    _units = ("stack", "layer", "head")
-    _per_row = ("heads_of_rows", "image_mass", "per_prompt", "null")
-
-    def _facts(self) -> Mapping[str, Any]:
-        return {"metric": "grounding_loss", "unit": "nats"}
-
-    def _rows(self) -> pd.DataFrame:
-        import pandas as pd
-
-        sem = standard_error(self.per_prompt)
-        return pd.DataFrame([
-            {
-                "stack": stack, "layer": layer, "head": head,
-                "score": float(self.per_prompt[i].mean()), "sem": float(sem[i]),
-                "n": self.per_prompt.shape[1], "null": float(self.null[i]),
-                "image_mass": float(self.image_mass[i]),
-            }
-            for i, (stack, layer, head) in enumerate(self.heads_of_rows)
-        ])  # fmt: skip
-
-    def __repr__(self) -> str:
-        lines = [
-            f"GroundingHeads: the picture is worth {self.swapped.mean():.2f} nats of the answer, "
-            f"these heads together {self.together.mean():.2f}"
-        ]
-        for row in self.top(5).to_pandas().to_dict("records"):
-            lines.append(
-                f"  L{row['layer']}H{row['head']}: {row['image_mass']:.2f} of its attention on the "
-                f"picture, {row['score']:.2f} nats when ablated (other heads {row['null']:.2f})"
-            )
-        return "\n".join(lines)
 
 
 def grounding_heads(
@@ -102,7 +42,7 @@ def grounding_heads(
     *,
     k: int = 4,
     seed: int = 0,
-) -> GroundingHeads:
+) -> ResultRows:
     """Find the heads that attend to a picture, and measure by ablation which ones the answer needs.
 
     Args:
@@ -112,6 +52,14 @@ def grounding_heads(
         answers: the token of the answer to each prompt.
         k: number of heads, those with most attention of the last token to the picture.
         seed: seed of the halves and of the heads of the null.
+
+    Returns:
+        One row per head: stack, layer, head, score (log p(answer) of the model minus that with the
+        head ablated, nats, mean over the prompts that did not choose heads) with sem, n, null (the
+        same for other heads of the layer, or of all layers where it has no others) and image_mass
+        (attention of the last token to the picture, on the prompts that chose the heads). Facts, a
+        value per prompt: together, the loss with all these heads ablated; swapped, the loss with
+        the picture of another prompt, which is what the picture is worth.
 
     Raises:
         OptionError: k is not between 1 and the number of heads.
@@ -151,17 +99,22 @@ def grounding_heads(
         PicturePrompt(_with_picture(p, halved[i - 1]), p.image, p.answer)
         for i, p in enumerate(halved)
     ]
-    return GroundingHeads(
-        tuple((s.stack, s.layer, h) for s, h in chosen),
-        mass[order].numpy(),
-        np.stack([loss([each]) for each in chosen]),
-        np.array([np.mean([known[each] for each in pool]) for pool in others]),
-        loss(chosen),
-        plain - np.array([answer_log_p(view, p) for p in exchanged]),
-        provenance(
-            view, inputs, "interp.vision.language.grounding_heads", k=k, seed=seed,
-            answers=tuple(map(int, answers)),
-        ),
+    values = np.stack([loss([each]) for each in chosen])
+    columns = {
+        "stack": [s.stack for s, _ in chosen], "layer": [s.layer for s, _ in chosen],
+        "head": [h for _, h in chosen], "score": values.mean(1), "sem": standard_error(values),
+        "n": len(halved), "null": [np.mean([known[each] for each in pool]) for pool in others],
+        "image_mass": mass[order].numpy(),
+    }  # fmt: skip
+    made = provenance(
+        view, inputs, "interp.vision.language.grounding_heads", k=k, seed=seed,
+        answers=tuple(map(int, answers)),
+    )  # fmt: skip
+    swapped = plain - np.array([answer_log_p(view, p) for p in exchanged])
+    facts = {"metric": "grounding_loss", "unit": "nats", "together": loss(chosen)}
+    return ResultRows(
+        "GroundingHeads", columns, ("stack", "layer", "head"), made, facts | {"swapped": swapped},
+        values,
     )  # fmt: skip
 
 

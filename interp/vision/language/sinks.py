@@ -8,16 +8,15 @@ prompts; heads are judged on the other half.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from torch import Tensor
 
 from interp.causal.importance import standard_error
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.core.statistics import finite_mean
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
@@ -32,75 +31,9 @@ from interp.vision.language.prompts import (
 )
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from interp.model.model import Model
 
 DRAWS = 20  # random sets of tokens of the null
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class VisualSinks(Result):
-    """Share of every head's attention to the picture that its sinks receive.
-
-    Rows are heads. The null is the share that as many random tokens of the picture receive.
-
-    Args:
-        heads_of_rows: stack, layer and head of each row.
-        per_prompt: share of the mass on the picture that is on its sinks, `[row, prompt]`; NaN
-            where the head does not attend to the picture.
-        null: mean share of random tokens, per row.
-        image_mass: attention mass on the picture, per row.
-        centric: share of the queries after the picture for which the head is image-centric.
-        dims: dimensions that mark sinks.
-        sinks: positions of the sinks in each judged prompt, in any layer.
-        judged: numbers of the judged prompts.
-    """
-
-    heads_of_rows: tuple[tuple[str, int, int], ...]
-    per_prompt: Float[np.ndarray, "row prompt"] = field(repr=False)
-    null: Float[np.ndarray, " row"] = field(repr=False)
-    image_mass: Float[np.ndarray, " row"] = field(repr=False)
-    centric: Float[np.ndarray, " row"] = field(repr=False)
-    dims: tuple[int, ...]
-    sinks: tuple[tuple[int, ...], ...]
-    judged: tuple[int, ...]
-    provenance: Mapping[str, Any] = field(repr=False)
-    _units = ("stack", "layer", "head")
-    _per_row = ("heads_of_rows", "per_prompt", "null", "image_mass", "centric")
-
-    def _facts(self) -> Mapping[str, Any]:
-        return {"metric": "visual_sink_share", "unit": "share of the mass on the picture"}
-
-    def _rows(self) -> pd.DataFrame:
-        import pandas as pd
-
-        rows = []
-        for i, (stack, layer, head) in enumerate(self.heads_of_rows):
-            x = self.per_prompt[i][~np.isnan(self.per_prompt[i])]
-            rows.append(
-                {
-                    "stack": stack, "layer": layer, "head": head,
-                    "score": float(x.mean()) if len(x) else np.nan,
-                    "sem": float(standard_error(x[None])[0]) if len(x) > 1 else np.nan,
-                    "n": len(x), "null": float(self.null[i]),
-                    "image_mass": float(self.image_mass[i]), "centric": float(self.centric[i]),
-                }
-            )  # fmt: skip
-        return pd.DataFrame(rows)
-
-    def __repr__(self) -> str:
-        found = sum(map(bool, self.sinks))
-        where = f"dimensions {', '.join(map(str, self.dims))}" if self.dims else "no dimension"
-        lines = [
-            f"VisualSinks: sinks in the pictures of {found} of {len(self.sinks)} prompts ({where})"
-        ]
-        for row in self.top(3).to_pandas().to_dict("records"):
-            lines.append(
-                f"  {row['stack']} L{row['layer']}H{row['head']}: {row['score']:.2f} of its "
-                f"attention to the picture is on sinks (random tokens {row['null']:.2f})"
-            )
-        return "\n".join(lines)
 
 
 def visual_sinks(
@@ -113,7 +46,7 @@ def visual_sinks(
     rho: float = 0.5,
     least: float = 0.2,
     seed: int = 0,
-) -> VisualSinks:
+) -> ResultRows:
     """Find sinks among the tokens of pictures, and score every head by its attention to them.
 
     Token j of layer l is a sink if max over d in `dims` of |x_jd| / RMS(x_j) is at least `tau`,
@@ -131,6 +64,13 @@ def visual_sinks(
         rho: largest share of sinks of an image-centric head.
         least: smallest mass on the picture of an image-centric head.
         seed: seed of the halves and of the random tokens.
+
+    Returns:
+        One row per head: stack, layer, head, score (share of its attention to the picture that is
+        on sinks, mean over the n judged prompts in which it attends to the picture) with sem, null
+        (the share of as many random tokens), image_mass (attention mass on the picture) and centric
+        (share of the queries for which the head is image-centric). Facts: dims; sinks, their
+        positions in each judged prompt, in any layer; judged, the indices of these prompts.
 
     Raises:
         OptionError: `tau` cannot be reached, or a dimension or layer does not exist.
@@ -180,12 +120,21 @@ def visual_sinks(
     )
     options = {"dims": tuple(dims), "tau": tau, "first_layer": first_layer, "rho": rho,
                "least": least, "seed": seed}  # fmt: skip
-    return VisualSinks(
-        tuple(rows), share, finite_mean(null), finite_mean(mass), finite_mean(centric),
-        tuple(map(int, dims)),
-        tuple(positions for _, positions in measured), tuple(judged),
-        provenance(view, inputs, "interp.vision.language.visual_sinks", **options),
-    )  # fmt: skip
+    valid = [x[~np.isnan(x)] for x in share]
+    columns = {
+        "stack": [s for s, _, _ in rows], "layer": [layer for _, layer, _ in rows],
+        "head": [h for _, _, h in rows], "score": [x.mean() if len(x) else np.nan for x in valid],
+        "sem": [standard_error(x[None])[0] if len(x) > 1 else np.nan for x in valid],
+        "n": list(map(len, valid)), "null": finite_mean(null), "image_mass": finite_mean(mass),
+        "centric": finite_mean(centric),
+    }  # fmt: skip
+    facts = {
+        "metric": "visual_sink_share", "unit": "share of the mass on the picture",
+        "dims": tuple(map(int, dims)), "judged": tuple(judged),
+        "sinks": tuple(positions for _, positions in measured),
+    }  # fmt: skip
+    made = provenance(view, inputs, "interp.vision.language.visual_sinks", **options)
+    return ResultRows("VisualSinks", columns, ("stack", "layer", "head"), made, facts, share)
 
 
 def _ratios(view: Model, prompt: PicturePrompt, sites: Sequence[Site]) -> dict[Site, Tensor]:

@@ -23,7 +23,7 @@ def features(n: int = 12, d: int = 6) -> torch.Tensor:
 def test_gat_is_static_whatever_its_weights(seed) -> None:
     layer = GraphAttention(6, 4, heads=3, kind="gat", seed=seed)
     found = static_layers([layer.scores(features()).detach()])
-    np.testing.assert_allclose(found.agreement, 1)
+    np.testing.assert_allclose(found.per_prompt, 1)
     assert (found.same_top == 1).all()
 
 
@@ -33,11 +33,11 @@ def test_gatv2_and_dot_products_are_dynamic(seed) -> None:
     layer = GraphAttention(6, 4, heads=3, kind="gatv2", seed=seed)
     second = static_layers([layer.scores(x).detach()])
     # with random weights GATv2 is near static, but no head of it is
-    assert second.agreement.max() < 0.99
-    assert second.agreement.mean() < 0.95
+    assert second.per_prompt.max() < 0.99
+    assert second.per_prompt.mean() < 0.95
     _, patterns = GraphTransformer(6, heads=2, sparse=False, seed=seed)(x, torch.ones(12, 12) > 0)
     third = static_layers([p.detach() for p in patterns])
-    assert np.abs(third.agreement).max() < 0.15
+    assert np.abs(third.per_prompt).max() < 0.15
 
 
 def test_agreement_is_the_mean_rank_correlation_of_keys_that_both_queries_see() -> None:
@@ -60,7 +60,7 @@ def test_heads_are_compared_on_the_keys_before_all_queries(planted_induction) ->
     for layer in (0, 1):
         x = scores["scores", layer][0, :, -3:, :7].double().numpy()
         want = row_agreement(x, np.ones((3, 7), dtype=bool))[0]
-        np.testing.assert_allclose(found.agreement[4 * layer : 4 * layer + 4, 0], want, atol=1e-6)
+        np.testing.assert_allclose(found.per_prompt[4 * layer : 4 * layer + 4, 0], want, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["gat", "gatv2"])
@@ -84,7 +84,7 @@ def test_layers_are_the_published_formulas_by_loops(kind) -> None:
 def test_random_rankings_score_the_null() -> None:
     scores = np.random.default_rng(0).random((40, 12, 12))
     found = static_layers([scores])
-    assert abs(found.agreement.mean()) < 0.02
+    assert abs(found.per_prompt.mean()) < 0.02
     assert found.same_top.mean() == pytest.approx(found.top_null[0], abs=0.02)
 
 
@@ -133,7 +133,7 @@ def test_heads_of_a_transformer(planted_induction) -> None:
     found = static_heads(planted_induction, prompts, rows=6)
     frame = found.to_pandas().set_index(["layer", "head"])
     assert abs(frame.loc[(1, 0), "score"]) < 0.35
-    assert found.agreement.shape == (8, 3)
+    assert found.per_prompt.shape == (8, 3)
     assert frame["score"].max() <= 1
     with pytest.raises(PromptError, match="tokens; 100 queries"):
         static_heads(planted_induction, prompts, rows=100)

@@ -99,10 +99,10 @@ def test_only_the_image_head_is_needed_for_the_answer(planted_pictures):
     np.testing.assert_allclose(others, 0, atol=1e-4)
     np.testing.assert_allclose(frame["null"], 0, atol=1e-4)
     np.testing.assert_allclose(
-        found.together, found.per_prompt[0] if found.heads_of_rows[0][1:] == planted.image_head
-        else found.per_prompt[[h[1:] for h in found.heads_of_rows].index(planted.image_head)],
+        found.together,
+        found.per_prompt[[*zip(found.layer, found.head, strict=True)].index(planted.image_head)],
         atol=1e-4,
-    )  # fmt: skip
+    )
     assert found.swapped.mean() > 2
 
 
@@ -113,7 +113,7 @@ def test_heads_are_ablated_on_the_prompts_that_did_not_choose_them(planted_pictu
     _, judged = selection_halves(9, 1)
     assert found.per_prompt.shape[1] == len(judged)
     layer, head = planted.image_head
-    row = [h[1:] for h in found.heads_of_rows].index((layer, head))
+    row = [*zip(found.layer, found.head, strict=True)].index((layer, head))
     logs = []
     for edits in ((), [interp.zero(f"L{layer}H{head}", stack="decoder")]):
         with torch.no_grad(), model.edited(*edits):
@@ -163,7 +163,7 @@ def test_dropping_keeps_what_an_early_head_looks_at(planted_pictures):
     inputs, objects, _ = planted.layout(8)
     answers = planted.prompts(8)[1]
     found = drop_tokens(model, inputs, answers, drop=[0.25, 0.75])
-    assert found.kept.tolist() == [[12.0] * 8, [4.0] * 8]
+    assert found.kept_tokens.tolist() == [[12.0] * 8, [4.0] * 8]
     for row in found.chosen:
         assert all(FIRST + patch in kept for kept, (_, patch) in zip(row, objects, strict=True))
     frame = found.to_pandas()

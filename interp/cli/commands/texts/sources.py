@@ -14,9 +14,10 @@ from interp.cli.vocabulary import FROM_1, FROM_2, Spelling
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
+    from interp.core.result_rows import ResultRows
     from interp.model.model import Model
     from interp.text.chains import Chain
-    from interp.text.context import AnswerSources, SourceJudgement
+    from interp.text.context import SourceJudgement
 
 WAYS = ("attention", "heads", "gradient", "ablations", "leave_one_out")
 
@@ -87,7 +88,7 @@ def sources(
     top: int = 5,
     progress: Any = None,
     **options: Any,
-) -> AnswerSources | SourceJudgement | None:
+) -> ResultRows | SourceJudgement | None:
     """Score the sentences of a document (FILE) by how much the answer of MODEL rests on them.
 
     First every way is judged on documents with known sources: precision at k, and the calibration
