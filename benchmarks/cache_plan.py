@@ -23,7 +23,7 @@ import torch
 from scipy.stats import binomtest
 
 import interp
-from interp.heads import kv_cache
+from interp import cache
 
 HERE = Path(__file__).parent
 MODELS = ("bundled:induction", "planted:induction")
@@ -40,7 +40,7 @@ def one(model: interp.Model, asked: dict[str, Any], draw: int, held_out: int) ->
     every = interp.repeats(model, n=FOUND + held_out, seed=draw)
     seen = interp.Prompts(every.ids[:FOUND], every.design)
     new = interp.Prompts(every.ids[FOUND:], every.design)
-    plan = kv_cache.cache_plan(
+    plan = cache.cache_plan(
         model, seen, sink=2, recents=(4, 16), level=LEVEL, seed=draw, batch_size=64, **asked
     )
     losses = plan.losses(model, new, batch_size=64) if plan.cuts() else np.zeros(held_out)

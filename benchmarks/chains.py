@@ -39,14 +39,14 @@ PARTS = ("length", "sources", "receivers", "judge", "agreement", "story")
 
 def long_chain(tokens: int, size: int = 20) -> Any:
     """A chain of random tokens in sentences of one size."""
-    from interp.heads.chains import Chain
+    from interp.text.chains import Chain
 
     spans = tuple((a, min(a + size, tokens)) for a in range(0, tokens, size))
     return Chain(tuple(ids_of(tokens)), spans, ("",) * len(spans))
 
 
 def measure_length(tokens: int) -> dict[str, Any]:
-    from interp.heads.chains import receiver_heads
+    from interp.text.chains import receiver_heads
 
     model = model_of()
     receiver_heads(model, [long_chain(400)], null=False)
@@ -62,7 +62,7 @@ def measure_length(tokens: int) -> dict[str, Any]:
 
 def planted_documents(model: Any, tokens: int, number: int = 2) -> list[Any]:
     """Documents of random tokens whose answer is told once, at another place in each."""
-    from interp.heads.chains import linked_chains
+    from interp.text.chains import linked_chains
 
     sizes = {"sentences": tokens // 64, "length": 64, "anchors": 1, "links": 1}
     return linked_chains(model, chains=number, **sizes)
@@ -71,7 +71,7 @@ def planted_documents(model: Any, tokens: int, number: int = 2) -> list[Any]:
 def measure_sources(tokens: int, way: str) -> dict[str, Any]:
     import interp
     from interp import planted
-    from interp.heads.context import answer_sources, judge_sources
+    from interp.text.context import answer_sources, judge_sources
 
     built = planted.induction(vocab=32, heads=2, kv_heads=1, context=2**16)
     model = interp.load(built.model, name="planted")
@@ -122,7 +122,7 @@ def part_receivers() -> dict[str, Any]:
     """Kurtosis of the planted head and of the best other one, planted and with random heads."""
     import interp
     from interp import planted
-    from interp.heads.chains import linked_chains, receiver_heads
+    from interp.text.chains import linked_chains, receiver_heads
 
     sizes = {"chains": 8, "sentences": 24, "anchors": 1, "links": 4}
     found: dict[str, Any] = {}
@@ -148,8 +148,8 @@ def rows_of(judged: Any) -> list[dict[str, Any]]:
 def part_judge() -> dict[str, Any]:
     """Precision at k with one source, with two of which each suffices, and with random heads."""
     import interp
-    from interp.heads.chains import linked_chains
-    from interp.heads.context import judge_sources
+    from interp.text.chains import linked_chains
+    from interp.text.context import judge_sources
 
     found = {}
     cases = (("planted:induction", 1), ("planted:induction", 2), ("planted:noise", 1))
@@ -169,7 +169,7 @@ def part_agreement() -> list[dict[str, Any]]:
     """Agreement of the measures of anchors on planted chains."""
     import interp
     from interp import planted
-    from interp.heads.chains import linked_chains, thought_anchors
+    from interp.text.chains import linked_chains, thought_anchors
 
     model = interp.load(planted.induction(vocab=112).model, name="planted")
     chains = linked_chains(model, chains=8, sentences=16, length=6, anchors=1, links=3)
@@ -180,8 +180,8 @@ def part_agreement() -> list[dict[str, Any]]:
 def part_story(folder: str) -> dict[str, Any]:
     """The ways, their calibration and the agreement of anchors in a model of small stories."""
     import interp
-    from interp.heads.chains import receiver_heads, thought_anchors
-    from interp.heads.context import judge_sources, sentence_documents
+    from interp.text.chains import receiver_heads, thought_anchors
+    from interp.text.context import judge_sources, sentence_documents
 
     model, found = interp.load(folder), {}
     for copies in (1, 2):

@@ -26,7 +26,7 @@ from interp import planted
 from interp.circuits.bootstrap import ranking_stability
 from interp.circuits.contrast import ContrastTask
 from interp.circuits.declaration import Found
-from interp.circuits.evaluation import evaluate
+from interp.circuits.evaluation import evaluate_circuit
 from interp.circuits.find import score_nodes
 from interp.circuits.methods._ranking import marked
 from interp.circuits.residual_graph import ResidualGraph
@@ -99,7 +99,7 @@ def measured(
             found = score_nodes(model, pairs, method, "head", **chosen)
             took = time.perf_counter() - begin
             circuit = Circuit.of(model, pairs, method, "head", chosen, found)
-            result = evaluate(model, circuit, fresh, n_random=n_random)
+            result = evaluate_circuit(model, circuit, fresh, n_random=n_random)
         except InterpError as error:
             yield row | {"note": str(error)}
             continue

@@ -12,6 +12,12 @@ import torch
 from claims_case import Case, inside
 
 import interp
+from interp import vision
+from interp.alignment import word_alignment
+from interp.alignment.made import made_sentence_pairs
+from interp.alignment.pair_file import SentencePair
+from interp.alignment.result import HeadAlignments
+from interp.alignment.translation import TranslationHeads
 from interp.attribution import Rationale, plausibility
 from interp.attribution.evaluation.result import MEASURES, Faithfulness
 from interp.bundled.shape_images import shape_images
@@ -19,17 +25,11 @@ from interp.core.head import Head
 from interp.core.rank_statistics import spearman
 from interp.dictionaries.card_weights import decoder_shares
 from interp.dictionaries.dictionary import Dictionary
-from interp.heads import vision
-from interp.heads.alignment import word_alignment
-from interp.heads.alignment.made import made_sentence_pairs
-from interp.heads.alignment.pair_file import SentencePair
-from interp.heads.alignment.result import HeadAlignments
-from interp.heads.alignment.translation import TranslationHeads
-from interp.heads.chains.anchors_result import Anchors
-from interp.heads.graphs import graph_of, static_layers
-from interp.heads.vision.correction import WORST, CorrectedAccuracy
-from interp.heads.vision.spurious import SpuriousVotes
 from interp.planted.graphs import GraphAttention
+from interp.text.chains.anchors_result import Anchors
+from interp.text.graphs import graph_of, static_layers
+from interp.vision.correction import WORST, CorrectedAccuracy
+from interp.vision.spurious import SpuriousVotes
 
 LEVEL = 0.05
 
@@ -184,7 +184,7 @@ def random_masks(seed: int) -> Any:
 def random_registers(seed: int) -> Any:
     """Neurons chosen on random marks of patches."""
     assert vision.register_neurons  # imports its module
-    module: Any = sys.modules["interp.heads.vision.register_neurons"]
+    module: Any = sys.modules["interp.vision.register_neurons"]
     kept, rng = module._high_by_layer, np.random.default_rng([seed, 1])
     module._high_by_layer = lambda *_: rng.random((2, 40, 16)) < 0.1
     try:
@@ -326,7 +326,7 @@ def random_decoder(seed: int) -> Any:
     return np.array([found.p(i) > LEVEL for i in range(10)], float)
 
 
-ALIGN = "heads.alignment."
+ALIGN = "alignment."
 SPURIOUS = "vision.locate_spurious_heads"
 GRAPH = "AttentionGraph."
 EIGHT = "accuracy of 8 equal groups"

@@ -19,12 +19,12 @@ from interp.attribution import (
 )
 from interp.attribution.evaluation import randomisation
 from interp.core.registry import METRICS
-from interp.heads.chains import linked_chains, receiver_heads, thought_anchors
-from interp.heads.context import judge_sources
 from interp.heads.declaration import bound
 from interp.heads.score_rows import means_by_site
 from interp.heads.scoring import why_not
 from interp.lens import direct_logits, tuned_lens
+from interp.text.chains import linked_chains, receiver_heads, thought_anchors
+from interp.text.context import judge_sources
 
 LEVEL = 0.05
 NEW = ("entropy_share", "key_clusters", "moving_keys", "triangle_spans", "sink_key_bias",
@@ -185,7 +185,7 @@ def confident(seed: int) -> Any:
     """Whether the confidence of any of 3 ways is better than the base rate (Bonferroni, t)."""
     from scipy.stats import t as student
 
-    from interp.heads.context.ways import BASELINE
+    from interp.text.context.ways import BASELINE
 
     found = judged(seed)
     truth, n = found.truth.astype(float), len(found.documents)

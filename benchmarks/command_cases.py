@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -70,6 +71,18 @@ CASES = {
 }
 # made before the clock starts
 BEFORE = {"prune verify": "prune {model} --method ablation --keep 120 --save {smaller}"}
+# rows above the aim, and why they stay there
+ABOVE = {
+    "cache": "640 passes of 32 prompts, one per head and window and a null per head, 0.4 s each: "
+    "the losses are measured and not estimated; `--recent 16` measures one window, which takes two "
+    "fifths",
+    "circuit path": "137 routes, one from each node, each measured on 64 pairs; a route that is "
+    "named takes one of them",
+    "importance shapley": "2,048 sets of 128 heads, 16 per head; `--max-evaluations` takes fewer, "
+    "with a larger error, which is printed",
+    "attribute lens --tune": "48 s on a quiet core, 300 steps of each of 8 depths over 50,257 "
+    "logits; 200 steps left the divergence of `bundled:induction` 2 % higher",
+}
 # commands without a row
 WITHOUT = {
     "completion": "runs no model",
@@ -84,8 +97,12 @@ def files(folder: Path, model: str) -> dict[str, str]:
     texts = ROOT / "data" / "prompts.txt"
     few = [prompt for prompt, _ in FACTS]
     two = [f"{prompt}\t{prompt.replace('. ', '. Then ', 1)}" for prompt in few]
-    pair = {"prompt": "The cat is very", "corrupted": "The dog is very", "answer": " happy",
-            "wrong": " sad"}  # fmt: skip
+    names = ("cat", "dog", "bird", "fish", "bear", "boy", "girl", "man")
+    made = [
+        {"prompt": f"The {a} is very", "corrupted": f"The {b} is very", "answer": " happy",
+         "wrong": " sad"}
+        for a, b in pairwise((*names, names[0]))
+    ]  # fmt: skip
     labelled = [
         {"prompt": line, "label": int("he" in line.split()), "document": i}
         for i, line in enumerate(texts.read_text(encoding="utf-8").splitlines())
@@ -94,7 +111,7 @@ def files(folder: Path, model: str) -> dict[str, str]:
         "facts": [json.dumps({"prompt": p, "subject": s}) for p, s in FACTS],
         "few": few,
         "two": two,
-        "pairs": [json.dumps(pair)],
+        "pairs": [json.dumps(row) for row in made],
         "labelled": [json.dumps(row) for row in labelled],
     }
     given = {

@@ -29,7 +29,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.command_cases import BEFORE, CASES, WITHOUT, files, other_models, words_of
+from benchmarks.command_cases import ABOVE, BEFORE, CASES, WITHOUT, files, other_models, words_of
 
 HERE = Path(__file__).parent
 LIMIT = 60.0  # seconds of processor time of a default
@@ -155,6 +155,13 @@ def page(told: dict[str, Any]) -> str:
             f"{words}| {row['seconds']:.1f}{mark} | {row['passes']:,.0f} | {row['tokens']:,.0f} "
             f"| {ratio} |"
         )
+    above = "; ".join(
+        f"`{row['command']}`: {ABOVE[row['command']]}"
+        for row in told["rows"]
+        if row.get("seconds", 0) > LIMIT and row["command"] in ABOVE
+    )
+    if above:
+        lines += ["", f"Why rows stay above it: {above}."]
     without = "; ".join(f"`{name}`: {why}" for name, why in WITHOUT.items())
     return "\n".join([*lines, "", f"Without a row: {without}.", ""])
 

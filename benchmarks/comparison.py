@@ -137,7 +137,7 @@ def matching(model: interp.Model, pairs: int) -> dict[str, Any]:
         hits = []
         for seed in range(10):
             other, places = permuted(model, seed)
-            found = interp.match_heads(model, other, prompts, method=by, n_random=0, n_boot=0)
+            found = interp.heads.match_heads(model, other, prompts, method=by, n_random=0, n_boot=0)
             hits += [
                 str(head) == f"L{layer}H{places[layer, h]}"
                 for (_, layer, h), head in found.heads_of_b().items()
@@ -147,7 +147,7 @@ def matching(model: interp.Model, pairs: int) -> dict[str, Any]:
     whole, each, same = [], [], []
     small = repeats(model, n=6, max_length=LONGEST)
     for a, b in zip(draws[::2], draws[1::2], strict=True):
-        found = interp.match_heads(a, b, small, n_random=199, n_boot=0)
+        found = interp.heads.match_heads(a, b, small, n_random=199, n_boot=0)
         whole.append(float((found.p_all or 1.0) <= 0.05))
         frame = found.to_pandas()
         each.append(float((frame["p"] <= 0.05).mean()))
@@ -170,7 +170,7 @@ def seeds(model: interp.Model, folder: Path | None) -> dict[str, Any]:
     itself = interp.compare(model, model, list(METRICS), top=0).to_pandas()
     out["itself"] = int((itself["p_bh"] < 0.05).sum())
     for by in ("patterns", "ov", "qk"):
-        found = interp.match_heads(model, other, method=by)
+        found = interp.heads.match_heads(model, other, method=by)
         frame = found.to_pandas()
         columns = ["layer", "head", "head_b", "score", "next", "null", "p", "p_bh", "stability"]
         rows = json.loads(frame[columns].round(4).to_json(orient="records"))

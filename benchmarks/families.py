@@ -35,9 +35,9 @@ import zoo.mixers  # noqa: E402
 
 import interp  # noqa: E402
 from interp.core.errors import InterpError  # noqa: E402
-from interp.model.hooks.calls import Call, precise  # noqa: E402
-from interp.model.locate.sites import Site  # noqa: E402
-from interp.model.mixers.map_call import MapCall  # noqa: E402
+from interp.model.calls.call import Call, precise  # noqa: E402
+from interp.model.calls.map_call import MapCall  # noqa: E402
+from interp.model.calls.sites import Site  # noqa: E402
 from interp.planted import variants  # noqa: E402
 
 LENGTH, SECONDS = 16, 90  # tokens (block-sparse code needs 15); the longest of one family
@@ -132,7 +132,7 @@ def measure(make: Callable[[], Made]) -> dict[str, Any]:
 
     with model.visited(visit):
         seen = model.run(inputs)
-    check = interp.check_model(model)
+    check = interp.model.check_model(model)
     kinds = [site.kind for site in model.sites]
     return found | {
         "outcome": "partly read" if model.unread else "read",

@@ -35,7 +35,7 @@ from interp.causal.shapley_values.banzhaf import banzhaf_exact, banzhaf_sampled
 from interp.causal.shapley_values.exact import exact_values
 from interp.causal.shapley_values.permutations import permutation_values
 from interp.causal.shapley_values.surrogate import surrogate_values
-from interp.core.intervals import around
+from interp.core.intervals import around, mean_intervals
 from interp.core.statistics import bootstrap_interval
 
 HERE = Path(__file__).parent
@@ -43,14 +43,15 @@ NORMAL = 1.959964
 LOOPS, DRAWS = 20, 20  # of a pruning curve, as by default
 CHOSEN = (1, 2, 4, 5)  # players whose interactions are sampled
 Hits = Callable[[int], dict[str, Array]]
-"""For a seed: whether each interval, by each way of making it, holds the exact value."""
+"""For a seed: whether each interval, by each way of making it, holds the exact value; NaN where
+none is shown."""
 
 
 def inside(ends: Array, truth: Array) -> Array:
     """Whether each exact value lies in its interval, to the rounding of what is exact anyway."""
     low, high = np.asarray(ends).T
     slack = 1e-9 * (1 + np.abs(truth))
-    return (low - slack <= truth) & (truth <= high + slack)
+    return np.where(np.isnan(low), np.nan, (low - slack <= truth) & (truth <= high + slack))
 
 
 def normal(score: Array, sem: Array) -> Array:
@@ -135,6 +136,7 @@ def over_prompts(table: Array) -> dict[str, Hits]:
             mine = change[:, drawn(size, seed)]
             errors = [(standard_error(mine), size - 1.0)]
             return {
+                "by kind": inside(mean_intervals(mine).ends, ablated),
                 "t": inside(around(mine.mean(1), errors), ablated),
                 "percentile": inside(bootstrap_interval(mine, draws=500, seed=seed), ablated),
             }
@@ -148,6 +150,7 @@ def over_prompts(table: Array) -> dict[str, Hits]:
             sem = standard_error(got.per_prompt)
             both = [(sem, size - 1.0), (got.sampling_sem, got.sampling_df)]
             return {
+                "by kind": inside(mean_intervals(got.per_prompt, others=both[1:]).ends, phi),
                 "t": inside(around(got.score, both), phi),
                 "1.96 errors": inside(normal(got.score, np.hypot(sem, got.sampling_sem)), phi),
                 "percentile": inside(bootstrap_interval(got.per_prompt, draws=500, seed=seed), phi),
@@ -155,7 +158,7 @@ def over_prompts(table: Array) -> dict[str, Hits]:
 
         return hits
 
-    for size in (4, 16, 64):
+    for size in (4, 8, 16, 64):
         found[f"ablation, {size} prompts"] = ablation(size)
         found[f"Shapley, 8 pairs of permutations, {size} prompts"] = shapley(size)
     return found
@@ -246,16 +249,20 @@ def pruned(table: Array, size: int, repeats: int) -> tuple[Hits, dict[str, list[
 # --- counting -----------------------------------------------------------------------------------
 
 
-def counted(hits: Hits, runs: int) -> dict[str, tuple[float, float]]:
-    """Coverage of each kind of interval, and its standard error over runs."""
-    every: dict[str, list[float]] = {}
+def counted(hits: Hits, runs: int) -> dict[str, tuple[float | None, float | None, float]]:
+    """Coverage of the shown intervals of each kind, its standard error, and the share shown."""
+    every: dict[str, list[Array]] = {}
     for seed in range(runs):
         for name, hit in hits(seed).items():
-            every.setdefault(name, []).append(float(np.mean(hit)))
-    return {
-        name: (float(np.mean(x)), float(np.std(x, ddof=1) / math.sqrt(runs)))
-        for name, x in every.items()
-    }
+            every.setdefault(name, []).append(np.asarray(hit, dtype=float))
+    out: dict[str, tuple[float | None, float | None, float]] = {}
+    for name, each in every.items():
+        shown = [x[~np.isnan(x)] for x in each]
+        x = [y.mean() for y in shown if len(y)]
+        share = sum(map(len, shown)) / sum(map(len, each))
+        error = float(np.std(x, ddof=1) / math.sqrt(len(x))) if len(x) > 1 else None
+        out[name] = float(np.mean(x)) if x else None, error, share
+    return out
 
 
 def measured(name: str, runs: int, cache: Path) -> dict[str, Any]:
@@ -267,10 +274,11 @@ def measured(name: str, runs: int, cache: Path) -> dict[str, Any]:
     def count(group: str, of: str, hits: Hits) -> None:
         few = max(20, runs // 4) if "surrogate" in of else runs  # a fit each
         started = time.perf_counter()
-        for way, (share, error) in counted(hits, few).items():
+        for way, (share, error, shown) in counted(hits, few).items():
             rows.append(
-                {"group": group, "of": of, "way": way, "coverage": share, "sem": error, "runs": few}
-            )
+                {"group": group, "of": of, "way": way, "coverage": share, "sem": error,
+                 "shown": shown, "runs": few}
+            )  # fmt: skip
         print(name, of, rows[-1]["coverage"], f"{time.perf_counter() - started:.0f} s", flush=True)
 
     for of, hits in over_samples(table).items():
@@ -285,6 +293,7 @@ def measured(name: str, runs: int, cache: Path) -> dict[str, Any]:
 
 
 _SHOWN = {
+    "by kind": "by kind",
     "t": "t",
     "1.96 errors": "±1.96 errors",
     "percentile": "percentiles",
@@ -292,6 +301,19 @@ _SHOWN = {
     "held out, rankings as given": "t, rankings as given",
     "same prompts": "t, same prompts",
 }
+
+
+def reported(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of what the package reports: the first way of each interval."""
+    return list({(r["group"], r["of"]): r for r in reversed(rows)}.values())[::-1]
+
+
+def covered(row: dict[str, Any]) -> str:
+    """Return the coverage with its error, and the share of shown intervals where some are not."""
+    if not row["shown"]:
+        return "none shown"
+    part = "" if row["shown"] == 1 else f", {row['shown']:.0%} shown"
+    return f"{row['coverage']:.3f} ± {row['sem']:.3f}{part}"
 
 
 def report(found: list[dict[str, Any]], kinds: list[dict[str, Any]]) -> str:
@@ -305,7 +327,8 @@ def report(found: list[dict[str, Any]], kinds: list[dict[str, Any]]) -> str:
         "How often an interval holds the exact value, over repeated seeds: games of 8 heads whose",
         "256 coalitions are all known on 400 prompts (`bundled:induction`, `planted:backup`; loss",
         "on the second copy of random tokens). ± is the standard error over runs. In bold what the",
-        "package reports; the other columns are what the same numbers would give otherwise.",
+        "package reports; the other columns are what the same numbers would give otherwise. Of",
+        "intervals that are not always shown, the share that is shown stands behind.",
         "Written by `python benchmarks/interval_coverage.py`.",
         "",
     ]
@@ -318,9 +341,7 @@ def report(found: list[dict[str, Any]], kinds: list[dict[str, Any]]) -> str:
             out += [f"| {group} | runs | {' | '.join(head)} |", "|---|---|" + "---|" * len(ways)]
             for of in dict.fromkeys(r["of"] for r in mine):
                 by = {r["way"]: r for r in mine if r["of"] == of}
-                cells = [
-                    f"{by[w]['coverage']:.3f} ± {by[w]['sem']:.3f}" if w in by else "" for w in ways
-                ]
+                cells = [covered(by[w]) if w in by else "" for w in ways]
                 runs = next(iter(by.values()))["runs"]
                 out.append(f"| {of} | {runs} | {' | '.join(cells)} |")
             out.append("")
@@ -336,7 +357,7 @@ def report(found: list[dict[str, Any]], kinds: list[dict[str, Any]]) -> str:
             cells = (g["same"], g["exact all"], g["held"], g["exact half"])
             out.append(f"| {g['prompts']} | " + " | ".join(f"{x:.3f}" for x in cells) + " |")
         out.append("")
-    first = [r for game in found for r in game["rows"] if r["way"] in ("t", "whole loop")]
+    first = [r for game in found for r in reported(game["rows"]) if r["shown"]]
     below = [r for r in first if r["coverage"] + 2 * r["sem"] < 0.95]
     out.append(
         f"Of {len(first)} reported kinds of interval {len(first) - len(below)} hold the exact "
@@ -353,13 +374,16 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, default=400)
     parser.add_argument("--draws", type=int, default=4000, help="of each kind of values")
-    parser.add_argument("--only", choices=("kinds",), help="measure this part, keep the others")
+    parser.add_argument(
+        "--only", choices=("kinds", "games"), help="measure this part, keep the others"
+    )
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "coverage")
     asked = parser.parse_args()
     kept = HERE / "interval_coverage.json"
-    kinds = measured_kinds(asked.draws)
+    before = json.loads(kept.read_text()) if asked.only else {}
+    kinds = before["kinds"] if asked.only == "games" else measured_kinds(asked.draws)
     if asked.only == "kinds":
-        found = json.loads(kept.read_text())["games"]
+        found = before["games"]
     else:
         found = [measured(name, asked.runs, asked.cache) for name in GAMES]
     kept.write_text(json.dumps({"kinds": kinds, "games": found}, indent=1) + "\n")

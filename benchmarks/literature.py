@@ -77,7 +77,8 @@ def number(value: Any) -> tuple[str, str]:
             )
         case interp.Model():
             worst = max(
-                max(s.pattern_error, s.result_error or 0.0) for s in interp.check_model(value).sites
+                max(s.pattern_error, s.result_error or 0.0)
+                for s in interp.model.check_model(value).sites
             )
             ids = torch.randint(4, 60, (4, 24), generator=torch.Generator().manual_seed(SEED))
             found = interp.score(value, "previous_token", ids.tolist(), null="none").top(1)

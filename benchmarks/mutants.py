@@ -65,7 +65,7 @@ MUTANTS = [
         "kernels/test_conformance.py::test_many_short_prompts_of_several_heads",
     ),
     mutant(
-        "kv_head_of_another_group", "interp/model/hooks/calls.py",
+        "kv_head_of_another_group", "interp/model/calls/call.py",
         "x.repeat_interleave(heads // x.shape[1], 1)",
         "x.repeat(1, heads // x.shape[1], *[1] * (x.dim() - 2))",
         "circuits/test_residual_graph.py::test_one_path_equals_real_forwards_with_hooks",

@@ -32,8 +32,8 @@ ANALYSES = [
     ),
     mutant(
         "share_of_the_effect_on_all_facts", "interp/circuits/causal_traces.py",
-        "self.total_effect[there].mean()",
-        "self.total_effect.mean()",
+        "total[there].mean()",
+        "total.mean()",
         "circuits/test_causal_tracing.py::"
         "test_shares_are_of_the_effect_on_the_facts_that_have_the_place",
     ),
@@ -56,120 +56,120 @@ ANALYSES = [
         "causal/test_responsibilities.py::test_heads_that_inputs_need_differently_are_told_apart",
     ),
     mutant(
-        "paths_short_where_attention_is_weak", "interp/heads/graphs/graph.py",
+        "paths_short_where_attention_is_weak", "interp/text/graphs/graph.py",
         "weight=w, length=1 / w)",
         "weight=w, length=w)",
-        "heads/graphs/test_graphs.py::test_centralities_of_a_star_and_of_a_graph_in_two_parts",
+        "text/graphs/test_graphs.py::test_centralities_of_a_star_and_of_a_graph_in_two_parts",
     ),
     mutant(
-        "p_of_motifs_one_sided", "interp/heads/graphs/graph.py",
+        "p_of_motifs_one_sided", "interp/text/graphs/graph.py",
         "2 * (1 + min(above, below)) / (1 + draws)",
         "(1 + min(above, below)) / (1 + draws)",
-        "heads/graphs/test_graphs.py::test_p_values_of_motifs_are_two_sided_by_hand",
+        "text/graphs/test_graphs.py::test_p_values_of_motifs_are_two_sided_by_hand",
     ),
     mutant(
-        "weights_not_exchanged_in_random_graphs", "interp/heads/graphs/graph.py",
+        "weights_not_exchanged_in_random_graphs", "interp/text/graphs/graph.py",
         "_louvain(len(self.nodes), other, rng.permutation(weights), seed)[1]",
         "_louvain(len(self.nodes), self.edges.tolist(), weights, seed)[1]",
-        "heads/graphs/test_graphs.py::"
+        "text/graphs/test_graphs.py::"
         "test_planted_communities_have_more_modularity_than_the_null",
     ),
     mutant(
-        "one_side_of_nodes_exchanged", "interp/heads/graphs/graph.py",
+        "one_side_of_nodes_exchanged", "interp/text/graphs/graph.py",
         "truth[np.ix_(order, order)]",
         "truth[order]",
-        "heads/graphs/test_graphs.py::"
+        "text/graphs/test_graphs.py::"
         "test_comparison_with_a_given_graph_and_with_exchanged_nodes",
     ),
     mutant(
-        "pairs_that_no_token_can_see", "interp/heads/graphs/graph.py",
+        "pairs_that_no_token_can_see", "interp/text/graphs/graph.py",
         "allowed = (self.even > 0) & ~np.eye",
         "allowed = (self.even >= 0) & ~np.eye",
-        "heads/graphs/test_graphs.py::"
+        "text/graphs/test_graphs.py::"
         "test_comparison_with_a_given_graph_and_with_exchanged_nodes",
     ),
     mutant(
-        "backbone_of_the_other_tail", "interp/heads/graphs/thresholds.py",
+        "backbone_of_the_other_tail", "interp/text/graphs/thresholds.py",
         "(1 - share) ** (degree - 1) < level",
         "share ** (degree - 1) < level",
-        "heads/graphs/test_graphs.py::test_thresholds_by_hand",
+        "text/graphs/test_graphs.py::test_thresholds_by_hand",
     ),
     mutant(
-        "ranks_of_keys_that_one_query_sees", "interp/heads/graphs/static.py",
+        "ranks_of_keys_that_one_query_sees", "interp/text/graphs/static.py",
         "both = seen[i] & seen[j]",
         "both = seen[i] | seen[j]",
-        "heads/graphs/test_static.py::"
+        "text/graphs/test_static.py::"
         "test_agreement_is_the_mean_rank_correlation_of_keys_that_both_queries_see",
     ),
     mutant(
-        "static_heads_on_their_own_keys", "interp/heads/graphs/static.py",
+        "static_heads_on_their_own_keys", "interp/text/graphs/static.py",
         "keys = len(ids) - rows",
         "keys = len(ids)",
-        "heads/graphs/test_static.py::test_heads_are_compared_on_the_keys_before_all_queries",
+        "text/graphs/test_static.py::test_heads_are_compared_on_the_keys_before_all_queries",
     ),
     mutant(
-        "error_rate_of_sure_links_alone", "interp/heads/alignment/links.py",
+        "error_rate_of_sure_links_alone", "interp/alignment/links.py",
         "found = np.asarray(in_sure + in_possible, float)",
         "found = np.asarray(2 * in_sure, float)",
-        "heads/alignment/test_links.py::test_error_rate_of_a_small_example",
+        "alignment/test_links.py::test_error_rate_of_a_small_example",
     ),
     mutant(
-        "lagging_over_all_words", "interp/heads/alignment/latency.py",
+        "lagging_over_all_words", "interp/alignment/latency.py",
         "last = int(whole[0]) + 1 if len(whole) else len(given)",
         "last = len(given)",
-        "heads/alignment/test_speech.py::test_latency_of_wait_k_and_of_waiting_until_the_end",
+        "alignment/test_speech.py::test_latency_of_wait_k_and_of_waiting_until_the_end",
     ),
     mutant(
-        "last_frame_of_a_token", "interp/heads/alignment/warping.py",
+        "last_frame_of_a_token", "interp/alignment/warping.py",
         "= j[here] - 1",
         "= np.maximum(found[at + every[here], i[here] - 1], j[here] - 1)",
-        "heads/alignment/test_speech.py::test_the_planted_head_tells_the_times",
+        "alignment/test_speech.py::test_the_planted_head_tells_the_times",
     ),
     mutant(
-        "receivers_chosen_on_the_judged_chain", "interp/heads/chains/anchors.py",
+        "receivers_chosen_on_the_judged_chain", "interp/text/chains/anchors.py",
         "if i != which]",
         "if i == which]",
-        "heads/chains/test_chains.py::test_heads_of_a_chain_are_chosen_on_the_others",
+        "text/chains/test_chains.py::test_heads_of_a_chain_are_chosen_on_the_others",
     ),
     mutant(
-        "divergence_of_the_hidden_sentence", "interp/heads/chains/hidden.py",
+        "divergence_of_the_hidden_sentence", "interp/text/chains/hidden.py",
         "end = chain.spans[hidden][1]",
         "end = chain.spans[hidden][0]",
-        "heads/chains/test_chains.py::test_divergences_of_a_hidden_sentence_by_hand",
+        "text/chains/test_chains.py::test_divergences_of_a_hidden_sentence_by_hand",
     ),
     mutant(
-        "log_odds_are_log_probabilities", "interp/heads/chains/hidden.py",
+        "log_odds_are_log_probabilities", "interp/text/chains/hidden.py",
         "others = x.scatter(1, ids, -torch.inf).logsumexp(1)",
         "others = x.logsumexp(1)",
-        "heads/chains/test_chains.py::test_log_odds_of_an_answer_by_hand",
+        "text/chains/test_chains.py::test_log_odds_of_an_answer_by_hand",
     ),
     mutant(
-        "sampled_without_temperature", "interp/heads/chains/rollouts.py",
+        "sampled_without_temperature", "interp/text/chains/rollouts.py",
         "(out.logits[:, -1].double() / temperature)",
         "out.logits[:, -1].double()",
-        "heads/chains/test_chains.py::"
+        "text/chains/test_chains.py::"
         "test_tokens_are_sampled_with_the_probabilities_of_the_model",
     ),
     mutant(
-        "answer_rows_one_early", "interp/heads/context/ways.py",
+        "answer_rows_one_early", "interp/text/context/ways.py",
         "torch.arange(start - 1, start - 1 + len(chain.answer))",
         "torch.arange(start - 2, start - 2 + len(chain.answer))",
-        "heads/context/test_context.py::test_every_way_finds_the_planted_source",
+        "text/context/test_context.py::test_every_way_finds_the_planted_source",
     ),
     mutant(
-        "fit_judged_on_its_own_sets", "interp/heads/context/ways.py",
+        "fit_judged_on_its_own_sets", "interp/text/context/ways.py",
         "    predicted = visible[ablations:] @ weights + offset\n    measured = "
         "odds[ablations:]",
         "    predicted = visible[:ablations] @ weights + offset\n    measured = "
         "odds[:ablations]",
-        "heads/context/test_context.py::"
+        "text/context/test_context.py::"
         "test_the_fit_is_judged_on_sets_beyond_those_of_the_regression",
     ),
     mutant(
-        "calibration_fitted_on_the_judged", "interp/heads/context/judge.py",
+        "calibration_fitted_on_the_judged", "interp/text/context/judge.py",
         "judged, fit = order[:cut], order[cut:]",
         "judged, fit = order[:cut], order",
-        "heads/context/test_context.py::test_heads_and_confidence_are_fitted_on_other_documents",
+        "text/context/test_context.py::test_heads_and_confidence_are_fitted_on_other_documents",
     ),
     mutant(
         "null_without_the_contrast", "interp/lens/direct_many.py",
@@ -242,67 +242,67 @@ ANALYSES = [
         "test_shares_of_an_example_are_of_the_input_that_the_encoder_reads",
     ),
     mutant(
-        "null_masks_are_the_own_ones", "interp/heads/vision/agreement.py",
+        "null_masks_are_the_own_ones", "interp/vision/agreement.py",
         "found[order] = np.roll(order, 1)",
         "found[order] = order",
-        "heads/vision/test_maps.py::test_heads_that_look_at_the_shape_agree_with_its_mask",
+        "vision/test_maps.py::test_heads_that_look_at_the_shape_agree_with_its_mask",
     ),
     mutant(
-        "tied_cells_all_hit", "interp/heads/vision/agreement.py",
+        "tied_cells_all_hit", "interp/vision/agreement.py",
         "(shares * largest).sum(-1) / largest.sum(-1)",
         "(shares * largest).max(-1)",
-        "heads/vision/test_maps.py::test_pointing_game",
+        "vision/test_maps.py::test_pointing_game",
     ),
     mutant(
-        "neurons_ranked_on_the_judged_half", "interp/heads/vision/register_neurons.py",
+        "neurons_ranked_on_the_judged_half", "interp/vision/register_neurons.py",
         "mean(gain[:, ranking])",
         "mean(gain[:, judging])",
-        "heads/vision/test_registers.py::"
+        "vision/test_registers.py::"
         "test_neurons_are_ranked_on_one_half_and_measured_on_the_other",
     ),
     mutant(
-        "hidden_patches_keep_their_mass", "interp/heads/vision/token_pruning.py",
+        "hidden_patches_keep_their_mass", "interp/vision/token_pruning.py",
         "return new / new.sum(-1, keepdim=True).clamp_min(1e-30)",
         "return new",
-        "heads/vision/test_pruning.py::test_hidden_patches_are_as_if_they_were_no_tokens",
+        "vision/test_pruning.py::test_hidden_patches_are_as_if_they_were_no_tokens",
     ),
     mutant(
-        "patches_counted_from_the_end", "interp/heads/vision/token_pruning.py",
+        "patches_counted_from_the_end", "interp/vision/token_pruning.py",
         "seen[:, first:] = kept.to",
         "seen[:, :-first or None] = kept.to",
-        "heads/vision/test_pruning.py::test_hidden_patches_are_as_if_they_were_no_tokens",
+        "vision/test_pruning.py::test_hidden_patches_are_as_if_they_were_no_tokens",
     ),
     mutant(
-        "described_and_judged_on_one_half", "interp/heads/vision/descriptions.py",
+        "described_and_judged_on_one_half", "interp/vision/descriptions.py",
         "text_span(written[learn], given, ranks, written[judge], span=span)",
         "text_span(written[learn], given, ranks, written[learn], span=span)",
-        "heads/vision/test_descriptions.py::"
+        "vision/test_descriptions.py::"
         "test_texts_are_chosen_on_half_of_the_images_and_judged_on_the_others",
     ),
     mutant(
-        "null_class_is_the_own", "interp/heads/vision/direct_effects.py",
+        "null_class_is_the_own", "interp/vision/direct_effects.py",
         "rng.integers(1, number, len(targets))",
         "rng.integers(0, 1, len(targets))",
-        "heads/vision/test_parts.py::test_direct_effects_on_a_class_beside_a_random_one",
+        "vision/test_parts.py::test_direct_effects_on_a_class_beside_a_random_one",
     ),
     mutant(
-        "tokens_dropped_a_layer_late", "interp/heads/vision_language/dropping.py",
+        "tokens_dropped_a_layer_late", "interp/vision/language/dropping.py",
         "site.layer < (layer or 0)",
         "site.layer <= (layer or 0)",
-        "heads/vision_language/test_planted_pictures.py::"
+        "vision/language/test_planted_pictures.py::"
         "test_tokens_are_dropped_from_the_given_layer_on",
     ),
     mutant(
-        "sinks_outside_the_picture", "interp/heads/vision_language/sinks.py",
+        "sinks_outside_the_picture", "interp/vision/language/sinks.py",
         "torch.zeros(len(image)).bool()) & image",
         "torch.zeros(len(image)).bool())",
-        "heads/vision_language/test_planted_pictures.py::test_sinks_are_tokens_of_the_picture",
+        "vision/language/test_planted_pictures.py::test_sinks_are_tokens_of_the_picture",
     ),
     mutant(
-        "grounding_judged_where_chosen", "interp/heads/vision_language/grounding.py",
+        "grounding_judged_where_chosen", "interp/vision/language/grounding.py",
         "halved = [prompts[i] for i in judged]",
         "halved = [prompts[i] for i in chosen_on]",
-        "heads/vision_language/test_planted_pictures.py::"
+        "vision/language/test_planted_pictures.py::"
         "test_heads_are_ablated_on_the_prompts_that_did_not_choose_them",
     ),
     mutant(

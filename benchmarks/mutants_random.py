@@ -137,7 +137,7 @@ def nearest(tree: Path, file: str, line: int) -> list[str]:
     for path in sorted((tree / "tests").rglob("test_*.py")):
         text, own = path.read_text("utf-8"), path.relative_to(tree / "tests").parts[:-1]
         points = 3 * sum(a == b for a, b in zip(folder, own, strict=False)) - len(own)
-        points += 6 * (stem in path.stem)
+        points += 6 * (stem in path.stem) + 5 * (len(stem) > 5 and stem in text)
         points += 5 * (".".join(parts) in text) + 4 * sum(n in text for n in names)
         ranked.append((-points, path.relative_to(tree).as_posix()))
     return [path for _, path in sorted(ranked)[:FILES]]

@@ -121,7 +121,7 @@ def measured(module: Any, held_out: Corpus) -> dict[str, float]:
         "induction": float(score("induction", judged_on)[best]),
         "effect": effect[best],
         "others": float(np.mean([v for k, v in effect.items() if k != best])),
-        "identity": max(s.pattern_error for s in interp.check_model(model).sites),
+        "identity": max(s.pattern_error for s in interp.model.check_model(model).sites),
     }
 
 

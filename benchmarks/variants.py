@@ -32,7 +32,7 @@ def measured(name: str) -> dict[str, Any]:
     begin = time.process_time()
     model = interp.load(f"variant:{name}")
     loaded = time.process_time() - begin
-    sites = interp.check_model(model).sites
+    sites = interp.model.check_model(model).sites
     begin = time.process_time()
     frame: Any = interp.score(model, list(METRICS), prompts(), null="none").to_pandas()
     spent = time.process_time() - begin

@@ -95,8 +95,8 @@ def _scores(group: str) -> go.Figure:
 
 
 def _cross() -> go.Figure:
+    from interp.alignment import encode_pairs, made_sentence_pairs
     from interp.core.registry import METRICS
-    from interp.heads.alignment import encode_pairs, made_sentence_pairs
 
     model = interp.load("bundled:reorder")
     names = [name for name, entry in METRICS.items() if entry.group == "cross"]
@@ -121,7 +121,7 @@ def _segments() -> go.Figure:
 
 
 def _alignment() -> go.Figure:
-    from interp.heads.alignment import made_sentence_pairs, pair_alignment
+    from interp.alignment import made_sentence_pairs, pair_alignment
 
     pairs = made_sentence_pairs(16)
     swapped = next(pair for pair in pairs if str(pair.source).startswith("swap"))
@@ -227,12 +227,12 @@ def _circuit_methods() -> go.Figure:
 
 
 def _circuit() -> go.Figure:
-    from interp.circuits import evaluate, find_circuit, make_contrast
+    from interp.circuits import evaluate_circuit, find_circuit, make_contrast
 
     model = interp.load("bundled:induction")
     circuit = find_circuit(model, make_contrast(model, "induction", n=16), "screen_verify")
     fresh = make_contrast(model, "induction", n=16, seed=1)
-    return evaluate(model, circuit, fresh, n_random=10).plot()
+    return evaluate_circuit(model, circuit, fresh, n_random=10).plot()
 
 
 def _syntax() -> go.Figure:
@@ -289,7 +289,7 @@ def _sinks() -> go.Figure:
 def _lens() -> go.Figure:
     model = interp.load("bundled:induction")
     ids = list(interp.repeats(model, n=1, max_length=10).ids[0])
-    return interp.logit_lens(model, ids, k=1).plot().update_layout(height=300)
+    return interp.lens.logit_lens(model, ids, k=1).plot().update_layout(height=300)
 
 
 def _probes() -> go.Figure:
@@ -307,7 +307,7 @@ def _probes() -> go.Figure:
 
 def _vision() -> go.Figure:
     from interp.bundled.shape_images import shape_images
-    from interp.heads.vision import locate_spurious_heads
+    from interp.vision import locate_spurious_heads
 
     images = shape_images(0, 120, aligned=0.5)
     model = interp.load("bundled:shapes-spurious")
@@ -315,8 +315,8 @@ def _vision() -> go.Figure:
 
 
 def _vision_language() -> go.Figure:
-    from interp.heads.vision_language import visual_sinks
     from interp.planted import image_text
+    from interp.vision.language import visual_sinks
 
     planted = image_text()
     model = interp.load(planted.model, name="planted picture")
@@ -324,7 +324,7 @@ def _vision_language() -> go.Figure:
 
 
 def _chains() -> Any:
-    from interp.heads import chains
+    from interp.text import chains
 
     model = interp.load("planted:induction")
     [chain] = chains.linked_chains(model, chains=1, sentences=10, length=6, anchors=1, links=3)
@@ -334,7 +334,7 @@ def _chains() -> Any:
 
 
 def _context() -> go.Figure:
-    from interp.heads import chains, context
+    from interp.text import chains, context
 
     model = interp.load("planted:induction")
     documents = chains.linked_chains(model, chains=8, sentences=10, length=6, anchors=1, links=3)
@@ -344,7 +344,7 @@ def _context() -> go.Figure:
 
 
 def _graphs() -> go.Figure:
-    from interp.heads import graphs
+    from interp.text import graphs
 
     model = interp.load("planted:induction")
     prompt = [0, *range(1, 13), *range(1, 13)]

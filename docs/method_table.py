@@ -125,37 +125,37 @@ SECTIONS = {
     "lens": ("Logits of the residual stream", "`interp.lens`."),
     "alignment": (
         "Cross attention of encoder-decoder models",
-        "`interp study align MODEL --file PAIRS.jsonl`; `interp.heads.alignment`. Heads are "
+        "`interp study align MODEL --file PAIRS.jsonl`; `interp.alignment`. Heads are "
         "chosen on some pairs"
         " of sentences, or recordings, and judged on the others.",
     ),
     "vision": (
         "Heads that look at images",
-        "`interp study vision MODEL --image DIR`; `interp.heads.vision`. For vision "
+        "`interp study vision MODEL --image DIR`; `interp.vision`. For vision "
         "transformers and the"
         " image towers of CLIP and SigLIP. What is found on some images is judged on others.",
     ),
     "vision_language": (
         "Pictures inside text",
-        "`interp study pictures MODEL`; `interp.heads.vision_language`. For models that read "
+        "`interp study pictures MODEL`; `interp.vision.language`. For models that read "
         "pictures "
         "inside text, such as LLaVA.",
     ),
     "chains": (
         "Sentences of a chain of thought",
-        "`interp texts anchors MODEL --file TEXT`; `interp.heads.chains`. Which sentences of a "
+        "`interp texts anchors MODEL --file TEXT`; `interp.text.chains`. Which sentences of a "
         "long text later "
         "ones attend to and depend on.",
     ),
     "context": (
         "Which sentences of a prompt an answer rests on",
-        "`interp texts sources MODEL --file TEXT`; `interp.heads.context`. Heads are chosen on "
+        "`interp texts sources MODEL --file TEXT`; `interp.text.context`. Heads are chosen on "
         "some documents "
         "and judged on the others.",
     ),
     "graphs": (
         "Attention as a graph",
-        "`interp texts graph MODEL`; `interp.heads.graphs`. Graphs of one prompt or network, "
+        "`interp texts graph MODEL`; `interp.text.graphs`. Graphs of one prompt or network, "
         "with their measures beside random graphs of equal degrees.",
     ),
     "probes": (
@@ -175,12 +175,12 @@ PACKAGES = {
     "needle": "interp.heads.needle",
     "outliers": "interp.heads.outliers",
     "lens": "interp.lens",
-    "alignment": "interp.heads.alignment",
-    "vision": "interp.heads.vision",
-    "vision_language": "interp.heads.vision_language",
-    "chains": "interp.heads.chains",
-    "context": "interp.heads.context",
-    "graphs": "interp.heads.graphs",
+    "alignment": "interp.alignment",
+    "vision": "interp.vision",
+    "vision_language": "interp.vision.language",
+    "chains": "interp.text.chains",
+    "context": "interp.text.context",
+    "graphs": "interp.text.graphs",
     "probes": "interp.probes",
 }
 BESIDE = {"importance_more": [("interp.circuits", "confirm")]}  # methods of another folder
@@ -218,22 +218,22 @@ NO_METHODS = {
     },
     "interp.heads.outliers": {"kurtosis", "replace_channel"},
     "interp.lens": {"encoder_states"},
-    "interp.heads.alignment": {
+    "interp.alignment": {
         # input, combination and drawing of alignments, and latency of outputs rather than heads
         "alignment_error_rate", "average_lagging", "average_proportion", "both_directions",
         "differentiable_average_lagging", "encode_pairs", "length_adaptive_average_lagging",
         "made_sentence_pairs", "pair_alignment", "parse_links", "read_recordings",
         "read_sentence_pairs", "spectrogram_attention", "token_frames", "wait_k_delays",
     },
-    "interp.heads.vision": {
+    "interp.vision": {
         # inputs, parts and measures that several methods share
         "attention_iou", "image_batch", "image_parts", "image_readout", "pointing_game",
         "read_images", "text_embeddings", "text_span",
     },
-    "interp.heads.vision_language": set(),
-    "interp.heads.chains": {"hide_spans", "linked_chains", "sentence_spans", "vertical_scores"},
-    "interp.heads.context": {"sentence_documents"},
-    "interp.heads.graphs": {"graph_of", "kept_edges", "node_attention", "read_graph"},
+    "interp.vision.language": set(),
+    "interp.text.chains": {"hide_spans", "linked_chains", "sentence_spans", "vertical_scores"},
+    "interp.text.context": {"sentence_documents"},
+    "interp.text.graphs": {"graph_of", "kept_edges", "node_attention", "read_graph"},
     "interp.probes": {"read_probe_items", "recorded_features"},
 }  # fmt: skip
 NULLS = {"shuffled-tokens": "tokens shuffled", "random-init": "random weights"}

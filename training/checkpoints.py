@@ -77,7 +77,7 @@ def main() -> None:
     if chosen.out is not None:
         write(chosen.model, STEPS, chosen.out)
     else:
-        interp.emergence(f"bundled:{chosen.model}", CURVES).save(chosen.curves)
+        interp.heads.emergence(f"bundled:{chosen.model}", CURVES).save(chosen.curves)
 
 
 if __name__ == "__main__":

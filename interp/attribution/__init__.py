@@ -9,6 +9,6 @@
 `attribute(model, text, "attn_lrp")` gives an `Attribution`.
 """
 
-from interp.core.face import attach
+from interp.core.public_names import attach
 
 __getattr__, __dir__, __all__ = attach(__name__, __file__, declared=("methods", "token_importance"))

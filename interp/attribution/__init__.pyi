@@ -9,20 +9,18 @@ from .evaluation.rationales import Rationale, read_rationales
 from .evaluation.refit import refit_check
 from .evaluation.run import faithfulness
 from .example import Example
-from .learned_weights import LearnedHeadWeights, learn_head_weights
+from .learned_weights import learn_head_weights
 from .named import choose_methods
 from .result import Attribution
-from .similarity_matrix import SimilarityMatrix, similarity_matrix
+from .similarity_matrix import similarity_matrix
 from .target import Target, label, similarity, token_logit
 
 __all__ = [
     "Attribution",
     "AttributionMethod",
     "Example",
-    "LearnedHeadWeights",
     "Rationale",
     "Scores",
-    "SimilarityMatrix",
     "Target",
     "attribute",
     "attribution",

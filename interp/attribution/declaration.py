@@ -76,7 +76,7 @@ class AttributionMethod(Declaration):
             A score per source token, with its provenance.
         """
         from interp.attribution.example import Example
-        from interp.model.given import one_model
+        from interp.model.model_argument import one_model
 
         model = one_model(model)
         return self.of(Example(model, prompt, target, position), **options)

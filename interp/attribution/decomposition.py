@@ -25,9 +25,9 @@ from torch import Tensor
 
 from interp.attribution.roles import NormRole, close, norm_role
 from interp.core.errors import OptionError, UnreadableAttention
-from interp.model.hooks.calls import precise, repeat_kv
+from interp.model.calls.call import precise, repeat_kv
+from interp.model.calls.sites import Site
 from interp.model.locate.find_sites import output_projection
-from interp.model.locate.sites import Site
 from interp.model.locate.streams import unavailable
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from interp.core.errors import OptionError, PromptError
 from interp.core.prompt_means import PromptMeans
 from interp.core.prompts import Prompts
 from interp.model.content import model_provenance, result_provenance
-from interp.model.given import one_model
+from interp.model.model_argument import one_model
 
 if TYPE_CHECKING:
     from interp.attribution.declaration import AttributionMethod, BoundMethod

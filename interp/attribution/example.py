@@ -15,8 +15,8 @@ from interp.attribution.target import Target, parse_target
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
 from interp.core.tokens import prompt_text_of, words
+from interp.model.calls.sites import Site
 from interp.model.inputs import takes
-from interp.model.locate.sites import Site
 from interp.model.softmax_view import softmax_view
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from interp.attribution.rules import Rules, as_is, mixed, ruled
 from interp.causal.gate_derivatives import frozen
 from interp.core.errors import NonFiniteError, UnreadableAttention
 from interp.core.interrupts import holding
-from interp.model.hooks.calls import Call
+from interp.model.calls.call import Call
+from interp.model.calls.sites import Site
 from interp.model.hooks.inference import in_this_thread, inference
-from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:
     from interp.attribution.example import Example

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -20,88 +20,16 @@ from interp.core.prompt_means import PromptMeans
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress
 from interp.core.rank_statistics import spearman
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from interp.attribution.target import Target
     from interp.model.model import Model
 
 Array = np.ndarray
 PENALTIES = tuple(10.0**k for k in range(-4, 3))  # relative to the mean square of the features
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class LearnedHeadWeights(Result):
-    """Weights of heads whose weighted attention predicts the effect of removing tokens.
-
-    There is one row per head: its weight (change of the target per unit of attention that is
-    removed) and the standard error of the jackknife over training texts, which leaves out one
-    text (or cluster) at a time. `held_out` says how well the weights predict on other texts.
-
-    Args:
-        layers, heads_of: the head of each row.
-        weights: weight of each head.
-        sems: jackknife standard error of each weight.
-        held_out: on each held-out text, the rank correlation of predicted and true changes under
-            ablations of spans, for the learned weights, for equal weights of all heads and for
-            weights of randomly permuted heads; the null is the mean of the permuted ones.
-        n: number of training texts.
-        clusters_n: number of clusters of training texts.
-        unit: unit of the target.
-        penalty: chosen ridge penalty.
-        provenance: model, texts, options and versions.
-    """
-
-    layers: tuple[int, ...]
-    heads_of: tuple[int, ...]
-    weights: Float[Array, " head"] = field(repr=False)
-    sems: Float[Array, " head"] = field(repr=False)
-    held_out: PromptMeans
-    n: int
-    clusters_n: int
-    unit: str
-    penalty: float
-    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    per_prompt = None
-    why_no_per_prompt = "a weight is fitted to all training texts at once"
-    _units = ("layer", "head")
-    _per_row = ("layers", "heads_of", "weights", "sems")
-    _by = "abs"
-    _holds = (PromptMeans,)
-
-    def _facts(self) -> Mapping[str, Any]:
-        return {"metric": "learned head weight", "unit": self.unit, "null": 0.0}
-
-    def _rows(self) -> pd.DataFrame:
-        """Return one row per head."""
-        import pandas as pd
-
-        return pd.DataFrame(
-            {
-                "layer": self.layers, "head": self.heads_of, "score": self.weights,
-                "sem": self.sems, "n": self.n, "clusters": self.clusters_n,
-            }
-        )  # fmt: skip
-
-    def __str__(self) -> str:
-        rows = self.held_out.to_pandas().to_dict("records")
-        lines = ["rank correlation with the change under ablation, held-out texts [95 %]"]
-        for row in rows:
-            says = f"null {row['null']:+.3f}, p {row['p_holm']:.2g}, {row['n']} texts"
-            lines.append(
-                f"  {row['weights']:<10} {row['score']:+.3f} [{row['low']:+.3f}, "
-                f"{row['high']:+.3f}]  {says}"
-            )
-        lines.append(f"weights ({self.unit}), ridge penalty {self.penalty:g}")
-        shown = self.top(self._asked or 8).to_pandas().to_dict("records")
-        for row in shown:
-            name = f"L{row['layer']}H{row['head']}"
-            lines.append(f"  {name:<8} {row['score']:+.4g} ± {row['sem']:.2g}")
-        return "\n".join(lines)
 
 
 @dataclass(eq=False)
@@ -127,7 +55,7 @@ def learn_head_weights(
     seed: int = 0,
     batch_size: int = 16,
     progress: Progress | None = None,
-) -> LearnedHeadWeights:
+) -> ResultRows:
     """Learn which heads' attention predicts the effect of removing spans of tokens.
 
     On each text random sets of spans are removed. The change of the target is regressed on the
@@ -150,7 +78,12 @@ def learn_head_weights(
         progress: see `Progress`.
 
     Returns:
-        A weight per head, and the correlations on held-out texts.
+        One row per head: layer, head, score (its weight, the change of the target per unit of
+        attention that is removed), sem (of the jackknife over training texts, which leaves out one
+        text or cluster at a time), n and clusters (of training texts). Facts: penalty, the chosen
+        ridge penalty; held_out, a `PromptMeans` with the rank correlation of predicted and true
+        changes on each held-out text, for the learned weights and for equal weights of all heads,
+        whose null is the mean of randomly permuted weights.
 
     Raises:
         OptionError: an option is out of range, or there are fewer than four texts.
@@ -209,9 +142,17 @@ def learn_head_weights(
         provenance=made | {"prompts_hash": Prompts(tuple(ids[i] for i in judge)).hash},
     )  # fmt: skip
     layers, heads = zip(*names, strict=True)
-    return LearnedHeadWeights(
-        layers, heads, weights, sems, judged, len(train), len({labels[i] for i in train}),
-        f"{unit} per attention mass", penalty, made,
+    columns = {
+        "layer": layers, "head": heads, "score": weights, "sem": sems, "n": len(train),
+        "clusters": len({labels[i] for i in train}),
+    }  # fmt: skip
+    facts = {
+        "metric": "learned head weight", "unit": f"{unit} per attention mass", "null": 0.0,
+        "penalty": penalty, "held_out": judged,
+    }  # fmt: skip
+    return ResultRows(
+        "LearnedHeadWeights", columns, ("layer", "head"), made, facts, by="abs",
+        why_no_per_prompt="a weight is fitted to all training texts at once",
     )  # fmt: skip
 
 

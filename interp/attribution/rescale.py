@@ -21,12 +21,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.core.errors import UnreadableAttention
-from interp.model.hooks.calls import ComputedCall, RecordedCall, precise, repeat_kv
+from interp.model.calls.call import ComputedCall, RecordedCall, precise, repeat_kv
 
 if TYPE_CHECKING:
     from interp.attribution.roles import NormRole
-    from interp.model.hooks.calls import Call
-    from interp.model.locate.sites import Site
+    from interp.model.calls.call import Call
+    from interp.model.calls.sites import Site
 
 PAIR = 2
 EQUAL = 1e-4  # inputs closer than this, relative to 1 + |x|, get the derivative

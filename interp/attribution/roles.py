@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from interp.core.errors import UnreadableAttention
 from interp.core.interrupts import holding
-from interp.model.hooks.calls import precise
+from interp.model.calls.call import precise
 from interp.model.hooks.inference import in_this_thread
 from interp.model.locate.norms import Norm, read_norm
 

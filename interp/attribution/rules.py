@@ -45,10 +45,10 @@ from interp.attribution.roles import Roles, close
 from interp.attribution.tracing import check_graph, is_gate, label_step, mark_gate, trust
 from interp.core.errors import OptionError, UnreadableAttention
 from interp.core.interrupts import holding
-from interp.model.hooks.calls import Call, RecordedCall, precise
+from interp.model.calls.call import Call, RecordedCall, precise
+from interp.model.calls.sites import Site
 from interp.model.hooks.inference import in_this_thread
 from interp.model.hooks.softmax_watch import inside_interface
-from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:
     from interp.model.model import Model

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -18,96 +18,18 @@ from interp.causal.gate_derivatives import frozen
 from interp.core.errors import OptionError, PromptError, UnreadableAttention
 from interp.core.interrupts import holding
 from interp.core.prompts import Prompts
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.core.tokens import words
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
 from interp.model.hooks.inference import in_this_thread, inference
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
-    import pandas as pd
-    import plotly.graph_objects as go
-
     from interp.model.model import Model
 
 Array = np.ndarray
 Pool = Literal["mean", "first"]
 Mode = Literal["forward", "reverse"]
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class SimilarityMatrix(Result):
-    """Parts of the cosine of two sentences, one row per pair of tokens.
-
-    `cosine = matrix.sum() + sum(reference_terms) + residual`: the matrix explains the inner product
-    of the two embeddings' differences from their references, the reference terms are what the
-    references themselves contribute, and the residual is the error of the integral.
-
-    Args:
-        first, second: tokens of the two sentences.
-        matrix: part of the cosine for each token of the first and of the second sentence.
-        cosine: cosine of the two embeddings.
-        reference_terms: inner products with the references, divided by both lengths: first sentence
-            with the second's reference, first's reference with the second sentence, and minus that
-            of both references.
-        residual: error of the integral, in units of the cosine.
-        special: for both sentences, True for tokens that the tokenizer adds.
-        provenance: the model, sentences and options.
-    """
-
-    first: tuple[str, ...]
-    second: tuple[str, ...]
-    matrix: Float[Array, "first second"] = field(repr=False)
-    cosine: float
-    reference_terms: tuple[float, float, float]
-    residual: float
-    special: tuple[Bool[Array, " first"], Bool[Array, " second"]] = field(repr=False)
-    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    per_prompt = None
-    why_no_per_prompt = "it explains one pair of sentences"
-    _units = ("position", "token", "other_position", "other_token")
-    _by = "abs"
-
-    def _facts(self) -> Mapping[str, Any]:
-        return {"metric": "integrated Jacobians", "unit": "cosine"}
-
-    def _rows(self) -> pd.DataFrame:
-        """Return one row per pair of tokens."""
-        import pandas as pd
-
-        i, j = (x.flatten() for x in np.indices(self.matrix.shape))
-        return pd.DataFrame(
-            {
-                "position": i, "token": [self.first[k] for k in i],
-                "other_position": j, "other_token": [self.second[k] for k in j],
-                "score": self.matrix.flatten(),
-            }
-        )  # fmt: skip
-
-    def plot(self, k: int = 20) -> go.Figure:
-        """Draw the matrix as a heat map, or the first k pairs of `top` as bars."""
-        from interp.draw.charts import grid
-
-        if self._kept is not None:
-            return super().plot(k)
-        title = f"cosine {self.cosine:.3g}, of which {self.matrix.sum():.3g} in pairs of tokens"
-        hover = [[f"{a!r} and {b!r}" for b in self.second] for a in self.first]
-        return grid(self.matrix, self.first, self.second, hover=hover, title=title, unit="cosine")
-
-    def __str__(self) -> str:
-        a, b, c = self.reference_terms
-        lines = [
-            f"cosine {self.cosine:+.4f} = pairs of tokens {self.matrix.sum():+.4f}, references "
-            f"{a:+.4f} {b:+.4f} {c:+.4f}, residual {self.residual:+.1e}"
-        ]
-        shown = self.wide().sort_values("score", key=abs, ascending=False, kind="stable")
-        for row in shown.head(self._asked or 10).to_dict("records"):
-            pair = (
-                f"{row['token']} ({row['position']})",
-                (f"{row['other_token']} ({row['other_position']})"),
-            )
-            lines.append(f"  {row['score']:+.4f}  {pair[0]:<16} {pair[1]}")
-        return "\n".join(lines)
 
 
 @takes_model
@@ -121,7 +43,7 @@ def similarity_matrix(
     pool: Pool = "mean",
     mode: Mode = "forward",
     batch_size: int = 64,
-) -> SimilarityMatrix:
+) -> ResultRows:
     """Split the cosine of two sentences into parts of pairs of tokens, by integrated Jacobians.
 
     Each sentence's embedding is integrated along the straight path from a reference to its token
@@ -142,7 +64,13 @@ def similarity_matrix(
         batch_size: inputs per forward pass.
 
     Returns:
-        A row per pair of tokens, with the cosine, the reference terms and the residual.
+        One row per pair of tokens: position, token, other_position, other_token and score, its part
+        of the cosine. `cosine = matrix.sum() + sum(reference_terms) + residual`. Facts: first and
+        second, the tokens; matrix, the scores, `[first, second]`, which explain the inner product
+        of the embeddings' differences from their references; cosine; reference_terms, inner
+        products with the references divided by both lengths (first sentence with the second's
+        reference, first's reference with the second sentence, and minus that of both references);
+        residual, the error of the integral; special, True for the tokens that the tokenizer adds.
 
     Raises:
         PromptError: a sentence has no token besides those the tokenizer adds.
@@ -169,18 +97,39 @@ def similarity_matrix(
     cosine = float(a @ b) / size
     terms = float(a @ s) / size, float(r @ b) / size, -float(r @ s) / size
     ids = Prompts(tuple(side.ids for side in sides))
-    return SimilarityMatrix(
-        sides[0].tokens,
-        sides[1].tokens,
-        matrix,
-        cosine,
-        terms,
-        cosine - float(matrix.sum()) - sum(terms),
-        (sides[0].special, sides[1].special),
-        result_provenance(
-            model, "interp.attribution.similarity_matrix", ids, steps=steps,
-            baseline=sides[0].baseline, pool=pool, mode=mode,
-        ),
+    made = result_provenance(
+        model, "interp.attribution.similarity_matrix", ids, steps=steps,
+        baseline=sides[0].baseline, pool=pool, mode=mode,
+    )  # fmt: skip
+    return matrix_rows(
+        sides[0].tokens, sides[1].tokens, matrix, cosine, terms,
+        (sides[0].special, sides[1].special), made,
+    )  # fmt: skip
+
+
+def matrix_rows(
+    first: Sequence[str],
+    second: Sequence[str],
+    matrix: Float[Array, "first second"],
+    cosine: float,
+    terms: tuple[float, float, float],
+    special: tuple[Bool[Array, " first"], Bool[Array, " second"]],
+    made: Mapping[str, Any],
+) -> ResultRows:
+    """Return a row per pair of tokens; see `similarity_matrix`."""
+    i, j = (x.flatten() for x in np.indices(matrix.shape))
+    columns = {
+        "position": i, "token": [first[k] for k in i], "other_position": j,
+        "other_token": [second[k] for k in j], "score": matrix.flatten(),
+    }  # fmt: skip
+    facts = {
+        "metric": "integrated Jacobians", "unit": "cosine", "first": tuple(first),
+        "second": tuple(second), "matrix": matrix, "cosine": cosine, "reference_terms": terms,
+        "residual": cosine - float(matrix.sum()) - sum(terms), "special": special,
+    }  # fmt: skip
+    return ResultRows(
+        "SimilarityMatrix", columns, ("position", "token", "other_position", "other_token"), made,
+        facts, by="abs", why_no_per_prompt="it explains one pair of sentences",
     )  # fmt: skip
 
 

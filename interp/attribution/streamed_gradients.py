@@ -12,9 +12,9 @@ from torch import Tensor
 
 from interp.attribution.gradients import embedding_leaves, grads
 from interp.causal.gate_derivatives import frozen
-from interp.model.hooks.calls import Call, ComputedCall, repeat_kv
+from interp.model.calls.call import Call, ComputedCall, repeat_kv
+from interp.model.calls.sites import Site
 from interp.model.hooks.inference import inference
-from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:
     from interp.attribution.example import Example

@@ -1,5 +1,5 @@
 from .ablation import all_but_one, leave_one_out
-from .aggregation import HeadAggregation, head_aggregation
+from .aggregation import head_aggregation
 from .checkpoint.certificate import Judged
 from .checkpoint.choose import gated_heads, heads_by_name, ranked_heads
 from .checkpoint.repair import Repaired, prune_in_rounds, repair_pruned
@@ -36,25 +36,21 @@ from .pairs import Interactions, interactions
 from .pruning.prune import estimate_pruning, pruning_curve
 from .pruning.result import PruningCurve
 from .pruning.search import search_curves
-from .responsibilities import HeadResponsibilities, head_responsibilities
+from .responsibilities import head_responsibilities
 from .retrieval_task import RetrievalProblem, retrieval_problem, retrieval_problem_task
 from .shapley_values.banzhaf import banzhaf
 from .shapley_values.scores import Sampled, estimate_shapley, shapley, shapley_of, shapley_per_layer
 from .shapley_values.truncated import truncated_shapley
 from .steering.dose import steer
 from .steering.function_vectors import FunctionVector, find_function_vector
-from .steering.result import DoseCurve
 from .task import Task
-from .tucker import TuckerLoss, tucker_loss
+from .tucker import tucker_loss
 
 __all__ = [
     "QUESTIONS",
     "Comparison",
-    "DoseCurve",
     "FunctionVector",
     "Game",
-    "HeadAggregation",
-    "HeadResponsibilities",
     "Importance",
     "Interactions",
     "Judged",
@@ -68,7 +64,6 @@ __all__ = [
     "SavedCheckpoint",
     "Task",
     "TextScores",
-    "TuckerLoss",
     "Verification",
     "accuracy",
     "all_but_one",

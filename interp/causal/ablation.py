@@ -21,7 +21,7 @@ from interp.core.errors import NonFiniteError, OptionError, UnknownName
 from interp.core.protocols import Progress
 from interp.core.sign import ALONE
 from interp.core.steps import finishing
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model

@@ -2,112 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from interp.causal.game.players import Players
 from interp.causal.gating.gated_task import GatedTask
 from interp.causal.gating.learn import halves
 from interp.causal.gating.units import GatedUnits, selected
-from interp.causal.importance import standard_error
+from interp.causal.importance import mean_columns
 from interp.causal.task import Task
-from interp.core.clusters import cluster_count
 from interp.core.errors import NonFiniteError, OptionError
-from interp.core.intervals import around
 from interp.core.protocols import Progress
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.core.steps import finishing
 from interp.model.content import model_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from interp.model.model import Model
 
 _LEAST = 4  # prompts
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class HeadAggregation(Result):
-    """Value of a task under several sums of the heads' outputs, on held-out prompts.
-
-    Args:
-        labels: By row: "none", "L0H0 alone" and so on, "best alone", "uniform average", "scaled
-            average", "learned weights" and "full".
-        weights: By row, the factor of every head.
-        per_prompt: The task's value on held-out prompts, `[row, prompt]`.
-        heads: Names of the heads.
-        unit: The task's unit.
-        higher_is_better: Direction of the task.
-        clusters: A label per held-out prompt, where prompts are dependent.
-        provenance: How it was made.
-    """
-
-    labels: tuple[str, ...]
-    weights: Float[np.ndarray, "row head"] = field(repr=False)
-    per_prompt: Float[np.ndarray, "row prompt"] = field(repr=False)
-    heads_of: tuple[str, ...]
-    unit: str
-    higher_is_better: bool
-    clusters: tuple[str, ...] | None = field(default=None, repr=False)
-    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    _units = ("part",)
-    _per_row = ("labels", "weights", "per_prompt")
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def _facts(self) -> Mapping[str, Any]:
-        return {"metric": "head_aggregation", "unit": self.unit, "n": self.per_prompt.shape[1]}
-
-    @property
-    def _lost(self) -> Float[np.ndarray, "row prompt"]:
-        sign = 1 if self.higher_is_better else -1
-        return sign * (self._full - self.per_prompt)
-
-    @property
-    def _full(self) -> Float[np.ndarray, " prompt"]:
-        full = self.provenance["full_per_prompt"]
-        return np.asarray(full, dtype=float)
-
-    def _rows(self) -> pd.DataFrame:
-        """Return a row per sum: the task's value, and the loss against all heads, paired."""
-        import pandas as pd
-
-        lost = self._lost
-        ends = _t_bounds(lost, self.clusters)
-        return pd.DataFrame(
-            {
-                "part": self.labels,
-                "score": self.per_prompt.mean(1),
-                "sem": standard_error(self.per_prompt, self.clusters),
-                "lost": lost.mean(1), "lost_low": ends[:, 0], "lost_high": ends[:, 1],
-            }
-        )  # fmt: skip
-
-    def __repr__(self) -> str:
-        rows = self.wide().set_index("part")
-        said = [
-            f"{name} {rows.loc[name, 'score']:.4g}"
-            for name in ("none", "best alone", "uniform average", "learned weights", "full")
-            if name in rows.index
-        ]
-        n = self.per_prompt.shape[1]
-        return f"HeadAggregation({', '.join(said)} {self.unit}, {n} held-out prompts)"
-
-
-def _t_bounds(
-    per_prompt: Float[np.ndarray, "row prompt"], clusters: Sequence[str] | None
-) -> Float[np.ndarray, "row 2"]:
-    n = cluster_count(per_prompt.shape[1], clusters)
-    return around(per_prompt.mean(1), [(standard_error(per_prompt, clusters), n - 1.0)])
 
 
 @takes_model
@@ -124,7 +40,7 @@ def head_aggregation(
     seed: int = 0,
     progress: Progress | None = None,
     **options: Any,
-) -> HeadAggregation:
+) -> ResultRows:
     """Measure a task with each head alone, with averages of all heads, and with learned weights.
 
     A head with the factor w contributes w times its output and 1 - w times its replacement. Where
@@ -144,6 +60,13 @@ def head_aggregation(
         seed: Seed of the split into halves.
         progress: See `Progress`.
         **options: Options of `Game`.
+
+    Returns:
+        One row per sum of the heads' outputs: part ("none", "L0H0 alone" and so on, "best alone",
+        "uniform average", "scaled average", "learned weights" and "full"), score (the task's value,
+        mean over held-out prompts) with sem, and lost, lost_low and lost_high (the loss against all
+        heads, paired over prompts, with its 95 % interval). Array: weights, the factor of every
+        head, `[row, head]`. Fact: heads_of, the names of these heads.
 
     Raises:
         OptionError: There are fewer than two heads or four prompts, the number of prompts of `fit`
@@ -204,9 +127,15 @@ def head_aggregation(
         "full_per_prompt": values[-1].tolist(),
     }  # fmt: skip
     clusters = None if task.clusters is None else tuple(task.clusters[i] for i in second)
-    return HeadAggregation(
-        tuple(named), weights.numpy(), values, units.labels, task.unit, task.higher_is_better,
-        clusters, about,
+    score, lost = (mean_columns(x, clusters) for x in (values, task.sign * (values[-1] - values)))
+    columns = {
+        "part": tuple(named), "score": score["score"], "sem": score["sem"], "lost": lost["score"],
+        "lost_low": lost["low"], "lost_high": lost["high"],
+    }  # fmt: skip
+    facts = {"metric": "head_aggregation", "unit": task.unit, "n": values.shape[1]}
+    return ResultRows(
+        "HeadAggregation", columns, ("part",), about, facts | {"heads_of": units.labels}, values,
+        arrays={"weights": weights.numpy()}, clusters=clusters,
     )  # fmt: skip
 
 

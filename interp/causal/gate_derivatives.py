@@ -21,9 +21,9 @@ from interp.causal.game.replacement import gated
 from interp.causal.game.replay import Reuse, pick, run
 from interp.core.errors import NonFiniteError, OptionError
 from interp.core.interrupts import holding
-from interp.model.hooks.calls import Call
+from interp.model.calls.call import Call
+from interp.model.calls.sites import Site
 from interp.model.hooks.inference import Flag, inference
-from interp.model.locate.sites import Site
 
 
 def token_gradients(

@@ -25,7 +25,7 @@ from interp.causal.gate_derivatives import path_gradients, score_forms
 from interp.causal.importance import Importance, make_importance
 from interp.causal.task import Task
 from interp.core.errors import OptionError, UnknownName
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model

@@ -21,13 +21,13 @@ from jaxtyping import Float
 
 from interp.causal.game.players import Players
 from interp.core import clusters as grouped
-from interp.core.intervals import ErrorPart, around
+from interp.core.intervals import ErrorPart, MeanIntervals, mean_intervals
 from interp.core.result import Result
 from interp.core.sign import HELPS, SIGN, sign_of
-from interp.core.statistics import DRAWS, bootstrap_interval, require_two
+from interp.core.statistics import DRAWS, bootstrap_interval
 from interp.core.table import HeadTable
+from interp.model.calls.sites import Site, Where
 from interp.model.content import model_provenance
-from interp.model.locate.sites import Site, Where
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,7 +43,7 @@ class Importance(Result):
     """Scores of all players by one method.
 
     Its rows are players; if each is one head they also have `stack`, `layer` and `head`. Its
-    intervals are t intervals over clusters of prompts; see `bounds`.
+    intervals are over clusters of prompts, chosen by the kind of values; see `bounds`.
 
     Args:
         table: one row per head; heads of one group or layer share their player's score.
@@ -102,56 +102,57 @@ class Importance(Result):
         self,
         level: float = 0.95,
         *,
-        method: Literal["t", "percentile", "bca"] = "t",
+        method: Literal["by_kind", "percentile", "bca"] = "by_kind",
         n_boot: int = DRAWS,
         seed: int = 0,
     ) -> pd.DataFrame:
         """Return the rows with `low` and `high` from `bounds`, which documents the arguments.
 
         Raises:
-            OptionError: there are fewer than two prompts or clusters, or the level lies outside 0
-                to 1.
+            OptionError: the level lies outside 0 to 1, or there are fewer than two prompts or
+                clusters for a bootstrap.
         """
-        bounds = self.bounds(level, method=method, n_boot=n_boot, seed=seed)
-        return self.to_pandas().assign(low=bounds[:, 0], high=bounds[:, 1])
+        if method == "by_kind":
+            return self.to_pandas().assign(**self._intervals(level).columns)
+        low, high = self.bounds(level, method=method, n_boot=n_boot, seed=seed).T
+        return self.to_pandas().assign(low=low, high=high, why_no_interval="")
 
     def bounds(
         self,
         level: float = 0.95,
         *,
-        method: Literal["t", "percentile", "bca"] = "t",
+        method: Literal["by_kind", "percentile", "bca"] = "by_kind",
         n_boot: int = DRAWS,
         seed: int = 0,
     ) -> Float[Array, "player 2"]:
         """Return the confidence interval of every score over clusters, `[player, low and high]`.
 
-        "t" is the mean plus or minus its standard error times a t quantile, which has the right
-        coverage with few prompts (benchmarks/interval_coverage.md). "percentile" is a bootstrap:
-        clusters are drawn with replacement, the same draw for all players; with few clusters it is
-        too narrow. "bca" corrects the percentiles for bias and skew (Efron 1987, "Better Bootstrap
-        Confidence Intervals").
+        "by_kind" is the interval of scores, `interp.core.intervals.mean_intervals`: NaN where the
+        prompts are too few, and the column `why_no_interval` says so; its coverage is in
+        benchmarks/interval_coverage.md. "percentile" is a bootstrap: clusters are drawn with
+        replacement, the same draw for all players; with few clusters it is too narrow. "bca"
+        corrects the percentiles for bias and skew (Efron 1987, "Better Bootstrap Confidence
+        Intervals").
 
         Raises:
-            OptionError: there are fewer than two prompts or clusters, or the level lies outside 0
-                to 1.
+            OptionError: the level lies outside 0 to 1, or there are fewer than two prompts or
+                clusters for a bootstrap.
         """
-        if method == "t":
-            self._require_prompts()
-            return around(self.score, self._errors(), level)
+        if method == "by_kind":
+            return self._intervals(level).ends
         return bootstrap_interval(
             self.per_prompt, level, method=method, draws=n_boot, seed=seed, clusters=self.clusters
         )
 
-    def _errors(self) -> list[ErrorPart]:
-        """Return the parts of a score's error, each with its degrees of freedom."""
-        return [(self._over_prompts, self.n_clusters - 1)]
+    def _intervals(self, level: float = 0.95) -> MeanIntervals:
+        return mean_intervals(
+            self.per_prompt, level, clusters=self.clusters, others=self._other_errors
+        )
 
     @property
-    def _over_prompts(self) -> Float[Array, " player"]:
-        return standard_error(self.per_prompt, self.clusters)
-
-    def _require_prompts(self) -> None:
-        require_two(self.per_prompt.shape[1], self.n_clusters)
+    def _other_errors(self) -> Sequence[ErrorPart]:
+        """Parts of a score's error beside that over prompts, each with its degrees of freedom."""
+        return ()
 
     def _rows(self) -> pd.DataFrame:
         """Return one row per player, in order: score, sem, 95 % interval, n, clusters, metric.
@@ -160,22 +161,18 @@ class Importance(Result):
         """
         import pandas as pd
 
-        n = self.per_prompt.shape[1]
-        several = self.n_clusters > 1
-        low, high = self.bounds().T if several else np.full((2, len(self.score)), math.nan)
-        return pd.DataFrame(
+        rows = pd.DataFrame(
             {
                 "player": list(self.players.labels),
                 "score": self.score,
                 "sem": self.sem,
-                "low": low,
-                "high": high,
                 "helps": self.helps(),
-                "n": n,
+                "n": self.per_prompt.shape[1],
                 "clusters": self.n_clusters,
                 "metric": self.metric,
             }
         )
+        return self._intervals().in_frame(rows)
 
     def _completed(self, rows: pd.DataFrame) -> pd.DataFrame:
         table = self.table.wide().set_index(["stack", "layer", "head"])
@@ -269,6 +266,16 @@ def standard_error(
     return per_prompt.std(1, ddof=1) / math.sqrt(n)
 
 
+def mean_columns(
+    per_prompt: Float[Array, "row prompt"], clusters: Sequence[str] | None = None
+) -> dict[str, Float[Array, " row"]]:
+    """Return the columns score, sem, low and high of means over prompts, with 95 % t intervals."""
+    score, sem = per_prompt.mean(1), standard_error(per_prompt, clusters)
+    n = grouped.cluster_count(per_prompt.shape[1], clusters)
+    low, high = around(score, [(sem, n - 1.0)]).T
+    return {"score": score, "sem": sem, "low": low, "high": high}
+
+
 def make_importance(
     game: Game,
     per_prompt: Float[Array, "player prompt"],
@@ -279,7 +286,7 @@ def make_importance(
     made_by: str,
     null: Float[Array, "player prompt"] | None = None,
     null_kind: str = "none",
-    sampling_sem: Float[Array, " player"] | None = None,
+    sampling: ErrorPart | None = None,
     unit: str | None = None,
     notes: Mapping[str, Any] | None = None,
     magnitude: bool = False,
@@ -297,7 +304,7 @@ def make_importance(
         made_by: the call, for provenance.
         null: scores of the null game, as `per_prompt`.
         null_kind: description of the null game.
-        sampling_sem: the error over samples, for sampling estimators.
+        sampling: the error over samples, for sampling estimators.
         unit: unit of the score; by default the task's with the meaning of the sign.
         notes: additional diagnostics.
         magnitude: the score has no sign.
@@ -312,10 +319,11 @@ def make_importance(
         told["players"] = game.players.kind
     label = f"{method}:" + ",".join(f"{k}={v}" for k, v in sorted(told.items()))
     n, clusters = per_prompt.shape[1], game.task.clusters
-    sem = standard_error(per_prompt, clusters)
-    if sampling_sem is not None:
-        sem = np.sqrt(sem**2 + sampling_sem**2)
-    columns = {"score": per_prompt.mean(1), "sem": sem}
+    sem, others = standard_error(per_prompt, clusters), () if sampling is None else (sampling,)
+    for error, _ in others:
+        sem = np.hypot(sem, error)
+    columns: dict[str, Any] = {"score": per_prompt.mean(1), "sem": sem}
+    columns |= mean_intervals(per_prompt, clusters=clusters, others=others).columns
     if null is not None:
         columns |= {"null": null.mean(1), "null_sem": standard_error(null, clusters)}
     records = []
@@ -323,7 +331,7 @@ def make_importance(
         index = member.numpy()
         heads = np.flatnonzero(index >= 0)
         for h in heads.tolist():
-            row = {name: float(x[index[h]]) for name, x in columns.items()}
+            row = {name: x[index[h]] for name, x in columns.items()}
             records.append(
                 {
                     "model": game.model.name, "stack": site.stack, "layer": site.layer, "head": h,

@@ -15,7 +15,7 @@ from torch import Tensor
 from interp.causal.measures import _positions, _prompts
 from interp.causal.task import Task, part, size
 from interp.core.errors import OptionError
-from interp.model.hooks.calls import precise
+from interp.model.calls.call import precise
 
 if TYPE_CHECKING:
     from interp.model.model import Model

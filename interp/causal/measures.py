@@ -21,8 +21,8 @@ from torch.nn import functional as F
 from interp.causal.task import ReadPrompt, ReadRows, Task, TaskInputs, size, token_ids
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts, bos_id, repeats
-from interp.model.given import takes_model
-from interp.model.hooks.calls import precise
+from interp.model.calls.call import precise
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model

@@ -26,11 +26,11 @@ from interp.causal.shapley_values.solution import (
 from interp.causal.task import Task
 from interp.core import clusters as grouped
 from interp.core.errors import OptionError, UnknownName
-from interp.core.intervals import around
+from interp.core.intervals import MeanIntervals, mean_intervals
 from interp.core.protocols import Progress
 from interp.core.result import Result
 from interp.core.steps import finishing
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     import pandas
@@ -90,28 +90,21 @@ class Interactions(Result):
     @property
     def sem(self) -> Float[np.ndarray, " pair"]:
         """Standard error over prompts and samples together."""
-        return np.sqrt(self._over_prompts**2 + self.sampling_sem**2)
-
-    @property
-    def _over_prompts(self) -> Float[np.ndarray, " pair"]:
-        return standard_error(self.per_prompt, self.clusters)
+        return np.hypot(standard_error(self.per_prompt, self.clusters), self.sampling_sem)
 
     def bounds(self, level: float = 0.95) -> Float[np.ndarray, "pair 2"]:
-        """Return the ends of each interval over prompts and samples, by t quantiles.
+        """Return each interval over prompts and samples; see `interp.core.intervals`.
 
-        The ends are NaN for one prompt or cluster.
+        The ends are NaN where the prompts are too few.
 
         Raises:
             OptionError: the level lies outside 0 to 1.
         """
-        parts = [
-            (
-                self._over_prompts,
-                grouped.cluster_count(self.per_prompt.shape[1], self.clusters) - 1,
-            ),
-            (self.sampling_sem, self.sampling_df),
-        ]
-        return around(self.score, parts, level)
+        return self._intervals(level).ends
+
+    def _intervals(self, level: float = 0.95) -> MeanIntervals:
+        sampling = (self.sampling_sem, self.sampling_df)
+        return mean_intervals(self.per_prompt, level, clusters=self.clusters, others=(sampling,))
 
     def helps(self) -> Float[np.ndarray, " pair"]:
         """Scores, positive for mutual dependence and negative for redundancy.
@@ -126,21 +119,18 @@ class Interactions(Result):
     def _rows(self) -> pandas.DataFrame:
         """Return one row per pair.
 
-        Columns: first, second, score, sem, low, high (95 %), sampling_sem, n, clusters, unit,
-        index, method.
+        Columns: first, second, score, sem, sampling_sem, n, clusters, unit, index, method, low,
+        high (95 %), why_no_interval.
         """
         import pandas
 
         first, second = self.pairs.T
-        low, high = self.bounds().T
-        return pandas.DataFrame(
+        rows = pandas.DataFrame(
             {
                 "first": [self.players[i] for i in first],
                 "second": [self.players[i] for i in second],
                 "score": self.score,
                 "sem": self.sem,
-                "low": low,
-                "high": high,
                 "sampling_sem": self.sampling_sem,
                 "n": self.per_prompt.shape[1],
                 "clusters": grouped.cluster_count(self.per_prompt.shape[1], self.clusters),
@@ -149,6 +139,7 @@ class Interactions(Result):
                 "method": self.method,
             }
         )
+        return self._intervals().in_frame(rows)
 
     def plot(self) -> go.Figure:
         """Plot a heat map, player by player, blue above zero and orange below."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,75 +9,17 @@ from jaxtyping import Float
 from scipy.special import softmax
 
 from interp.causal.ablation import leave_one_out
-from interp.causal.importance import standard_error
+from interp.causal.importance import mean_columns
 from interp.causal.task import Task
-from interp.core.clusters import cluster_count
 from interp.core.errors import OptionError
-from interp.core.intervals import around
 from interp.core.protocols import Progress
-from interp.core.result import Result
-from interp.model.given import takes_model
+from interp.core.result_rows import ResultRows
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from interp.model.model import Model
 
 _LEAST = 2  # heads, and prompts
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class HeadResponsibilities(Result):
-    """Posterior weight of each all-but-one model in a mixture of them, per prompt.
-
-    Args:
-        labels: Name of the head that is left out, by row.
-        per_prompt: Responsibility of the model without this head, `[row, prompt]`; columns sum
-            to 1. Large where the prompt does not need the head.
-        information: Mean divergence of a prompt's responsibilities from their mean, in nats: 0 if
-            all prompts prefer the same mixture.
-        information_null: The same after the effects of every head are shuffled over prompts, mean.
-        information_p: Share of shufflings with as much information, the observed one included.
-        clusters: A label per prompt, where prompts are dependent.
-        provenance: How it was made.
-    """
-
-    labels: tuple[str, ...]
-    per_prompt: Float[np.ndarray, "row prompt"] = field(repr=False)
-    information: float
-    information_null: float
-    information_p: float
-    clusters: tuple[str, ...] | None = field(default=None, repr=False)
-    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    _units = ("head",)
-    _per_row = ("labels", "per_prompt")
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def _facts(self) -> Mapping[str, Any]:
-        n = self.per_prompt.shape[1]
-        return {"metric": "head_responsibility", "unit": "probability", "n": n}
-
-    def _rows(self) -> pd.DataFrame:
-        import pandas as pd
-
-        n = cluster_count(self.per_prompt.shape[1], self.clusters)
-        sem = standard_error(self.per_prompt, self.clusters)
-        ends = around(self.per_prompt.mean(1), [(sem, n - 1.0)])
-        heads = self.provenance["n_heads"]
-        return pd.DataFrame(
-            {
-                "head": self.labels, "score": self.per_prompt.mean(1), "sem": sem,
-                "low": ends[:, 0], "high": ends[:, 1], "null": 1 / heads,
-            }
-        )  # fmt: skip
-
-    def __repr__(self) -> str:
-        return (
-            f"HeadResponsibilities({len(self)} heads, information {self.information:.3g} nats, "
-            f"shuffled {self.information_null:.3g}, p {self.information_p:.3g})"
-        )
 
 
 @takes_model
@@ -93,7 +33,7 @@ def head_responsibilities(
     seed: int = 0,
     progress: Progress | None = None,
     **options: Any,
-) -> HeadResponsibilities:
+) -> ResultRows:
     """Compute which of the all-but-one models each prompt prefers, as a mixture of experts.
 
     The expert without head h has, on a prompt, the log-likelihood minus the task's loss. With equal
@@ -110,6 +50,15 @@ def head_responsibilities(
         seed: Seed of the shufflings.
         progress: See `Progress`.
         **options: Options of `Game`, such as `heads`.
+
+    Returns:
+        One row per head: head (its name), score (responsibility of the model without it, mean over
+        prompts; large where prompts do not need the head) with sem and 95 % interval, and null (1
+        over the number of heads). `per_prompt` sums to 1 over the rows. Facts: information, the
+        mean divergence of a prompt's responsibilities from their mean, in nats (0 if all prompts
+        prefer the same mixture); information_null, its mean after the effects of every head are
+        shuffled over prompts; information_p, the share of shufflings with as much information, the
+        observed one included.
 
     Raises:
         OptionError: There are fewer than two heads or prompts, or the sharpness is not positive.
@@ -140,9 +89,13 @@ def head_responsibilities(
         **damage.provenance, "made_by": "interp.causal.head_responsibilities",
         "sharpness": sharpness, "draws": draws, "n_heads": len(harm),
     }  # fmt: skip
-    return HeadResponsibilities(
-        tuple(damage.players.labels), found, own, null, p, damage.clusters, about
-    )
+    columns = {"head": damage.players.labels, **mean_columns(found, damage.clusters)}
+    information = {"information": own, "information_null": null, "information_p": p}
+    return ResultRows(
+        "HeadResponsibilities", columns | {"null": 1 / len(harm)}, ("head",), about,
+        {"metric": "head_responsibility", "unit": "probability", "n": harm.shape[1]} | information,
+        found, clusters=damage.clusters,
+    )  # fmt: skip
 
 
 def information_test(

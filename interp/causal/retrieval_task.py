@@ -24,7 +24,7 @@ from interp.causal.measures import accuracy, loss
 from interp.causal.task import Task
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model

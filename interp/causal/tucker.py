@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,76 +13,19 @@ from torch import Tensor
 
 from interp.causal.checkpoint.indices import axis_of, plain_linear
 from interp.causal.game.game import Game
-from interp.causal.importance import standard_error
+from interp.causal.importance import mean_columns
 from interp.causal.task import Task
-from interp.core.clusters import cluster_count
 from interp.core.errors import OptionError
-from interp.core.intervals import around
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
+from interp.model.calls.sites import Site, circuit_sites
 from interp.model.content import model_provenance
-from interp.model.given import takes_model
 from interp.model.load import load
 from interp.model.locate.find_layout import layouts
 from interp.model.locate.layout import ReadMatrix
-from interp.model.locate.sites import Site, circuit_sites
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from interp.model.model import Model
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class TuckerLoss(Result):
-    """Loss of a task with truncated attention weights, by share of the directions kept.
-
-    Args:
-        shares: Share of the directions of the residual stream that stays, by row.
-        ranks: Number of directions in each layer, by row.
-        kept: Share of the squared weights that stays, by row, over all layers.
-        per_prompt: Loss of the task against the whole model, `[row, prompt]`; positive is worse.
-        null: Mean loss with as many random directions, by row.
-        unit: The task's unit.
-        clusters: A label per prompt, where prompts are dependent.
-        provenance: How it was made.
-    """
-
-    shares: tuple[float, ...]
-    ranks: tuple[int, ...]
-    kept: Float[np.ndarray, " row"] = field(repr=False)
-    per_prompt: Float[np.ndarray, "row prompt"] = field(repr=False)
-    null: Float[np.ndarray, " row"] = field(repr=False)
-    unit: str
-    clusters: tuple[str, ...] | None = field(default=None, repr=False)
-    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    _units = ("share",)
-    _per_row = ("shares", "ranks", "kept", "per_prompt", "null")
-
-    def __len__(self) -> int:
-        return len(self.shares)
-
-    def _facts(self) -> Mapping[str, Any]:
-        return {"metric": "tucker_loss", "unit": self.unit, "n": self.per_prompt.shape[1]}
-
-    def _rows(self) -> pd.DataFrame:
-        import pandas as pd
-
-        n = cluster_count(self.per_prompt.shape[1], self.clusters)
-        sem = standard_error(self.per_prompt, self.clusters)
-        ends = around(self.per_prompt.mean(1), [(sem, n - 1.0)])
-        return pd.DataFrame(
-            {
-                "share": self.shares, "rank": self.ranks, "kept": self.kept,
-                "score": self.per_prompt.mean(1), "sem": sem, "low": ends[:, 0],
-                "high": ends[:, 1], "null": self.null,
-            }
-        )  # fmt: skip
-
-    def __repr__(self) -> str:
-        rows = self.wide()
-        cells = zip(rows["share"], rows["score"], rows["null"], strict=True)
-        said = [f"{share:g}: {score:.3g} (random {null:.3g})" for share, score, null in cells]
-        return f"TuckerLoss({', '.join(said)} {self.unit})"
 
 
 @takes_model
@@ -93,7 +35,7 @@ def tucker_loss(
     *,
     shares: Sequence[float] = (0.75, 0.5, 0.25),
     seed: int = 0,
-) -> TuckerLoss:
+) -> ResultRows:
     """Measure a task after the heads of each layer are cut to shared directions of the stream.
 
     The weights of a layer (W_Q, W_K, W_V and W_O of all heads) are a tensor whose first axis is the
@@ -105,6 +47,12 @@ def tucker_loss(
         task: The task to measure.
         shares: Shares of d_model that stay.
         seed: Seed of the random directions of the null.
+
+    Returns:
+        One row per share, with the columns share (of the directions of the stream that stay), rank
+        (their number in each layer), kept (share of the squared weights that stays, over all
+        layers), score (loss against the whole model, positive is worse, mean over prompts) with sem
+        and 95 % interval, and null (the score with as many random directions).
 
     Raises:
         OptionError: A share is not in (0, 1], or the weights of a layer are not plain matrices.
@@ -142,9 +90,12 @@ def tucker_loss(
         null.append(float((worse * (_value(_cut(model, bases), task) - clean)).mean()))
     made = model_provenance(model) | Game(model, task, check=False).about()
     made |= {"made_by": "interp.causal.tucker_loss", "seed": seed, "clean": float(clean.mean())}
-    return TuckerLoss(
-        tuple(shares), tuple(ranks), np.array(kept), np.stack(lost), np.array(null), task.unit,
-        task.clusters, made,
+    values = np.stack(lost)
+    columns = {"share": shares, "rank": ranks, "kept": kept, **mean_columns(values, task.clusters)}
+    return ResultRows(
+        "TuckerLoss", columns | {"null": null}, ("share",), made,
+        {"metric": "tucker_loss", "unit": task.unit, "n": values.shape[1]}, values,
+        clusters=task.clusters,
     )  # fmt: skip
 
 

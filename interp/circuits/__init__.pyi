@@ -1,18 +1,17 @@
 from . import tasks
-from .causal_traces import CausalTraces
 from .causal_tracing import causal_tracing
 from .contrast import ContrastTask
 from .declaration import Discovery, Found, discovery
 from .edge_evaluation import EdgeEvaluation, evaluate_edges
-from .evaluation import evaluate, evaluate_circuit
+from .evaluation import evaluate_circuit
 from .facts import Fact, read_facts
 from .find import find_circuit
 from .head_checks import confirm
 from .head_evaluation import Evaluation
 from .made_pairs import MadePairs, make_pairs
 from .patched import Patched, patch_first
-from .path_patching import PathEffects, path_patching
-from .position_map import PatchingMap, patching_map
+from .path_patching import path_patching
+from .position_map import patching_map
 from .published import Published, published
 from .published_comparison import PublishedComparison
 from .query_key_signals import Signals, signals
@@ -31,7 +30,6 @@ from .why.stream_parts import StreamDictionary
 __all__ = [
     "TASKS",
     "AttributionGraph",
-    "CausalTraces",
     "Circuit",
     "ContrastTask",
     "Discovery",
@@ -42,8 +40,6 @@ __all__ = [
     "HeadLoadings",
     "MadePairs",
     "Patched",
-    "PatchingMap",
-    "PathEffects",
     "Published",
     "PublishedComparison",
     "QKShares",
@@ -56,7 +52,6 @@ __all__ = [
     "check_shares",
     "confirm",
     "discovery",
-    "evaluate",
     "evaluate_circuit",
     "evaluate_edges",
     "evaluate_set",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from interp.attribution.roles import close
 from interp.core.errors import UnreadableAttention
-from interp.model.hooks.calls import ComputedCall, RecordedCall, precise, repeat_kv
+from interp.model.calls.call import ComputedCall, RecordedCall, precise, repeat_kv
 from interp.model.hooks.long_output import is_long, long_output
 from interp.model.locate.find_layout import layouts
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from jaxtyping import Float
     from torch import Tensor
 
-    from interp.model.hooks.calls import Call
-    from interp.model.locate.sites import Site
+    from interp.model.calls.call import Call
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 

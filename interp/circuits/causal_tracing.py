@@ -27,15 +27,16 @@ from interp.causal.game.replay import (
     restrict,
 )
 from interp.causal.game.verify import reuse_of
-from interp.circuits.causal_traces import CausalTraces
+from interp.circuits.causal_traces import trace_rows
 from interp.circuits.facts import CORRUPT, PLACES, Fact, PlacedFact, place_facts, read_facts
 from interp.circuits.methods._exact import MOST_TOKENS
 from interp.circuits.residual_graph import Layer, ResidualGraph
 from interp.circuits.stream_hooks import Watch, watched
 from interp.core.errors import OptionError, UnknownName
 from interp.core.prompts import Prompts
+from interp.core.result_rows import ResultRows
 from interp.model.content import model_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.core.protocols import Progress
@@ -64,7 +65,7 @@ def causal_tracing(
     null: bool = True,
     seed: int = 0,
     progress: Progress | None = None,
-) -> CausalTraces:
+) -> ResultRows:
     """Add noise to the subject, restore clean activations, and measure how the answer comes back.
 
     Each forward pass restores one kind of activation at one position, in a window of layers, while
@@ -91,6 +92,18 @@ def causal_tracing(
         null: Also restore activations of a run with other noise, which know nothing of the subject.
         seed: Seed of the noise.
         progress: Called with the name of the current work, how much is done and how much there is.
+
+    Returns:
+        One row per layer (the centre of the window) and place (relative to the subject, or the
+        position from 0): layer, place, score (gain of the probability of the answer, mean over the
+        n facts that have the place) with sem, null (the gain from activations of a run with other
+        noise), share (the score over the mean total effect of these facts) and noise_sem (the part
+        of the error that is due to the noise draws). Arrays `[row, fact]`, NaN where a prompt does
+        not have the place: `per_prompt`, the gain; other, that of the null; noise_error. Facts:
+        clean and corrupted, the probability of each fact's answer without and with noise;
+        total_effect, their difference; site, corrupt, window, samples and sever as given; skipped,
+        the number of facts that the model answers otherwise; forwards, the forward passes over all
+        facts and noise draws.
 
     Raises:
         UnknownName: There is no such kind of activation, corruption, position or module.
@@ -161,11 +174,14 @@ def causal_tracing(
     prompts = Prompts(tuple(fact.ids for fact in tracer.facts), "facts")
     made = model_provenance(model) | {"made_by": "interp.circuits.causal_tracing", "seed": seed}
     made |= {"options": options, "prompts_hash": prompts.hash, "facts": len(tracer.facts)}
-    return CausalTraces(
-        model.name, what, corrupt, tuple(x.site.layer for x, _ in cells),
-        tuple(name for _, name in cells), gains, others if null else None, errors, tracer.clean,
-        tracer.corrupted, window, samples, sever, tracer.skipped,
-        tracer.rows / (len(tracer.facts) * samples), made,
+    facts_of_all = {
+        "model": model.name, "site": what, "corrupt": corrupt, "window": window,
+        "samples": samples, "sever": sever, "skipped": tracer.skipped,
+        "forwards": tracer.rows / (len(tracer.facts) * samples),
+    }  # fmt: skip
+    return trace_rows(
+        [(x.site.layer, name) for x, name in cells], gains, others if null else None, errors,
+        tracer.clean, tracer.corrupted, facts_of_all, made,
     )  # fmt: skip
 
 

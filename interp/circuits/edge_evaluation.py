@@ -19,15 +19,15 @@ from interp.circuits.contrast import ContrastBatch, ContrastTask
 from interp.circuits.edge_forward import EdgeForward
 from interp.circuits.faithfulness import SHARES, SizeCurve
 from interp.circuits.identity import model_content, of_task
-from interp.circuits.kept_steps import Kept
 from interp.circuits.residual_graph import ResidualGraph
 from interp.circuits.result import Circuit
 from interp.circuits.smallest import connected
 from interp.circuits.steps import advance, counted, following, step
+from interp.circuits.stored_steps import Kept
 from interp.core.errors import OptionError
 from interp.core.protocols import Progress
 from interp.core.rank_statistics import auroc, auroc_interval
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -24,10 +24,10 @@ from interp.circuits.residual_graph import Layer, Reader, ResidualGraph
 from interp.circuits.stream_hooks import Watch, replace_first, replaced_blocks, watched
 from interp.core.errors import UnreadableAttention
 from interp.core.interrupts import holding
-from interp.model.hooks.calls import Call
+from interp.model.calls.call import Call
+from interp.model.calls.sites import Site
 from interp.model.hooks.inference import in_this_thread, replaced
 from interp.model.locate.find_sites import first_tensor, output_projection
-from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -20,7 +20,7 @@ from interp.circuits.result import Circuit
 from interp.core.errors import OptionError
 from interp.core.protocols import Progress
 from interp.core.steps import finishing
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -30,7 +30,7 @@ Array = np.ndarray
 
 @takes_model
 @finishing()
-def evaluate(
+def evaluate_circuit(
     model: Model,
     circuit: Circuit,
     task: ContrastTask,
@@ -142,9 +142,6 @@ def evaluate(
         task.clusters, task.dependence, task.task.unit,
         one_out_values=inside[None] - values[first : first + chosen],
     )  # fmt: skip
-
-
-evaluate_circuit = evaluate  # the name outside this folder
 
 
 def _curve(

@@ -13,7 +13,7 @@ from interp.circuits.tasks import contrast_of
 from interp.core.errors import OptionError
 from interp.core.protocols import Progress
 from interp.core.registry import CIRCUIT_METHODS
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.circuits.contrast import ContrastTask
@@ -57,7 +57,7 @@ def score_nodes(
     store = None
     if resume is not None:
         from interp.circuits.identity import model_content, of_method, of_task
-        from interp.circuits.kept_steps import Kept
+        from interp.circuits.stored_steps import Kept
 
         told = model_content(model) | of_task(model, task) | of_method(found, str(level), options)
         store = Kept(resume, told)

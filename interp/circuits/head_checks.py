@@ -40,7 +40,7 @@ from interp.heads.declaration import bound
 from interp.heads.roles.decide import roles
 from interp.heads.scoring import score
 from interp.model.content import model_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model

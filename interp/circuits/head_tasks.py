@@ -26,8 +26,8 @@ from interp.core.prompts import Prompts, bos_id, repeats
 from interp.core.registry import METRICS
 from interp.core.resources import folder
 from interp.core.text_file import read_lines
+from interp.heads.causal_check.declared_tasks import NONE, OF_OPTION, stated_task, without_options
 from interp.heads.causal_check.needles import Unanswered, needle_task, other_needles
-from interp.heads.causal_check.stated import NONE, OF_OPTION, stated_task, without_options
 
 if TYPE_CHECKING:
     from interp.model.model import Model

@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 
 from interp.core.errors import UnreadableAttention
+from interp.model.calls.call import precise
+from interp.model.calls.sites import Site
 from interp.model.capture import capture
-from interp.model.hooks.calls import precise
 from interp.model.locate.layout import ReadMatrix, Writing
 from interp.model.locate.norms import centred, norm_at, read_norm
-from interp.model.locate.sites import Site
 from interp.model.locate.turning import Turn, turns
 from interp.model.locate.weights import HeadWeights, head_weights
 

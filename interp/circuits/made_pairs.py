@@ -30,7 +30,7 @@ from interp.core.prompts import Prompts
 from interp.core.result import Result
 from interp.core.tokens import token_id
 from interp.model.content import model_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -127,7 +127,7 @@ class MadePairs(Result):
             PromptError: The model splits the texts into other tokens than the model that the pairs
                 were made with.
         """
-        from interp.model.given import one_model
+        from interp.model.model_argument import one_model
 
         model = one_model(model)
         texts = [t for t in (*self.prompts, *self.corrupted) if isinstance(t, str)]

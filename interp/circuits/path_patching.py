@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,95 +26,26 @@ from torch import Tensor
 from interp.circuits.contrast import ContrastBatch, ContrastTask
 from interp.circuits.edge_forward import EdgeForward
 from interp.circuits.edge_run import EdgeRun
+from interp.circuits.gap_columns import gap_columns
 from interp.circuits.identity import model_content, of_task
-from interp.circuits.kept_steps import Kept
 from interp.circuits.methods._gathered import helping
 from interp.circuits.residual_graph import Reader, ResidualGraph
 from interp.circuits.steps import advance, counted, following, step
+from interp.circuits.stored_steps import Kept
 from interp.core.errors import OptionError, UnknownName
 from interp.core.head import Head
 from interp.core.protocols import Progress
-from interp.core.result import Result
-from interp.core.statistics import ratio_intervals
+from interp.core.result_rows import ResultRows
 from interp.model.content import model_provenance
-from interp.model.given import takes_model
 from interp.model.hooks.inference import inference
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from interp.model.model import Model
 
 Array = np.ndarray
 MLPS = ("recompute", "freeze")
 EVERY = "*"
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class PathEffects(Result):
-    """Effects of nodes along routes, in the task's unit.
-
-    Args:
-        model, task: Names.
-        routes: By row, the route.
-        per_prompt: What each pair loses when the route carries corrupted values, `[row, prompt]`.
-        gap: Clean minus corrupted value of each pair.
-        mlps: Whether MLPs between two ends of a hop were recomputed, or frozen to clean.
-        forwards: Forward passes over all pairs.
-        clusters: A label per pair where pairs share a template; errors are over clusters.
-        unit: The task's unit.
-        made: Provenance.
-    """
-
-    model: str
-    task: str
-    routes: tuple[str, ...]
-    per_prompt: Float[Array, "row prompt"] = field(repr=False)
-    gap: Float[Array, " prompt"] = field(repr=False)
-    mlps: str = "recompute"
-    forwards: float = 0.0
-    clusters: tuple[str, ...] | None = field(default=None, repr=False)
-    unit: str = ""
-    made: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    _units = ("route",)
-    _by = "abs"
-    _per_row = ("routes", "per_prompt")
-
-    @property
-    def provenance(self) -> Mapping[str, Any]:  # type: ignore[override]
-        """The model, the pairs and the options."""
-        return self.made
-
-    def __len__(self) -> int:
-        return len(self.routes)
-
-    def _facts(self) -> Mapping[str, Any]:
-        return {"metric": f"path, MLPs {self.mlps}", "unit": self.unit, "n": len(self.gap)}
-
-    def _rows(self) -> pd.DataFrame:
-        """Return a row per route: effect, and its share of the gap with its interval."""
-        import pandas as pd
-
-        from interp.causal.importance import standard_error
-
-        ends = ratio_intervals(self.per_prompt, self.gap, clusters=self.clusters)
-        return pd.DataFrame(
-            {
-                "route": self.routes, "score": self.per_prompt.mean(1),
-                "sem": standard_error(self.per_prompt, self.clusters),
-                "share": self.per_prompt.mean(1) / self.gap.mean(),
-                "share_low": ends[:, 0], "share_high": ends[:, 1],
-            }
-        )  # fmt: skip
-
-    def __repr__(self) -> str:
-        order = np.argsort(-np.abs(self.per_prompt.mean(1)), kind="stable")[:3]
-        share = self.per_prompt.mean(1) / self.gap.mean()
-        first = ", ".join(f"{self.routes[i]} {share[i]:.2f}" for i in order)
-        return (
-            f"PathEffects({self.task} in {self.model}, MLPs {self.mlps}: {len(self)} routes,"
-            f" first {first} of the gap)"
-        )
 
 
 @dataclass(frozen=True)
@@ -264,7 +195,7 @@ def path_patching(
     mlps: Literal["recompute", "freeze"] = "recompute",
     resume: str | os.PathLike | None = None,
     progress: Progress | None = None,
-) -> PathEffects:
+) -> ResultRows:
     """Measure what a task loses when named routes carry corrupted values.
 
     At each hop the readers read the changed output of the nodes before them, while every other head
@@ -281,6 +212,12 @@ def path_patching(
             a hop is one edge.
         resume: A folder that stores finished routes; the same call reuses them.
         progress: Called with the name of the current work, how much is done and how much there is.
+
+    Returns:
+        One row per route: route, score (what a pair loses when the route carries corrupted values,
+        mean) with sem, and share, share_low and share_high (its share of clean minus corrupted with
+        the 95 % interval). Facts: task; gap, clean minus corrupted of each pair; mlps; forwards,
+        the forward passes over all pairs.
 
     Raises:
         OptionError: A text is not a route, or the pairs do not show the behaviour.
@@ -334,7 +271,11 @@ def path_patching(
                 done(len(every) * (i + 1))
     made = model_provenance(model) | task.about()
     made |= {"made_by": "interp.circuits.path_patching", "options": {"mlps": mlps}}
-    return PathEffects(
-        model.name, task.name, tuple(route.name for route in every), values, gap, mlps, forwards,
-        task.clusters, task.task.unit, made,
-    )  # fmt: skip
+    columns = {"route": [route.name for route in every], **gap_columns(values, gap, task.clusters)}
+    facts = {
+        "model": model.name, "metric": f"path, MLPs {mlps}", "unit": task.task.unit,
+        "n": len(task), "task": task.name, "gap": gap, "mlps": mlps, "forwards": forwards,
+    }  # fmt: skip
+    return ResultRows(
+        "PathEffects", columns, ("route",), made, facts, values, clusters=task.clusters, by="abs"
+    )

@@ -10,117 +10,35 @@ other way around), and the effect is the part of the clean behaviour that comes 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from interp.causal.game.patching import tiled
 from interp.circuits.contrast import ContrastBatch, ContrastTask
+from interp.circuits.gap_columns import gap_columns
 from interp.circuits.identity import model_content, of_task
-from interp.circuits.kept_steps import Kept
 from interp.circuits.methods._exact import MOST_TOKENS
 from interp.circuits.methods._gathered import helping
 from interp.circuits.residual_graph import Layer, ResidualGraph
 from interp.circuits.steps import advance, counted, following, step
+from interp.circuits.stored_steps import Kept
 from interp.circuits.stream_hooks import Watch, watched
 from interp.core.errors import OptionError, UnknownName
 from interp.core.protocols import Progress
-from interp.core.result import Result
-from interp.core.statistics import ratio_intervals
-from interp.draw.charts import map_of_places
+from interp.core.result_rows import ResultRows
 from interp.model.content import model_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
-    import pandas as pd
-    import plotly.graph_objects as go
-
     from interp.model.model import Model
 
 Array = np.ndarray
 SITES = ("stream", "attention", "mlp")
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class PatchingMap(Result):
-    """Effects of patching one layer at one position, in the task's unit.
-
-    Args:
-        model, task: Names.
-        site: "stream" (what enters the block), "attention" (all heads) or "mlp".
-        layers: By row, the layer.
-        places: By row, the role, or the position from 0.
-        per_prompt: The effect on each pair, `[row, prompt]`; the score is its mean.
-        gap: Clean minus corrupted value of each pair.
-        direction: "restored" in the corrupted run, or "corrupted" in the clean run.
-        forwards: Forward passes over all pairs.
-        clusters: A label per pair where pairs share a template; errors are over clusters.
-        unit: The task's unit.
-        made: Provenance.
-    """
-
-    model: str
-    task: str
-    site: str
-    layers: tuple[int, ...]
-    places: tuple[str, ...]
-    per_prompt: Float[Array, "row prompt"] = field(repr=False)
-    gap: Float[Array, " prompt"] = field(repr=False)
-    direction: str = "restored"
-    forwards: float = 0.0
-    clusters: tuple[str, ...] | None = field(default=None, repr=False)
-    unit: str = ""
-    made: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    _units = ("layer", "place")
-    _by = "abs"
-    _per_row = ("layers", "places", "per_prompt")
-
-    @property
-    def provenance(self) -> Mapping[str, Any]:  # type: ignore[override]
-        """The model, the pairs and the options."""
-        return self.made
-
-    def __len__(self) -> int:
-        return len(self.layers)
-
-    def _facts(self) -> Mapping[str, Any]:
-        return {"metric": f"{self.site} {self.direction}", "unit": self.unit, "n": len(self.gap)}
-
-    def _rows(self) -> pd.DataFrame:
-        """Return a row per layer and place: effect, and its share of the gap with its interval."""
-        import pandas as pd
-
-        from interp.causal.importance import standard_error
-
-        share = self.per_prompt.mean(1) / self.gap.mean()
-        ends = ratio_intervals(self.per_prompt, self.gap, clusters=self.clusters)
-        return pd.DataFrame(
-            {
-                "layer": self.layers, "place": self.places, "score": self.per_prompt.mean(1),
-                "sem": standard_error(self.per_prompt, self.clusters), "share": share,
-                "share_low": ends[:, 0], "share_high": ends[:, 1],
-            }
-        )  # fmt: skip
-
-    def plot(self) -> go.Figure:  # type: ignore[override]  # every row is drawn
-        """Draw the shares of the gap as a heat map of layers and places."""
-        title = f"{self.task} in {self.model}: {self.site} {self.direction} at one position"
-        return map_of_places(self.wide(), "share", title=title, unit="share")
-
-    def __repr__(self) -> str:
-        order = np.argsort(-np.abs(self.per_prompt.mean(1)), kind="stable")[:3]
-        share = self.per_prompt.mean(1) / self.gap.mean()
-        first = ", ".join(f"layer {self.layers[i]} {self.places[i]} {share[i]:.2f}" for i in order)
-        return (
-            f"PatchingMap({self.task} in {self.model}, {self.site} {self.direction}:"
-            f" {len(self)} places, first {first} of the gap)"
-        )
 
 
 class _Swap(Watch):
@@ -184,7 +102,7 @@ def patching_map(
     denoise: bool = True,
     resume: str | os.PathLike | None = None,
     progress: Progress | None = None,
-) -> PatchingMap:
+) -> ResultRows:
     """Patch every layer at every position, or role, and measure the effect on the task.
 
     Args:
@@ -198,6 +116,13 @@ def patching_map(
             run.
         resume: A folder that stores finished forward passes; the same call reuses them.
         progress: Called with the name of the current work, how much is done and how much there is.
+
+    Returns:
+        One row per layer and place: layer, place (the role, or the position from 0), score (the
+        effect on a pair, mean) with sem, and share, share_low and share_high (its share of clean
+        minus corrupted with the 95 % interval). Facts: task; site, as `what`; direction, "restored"
+        in the corrupted run or "corrupted" in the clean run; gap, clean minus corrupted of each
+        pair; forwards, the forward passes over all pairs.
 
     Raises:
         UnknownName: There is no such site or kind of position.
@@ -240,11 +165,20 @@ def patching_map(
     gap, base = ends[0] - ends[1], ends[1] if denoise else ends[0]
     made = model_provenance(model) | task.about()
     made |= {"made_by": "interp.circuits.patching_map", "options": {"what": what, "by": by}}
-    return PatchingMap(
-        model.name, task.name, what, tuple(x.site.layer for x, _ in cells),
-        tuple(name for _, name in cells), values - base if denoise else base - values, gap,
-        "restored" if denoise else "corrupted", len(cells) + 2.0, task.clusters, task.task.unit,
-        made,
+    effects = values - base if denoise else base - values
+    direction = "restored" if denoise else "corrupted"
+    columns = {
+        "layer": [x.site.layer for x, _ in cells], "place": [name for _, name in cells],
+        **gap_columns(effects, gap, task.clusters),
+    }  # fmt: skip
+    facts = {
+        "model": model.name, "metric": f"{what} {direction}", "unit": task.task.unit,
+        "n": len(task), "task": task.name, "site": what, "direction": direction, "gap": gap,
+        "forwards": len(cells) + 2.0,
+    }  # fmt: skip
+    return ResultRows(
+        "PatchingMap", columns, ("layer", "place"), made, facts, effects, clusters=task.clusters,
+        by="abs",
     )  # fmt: skip
 
 

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from interp.circuits.edge_evaluation import EdgeEvaluation
     from interp.circuits.head_evaluation import Evaluation
     from interp.circuits.patched import Patched
-    from interp.circuits.position_map import PatchingMap
     from interp.circuits.published import Published
     from interp.circuits.result import Circuit
     from interp.circuits.set_evaluation import SetEvaluation
+    from interp.core.result_rows import ResultRows
 
 LEVEL = 0.05  # p value above which a note says that the ranking is not shown to beat random orders
 
@@ -58,7 +58,7 @@ def evaluation_lines(
     edges: EdgeEvaluation | str | None = None,
     patched: Patched | str | None = None,
     of_set: SetEvaluation | str | None = None,
-    maps: Sequence[PatchingMap] = (),
+    maps: Sequence[ResultRows] = (),
 ) -> str:
     """Format the evaluation of a circuit on held-out pairs.
 
@@ -107,7 +107,7 @@ def _chosen(chosen: NodeSet, estimated: bool) -> list[str]:
     ]
 
 
-def _map(found: PatchingMap) -> list[str]:
+def _map(found: ResultRows) -> list[str]:
     """Format a map: a row per layer, a column per role or position, shares of the gap."""
     table = found.wide().pivot_table(index="layer", columns="place", values="share", sort=False)
     rows = [["layer", *map(str, table.columns)]]

@@ -26,10 +26,10 @@ from interp.circuits.linear_scores import CONSTANT, LinearScores
 from interp.core.errors import OptionError
 from interp.core.result import Result
 from interp.draw.charts import signed_map
+from interp.model.calls.call import Call, precise
+from interp.model.calls.sites import Site
 from interp.model.content import model_provenance
-from interp.model.given import takes_model
-from interp.model.hooks.calls import Call, precise
-from interp.model.locate.sites import Site
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd

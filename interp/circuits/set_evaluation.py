@@ -14,17 +14,17 @@ from jaxtyping import Float
 from interp.causal.importance import standard_error
 from interp.circuits.contrast import ContrastTask, hashes
 from interp.circuits.identity import model_content, of_task
-from interp.circuits.kept_steps import Kept
 from interp.circuits.nodes import head_columns
 from interp.circuits.patched_runs import PatchedRuns
 from interp.circuits.result import Circuit
 from interp.circuits.steps import following
+from interp.circuits.stored_steps import Kept
 from interp.core.errors import OptionError
 from interp.core.protocols import Progress
 from interp.core.result import Result
 from interp.core.statistics import ratio_intervals
 from interp.model.content import model_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd

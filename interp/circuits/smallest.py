@@ -26,13 +26,13 @@ import numpy as np
 from interp.circuits.chosen_set import WHOLE, Edge, NodeSet, Share
 from interp.circuits.contrast import hashes
 from interp.circuits.identity import model_content, of_task
-from interp.circuits.kept_steps import Kept
 from interp.circuits.nodes import larger_effect, node_of
 from interp.circuits.patched_runs import PatchedRuns
 from interp.circuits.steps import following
+from interp.circuits.stored_steps import Kept
 from interp.core.errors import OptionError
 from interp.core.protocols import Progress
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.circuits.contrast import ContrastTask

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
 
-from interp.circuits.kept_steps import Kept, StepKey
+from interp.circuits.stored_steps import Kept, StepKey
 from interp.core.protocols import Progress
 
 T = TypeVar("T")

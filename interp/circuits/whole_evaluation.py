@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from interp.circuits.head_evaluation import Evaluation
     from interp.circuits.patched import Patched
     from interp.circuits.plan import Plan
-    from interp.circuits.position_map import PatchingMap
     from interp.circuits.result import Circuit
     from interp.circuits.set_evaluation import SetEvaluation
+    from interp.core.result_rows import ResultRows
     from interp.model.model import Model
 
 DEFAULT = "verified_edges"
@@ -54,7 +54,7 @@ def evaluated(
         The evaluation over sizes, the further arguments of `evaluation_lines`, and a note if these
         pairs do not show the behaviour.
     """
-    from interp.circuits.evaluation import evaluate
+    from interp.circuits.evaluation import evaluate_circuit
 
     plan, seed = start.after(found), start.seed
     fresh = plan.fresh(model)
@@ -64,7 +64,7 @@ def evaluated(
     else:
         of_set = _set(model, found, fresh, no_set, seed, n_random, **kept)
     patched = _patched(model, found, fresh, top, **kept)
-    measured = evaluate(
+    measured = evaluate_circuit(
         model, found, fresh, ablation=ablation, n_random=n_random, seed=seed,
         found_on=plan.found_on(model, start), **reference, **kept,
     )  # fmt: skip
@@ -108,7 +108,7 @@ def _set(
 
 def _maps(
     model: Model, fresh: ContrastTask, sites: tuple[str, ...], **kept: Any
-) -> list[PatchingMap]:
+) -> list[ResultRows]:
     """Patch layers at the task's roles, or at positions where it names none."""
     from interp.circuits.position_map import patching_map
 

@@ -316,11 +316,13 @@ class Run:
             return
         import pandas as pd
 
+        from interp.report.by_type import names_of
         from interp.report.printed import JSON_LINES, result_rows
 
-        for kind in dict.fromkeys(type(result) for _, result in every):
-            frames = [result_rows(r, m.name if m else "") for m, r in every if type(r) is kind]
-            lines = self.form == "json" and kind.__name__ in JSON_LINES
+        named = [(names_of(result)[0], model, result) for model, result in every]
+        for kind in dict.fromkeys(name for name, _, _ in named):
+            frames = [result_rows(r, m.name if m else "") for name, m, r in named if name == kind]
+            lines = self.form == "json" and kind in JSON_LINES
             form = "jsonl" if lines else str(self.form)
             click.echo(rows_text(pd.concat(frames, ignore_index=True), form), nl=False)
 
@@ -357,7 +359,7 @@ def merged_scores(result: Any) -> HeadTable | None:
 
     if isinstance(result, HeadTable):
         return result
-    name = of_type(MERGED, type(result))
+    name = of_type(MERGED, result)
     return None if name is None else getattr(result, name)
 
 

@@ -18,6 +18,7 @@ from .option import Option
 from .prompts import Prompts, from_file, repeats
 from .registry import ATTRIBUTION_METHODS, CIRCUIT_METHODS, METRICS, Registry
 from .result import Result
+from .result_rows import ResultRows
 from .table import HeadTable
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "Prompts",
     "Registry",
     "Result",
+    "ResultRows",
     "StatisticsError",
     "StoreError",
     "UnknownName",

@@ -33,6 +33,9 @@ class Comparable(Protocol):
     _units: ClassVar[tuple[str, ...]]
 
     @property
+    def _name(self) -> str: ...
+
+    @property
     def why_no_per_prompt(self) -> str:
         """The reason for which `per_prompt` is None."""
         ...
@@ -49,7 +52,7 @@ def differences(first: Comparable, second: Comparable) -> Pairs:
     if None in prompts or prompts[0] != prompts[1]:
         why = "no hash of the prompts is known" if None in prompts else "their prompts differ"
         raise OptionError(
-            f"cannot pair {type(first).__name__} and {type(second).__name__}: {why}; compute both "
+            f"cannot pair {first._name} and {second._name}: {why}; compute both "
             "on the same prompts to compare them"
         )
     if a.shape[1] != b.shape[1]:
@@ -63,7 +66,7 @@ def differences(first: Comparable, second: Comparable) -> Pairs:
     pairs = [(i, place[key]) for i, key in enumerate(_named(left, keys)) if key in place]
     if not pairs:
         raise OptionError(
-            f"cannot pair {type(first).__name__} and {type(second).__name__}: no row of one is "
+            f"cannot pair {first._name} and {second._name}: no row of one is "
             f"about the same {', '.join(keys) or 'thing'} as a row of the other"
         )
     rows = []
@@ -100,7 +103,7 @@ def tested(
 def _values(result: Any) -> Float[Array, "row prompt"]:
     if result.per_prompt is None:
         why = result.why_no_per_prompt
-        raise OptionError(f"{type(result).__name__} has no values per prompt to pair: {why}")
+        raise OptionError(f"{result._name} has no values per prompt to pair: {why}")
     return np.asarray(result.per_prompt, dtype=float)
 
 

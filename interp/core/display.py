@@ -26,6 +26,11 @@ class Displayed:
     _asked: int | None = None
     _order: str | None = None
 
+    @property
+    def _name(self) -> str:
+        """Name of what the result is."""
+        return type(self).__name__
+
     def to_pandas(self) -> pd.DataFrame:
         """Return the result as rows."""
         raise AssertionError(f"{type(self).__name__} must define to_pandas()")
@@ -50,7 +55,7 @@ class Displayed:
             return str(self)
         frame, rest = self._first()
         count = len(self.wide())
-        told = f"{type(self).__name__}: {count:,} row{'s' * (count != 1)}"
+        told = f"{self._name}: {count:,} row{'s' * (count != 1)}"
         rows = frame.to_string(index=False, float_format="{:.4g}".format, na_rep="")
         return "\n".join(filter(None, (told, rows, rest)))
 

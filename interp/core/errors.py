@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 
@@ -88,3 +89,10 @@ class UnknownName(InterpError):
 def is_panic(error: BaseException) -> bool:
     """Return True for the panic of a package in Rust (tokenizers), which is no `Exception`."""
     return type(error).__name__ == "PanicException"
+
+
+def error_line(error: BaseException) -> str:
+    """Format an error as one line, in terms of a config file instead of Python's types."""
+    text = re.sub(r"\s+", " ", str(error)).strip() or type(error).__name__
+    text = re.sub(r"<class '([\w.]+)'>", r"\1", text)
+    return re.sub(r"'NoneType' object|NoneType", "null", text)[:300]

@@ -69,6 +69,7 @@ LEAST_APART = 5
 values say how far; twice as many of values without bounds."""
 _ENOUGH = 16  # clusters from which the quantiles of a bootstrap of skewed values need no margin
 EXACT = "a score of weights is exact"
+NO_SCORE = "there is no score"
 TOO_FEW = "too few"
 """First words of every reason that more, or less alike, clusters would remove."""
 _AT_ONCE = 512  # scores whose draws are in memory together
@@ -103,6 +104,7 @@ def mean_intervals(
     *,
     clusters: Sequence[Hashable] | None = None,
     bounds: tuple[float | None, float | None] = (None, None),
+    others: Sequence[ErrorPart] = (),
     draws: int = DRAWS,
     seed: int = 0,
 ) -> MeanIntervals:
@@ -121,11 +123,16 @@ def mean_intervals(
     log-normal mean (Krishnamoorthy and Mathew 2003). `benchmarks/interval_coverage.md` has its
     coverage for each kind.
 
+    Independent errors of the same scores, such as those over samples, extend each end by the root
+    of the sum of squared distances (Zou and Donner 2008, "Construction of confidence limits about
+    effect measures").
+
     Args:
-        values: one row per score; there is no NaN.
+        values: one row per score; a row with NaN has no interval.
         level: confidence level.
         clusters: a label per trial.
         bounds: least and largest possible value; None where there is none.
+        others: independent errors beside that over trials, one value per score.
         draws: number of bootstrap draws.
         seed: seed of the draws.
 
@@ -136,6 +143,15 @@ def mean_intervals(
         raise OptionError(f"level={level} is not a confidence level; give a number between 0 and 1")
     number = cluster_count(values.shape[1], clusters)
     ends = np.full((len(values), 2), math.nan)
+    known = np.isfinite(values).all(1)
+    if not known.all():
+        own = [(np.broadcast_to(sem, known.shape)[known], df) for sem, df in others]
+        some = mean_intervals(
+            values[known], level, clusters=clusters, bounds=bounds, others=own, draws=draws,
+            seed=seed,
+        )  # fmt: skip
+        ends[known], why = some.ends, iter(some.why_not)
+        return MeanIntervals(ends, tuple(next(why) if x else NO_SCORE for x in known))
     unit = "cluster" if clusters is not None else "prompt"
     if number < LEAST_CLUSTERS:
         why = f"{TOO_FEW}: {number} {unit}{'s' * (number != 1)} of at least {LEAST_CLUSTERS}"
@@ -172,6 +188,12 @@ def mean_intervals(
         why_not[at] = f"{TOO_FEW}: {why}"
     mean = values.mean(1)  # by rounding it may lie just outside
     ends = np.stack([np.minimum(ends[:, 0], mean), np.maximum(ends[:, 1], mean)], -1)
+    if others:
+        half = np.broadcast_to(half_width(others, level), mean.shape)
+        apart = np.hypot(ends - mean[:, None], half[:, None])
+        ends = mean[:, None] + apart * np.array([-1, 1])
+        for at in np.flatnonzero(np.isnan(half)):
+            why_not[at] = why_not[at] or f"{TOO_FEW}: one sample says nothing of its error"
     return MeanIntervals(ends, tuple(why_not))
 
 

@@ -301,7 +301,7 @@ METRICS = Registry(
         "weights": ("heads.weights",),
         "geometry": ("heads.geometry",),
         "categories": ("syntax.categories",),
-        "cache": ("heads.cache",),
+        "cache": ("cache.metrics",),
         "cross": ("heads.cross",),
         "segments": ("heads.segments",),
         "experiments": ("heads.experiments", "safety.experiments"),

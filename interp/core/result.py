@@ -141,7 +141,7 @@ class Result(Displayed):
         if not {"layer", "head"} <= set(frame.columns) or (len(self) and not len(frame)):
             about = ", ".join(self._units) or "no unit of a model"
             raise OptionError(
-                f"the rows of {type(self).__name__} are about {about}, not about heads; .heads() "
+                f"the rows of {self._name} are about {about}, not about heads; .heads() "
                 "needs rows with a layer and a head, as scores of heads have"
             )
         stacks = frame["stack"] if "stack" in frame.columns else [None] * len(frame)
@@ -229,7 +229,7 @@ class Result(Displayed):
         """Return some of the rows, in the given order."""
         part = copy.copy(self)
         if self._per_row:
-            cut = {name: _picked(getattr(self, name), rows) for name in self._per_row}
+            cut = {name: picked(getattr(self, name), rows) for name in self._per_row}
             part = dataclasses.replace(self, **cut)  # type: ignore[type-var]
         else:
             before = self._kept
@@ -239,7 +239,8 @@ class Result(Displayed):
         return part
 
 
-def _picked(values: Any, rows: Sequence[int]) -> Any:
+def picked(values: Any, rows: Sequence[int]) -> Any:
+    """Return the entries of some rows of a tuple, list or array; None stays None."""
     if values is None:
         return None
     if isinstance(values, (tuple, list)):

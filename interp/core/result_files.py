@@ -40,6 +40,9 @@ class Writable(Protocol):
 
     def _stored(self) -> Any: ...
 
+    @property
+    def _name(self) -> str: ...
+
 
 FORMAT = "interp Result 1"
 READ = (".parquet", ".csv", ".json", ".toml")
@@ -85,9 +88,12 @@ def read_result(cls: Any, path: str | os.PathLike) -> Any:
         else:
             name, fields = _READERS[path.suffix.lower()](content)
         wanted = {each.__name__: each for each in (cls, *_below(cls))}
-        if name not in wanted:
-            raise ValueError(f"it holds a {name}; read it with {name}.load")
-        made = wanted[name]
+        if fields.get("kind") == name:  # of a ResultRows
+            wanted[name] = wanted.get("ResultRows")
+        made = wanted.get(name)
+        if made is None:
+            reader = "ResultRows" if name in wanted else name
+            raise ValueError(f"it holds a {name}; read it with {reader}.load")
         return remade(made, fields, (made, *made._types()))
     except (ValueError, KeyError, TypeError, AttributeError, OptionError) as error:
         raise StoreError(
@@ -101,7 +107,8 @@ def _below(cls: type) -> list[type]:
 
 def _state(result: Writable, rows: Any) -> dict[str, Any]:
     """Return the values of a result, with the checksum of the rows that stand beside them."""
-    return {"format": FORMAT, "rows_sha256": _digest(rows), **as_json_data(result._stored())}
+    return {"format": FORMAT, "rows_sha256": _digest(rows), **as_json_data(result._stored()),
+            "type": result._name}  # fmt: skip
 
 
 def _digest(rows: Any) -> str:

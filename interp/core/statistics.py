@@ -127,7 +127,7 @@ def bootstrap_interval(
             f"level={level}, n_boot={draws}; level must be in (0, 1) and n_boot at least 2"
         )
     if method not in ("percentile", "bca"):
-        raise OptionError(f"interval method {method!r}; known: t, percentile, bca")
+        raise OptionError(f"interval method {method!r}; known: percentile, bca")
     times = counts_of(redraw(number, draws, np.random.default_rng(seed)))
     means = values @ grouped.draw_weights(times, which).T  # [score, draw]
     tails = tails_of(level)

@@ -1,12 +1,12 @@
 from .card_result import FeatureCard, FeatureCards, FeatureExample
 from .cards import feature_cards
-from .core_metrics import DictionaryScores, explained_variance, score_dictionary
+from .core_metrics import explained_variance, score_dictionary
 from .dictionary import Dictionary, DictionaryMismatch
 from .explained_attention import Monosemanticity, monosemanticity
-from .feature_effects import FeatureEffects, ablate_features
+from .feature_effects import ablate_features
 from .folder import load_dictionary, save_dictionary
 from .lorsa import Lorsa
-from .lorsa_metrics import LorsaScores, score_lorsa
+from .lorsa_metrics import score_lorsa
 from .lorsa_training import LorsaTraining, load_lorsa, profile_lorsa, save_lorsa, train_lorsa
 from .matching import FeatureMatch, match_features
 from .profile import UnitProfile, profile_heads, score_features
@@ -16,15 +16,12 @@ from .training_result import DictionaryTraining
 __all__ = [
     "Dictionary",
     "DictionaryMismatch",
-    "DictionaryScores",
     "DictionaryTraining",
     "FeatureCard",
     "FeatureCards",
-    "FeatureEffects",
     "FeatureExample",
     "FeatureMatch",
     "Lorsa",
-    "LorsaScores",
     "LorsaTraining",
     "Monosemanticity",
     "UnitProfile",

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from interp.core.errors import NonFiniteError, OptionError, PromptError
 from interp.core.prompts import Prompts
-from interp.model.places import place_width, require_place, run_at
+from interp.model.layer_tensors import place_width, require_place, run_at
 
 if TYPE_CHECKING:
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 ROWS = 2**16  # rows that the buffer holds at most

@@ -15,7 +15,7 @@ from interp.model.locate.weights import embeddings
 
 if TYPE_CHECKING:
     from interp.dictionaries.dictionary import Dictionary
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 DRAWS = 99  # random directions, so that p is at least 0.01

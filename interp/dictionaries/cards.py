@@ -20,10 +20,10 @@ from interp.dictionaries.card_weights import WithNull, decoder_shares, logit_eff
 from interp.dictionaries.dictionary import Dictionary
 from interp.dictionaries.profile import code_counts
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 Array = np.ndarray

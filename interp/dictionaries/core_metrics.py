@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,19 +14,17 @@ from interp.causal.importance import standard_error
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress, silent
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.dictionaries.activations import FIRST, counted_rows
 from interp.dictionaries.controls import Reconstruction, control_reconstructions
 from interp.dictionaries.dictionary import Dictionary
 from interp.dictionaries.training_result import DictionaryTraining
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
-from interp.model.places import run_at
+from interp.model.layer_tensors import run_at
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 Array = np.ndarray
@@ -40,83 +37,6 @@ METRICS = {
     "dead_share": "share of the features",
     "reconstruction_bias": "ratio of squared norm to product with the input",
 }
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class DictionaryScores(Result):
-    """Core metrics of a dictionary and of its controls, on prompts that it was not trained on.
-
-    A score is a ratio of two means over positions. Its values per prompt are linearised: their
-    mean is the score, and their standard error that of the ratio. `dead_share` has none, since it
-    is a count over all positions, which falls with their number.
-
-    Args:
-        kinds: "trained" or the name of a control, per row.
-        metrics: name of the metric, per row.
-        values: the scores.
-        null: the score of the untrained dictionary, or without one of random directions.
-        per_prompt: linearised values per prompt.
-        unchanged_loss: nats per token of the model itself.
-        zero_loss: with the reconstructed place replaced by zeros.
-        mean_loss: with it replaced by its mean over all positions.
-        positions: number of positions.
-        clusters: a label per prompt where prompts share something.
-    """
-
-    kinds: tuple[str, ...]
-    metrics: tuple[str, ...]
-    values: Float[Array, " row"] = field(repr=False)
-    null: Float[Array, " row"] = field(repr=False)
-    per_prompt: Float[Array, "row prompt"] = field(repr=False)
-    unchanged_loss: float
-    zero_loss: float
-    mean_loss: float
-    positions: int
-    clusters: tuple[str, ...] | None = None
-    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    _units = ("dictionary",)
-    _per_row = ("kinds", "metrics", "values", "null", "per_prompt")
-
-    def value(self, metric: str, kind: str = "trained") -> float:
-        """Return one score."""
-        at = list(zip(self.kinds, self.metrics, strict=True)).index((kind, metric))
-        return float(self.values[at])
-
-    def _rows(self) -> pd.DataFrame:
-        import pandas as pd
-
-        return pd.DataFrame(
-            {
-                "dictionary": self.kinds,
-                "metric": self.metrics,
-                "score": self.values,
-                "sem": standard_error(self.per_prompt, self.clusters),
-                "null": self.null,
-                "n": self.per_prompt.shape[1],
-                "unit": [METRICS[m] for m in self.metrics],
-            }
-        )
-
-    def __repr__(self) -> str:
-        frame = self.to_pandas()
-        lines = [
-            f"Dictionary on {self.per_prompt.shape[1]} prompts, {self.positions} positions: loss "
-            f"{self.unchanged_loss:.4g} nats per token, {self.zero_loss:.4g} with zeros and "
-            f"{self.mean_loss:.4g} with the mean in place of the activations"
-        ]
-        kinds = list(dict.fromkeys(self.kinds))
-        for metric in dict.fromkeys(self.metrics):
-            told = []
-            for kind in kinds:
-                row = frame[(frame["metric"] == metric) & (frame["dictionary"] == kind)]
-                if not len(row):
-                    continue
-                x = row.iloc[0]
-                span = f" [{x['low']:.3f}, {x['high']:.3f}]" if kind == "trained" else ""
-                span = span if x["low"] == x["low"] else ""
-                told.append(f"{kind} {x['score']:.3f}{span}")
-            lines.append(f"  {metric}: {'; '.join(told)}")
-        return "\n".join(lines)
 
 
 @takes_model
@@ -132,7 +52,7 @@ def score_dictionary(
     seed: int = 0,
     other_weights: bool = False,
     progress: Progress | None = None,
-) -> DictionaryScores:
+) -> ResultRows:
     """Measure a dictionary on held-out prompts: loss, divergence, variance, codes, dead features.
 
     The reconstruction replaces the activations at all positions but the first, and the rest of the
@@ -149,6 +69,16 @@ def score_dictionary(
         seed: seed of the controls.
         other_weights: accept a model with other weights than the dictionary was trained on.
         progress: see `Progress`.
+
+    Returns:
+        One row per dictionary and metric: dictionary ("trained" or the name of a control), metric,
+        score, sem, null (the score of the untrained dictionary, or without one of random
+        directions), n and unit. A score is a ratio of two means over positions; `per_prompt` is
+        linearised, so that its mean is the score and its standard error that of the ratio.
+        `dead_share` has none, since it is a count over all positions, which falls with their
+        number. Facts: positions, their number; unchanged_loss, zero_loss and mean_loss, nats per
+        token of the model itself, with the reconstructed place replaced by zeros, and by its mean
+        over all positions.
 
     Raises:
         DictionaryMismatch: the dictionary belongs to another model, layer or width.
@@ -301,7 +231,7 @@ class _Measured:
 
     def result(
         self, found: Mapping[str, Mapping[str, Array]], made: Mapping[str, Any]
-    ) -> DictionaryScores:
+    ) -> ResultRows:
         rise, rise_mean = self.zero - self.clean, self.by_mean - self.clean
         if abs(rise.sum()) < 1e-9 or self.variance.sum() <= 0:
             raise OptionError(
@@ -325,16 +255,44 @@ class _Measured:
                 else:
                     rows.append((kind, metric, *linearised(*ratios[metric])))
         tokens = float((self.scored - 1).sum())
-        of = {(r[0], r[1]): r[2] for r in rows}
         null = "untrained" if "untrained" in found else "random directions"
-        return DictionaryScores(
-            tuple(r[0] for r in rows), tuple(r[1] for r in rows),
-            np.array([r[2] for r in rows]), np.array([of.get((null, r[1]), np.nan) for r in rows]),
-            np.stack([r[3] for r in rows]),
-            float(self.clean.sum() / tokens), float(self.zero.sum() / tokens),
-            float(self.by_mean.sum() / tokens), int(self.rows.sum()), self.prompts.clusters,
-            dict(made),
+        facts = {
+            "unchanged_loss": float(self.clean.sum() / tokens),
+            "zero_loss": float(self.zero.sum() / tokens),
+            "mean_loss": float(self.by_mean.sum() / tokens), "positions": int(self.rows.sum()),
+        }  # fmt: skip
+        return ResultRows(
+            "DictionaryScores",
+            ratio_columns("dictionary", rows, null, METRICS, self.prompts.clusters),
+            ("dictionary",), dict(made), facts, np.stack([r[3] for r in rows]),
+            clusters=self.prompts.clusters,
         )  # fmt: skip
+
+
+def ratio_columns(
+    unit: str,
+    rows: Sequence[tuple[str, str, float, Array]],
+    null: str,
+    units: Mapping[str, str],
+    clusters: Sequence[str] | None,
+) -> dict[str, Any]:
+    """Return the columns of ratios, of which each row names what it is of, metric, score, values.
+
+    Args:
+        unit: name of the column of what a row is of.
+        rows: the rows.
+        null: what the null is of.
+        units: unit of each metric.
+        clusters: a label per prompt.
+    """
+    of = {(r[0], r[1]): r[2] for r in rows}
+    values = np.stack([r[3] for r in rows])
+    return {
+        unit: [r[0] for r in rows], "metric": [r[1] for r in rows], "score": [r[2] for r in rows],
+        "sem": standard_error(values, clusters),
+        "null": [of.get((null, r[1]), np.nan) for r in rows], "n": values.shape[1],
+        "unit": [units[r[1]] for r in rows],
+    }  # fmt: skip
 
 
 def linearised(

@@ -23,10 +23,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.core.errors import OptionError, UnknownName
-from interp.model.places import PLACES
+from interp.model.layer_tensors import PLACES
 
 if TYPE_CHECKING:
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 ARCHITECTURES = ("standard", "topk", "jumprelu", "gated")
@@ -53,7 +53,7 @@ class Dictionary:
         W_dec: decoder; row f is what feature f writes.
         b_enc: bias of the encoder; zeros for gated, whose biases are `b_gate` and `b_mag`.
         b_dec: bias of the output.
-        site: place that is read, of `interp.model.places.PLACES`.
+        site: place that is read, of `interp.model.layer_tensors.PLACES`.
         layer: layer of the attention.
         stack: attention stack.
         n_heads: number of heads that z is the concatenation of; None at other places.
@@ -221,7 +221,7 @@ class Dictionary:
             DictionaryMismatch: the layer does not exist, its width is another, or the weights
                 differ.
         """
-        from interp.model.places import place_width, require_place
+        from interp.model.layer_tensors import place_width, require_place
 
         what = f"the dictionary of {self.site} of {self.stack}.{self.layer}"
         sites = {(s.stack, s.layer): s for s in model.sites}

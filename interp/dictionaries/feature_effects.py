@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -16,68 +15,16 @@ from interp.causal.task import Task
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.dictionaries.dictionary import Dictionary
 from interp.model.content import model_provenance
-from interp.model.given import takes_model
-from interp.model.places import run_at
+from interp.model.layer_tensors import run_at
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from interp.model.model import Model
 
 Array = np.ndarray
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class FeatureEffects(Result):
-    """Change of a task when one feature's contribution is subtracted at every position.
-
-    The score is the task without the feature minus the task as it is, in the task's unit. The null
-    is the same with a random direction of the same size in place of the feature's.
-
-    Args:
-        features: the features.
-        per_prompt: the change on every prompt.
-        random: the same for random directions.
-        unit: unit of the task.
-        unchanged: the task as it is, mean over prompts.
-        clusters: a label per prompt where prompts share something.
-    """
-
-    features: tuple[int, ...]
-    per_prompt: Float[Array, "feature prompt"] = field(repr=False)
-    random: Float[Array, "feature prompt"] = field(repr=False)
-    unit: str
-    unchanged: float
-    clusters: tuple[str, ...] | None = None
-    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    _units = ("feature",)
-    _per_row = ("features", "per_prompt", "random")
-    _by = "abs"
-
-    def _facts(self) -> Mapping[str, Any]:
-        return {"metric": f"effect on {self.provenance.get('task')}", "unit": self.unit}
-
-    def _rows(self) -> pd.DataFrame:
-        import pandas as pd
-
-        return pd.DataFrame({
-            "feature": self.features, "score": self.per_prompt.mean(1),
-            "sem": standard_error(self.per_prompt, self.clusters),
-            "null": self.random.mean(1), "n": self.per_prompt.shape[1],
-        })  # fmt: skip
-
-    def __repr__(self) -> str:
-        lines = [
-            f"{len(self.features)} features, {self.provenance.get('task')}: {self.unchanged:.4g} "
-            f"{self.unit} as it is; largest changes without one:"
-        ]
-        for x in self.top(min(8, len(self.features))).to_pandas().to_dict("records"):
-            lines.append(f"  F{x['feature']}: {x['score']:+.4g} [{x['low']:+.4g}, "
-                         f"{x['high']:+.4g}], random direction {x['null']:+.4g}")  # fmt: skip
-        return "\n".join(lines)
 
 
 @takes_model
@@ -91,7 +38,7 @@ def ablate_features(
     seed: int = 0,
     other_weights: bool = False,
     progress: Progress | None = None,
-) -> FeatureEffects:
+) -> ResultRows:
     """Subtract each feature's decoded contribution from the activations, and measure a task.
 
     Args:
@@ -103,6 +50,12 @@ def ablate_features(
         seed: seed of the random directions.
         other_weights: accept a model with other weights than the dictionary was trained on.
         progress: see `Progress`.
+
+    Returns:
+        One row per feature: feature, score (the task without the feature minus the task as it is,
+        mean over prompts) with sem, null (the same with a random direction of the same size), n.
+        Array: random, the null on every prompt. Fact: unchanged, the task as it is, mean over
+        prompts.
 
     Raises:
         OptionError: a feature does not exist, or the task is not of tokens.
@@ -161,9 +114,17 @@ def ablate_features(
         "made_by": "interp.dictionaries.ablate_features", "seed": seed,
         "options": {"dictionary": repr(dictionary), "features": list(chosen)},
     }  # fmt: skip
-    return FeatureEffects(
-        chosen, effects[0], effects[1], task.unit, float(unchanged.mean()), task.clusters, made
-    )
+    own, random = effects
+    columns = {
+        "feature": chosen, "score": own.mean(1), "sem": standard_error(own, task.clusters),
+        "null": random.mean(1), "n": len(task),
+    }  # fmt: skip
+    facts = {"metric": f"effect on {task.name}", "unit": task.unit, "task": task.name}
+    return ResultRows(
+        "FeatureEffects", columns, ("feature",), made,
+        facts | {"unchanged": float(unchanged.mean())}, own, arrays={"random": random},
+        clusters=task.clusters, by="abs",
+    )  # fmt: skip
 
 
 def _read(

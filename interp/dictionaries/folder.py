@@ -139,7 +139,7 @@ def load_dictionary(
             f"({type(error).__name__}: {error}); it needs {CONFIG} and {WEIGHTS} of one dictionary"
         ) from error
     if model is not None:
-        from interp.model.given import one_model
+        from interp.model.model_argument import one_model
 
         site = found.site_in(one_model(model), other_weights=other_weights)
         if found.site == "z":

@@ -24,7 +24,7 @@ from torch import Tensor
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
-    from interp.model.hooks.calls import Call
+    from interp.model.calls.call import Call
     from interp.model.model import Model
 
 WEIGHTS = ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O")

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
-from interp.causal.importance import standard_error
 from interp.core.prompts import Prompts
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.dictionaries.activations import FIRST, counted_rows
-from interp.dictionaries.core_metrics import linearised
+from interp.dictionaries.core_metrics import linearised, ratio_columns
 from interp.dictionaries.lorsa import Lorsa
 from interp.dictionaries.lorsa_training import LorsaTraining, lorsa_site
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
-from interp.model.places import run_at
+from interp.model.layer_tensors import run_at
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from interp.model.model import Model
 
 Array = np.ndarray
@@ -34,56 +28,10 @@ UNITS = {
 }
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class LorsaScores(Result):
-    """Explained variance and recovered loss of a Lorsa layer and of the untrained one.
-
-    Args:
-        kinds: "trained" or "untrained", per row.
-        metrics: the metric, per row.
-        values: the scores, ratios of sums over positions.
-        null: the score of the untrained layer; NaN without one.
-        per_prompt: linearised values per prompt, whose mean is the score.
-        clusters: a label per prompt where prompts share something.
-    """
-
-    kinds: tuple[str, ...]
-    metrics: tuple[str, ...]
-    values: Float[Array, " row"] = field(repr=False)
-    null: Float[Array, " row"] = field(repr=False)
-    per_prompt: Float[Array, "row prompt"] = field(repr=False)
-    clusters: tuple[str, ...] | None = None
-    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    _units = ("layer_kind",)
-    _per_row = ("kinds", "metrics", "values", "null", "per_prompt")
-
-    def value(self, metric: str, kind: str = "trained") -> float:
-        """Return one score."""
-        at = list(zip(self.kinds, self.metrics, strict=True)).index((kind, metric))
-        return float(self.values[at])
-
-    def _rows(self) -> pd.DataFrame:
-        import pandas as pd
-
-        return pd.DataFrame({
-            "layer_kind": self.kinds, "metric": self.metrics, "score": self.values,
-            "sem": standard_error(self.per_prompt, self.clusters),
-            "null": self.null,
-            "n": self.per_prompt.shape[1], "unit": [UNITS[m] for m in self.metrics],
-        })  # fmt: skip
-
-    def __repr__(self) -> str:
-        lines = [f"Lorsa layer on {self.per_prompt.shape[1]} held-out prompts"]
-        for x in self.to_pandas().to_dict("records"):
-            lines.append(f"  {x['layer_kind']} {x['metric']}: {x['score']:.3f} [{x['low']:.3f}, "
-                         f"{x['high']:.3f}]")  # fmt: skip
-        return "\n".join(lines)
-
-
 @takes_model
 def score_lorsa(
     model: Model, lorsa: Lorsa | LorsaTraining, prompts: Any, *, batch_size: int = 8
-) -> LorsaScores:
+) -> ResultRows:
     """Measure a Lorsa layer on held-out prompts, beside the untrained one.
 
     Args:
@@ -91,6 +39,11 @@ def score_lorsa(
         lorsa: the layer, or the result of its training, whose untrained layer is the control.
         prompts: texts, ids or `Prompts` that it was not trained on.
         batch_size: prompts per forward pass.
+
+    Returns:
+        One row per layer and metric: layer_kind ("trained" or "untrained"), metric, score (a ratio
+        of sums over positions), sem, null (the score of the untrained layer; NaN without one), n
+        and unit. `per_prompt` is linearised, so that its mean is the score.
 
     Raises:
         DictionaryMismatch: the layer belongs to another model.
@@ -151,13 +104,13 @@ def score_lorsa(
         ev = linearised(variance - np.concatenate(found[name]), variance)
         back = linearised(loss["zero"] - loss[name], loss["zero"] - loss["clean"])
         lines += [(name, "explained_variance", *ev), (name, "loss_recovered", *back)]
-    of = {(x[0], x[1]): x[2] for x in lines}
-    return LorsaScores(
-        tuple(x[0] for x in lines), tuple(x[1] for x in lines), np.array([x[2] for x in lines]),
-        np.array([of.get(("untrained", x[1]), np.nan) for x in lines]),
-        np.stack([x[3] for x in lines]), given.clusters,
-        result_provenance(model, "interp.dictionaries.score_lorsa", given,
-                          lorsa=repr(layers["trained"])),
+    made = result_provenance(
+        model, "interp.dictionaries.score_lorsa", given, lorsa=repr(layers["trained"])
+    )
+    columns = ratio_columns("layer_kind", lines, "untrained", UNITS, given.clusters)
+    return ResultRows(
+        "LorsaScores", columns, ("layer_kind",), made, {}, np.stack([x[3] for x in lines]),
+        clusters=given.clusters,
     )  # fmt: skip
 
 

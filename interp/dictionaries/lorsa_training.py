@@ -24,13 +24,13 @@ from interp.dictionaries.dictionary import DictionaryMismatch
 from interp.dictionaries.lorsa import WEIGHTS, Lorsa, LorsaUnits, rotary_base
 from interp.dictionaries.profile import DETECTORS, UnitProfile, profile_units
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
-from interp.model.places import require_place, run_at, watched_places
+from interp.model.layer_tensors import require_place, run_at, watched_places
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 FORMAT = "interp lorsa 1"

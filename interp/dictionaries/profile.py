@@ -21,14 +21,14 @@ from interp.dictionaries.unit_maps import FeatureUnits, HeadUnits, MappedUnits, 
 from interp.heads.declaration import BoundAnalysis, bound
 from interp.heads.map_rows import map_statistics
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
 from interp.model.hooks.kernel_call import LookedAt, as_attention
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from interp.model.hooks.calls import Call
-    from interp.model.locate.sites import Site
+    from interp.model.calls.call import Call
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 Array = np.ndarray

@@ -20,8 +20,8 @@ from interp.dictionaries.dictionary import Dictionary
 from interp.dictionaries.objectives import TRAINED, Trainable
 from interp.dictionaries.training_result import DictionaryTraining
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
-from interp.model.places import place_width, require_place
+from interp.model.layer_tensors import place_width, require_place
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model

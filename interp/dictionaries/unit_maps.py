@@ -18,12 +18,12 @@ from torch import Tensor
 from interp.core.errors import OptionError, UnreadableAttention
 from interp.core.prompts import Prompts
 from interp.dictionaries.dictionary import Dictionary
-from interp.model.hooks.calls import ALL, Call, RowIndex, repeat_kv
-from interp.model.mixers.map_call import MapCall
-from interp.model.places import run_at
+from interp.model.calls.call import ALL, Call, RowIndex, repeat_kv
+from interp.model.calls.map_call import MapCall
+from interp.model.layer_tensors import run_at
 
 if TYPE_CHECKING:
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 _CLOSE = 1e-3  # relative to the largest entry

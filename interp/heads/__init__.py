@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from interp.core.face import attach
+from interp.core.public_names import attach
 from interp.heads.declaration import Analysis
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
     __file__,
-    declared=("detectors", "weights", "geometry", "cache", "cross", "experiments"),
+    declared=("detectors", "weights", "geometry", "cross", "experiments"),
 )
 
 

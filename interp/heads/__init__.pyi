@@ -1,16 +1,11 @@
 from . import (
-    alignment,
-    chains,
-    context,
-    graphs,
-    kv_cache,
     needle,
     outliers,
     patterns,
-    vision,
-    vision_language,
 )
+from .between_models.match import match_heads
 from .causal_check.result import Confirmation
+from .checkpoints.emergence import emergence
 from .declaration import (
     Analysis,
     BoundAnalysis,
@@ -37,16 +32,13 @@ __all__ = [
     "MemoryEstimate",
     "Roofline",
     "Trials",
-    "alignment",
-    "chains",
     "choose_engine",
     "composition_scores",
-    "context",
     "detector",
+    "emergence",
     "estimate_score",
     "experiment",
-    "graphs",
-    "kv_cache",
+    "match_heads",
     "measurement",
     "minference_kinds",
     "needle",
@@ -57,8 +49,6 @@ __all__ = [
     "roofline",
     "score",
     "statistic",
-    "vision",
-    "vision_language",
 ]
 
 def __getattr__(name: str) -> Analysis: ...

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from interp.core.table import HeadTable
     from interp.heads.layer import LayerCall
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
     from interp_kernels.reductions import Reduction
 

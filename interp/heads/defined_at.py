@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from interp.heads.declaration import BoundAnalysis
 from interp.heads.segment_targets import lacking_segments
-from interp.model.locate.sites import APART, POOLING, Site
+from interp.model.calls.sites import APART, POOLING, Site
 from interp_kernels.reductions import Distance
 
 if TYPE_CHECKING:

@@ -22,14 +22,14 @@ from interp.core.prompts import Prompts
 from interp.heads.declaration import BoundAnalysis
 from interp.heads.defined_at import why_left_out
 from interp.heads.map_rows import map_statistics
-from interp.model.hooks.calls import Call, ComputedCall, RecordedCall
+from interp.model.calls.call import Call, ComputedCall, RecordedCall
+from interp.model.calls.map_call import MapCall
+from interp.model.calls.sites import APART, Site
 from interp.model.hooks.kernel_call import LookedAt, as_attention, padded_tokens
 from interp.model.hooks.tap import tap_is_open
-from interp.model.locate.sites import APART, Site
-from interp.model.mixers.map_call import MapCall
+from interp.model.locate.ranks import Ranks
 from interp.model.padding import LayersDone, backing_off, prompts_in
 from interp.model.single_prompts import pictured, single_prompts
-from interp.model.sources.placement import Ranks
 from interp.model.sources.remote import RemoteModel
 from interp_kernels import attention_statistics, reference
 from interp_kernels.backends import why_not as why_not_backend

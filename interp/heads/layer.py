@@ -17,8 +17,8 @@ from torch import Tensor
 
 from interp.core.errors import PromptError, UnreadableAttention
 from interp.heads.one_call import reduced, seen_by, sees
-from interp.model.hooks.calls import Call, repeat_kv
-from interp.model.locate.sites import Site
+from interp.model.calls.call import Call, repeat_kv
+from interp.model.calls.sites import Site
 from interp_kernels.reductions import Reduction
 
 BLOCK = 2**21  # weights of a block of rows (16 MiB in float64)

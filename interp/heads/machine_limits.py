@@ -16,7 +16,7 @@ from interp.core.result import Result
 from interp.heads.declaration import BoundAnalysis, bound
 from interp.heads.scoring import choose_engine
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd

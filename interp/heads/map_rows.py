@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from interp.core.errors import UnreadableAttention
-from interp.model.mixers.map_call import MapCall
+from interp.model.calls.map_call import MapCall
 from interp_kernels import reference
 from interp_kernels.masks import visible
 from interp_kernels.problem import Attention

@@ -14,8 +14,8 @@ from interp.core.prompts import Prompts
 from interp.heads.declaration import BoundAnalysis
 from interp.heads.layer import LayerCall
 from interp.heads.one_call import equal_lengths
-from interp.model.hooks.calls import Call
-from interp.model.locate.sites import APART, Site, softmax_sites
+from interp.model.calls.call import Call
+from interp.model.calls.sites import APART, Site, softmax_sites
 from interp.model.segments import segment_labels
 from interp.model.single_prompts import pictured, single_prompts
 from interp.model.softmax_view import softmax_view

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from interp.core.prompts import Prompts
 from interp.heads.map_rows import map_statistics
-from interp.model.hooks.calls import Call, ComputedCall, RecordedCall
+from interp.model.calls.call import Call, ComputedCall, RecordedCall
+from interp.model.calls.map_call import MapCall
 from interp.model.hooks.kernel_call import as_attention
-from interp.model.mixers.map_call import MapCall
 from interp_kernels import attention_statistics, reference
 from interp_kernels.reductions import Reduction
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from interp.core.clusters import cluster_summary
 from interp.core.result import Result
-from interp.model.locate.sites import Site, Where
+from interp.model.calls.sites import Site, Where
 
 if TYPE_CHECKING:
     import pandas as pd

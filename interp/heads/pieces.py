@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from interp.heads.declaration import BoundAnalysis
-from interp.model.locate.sites import Site
+from interp.model.calls.sites import Site
 
 if TYPE_CHECKING:
     from interp.model.model import Model

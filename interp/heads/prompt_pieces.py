@@ -28,7 +28,7 @@ from interp.heads.declaration import BoundAnalysis
 from interp.heads.one_call import equal_lengths
 from interp.heads.pieces import PerMetric
 from interp.heads.score_rows import PatternRun
-from interp.model.locate.sites import Site
+from interp.model.calls.sites import Site
 
 if TYPE_CHECKING:
     from interp.model.model import Model

@@ -27,9 +27,9 @@ from interp.heads.declaration import BoundAnalysis
 from interp.heads.defined_at import left_out_of_two
 from interp.heads.engine import ROUNDING, batches, reduce_patterns
 from interp.heads.pieces import SCORING, SHUFFLED, PerMetric, Pieces
+from interp.model.calls.sites import APART, Site, skipped_layers
 from interp.model.content import tensors_hash
 from interp.model.joint_view import view_for
-from interp.model.locate.sites import APART, Site, skipped_layers
 from interp.model.segments import special_ids
 from interp.model.single_prompts import pictured, single_prompts
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts, repeats
-from interp.core.protocols import Progress, silent
+from interp.core.protocols import Progress
 from interp.core.registry import METRICS
 from interp.core.table import HeadTable
 from interp.heads.declaration import NULLS, BoundAnalysis, Metric, Null, asked_metrics, bound
@@ -32,9 +32,9 @@ from interp.heads.score_rows import (
 from interp.heads.scoring_without_prompts import WeightsScores, from_experiment, lacks
 from interp.heads.segment_targets import require_segments, why_no_segments
 from interp.model.content import model_provenance
-from interp.model.given import given_models
 from interp.model.inputs import least_length, probe_inputs
 from interp.model.joint_view import view_for
+from interp.model.model_argument import given_models
 from interp.model.random_weights import (
     DRAWS,
     DrawMeans,
@@ -259,7 +259,7 @@ def _each(
     labels = [b.label for b in bounds]
     if len(set(labels)) < len(labels):
         raise OptionError(f"a metric is given twice: {', '.join(labels)}; name each only once")
-    progress = progress or silent
+    progress = progress or (lambda what, done, total: None)
     if null_draws < 1:
         raise OptionError(
             f"null_draws={null_draws}: it must be at least 1; null='none' omits the null"

@@ -16,8 +16,8 @@ from interp.core.protocols import Progress
 from interp.core.table import HeadTable
 from interp.heads.declaration import BoundAnalysis, Null
 from interp.heads.score_rows import MetricScores, means_by_site, table_of
+from interp.model.calls.sites import Site, softmax_sites
 from interp.model.identity import tokenizer_hash
-from interp.model.locate.sites import Site, softmax_sites
 from interp.model.random_weights import DrawMeans, RandomWeights, streams_found
 
 if TYPE_CHECKING:

@@ -11,15 +11,15 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from interp.core.errors import PromptError, UnknownName
+from interp.model.calls.sites import POOLING
 from interp.model.joint_view import view_for
-from interp.model.locate.sites import POOLING
 from interp.model.segments import SEGMENTS
 from interp.model.stack_segments import possible_segments, read_inputs
 
 if TYPE_CHECKING:
     from interp.core.prompts import Prompts
     from interp.heads.declaration import BoundAnalysis
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 

@@ -11,7 +11,7 @@ from interp.core.protocols import Progress
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
 
 
 @dataclass(frozen=True)

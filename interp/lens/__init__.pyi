@@ -1,13 +1,10 @@
-from .direct import DirectLogits, direct_logit_attribution
+from .direct import direct_logit_attribution
 from .direct_many import direct_logits
-from .encoder_layers import DecoderLens, decoder_lens, encoder_states
-from .logit import LogitLens, logit_lens
+from .encoder_layers import decoder_lens, encoder_states
+from .logit import logit_lens
 from .tuned import TunedLens, tuned_lens
 
 __all__ = [
-    "DecoderLens",
-    "DirectLogits",
-    "LogitLens",
     "TunedLens",
     "decoder_lens",
     "direct_logit_attribution",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import math
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.core.errors import OptionError, UnreadableAttention
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.core.table import HeadTable
 from interp.core.tokens import show, token_id
 from interp.lens.finish import (
@@ -25,99 +24,16 @@ from interp.lens.finish import (
     texts,
 )
 from interp.model.content import model_provenance
-from interp.model.given import takes_model
 from interp.model.hooks.inference import part_output
 from interp.model.locate.norms import read_norm
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
     from interp.model.locate.weights import HeadWeights
     from interp.model.model import Model
 
 _RESIDUAL = 1e-4  # relative to the sum of absolute parts: float32 error over many layers
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class DirectLogits(Result):
-    """Contributions to one logit, or to a difference of two, at one position.
-
-    Args:
-        value: sum of the parts: the model's own number, before a soft cap if it has one.
-        table: one row per head of the stack that writes logits.
-        mlps: contribution of each MLP, by layer.
-        embedding: contribution of the first stream, positions included.
-        bias: contribution of the biases of attention layers, norms and the unembedding.
-        residual: value minus the sum of all parts.
-    """
-
-    target: str
-    position: int
-    token: str
-    value: float
-    table: HeadTable
-    mlps: Mapping[int, float]
-    embedding: float
-    bias: float
-    residual: float
-    notes: Mapping[str, Any] = field(default_factory=dict)
-    per_prompt = None
-    why_no_per_prompt = "it has a single prompt"
-    _units = ("part", "stack", "layer", "head")
-    _by = "abs"
-    _holds = (HeadTable,)
-
-    @property
-    def provenance(self) -> Mapping[str, Any]:
-        """Record of how the parts were made."""
-        return next(iter(self.table.provenance.values()))
-
-    def _facts(self) -> Mapping[str, Any]:
-        frame = self.table.wide()
-        return {"metric": "direct_logit", "unit": frame["unit"].iloc[0]}
-
-    def _rows(self) -> pd.DataFrame:
-        """Return one row per head, MLP, the embedding and the biases, in this order."""
-        import pandas as pd
-
-        frame = self.table.wide()
-        several = len(self.table.stacks) > 1
-        rows = [
-            {
-                "part": f"{r['stack'] + ' ' if several else ''}L{r['layer']}H{r['head']}",
-                "stack": r["stack"], "layer": r["layer"], "head": r["head"], "score": r["score"],
-            }
-            for r in frame.to_dict("records")
-        ]  # fmt: skip
-        rows += [{"part": f"MLP {layer}", "score": x} for layer, x in self.mlps.items()]
-        rows += [{"part": "embedding", "score": self.embedding}]
-        rows += [{"part": "biases", "score": self.bias}]
-        return pd.DataFrame(rows)
-
-    @property
-    def parts(self) -> dict[str, float]:
-        """All parts by name, the largest first."""
-        frame = self.table.wide()
-        several = len(self.table.stacks) > 1
-        named = {
-            f"{r['stack'] + ' ' if several else ''}L{r['layer']}H{r['head']}": float(r["score"])
-            for r in frame.to_dict("records")
-        }
-        named |= {f"MLP {layer}": x for layer, x in self.mlps.items()}
-        named |= {"embedding": self.embedding, "biases": self.bias}
-        return dict(sorted(named.items(), key=lambda item: -abs(item[1])))
-
-    def __str__(self) -> str:
-        shown = self.wide().sort_values("score", key=abs, ascending=False, kind="stable")
-        rows = shown.head(self._asked or 10)
-        best = "\n".join(
-            f"  {name:<10} {x:+.4g}" for name, x in zip(rows["part"], rows["score"], strict=True)
-        )
-        return (
-            f"{self.target} = {self.value:.6g} at {self.token!r} (position {self.position})\n"
-            f"{best}\n  residual {self.residual:.2g}"
-        )
 
 
 @takes_model
@@ -128,7 +44,7 @@ def direct_logit_attribution(
     *,
     contrast: str | int | None = None,
     position: int = -1,
-) -> DirectLogits:
+) -> ResultRows:
     """Split a logit into what each head, each MLP, the embedding and the biases add to it directly.
 
     The scale of the final norm is held at its value on this input; its gain, centring and bias
@@ -141,6 +57,13 @@ def direct_logit_attribution(
         target: a token; by default the model's top prediction.
         contrast: a second token whose logit is subtracted.
         position: position at which the logit is read.
+
+    Returns:
+        One row per head, MLP, the embedding (with positions) and the biases (of attention layers,
+        norms and the unembedding): part, stack, layer, head and score, the contribution. Facts:
+        target; position and token at which the logit is read; value, the model's own number, before
+        a soft cap if it has one; parts, all contributions by name, the largest first; table, those
+        of heads; mlps, by layer; embedding; bias; residual, value minus the sum of all parts.
 
     Reference: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
 
@@ -214,18 +137,29 @@ def direct_logit_attribution(
         "made_by": "interp.lens.direct_logit_attribution",
     }  # fmt: skip
     notes = {} if end.cap is None else {"soft cap": end.cap}
-    return DirectLogits(
-        name,
-        row,
-        texts(model, [ids[row]])[0],
-        value,
-        HeadTable.from_records(records, {(model.name, metric): about}),
-        mlps,
-        embedding,
-        bias,
-        residual,
-        notes,
-    )
+    table = HeadTable.from_records(records, {(model.name, metric): about})
+    several = len(table.stacks) > 1
+    rows = [
+        (f"{r['stack'] + ' ' if several else ''}L{r['layer']}H{r['head']}", r["stack"], r["layer"],
+         r["head"], r["score"])
+        for r in table.wide().to_dict("records")
+    ]  # fmt: skip
+    others = {f"MLP {layer}": x for layer, x in mlps.items()}
+    others |= {"embedding": embedding, "biases": bias}
+    rows += [(part, math.nan, math.nan, math.nan, x) for part, x in others.items()]
+    names, values = [each[0] for each in rows], [float(each[4]) for each in rows]
+    facts = {
+        "metric": metric, "unit": unit, "target": name, "position": row, "value": value,
+        "token": texts(model, [ids[row]])[0], "table": table, "mlps": mlps, "embedding": embedding,
+        "bias": bias, "residual": residual, "notes": notes,
+        "parts": dict(sorted(zip(names, values, strict=True), key=lambda item: -abs(item[1]))),
+    }  # fmt: skip
+    columns = dict(zip(("part", "stack", "layer", "head", "score"), zip(*rows, strict=True),
+                       strict=True))  # fmt: skip
+    return ResultRows(
+        "DirectLogits", columns, ("part", "stack", "layer", "head"), about, facts, by="abs",
+        why_no_per_prompt="it has a single prompt",
+    )  # fmt: skip
 
 
 def of_heads(

@@ -14,8 +14,8 @@ from interp.lens.direct import of_heads
 from interp.lens.finish import Finish, finish, model_layers, predicting_stack
 
 if TYPE_CHECKING:
+    from interp.model.calls.sites import Site
     from interp.model.capture import ActivationCache
-    from interp.model.locate.sites import Site
     from interp.model.locate.weights import HeadWeights
     from interp.model.model import Model
 

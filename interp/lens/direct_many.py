@@ -17,7 +17,7 @@ from interp.core.tokens import token_id
 from interp.lens.direct import of_heads
 from interp.lens.finish import Finish, finish, model_layers, predicting_stack, row_of
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.model.capture import ActivationCache

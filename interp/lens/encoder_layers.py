@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,85 +15,20 @@ from transformers.modeling_outputs import BaseModelOutput
 from interp.core.clusters import cluster_summary
 from interp.core.errors import OptionError, PromptError, UnreadableAttention
 from interp.core.prompts import Prompts
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.core.tokens import separate_words, words
+from interp.model.calls.call import precise
 from interp.model.content import model_provenance, result_provenance, tensors_hash
-from interp.model.given import takes_model
-from interp.model.hooks.calls import precise
 from interp.model.hooks.inference import inference
 from interp.model.inputs import is_encoder_decoder, takes
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
-    import pandas as pd
-    import plotly.graph_objects as go
-
     from interp.model.model import Model
 
 Array = np.ndarray
 _CLOSE = 1e-4  # relative to the largest entry of the last encoder states
 _NORMS = ("final_layer_norm", "layer_norm")  # T5; Whisper, mBART, Pegasus, M2M-100
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class DecoderLens(Result):
-    """Loss of the target where the decoder reads the encoder's state after each layer.
-
-    Rows are depths of the encoder; depth 0 is the embedding. The score is the mean loss per target
-    token, averaged over prompts.
-
-    Args:
-        depths: name of each row.
-        per_prompt: mean loss of each prompt, nats per token, `[depth, prompt]`.
-        rank: mean rank of the right token, 0 the highest, `[depth, prompt]`.
-        top_tokens: the most likely token of each row of the first prompt, at each depth.
-        labels: texts of the right tokens of the first prompt.
-        residual: largest difference of the logits at the last depth to the model's own.
-        norm: the encoder norm that is applied to every depth; empty where the encoder ends without.
-    """
-
-    depths: tuple[str, ...]
-    per_prompt: Float[Array, "depth prompt"]
-    rank: Float[Array, "depth prompt"]
-    top_tokens: tuple[tuple[str, ...], ...]
-    labels: tuple[str, ...]
-    residual: float
-    norm: str
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    _units = ("depth",)
-    _per_row = ("depths", "per_prompt", "rank", "top_tokens")
-    _by = "lowest"
-
-    def _rows(self) -> pd.DataFrame:
-        import pandas as pd
-
-        loss, rank = cluster_summary(self.per_prompt.T), cluster_summary(self.rank.T)
-        return pd.DataFrame(
-            {
-                "depth": list(self.depths),
-                "metric": "target_loss",
-                "score": loss.score,
-                "sem": loss.sem,
-                "n": loss.n,
-                "unit": "nats per token",
-                "rank": rank.score,
-                "rank_sem": rank.sem,
-                "reads": [" ".join(map(str.strip, row)) for row in self.top_tokens],
-            }
-        )
-
-    def plot(self, k: int = 20) -> go.Figure:
-        """Plot the loss at each depth with its 95 % interval, in the order of the encoder."""
-        from interp.draw.charts import bars
-
-        rows = self.to_pandas().head(k)
-        return bars(rows, list(self.depths)[:k], title="DecoderLens", unit="nats per token")
-
-    def __repr__(self) -> str:
-        told = ", ".join(
-            f"{name} {x:.3g}" for name, x in zip(self.depths, self.per_prompt.mean(1), strict=True)
-        )
-        norm = f"; {self.norm} applied" if self.norm else ""
-        return f"DecoderLens, loss in nats per token by depth of the encoder{norm}: {told}"
 
 
 @takes_model
@@ -104,7 +38,7 @@ def decoder_lens(
     *,
     labels: Sequence[Sequence[int]] | None = None,
     batch_size: int = 16,
-) -> DecoderLens:
+) -> ResultRows:
     """Let the decoder read the encoder's state after every layer, and measure the target's loss.
 
     The encoder's final norm is applied to every depth, as the decoder was trained to read normed
@@ -118,6 +52,14 @@ def decoder_lens(
         labels: the right token of each decoder row, per prompt, -1 for a row that is not judged; by
             default the next token that the decoder is fed, without its last row.
         batch_size: prompts per forward pass.
+
+    Returns:
+        One row per depth of the encoder, from "embedding" on: depth, score (mean loss per target
+        token, mean over prompts) with sem and n, rank (mean rank of the right token, 0 the highest)
+        with rank_sem, and reads (the most likely tokens of the first prompt). Arrays:
+        rank_per_prompt, `[row, prompt]`; top_tokens. Facts: labels, the right tokens of the first
+        prompt; residual, the largest difference of the logits at the last depth to the model's own;
+        norm, the encoder norm that is applied to every depth, empty where the encoder ends without.
 
     Reference: Langedijk et al. 2023, "DecoderLens: Layerwise Interpretation of Encoder-Decoder
     Transformers".
@@ -178,9 +120,28 @@ def decoder_lens(
         start += len(right)
     per_prompt, rank = (np.concatenate([x[i] for x in found], 1) for i in (0, 1))
     depths = ("embedding", *(f"layer {i}" for i in range(len(per_prompt) - 1)))
-    return DecoderLens(
-        depths, per_prompt, rank, first, names, worst, norm,
-        _made(model, prompts) | {"final_norm": norm or "none"},
+    made = _made(model, prompts) | {"final_norm": norm or "none"}
+    return lens_rows(depths, per_prompt, rank, first, made, labels=names, residual=worst, norm=norm)
+
+
+def lens_rows(
+    depths: Sequence[str],
+    loss: Float[Array, "depth prompt"],
+    rank: Float[Array, "depth prompt"],
+    top_tokens: Sequence[Sequence[str]],
+    made: Mapping[str, Any],
+    **facts: Any,
+) -> ResultRows:
+    """Return a row per depth from the loss and the rank of the right token on each prompt."""
+    of_loss, of_rank = cluster_summary(loss.T), cluster_summary(rank.T)
+    columns = {
+        "depth": depths, "metric": "target_loss", "score": of_loss.score, "sem": of_loss.sem,
+        "n": of_loss.n, "unit": "nats per token", "rank": of_rank.score, "rank_sem": of_rank.sem,
+        "reads": [" ".join(map(str.strip, row)) for row in top_tokens],
+    }  # fmt: skip
+    return ResultRows(
+        "DecoderLens", columns, ("depth",), made, facts, loss,
+        arrays={"rank_per_prompt": rank, "top_tokens": tuple(map(tuple, top_tokens))}, by="lowest",
     )  # fmt: skip
 
 

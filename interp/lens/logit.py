@@ -2,99 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
-from jaxtyping import Float, Int
 
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.core.tokens import separate_words, token_id
 from interp.lens.finish import finish, model_layers, one_input, predicting_stack, texts
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
-    import pandas as pd
-    import plotly.graph_objects as go
-
     from interp.lens.tuned import TunedLens
     from interp.model.model import Model
-
-Array = np.ndarray
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class LogitLens(Result):
-    """Logits of the stream at every depth and position; depth 0 is the embedding.
-
-    The score of a row is the logit of the target, or without a target the largest logit.
-
-    Args:
-        top_ids, top_logits: the k largest at each depth and position.
-        target_logit, target_rank: of the target token, if there is one; rank 0 is the highest.
-        residual: largest difference of the deepest logits to the model's own.
-    """
-
-    tokens: tuple[str, ...]
-    depths: tuple[str, ...]
-    top_ids: Int[Array, "depth pos k"] = field(repr=False)
-    top_tokens: tuple[tuple[tuple[str, ...], ...], ...] = field(repr=False)
-    top_logits: Float[Array, "depth pos k"] = field(repr=False)
-    target: str | None
-    target_logit: Float[Array, "depth pos"] | None = field(repr=False)
-    target_rank: Int[Array, "depth pos"] | None = field(repr=False)
-    residual: float
-    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
-    per_prompt = None
-    why_no_per_prompt = "it has a single prompt"
-    _units = ("depth", "position", "token")
-
-    @property
-    def _same_as(self) -> Mapping[str, str]:  # type: ignore[override]
-        return {"score": "logit" if self.target is None else "target_logit"}
-
-    def _facts(self) -> Mapping[str, Any]:
-        kind = "largest logit" if self.target is None else f"logit of {self.target!r}"
-        return {"metric": kind, "unit": "logit"}
-
-    def plot(self, k: int = 20) -> go.Figure:
-        """Draw a heat map of the scores, depth by position, with the top token in each cell."""
-        from interp.draw.charts import grid
-
-        if self._kept is not None:
-            return super().plot(k)
-        score = self.top_logits[..., 0] if self.target_logit is None else self.target_logit
-        hover = [
-            [
-                f"{depth}, {token!r}: first {first[0]!r}"
-                for token, first in zip(self.tokens, row, strict=True)
-            ]
-            for depth, row in zip(self.depths, self.top_tokens, strict=True)
-        ]
-        title = str(self._facts()["metric"])
-        return grid(score, self.depths, self.tokens, hover=hover, title=title, unit="logit")
-
-    def _rows(self) -> pd.DataFrame:
-        """Return one row per depth and position."""
-        import pandas as pd
-
-        rows = []
-        for d, depth in enumerate(self.depths):
-            for p, token in enumerate(self.tokens):
-                row = {"depth": depth, "position": p, "token": token}
-                row |= {"top": self.top_tokens[d][p][0], "logit": self.top_logits[d, p, 0]}
-                if self.target_logit is not None and self.target_rank is not None:
-                    row |= {
-                        "target_logit": self.target_logit[d, p],
-                        "target_rank": self.target_rank[d, p],
-                    }
-                rows.append(row)
-        return pd.DataFrame(rows)
 
 
 @takes_model
@@ -105,7 +27,7 @@ def logit_lens(
     k: int = 5,
     target: str | int | None = None,
     tuned: TunedLens | None = None,
-) -> LogitLens:
+) -> ResultRows:
     """Apply the final norm and the unembedding to the stream after every layer.
 
     The deepest logits are the model's own, which is checked. Early layers need not use the
@@ -117,6 +39,14 @@ def logit_lens(
         k: tokens to keep at each depth and position.
         target: a token whose logit and rank are tracked.
         tuned: translators of `tuned_lens`, which then come before the final norm.
+
+    Returns:
+        One row per depth (0 is "embedding") and position: depth, position, token, top (the most
+        likely token), logit (the largest) and, with a target, target_logit and target_rank (0 the
+        highest). The score is the logit of the target, or without one the largest. Facts: tokens,
+        depths and target; top_ids, top_tokens and top_logits, the k largest, `[depth, position,
+        k]`; target_logits and target_ranks, `[depth, position]`; residual, the largest difference
+        of the deepest logits to the model's own.
 
     Reference: nostalgebraist 2020, "interpreting GPT: the logit lens".
 
@@ -165,18 +95,33 @@ def logit_lens(
                 ranks.append((found > mine[:, None]).sum(-1).cpu())
     top = torch.stack(tops).numpy()
     ids = inputs.get("decoder_input_ids", inputs["input_ids"])[0].tolist()
-    return LogitLens(
-        texts(model, ids),
-        ("embedding", *(f"layer {layer}" for layer in layers)),
-        top,
-        tuple(tuple(separate_words(model, row.tolist()) for row in depth) for depth in top),
-        torch.stack(values).numpy(),
-        None if wanted is None else texts(model, [wanted])[0],
-        torch.stack(logits).numpy() if logits else None,
-        torch.stack(ranks).numpy() if ranks else None,
-        float((found - cache.logits[0].double()).abs().max()),
-        result_provenance(
-            model, "interp.lens.logit_lens", Prompts((tuple(ids),)), k=k, target=target
-        )
-        | {"ids": ids, "tuned": tuned is not None},
+    tokens, depths = texts(model, ids), ("embedding", *(f"layer {layer}" for layer in layers))
+    top_tokens = tuple(tuple(separate_words(model, row.tolist()) for row in depth) for depth in top)
+    top_logits = torch.stack(values).numpy()
+    aim = None if wanted is None else texts(model, [wanted])[0]
+    columns = {
+        "depth": [depth for depth in depths for _ in tokens],
+        "position": [*range(len(tokens))] * len(depths), "token": [*tokens] * len(depths),
+        "top": [cell[0] for depth in top_tokens for cell in depth],
+        "logit": top_logits[..., 0].ravel(),
+    }  # fmt: skip
+    facts: dict[str, Any] = {
+        "metric": "largest logit" if aim is None else f"logit of {aim!r}", "unit": "logit",
+        "target": aim, "target_ranks": None, "tokens": tokens, "depths": depths, "top_ids": top,
+        "top_tokens": top_tokens, "top_logits": top_logits,
+        "residual": float((found - cache.logits[0].double()).abs().max()),
+    }  # fmt: skip
+    if aim is not None:
+        facts["target_ranks"] = torch.stack(ranks).numpy()
+        facts["target_logits"] = torch.stack(logits).numpy()
+        columns["target_logit"] = facts["target_logits"].ravel()
+        columns["target_rank"] = facts["target_ranks"].ravel()
+    made = result_provenance(
+        model, "interp.lens.logit_lens", Prompts((tuple(ids),)), k=k, target=target
     )
+    return ResultRows(
+        "LogitLens", columns, ("depth", "position", "token"),
+        made | {"ids": ids, "tuned": tuned is not None}, facts,
+        why_no_per_prompt="it has a single prompt",
+        same_as={"score": "logit" if aim is None else "target_logit"},
+    )  # fmt: skip

@@ -18,7 +18,7 @@ from interp.core.prompts import Prompts
 from interp.core.protocols import Progress
 from interp.lens.finish import Finish, finish, model_layers, predicting_stack
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model

@@ -1,10 +1,11 @@
+from .calls.map_call import MapCall
 from .capture import ActivationCache
 from .check import SelfCheck, check_model
 from .edits import Edit, gate, mean, resample, set_pattern, set_z, uniform, zero
 from .generation import Generation
-from .mixers.map_call import MapCall
 from .mixers.mixer import Mixer, register_mixer
 from .model import Model
+from .recorded.reading import RecordedActivations
 from .sources.packages import Held
 from .spans import segment_spans
 
@@ -16,6 +17,7 @@ __all__ = [
     "MapCall",
     "Mixer",
     "Model",
+    "RecordedActivations",
     "SelfCheck",
     "check_model",
     "gate",

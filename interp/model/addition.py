@@ -14,8 +14,8 @@ from interp.model.edits import Edit
 from interp.model.head_arguments import parse_heads
 
 if TYPE_CHECKING:
-    from interp.model.hooks.calls import Call
-    from interp.model.locate.sites import Site
+    from interp.model.calls.call import Call
+    from interp.model.calls.sites import Site
 
 
 def add(

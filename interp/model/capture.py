@@ -14,12 +14,12 @@ from interp.core.display import drawn
 from interp.core.errors import NonFiniteError, OptionError, UnknownName, UnreadableAttention
 from interp.core.interrupts import guarded
 from interp.model.activation_names import NAMES, STREAM_NAMES
+from interp.model.calls.call import Call
+from interp.model.calls.sites import Site, Where
 from interp.model.capture_request import CaptureRequest, has_activation, requested
 from interp.model.edits import Edit
-from interp.model.hooks.calls import Call
 from interp.model.hooks.inference import in_this_thread
 from interp.model.locate.find_sites import first_tensor, output_projection
-from interp.model.locate.sites import Site, Where
 
 if TYPE_CHECKING:
     from interp.model.transformer import Transformer

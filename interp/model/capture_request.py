@@ -12,7 +12,7 @@ from torch import Tensor
 
 from interp.core.errors import OptionError, UnknownName, UnreadableAttention
 from interp.model.activation_names import NAMES, SOFTMAX_NAMES, STREAM_NAMES
-from interp.model.locate.sites import POOLING, Site, softmax_sites
+from interp.model.calls.sites import POOLING, Site, softmax_sites
 from interp.model.locate.streams import unavailable
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from interp.model.given import one_model
+from interp.model.model_argument import one_model
 from interp.model.self_check import SelfCheck, check_loaded
 
 

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from xxhash import xxh3_128_digest
 
 from interp import __version__
-from interp.model.locate.sites import skipped_layers
+from interp.model.calls.sites import skipped_layers
 
 if TYPE_CHECKING:
     from interp.core.prompts import Prompts

@@ -12,7 +12,7 @@ from torch import Tensor
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
 
 Positions = slice | int | Sequence[int] | None
 

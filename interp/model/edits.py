@@ -24,8 +24,8 @@ from interp.model.edit_parts import EditParts, Positions, chosen_positions
 from interp.model.head_arguments import parse_heads
 
 if TYPE_CHECKING:
-    from interp.model.hooks.calls import Call
-    from interp.model.locate.sites import Site
+    from interp.model.calls.call import Call
+    from interp.model.calls.sites import Site
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,13 +13,13 @@ from torch import Tensor
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
 from interp.model.activation_names import HEAD_NAMES
+from interp.model.calls.call import Call
+from interp.model.calls.sites import Site, softmax_sites
 from interp.model.capture import ActivationCache, Recorder
 from interp.model.capture_request import requested
 from interp.model.edits import Edit
-from interp.model.hooks.calls import Call
 from interp.model.hooks.inference import inference
 from interp.model.inputs import takes
-from interp.model.locate.sites import Site, softmax_sites
 from interp.model.softmax_view import softmax_view
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from interp.core.head import Head
 from interp.core.result import Result
 
 if TYPE_CHECKING:
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
 
 HeadLike = Head | str | tuple[int, int]
 

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from interp.core.errors import PromptError, UnreadableAttention
-from interp.model.hooks.calls import Call, ComputedCall
+from interp.model.calls.call import Call, ComputedCall
 from interp.model.hooks.inference import inference
 
 PROBE_BATCH, PROBE_LENGTH, PROBE_TARGET = 2, 7, 5

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from interp.core.errors import UnreadableAttention
+from interp.model.calls.sites import Site
 from interp.model.inputs import holds_pictures, reads_pictures_in_text
-from interp.model.locate.sites import Site
 from interp.model.transformer import Transformer
 
 SomeModel = TypeVar("SomeModel", bound=Transformer)

@@ -15,13 +15,13 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from interp.core.errors import LoadError, NonFiniteError, UnknownName, is_panic
+from interp.core.errors import LoadError, NonFiniteError, UnknownName, error_line, is_panic
 from interp.core.interrupts import held
 from interp.core.random_state import drawn_with
 from interp.model.content import plain_tensors
 from interp.model.model import Model
 from interp.model.self_check import check_loaded
-from interp.model.sources.folder import check_folder, error_line
+from interp.model.sources.folder import check_folder
 from interp.model.sources.imported_classes import config_of_imported, imported_classes
 from interp.model.sources.packages import adapter, package_of
 from interp.model.sources.placement import placement, require_here

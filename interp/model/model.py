@@ -7,11 +7,11 @@ from typing import Any, Self
 
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
+from interp.model.calls.sites import Site
 from interp.model.capture import ActivationCache, capture
 from interp.model.edits import Edit
 from interp.model.generation import Generation, generate
 from interp.model.joint_view import joint_view, view_for
-from interp.model.locate.sites import Site
 from interp.model.locate.weights import HeadWeights, head_weights
 from interp.model.transformer import Inputs, Transformer
 

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from interp.core.errors import PromptError, UnknownName
 from interp.core.protocols import PictureModel
+from interp.model.calls.sites import Site
 from interp.model.inputs import SOUNDS, holds_pictures, image_token
-from interp.model.locate.sites import Site
 from interp_kernels.segments import PromptSegments, Segments
 
 SEGMENTS = ("text", "image", "audio", "special", "register")

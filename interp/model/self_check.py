@@ -18,7 +18,9 @@ from torch import Tensor, nn
 
 from interp.core.errors import CheckError
 from interp.core.interrupts import holding
-from interp.model.hooks.calls import Call, ComputedCall, precise
+from interp.model.calls.call import Call, ComputedCall, precise
+from interp.model.calls.map_call import MapCall
+from interp.model.calls.sites import Site
 from interp.model.hooks.inference import in_this_thread
 from interp.model.inputs import probe_inputs
 from interp.model.joint_inputs import joint_probe_inputs
@@ -26,8 +28,6 @@ from interp.model.joint_view import joint_view
 from interp.model.locate.find_sites import Event, first_tensor, output_projection
 from interp.model.locate.linear import rounding_of
 from interp.model.locate.probe import probe_run
-from interp.model.locate.sites import Site
-from interp.model.mixers.map_call import MapCall
 from interp.model.model import Model
 from interp.model.sources.remote import RemoteModel
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from interp.core.errors import UnreadableAttention
-from interp.model.locate.sites import POOLING, Site, softmax_sites
+from interp.model.calls.sites import POOLING, Site, softmax_sites
 from interp.model.transformer import Transformer
 
 SomeModel = TypeVar("SomeModel", bound=Transformer)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from interp.model.calls.sites import APART, Site
 from interp.model.joint_view import view_for
-from interp.model.locate.sites import APART, Site
 from interp.model.segments import SEGMENTS, segment_labels
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from interp.core.prompts import Prompts
+from interp.model.calls.sites import Site
 from interp.model.inputs import PICTURES, SOUNDS, image_token, takes
-from interp.model.locate.sites import Site
 from interp.model.segments import (
     AUDIO,
     IMAGE,

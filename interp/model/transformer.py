@@ -18,10 +18,11 @@ from interp.core.errors import NonFiniteError, OptionError, PromptError
 from interp.core.head import Head
 from interp.core.interrupts import held
 from interp.core.prompts import Prompts
+from interp.model.calls.call import Call
+from interp.model.calls.sites import POOLING, Site
 from interp.model.content import checksum, content_hash
 from interp.model.edits import Edit
 from interp.model.head_arguments import require_heads
-from interp.model.hooks.calls import Call
 from interp.model.hooks.tap import Visit, visiting
 from interp.model.inputs import (
     context_length,
@@ -32,10 +33,9 @@ from interp.model.inputs import (
     text_config,
     vocabulary,
 )
-from interp.model.locate.sites import POOLING, Site
+from interp.model.locate.ranks import Ranks
 from interp.model.padding import Padding
 from interp.model.processing import processed
-from interp.model.sources.placement import Ranks
 from interp_kernels.vector_math import settle
 
 settle()

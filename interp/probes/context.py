@@ -11,14 +11,14 @@ import torch
 
 from interp.core.errors import PromptError
 from interp.core.prompts import Prompts
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 from interp.probes.features import HeadFeatures, about_model
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from interp.model.hooks.calls import Call
-    from interp.model.locate.sites import Site
+    from interp.model.calls.call import Call
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 ROWS = 2**20  # weights of a block of rows

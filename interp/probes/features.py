@@ -12,13 +12,13 @@ from jaxtyping import Float, Int
 
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from interp.model.hooks.calls import Call
-    from interp.model.locate.sites import Site
+    from interp.model.calls.call import Call
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
     from interp.model.recorded.reading import RecordedActivations
 

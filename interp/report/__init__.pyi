@@ -1,6 +1,6 @@
+from .atlas.atlas_file import write_report
 from .atlas.build import build_atlas
 from .atlas.page import atlas_page
-from .atlas.written import write_report
 from .explore import Explorer
 from .pruning_plot import plot_curves
 

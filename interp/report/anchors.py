@@ -13,7 +13,7 @@ from interp.draw.panel import colour_class
 from interp.draw.svg import element
 
 if TYPE_CHECKING:
-    from interp.heads.chains.anchors_result import Anchors
+    from interp.text.chains.anchors_result import Anchors
 
 SHOWN = 400
 """Most sentences of one chain in colours; the table of data has all."""

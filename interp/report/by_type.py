@@ -10,14 +10,53 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
+from interp.core.result_rows import ResultRows
+
 FORMS: Mapping[str, Mapping[str, str]] = {
+    "summary": {
+        "AnswerSources": "interp.report.summaries.texts:answer_sources",
+        "CausalTraces": "interp.report.summaries.circuits:causal_traces",
+        "DecoderLens": "interp.report.summaries.texts:decoder_lens",
+        "DictionaryScores": "interp.report.summaries.dictionaries:dictionary_scores",
+        "DirectLogits": "interp.report.summaries.texts:direct_logits",
+        "DoseCurve": "interp.report.summaries.causal:dose_curve",
+        "FeatureEffects": "interp.report.summaries.dictionaries:feature_effects",
+        "GroundingHeads": "interp.report.summaries.vision:grounding_heads",
+        "HeadAggregation": "interp.report.summaries.causal:head_aggregation",
+        "HeadDescriptions": "interp.report.summaries.vision:head_descriptions",
+        "HeadResponsibilities": "interp.report.summaries.causal:head_responsibilities",
+        "ImageMaps": "interp.report.summaries.vision:image_maps",
+        "ImageTokenEffects": "interp.report.summaries.vision:image_token_effects",
+        "LayerEntropies": "interp.report.summaries.heads:layer_entropies",
+        "LearnedHeadWeights": "interp.report.summaries.texts:learned_head_weights",
+        "LorsaScores": "interp.report.summaries.dictionaries:lorsa_scores",
+        "PatchingMap": "interp.report.summaries.circuits:patching_map",
+        "PathEffects": "interp.report.summaries.circuits:path_effects",
+        "QueryMaps": "interp.report.summaries.vision:query_maps",
+        "ResultRows": "interp.report.rows:rows_summary",
+        "Sahara": "interp.report.summaries.safety:sahara",
+        "SimilarityMatrix": "interp.report.summaries.texts:similarity_matrix",
+        "StaticAttention": "interp.report.summaries.texts:static_attention",
+        "TopicProducts": "interp.report.summaries.texts:topic_products",
+        "TuckerLoss": "interp.report.summaries.causal:tucker_loss",
+        "VisualSinks": "interp.report.summaries.vision:visual_sinks",
+    },
     "plot": {
+        "AttributionGraph": "interp.report.attribution_graph:drawn_figure",
+        "CausalTraces": "interp.report.patching_plots:causal_traces",
         "Circuit": "interp.report.circuit_drawing:draw",
         "Comparison": "interp.report.comparison_plot:scatter_matrix",
+        "DecoderLens": "interp.report.token_grids:decoder_lens",
         "DoseCurve": "interp.report.dose_plot:plot_doses",
         "Faithfulness": "interp.report.method_bars:method_bars",
         "HeadTable": "interp.draw.plot:heatmap",
+        "ImageMaps": "interp.report.map_plots:image_maps",
+        "LogitLens": "interp.report.token_grids:logit_lens",
+        "PatchingMap": "interp.report.patching_plots:patching_map",
         "PruningCurve": "interp.report.pruning_plot:plot_curve",
+        "QueryMaps": "interp.report.map_plots:query_maps",
+        "ResultRows": "interp.report.rows:bars_of",
+        "SimilarityMatrix": "interp.report.token_grids:similarity_matrix",
     },
     "bars": {"Result": "interp.report.rows:bars_of"},
     "inline": {
@@ -38,20 +77,29 @@ FORMS: Mapping[str, Mapping[str, str]] = {
         "Comparison": "interp.report.atlas.single:comparison_page",
         "PruningCurve": "interp.report.atlas.single:pruning_page",
     },
-    "report": {"HeadTable": "interp.report.atlas.written:write_report"},
+    "report": {"HeadTable": "interp.report.atlas.atlas_file:write_report"},
     "view": {"ActivationCache": "interp.report.cached_activations:view_of_cache"},
-    "networkx": {"Circuit": "interp.circuits.forms:networkx_of"},
-    "graphml": {"Circuit": "interp.circuits.forms:graphml_of"},
-    "dot": {"Circuit": "interp.circuits.forms:dot_of"},
-    "mermaid": {"Circuit": "interp.circuits.forms:mermaid_of"},
-    "svg": {"Circuit": "interp.report.circuit_still:still"},
+    "networkx": {"Circuit": "interp.report.circuit_formats:networkx_of"},
+    "graphml": {"Circuit": "interp.report.circuit_formats:graphml_of"},
+    "dot": {"Circuit": "interp.report.circuit_formats:dot_of"},
+    "mermaid": {"Circuit": "interp.report.circuit_formats:mermaid_of"},
+    "svg": {
+        "AttributionGraph": "interp.report.attribution_graph:drawn_svg",
+        "Circuit": "interp.report.circuit_still:still",
+    },
 }
-"""Form -> name of the type -> the function that takes the result and returns the form."""
+"""Form -> name of the type, or kind of `ResultRows` -> the function that returns the form."""
 
 
 def form_of(form: str, result: Any, *args: Any, **options: Any) -> Any:
     """Return a form of a result."""
     entries = FORMS[form]
-    name = next(c.__name__ for c in type(result).__mro__ if c.__name__ in entries)
+    name = next(name for name in names_of(result) if name in entries)
     module, _, function = entries[name].partition(":")
     return getattr(import_module(module), function)(result, *args, **options)
+
+
+def names_of(result: Any) -> list[str]:
+    """Return the kind of a `ResultRows`, its type and the base classes, the nearest first."""
+    kind = [result.kind] if isinstance(result, ResultRows) else []
+    return kind + [each.__name__ for each in type(result).__mro__]

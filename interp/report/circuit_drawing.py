@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from interp.circuits.forms import HELPS, HURTS
 from interp.circuits.nodes import layer_of, node_of
 from interp.circuits.result import Circuit
 from interp.draw.page import text
+from interp.report.circuit_formats import HELPS, HURTS
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from markupsafe import Markup
 
-from interp.circuits.forms import colour
 from interp.circuits.nodes import layer_of, node_of
 from interp.circuits.result import Circuit
 from interp.draw.svg import element, standing, svg_picture
 from interp.report.circuit_drawing import node_places
+from interp.report.circuit_formats import colour
 
 _WIDE, _HIGH = 58, 22  # of a node
 _COLUMN, _ROW = 72, 84  # from node to node at least, from layer to layer

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from interp.causal.steering.result import DoseCurve
 from interp.draw.charts import filled_between
 from interp.draw.colours import COLOURS, GREY, faded
 from interp.draw.page import text
@@ -14,14 +13,16 @@ from interp.draw.page import text
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
+    from interp.core.result_rows import ResultRows
 
-def plot_doses(curve: DoseCurve) -> go.Figure:
+
+def plot_doses(curve: ResultRows) -> go.Figure:
     """Plot both measures against the factor, with 95 % intervals and the random sets in grey."""
     from plotly.subplots import make_subplots
 
     figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.08)
     frame = curve.to_pandas()
-    for k, task in enumerate(curve.tasks):
+    for k, (task, unit, higher) in enumerate(curve.tasks):
         rows = frame.loc[(frame["task"] == task).to_numpy()].sort_values(by="factor")
         x, null, low, high, score = (
             rows[c].to_numpy(float) for c in ("factor", "null", "low", "high", "score")
@@ -42,15 +43,14 @@ def plot_doses(curve: DoseCurve) -> go.Figure:
             line={"color": COLOURS[k], "width": 2.5},
             hovertemplate="x %{x}: %{y:.4g}<extra></extra>", **place,
         )  # fmt: skip
-        better = "higher" if curve.higher_is_better[k] else "lower"
-        title = text(f"{task} ({curve.units[k]}), {better} is better")
+        title = text(f"{task} ({unit}), {'higher' if higher else 'lower'} is better")
         figure.update_yaxes(title={"text": title, "font": {"size": 12}}, **place)
     figure.add_vline(x=curve.unchanged, line={"color": "#000000", "dash": "dot", "width": 1})
     what = "factor of their output" if curve.how == "scale" else "coefficient of what is added"
     figure.update_xaxes(title={"text": what}, row=2, col=1)
     figure.update_layout(
         template="plotly_white", height=640, font={"size": 14},
-        title=text(f"{curve.model}: {', '.join(curve.steered)} steered ({curve.how})"),
+        title=text(f"{curve.model[0]}: {', '.join(curve.steered)} steered ({curve.how})"),
         legend={"orientation": "h", "y": -0.15},
     )  # fmt: skip
     return figure

@@ -17,13 +17,18 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 
-def bars_of(result: Result, k: int) -> go.Figure:
+def bars_of(result: Result, k: int = 20) -> go.Figure:
     """Draw the first k rows as bars with their 95 % intervals."""
     rows = result.top(k).to_pandas()
     units = [u for u in result._units if u in rows.columns] or ["metric"]
     names = [" ".join(map(str, row)) for row in rows[units].itertuples(index=False, name=None)]
     title = ", ".join(dict.fromkeys(map(str, rows["metric"])))
     return bars(rows, names, title=title, unit=str(rows["unit"].iloc[0]) if len(rows) else "")
+
+
+def rows_summary(result: Displayed) -> str:
+    """Return the number of rows and the first of them as text."""
+    return Displayed.__repr__(result)
 
 
 def rows_inline(result: Displayed) -> str:
@@ -37,7 +42,7 @@ def rows_page(result: Displayed, *, title: str | None = None) -> bytes:
     """Return a page with the figure if there is one, the rows and the provenance."""
     plot, to_svg = getattr(result, "plot", None), getattr(result, "to_svg", None)
     figure = Markup(to_svg()) if to_svg is not None else plot() if plot is not None else None
-    name = re.sub(r"(?<!^)(?=[A-Z])", " ", type(result).__name__).capitalize()
+    name = re.sub(r"(?<!^)(?=[A-Z])", " ", result._name).capitalize()
     rows = data_table(result.shown(), name.lower().replace(" ", "-"))
     made = getattr(result, "provenance", None) or getattr(result, "made", None) or {}
     return page(title or name, figure, [("In numbers", result.heading(), rows)], dict(made))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from interp.core.files import write_atomically
 from interp.report.trees import trees_page
-from interp.syntax.kept import KeptTrees
 from interp.syntax.pairs import pair_document
+from interp.syntax.stored_searches import KeptTrees
 
 if TYPE_CHECKING:
     from interp.syntax.pairs import PairCheck

@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from interp import vision
 from interp.core.files import write_atomically
 from interp.core.result_folder import folder_for
 from interp.core.table import HeadTable
 from interp.draw.figure import svg
 from interp.draw.page import page
-from interp.heads import vision
-from interp.heads.vision.result import ImageScores
+from interp.vision.result import ImageScores
 
 if TYPE_CHECKING:
     from interp.core.result import Result
-    from interp.heads.vision.own_images import Pictures
     from interp.model.model import Model
+    from interp.vision.own_images import Pictures
 
 SHOWN = 4  # images of a page of maps
 

@@ -7,7 +7,7 @@ from .projection import refusal_projection_scores
 from .prompts import PromptSets, read_labelled, read_prompts, templated
 from .removal import Ships, ships_scores
 from .selection import DirectionSearch, search_direction
-from .subspace import Sahara, principal_angle, sahara
+from .subspace import principal_angle, sahara
 from .task import refusal_log_odds
 
 __all__ = [
@@ -16,7 +16,6 @@ __all__ = [
     "PromptSets",
     "SafetyCurves",
     "SafetyStudy",
-    "Sahara",
     "Ships",
     "Spread",
     "candidates",

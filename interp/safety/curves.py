@@ -30,7 +30,7 @@ from interp.core.result import Result
 from interp.core.steps import finishing
 from interp.core.table import HeadTable
 from interp.model.content import model_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd

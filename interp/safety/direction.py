@@ -12,7 +12,7 @@ from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 from interp.safety.prompts import PromptSets
 from interp.safety.streams import at_the_end, reading_sites
 

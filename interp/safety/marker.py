@@ -12,7 +12,7 @@ import numpy as np
 
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts, bos_id, ordinary_ids
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 from interp.safety.prompts import PromptSets, read_labelled
 
 if TYPE_CHECKING:

@@ -11,17 +11,18 @@ from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress
 from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.core.steps import finishing
 from interp.core.table import HeadTable
 from interp.model.content import model_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 from interp.safety.concentration import Spread, spread
 from interp.safety.curves import SafetyCurves, safety_curves
 from interp.safety.projection import refusal_projection_scores
 from interp.safety.prompts import PromptSets
 from interp.safety.removal import Ships, ships_scores
 from interp.safety.selection import DirectionSearch, search_direction
-from interp.safety.subspace import FORMS, Sahara, sahara
+from interp.safety.subspace import FORMS, sahara
 from interp.safety.task import refusal_ids, refusal_log_odds
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class SafetyStudy(Result):
     direction: str
     projection: HeadTable
     ships: Ships
-    sahara: tuple[Sahara, ...]
+    sahara: tuple[ResultRows, ...]
     spread: dict[str, Spread]
     curves: SafetyCurves
     ranking: str
@@ -70,7 +71,7 @@ class SafetyStudy(Result):
 
     @classmethod
     def _types(cls) -> tuple[type, ...]:
-        parts = (DirectionSearch, Ships, Sahara, SafetyCurves)
+        parts = (DirectionSearch, Ships, ResultRows, SafetyCurves)
         inside = [each for part in parts for each in (part, *part._types())]
         return (*inside, Spread)
 

@@ -14,9 +14,9 @@ from torch import Tensor
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
 from interp.core.table import HeadTable
+from interp.model.calls.sites import Site
 from interp.model.content import model_provenance
-from interp.model.given import takes_model
-from interp.model.locate.sites import Site
+from interp.model.model_argument import takes_model
 from interp.safety.direction import Direction, at_layer
 from interp.safety.prompts import PromptSets
 from interp.safety.streams import at_the_end, reading_sites

@@ -19,7 +19,7 @@ from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
 from interp.core.text_file import lines_of_text, read_text
 from interp.core.tokens import encoded_text
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model

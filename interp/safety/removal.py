@@ -20,8 +20,8 @@ from interp.core.protocols import Progress
 from interp.core.result import Result
 from interp.core.steps import finishing
 from interp.core.table import HeadTable
-from interp.model.given import takes_model
-from interp.model.locate.sites import Site
+from interp.model.calls.sites import Site
+from interp.model.model_argument import takes_model
 from interp.safety.prompts import PromptSets
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
 from interp.core.result import Result
 from interp.model.content import model_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 from interp.safety.direction import LAYER_SHARE, Direction, candidates
 from interp.safety.prompts import PromptSets
 from interp.safety.streams import last_logits, reading_sites, with_added, without

@@ -18,9 +18,9 @@ from interp.core.interrupts import holding
 from interp.core.prompts import Prompts
 from interp.heads.one_call import equal_lengths
 from interp.lens.finish import predicting_stack
-from interp.model.hooks.calls import precise
+from interp.model.calls.call import precise
+from interp.model.calls.sites import Site, Where
 from interp.model.hooks.inference import in_this_thread
-from interp.model.locate.sites import Site, Where
 from interp.model.locate.streams import unavailable
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def _changed(
 def _first(x: Any, change: StreamChange) -> Any:
     """Return the structure with its activations changed, or None where it has none.
 
-    The tensor is chosen as by `interp.model.locate.sites.first_tensor`.
+    The tensor is chosen as by `interp.model.calls.sites.first_tensor`.
     """
     if isinstance(x, Tensor):
         return change(x) if x.is_floating_point() and x.dim() >= 2 else None

@@ -17,8 +17,7 @@ There are three forms:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,85 +28,18 @@ from torch import Tensor
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.head import Head
 from interp.core.prompts import Prompts
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.core.table import HeadTable
 from interp.model.content import model_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 from interp.safety.hidden import HiddenGame
 from interp.safety.prompts import PromptSets
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from interp.model.model import Model
 
 Array = np.ndarray
 FORMS = ("centred", "uncentred", "features")
-
-
-@dataclass(frozen=True, eq=False)
-class SearchStep:
-    """One step of the search: the head that is taken, and the angle for each candidate.
-
-    Args:
-        head: Label of the head.
-        angle: Angle with the head ablated too, in degrees.
-        angles: Angle for every head that is not in the set yet; NaN for those in it.
-    """
-
-    head: str
-    angle: float
-    angles: Float[Array, " head"] = field(repr=False)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Sahara(Result):
-    """Heads that a greedy search took, in order, and the angle of every head in the first step.
-
-    The rows are heads; the score is the angle of the first step, `step` is the step that took the
-    head, and `angle` the angle after it.
-
-    Args:
-        steps: The steps of the search.
-        labels: Labels of all heads, in the order of `SearchStep.angles`.
-        form: The form of the angle.
-        table: Angle of the first step for every head.
-        gap: Ratio of the first singular value to the one after the last that is compared; near 1
-            the axis is arbitrary, and so are the angles.
-    """
-
-    steps: tuple[SearchStep, ...]
-    labels: tuple[str, ...]
-    form: str
-    gap: float
-    table: HeadTable
-    per_prompt = None
-    why_no_per_prompt = "an angle is of all prompts together"
-    _units = ("stack", "layer", "head")
-    _holds = (SearchStep, HeadTable)
-
-    @property
-    def taken(self) -> tuple[str, ...]:
-        """Labels of the heads that the search took, in order."""
-        return tuple(step.head for step in self.steps)
-
-    @property
-    def provenance(self) -> Mapping[str, Any]:  # type: ignore[override]
-        """The model, the prompts and the options."""
-        return next(iter(self.table.provenance.values()), {})
-
-    def _rows(self) -> pd.DataFrame:
-        """Return one row per head, in the order of layers."""
-        frame = self.table.to_pandas()
-        at = {Head.parse(step.head): i + 1 for i, step in enumerate(self.steps)}
-        heads = frame[["layer", "head", "stack"]].itertuples(index=False, name=None)
-        taken = [at.get(Head(*head)) or at.get(Head(*head[:2]), math.nan) for head in heads]
-        angles = [math.nan if math.isnan(i) else self.steps[int(i) - 1].angle for i in taken]
-        return frame.assign(step=np.array(taken, dtype=float), angle=angles)
-
-    def __str__(self) -> str:
-        path = ", ".join(f"{step.head} {step.angle:.3g}°" for step in self.steps)
-        return f"Sahara ({self.form}): {path}; singular values {self.gap:.3g} apart"
 
 
 @takes_model
@@ -122,7 +54,7 @@ def sahara(
     kind: str = "zero",
     progress: Callable[[str, int, int], None] | None = None,
     **options: Any,
-) -> Sahara:
+) -> ResultRows:
     """Search greedily for the heads whose ablation rotates the prompts' main axis most.
 
     Each step ablates every remaining head together with those taken before, and takes the one with
@@ -143,6 +75,15 @@ def sahara(
         **options: Options of `Game`: stack, heads, max_tokens, reference, ...
 
     Reference: Zhou et al. 2025 (arXiv 2410.13708), "Generalized Ships" and Sahara.
+
+    Returns:
+        One row per head: model, stack, layer, head and the other columns of a table of scores,
+        whose score is the angle of the first step; step, the step that took the head, and angle,
+        the angle after it. Facts: taken, the labels of the heads that were taken, in order; labels,
+        those of all heads; angles, `[step, head]`, the angle with every head that is not taken yet,
+        NaN for the others; form; gap, the ratio of the first singular value to the one after the
+        last that is compared (near 1 the axis is arbitrary, and so are the angles); table, the
+        scores as `HeadTable`.
 
     Raises:
         UnknownName: There is no such form or kind.
@@ -174,7 +115,7 @@ def sahara(
     base = game.hidden(torch.ones(1, len(game), dtype=torch.double))[0]
     axis, gap = main_axes(base, form, rank)
     taken: list[int] = []
-    found: list[SearchStep] = []
+    found: list[Array] = []
     for step in range(steps):
         left = [i for i in range(len(game)) if i not in taken]
         gates = torch.ones(len(left), len(game), dtype=torch.double)
@@ -185,11 +126,27 @@ def sahara(
             angles[row] = principal_angle(axis, main_axes(hidden, form, rank)[0])
         best = int(np.nanargmax(angles))
         taken.append(best)
-        found.append(SearchStep(game.players.labels[best], float(angles[best]), angles))
+        found.append(angles)
         if progress is not None:
             progress("sahara", step + 1, steps)
-    table = _table(model, game, found[0].angles, form, rank, len(prompts))
-    return Sahara(tuple(found), game.players.labels, form, gap, table)
+    table = _table(model, game, found[0], form, rank, len(prompts))
+    names = tuple(game.players.labels[i] for i in taken)
+    frame = table.to_pandas()
+    order = {Head.parse(name): i for i, name in enumerate(names)}
+    heads = frame[["layer", "head", "stack"]].itertuples(index=False, name=None)
+    at = [order.get(Head(*head), order.get(Head(*head[:2]), -1)) for head in heads]
+    columns = frame.assign(
+        step=[i + 1.0 if i >= 0 else math.nan for i in at],
+        angle=[float(found[i][taken[i]]) if i >= 0 else math.nan for i in at],
+    )
+    facts = {
+        "taken": names, "labels": tuple(game.players.labels), "angles": np.stack(found),
+        "form": form, "gap": gap, "table": table,
+    }  # fmt: skip
+    return ResultRows(
+        "Sahara", columns, ("stack", "layer", "head"), next(iter(table.provenance.values()), {}),
+        facts, why_no_per_prompt="an angle is of all prompts together",
+    )  # fmt: skip
 
 
 def main_axes(

@@ -13,8 +13,8 @@ from interp.causal.task import Task
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
 from interp.core.tokens import token_id
-from interp.model.given import takes_model
-from interp.model.hooks.calls import precise
+from interp.model.calls.call import precise
+from interp.model.model_argument import takes_model
 from interp.safety.marker import stated_refusal
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from .own_labels import category_scores
 from .pairs import MinimalPair, PairCheck, check_pairs, read_pairs
 from .result import Relation, Trees, TreeScores
 from .search import dependency_trees
-from .topic_embeddings import TopicProducts, topic_products
+from .topic_embeddings import topic_products
 from .treebank import Sentence, Treebank
 
 __all__ = [
@@ -17,7 +17,6 @@ __all__ = [
     "Relation",
     "Sentence",
     "Span",
-    "TopicProducts",
     "TreeScores",
     "Treebank",
     "Trees",

@@ -18,13 +18,13 @@ from torch import Tensor
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 from interp.syntax.align import Aligned, By, align, how
 from interp.syntax.treebank import Sentence, Treebank
 
 if TYPE_CHECKING:
-    from interp.model.hooks.calls import Call
-    from interp.model.locate.sites import Site
+    from interp.model.calls.call import Call
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 Join = Literal["sum", "mean", "first", "max"]

@@ -15,7 +15,7 @@ from interp.core.table import HeadTable
 from interp.heads.declaration import BoundAnalysis
 from interp.heads.score_rows import MetricScores, Rows, rows_of, table_of_rows
 from interp.model.content import model_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 from interp.syntax.categories._files import read_labelled_texts
 from interp.syntax.categories._measuring import (
     BATCH,

@@ -26,7 +26,7 @@ from interp.core.protocols import Progress
 from interp.core.result import Result
 from interp.core.text_file import read_lines
 from interp.model.edits import zero
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd

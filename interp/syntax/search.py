@@ -11,7 +11,7 @@ import numpy as np
 from interp.core.errors import PromptError
 from interp.core.protocols import Progress
 from interp.core.statistics import RatioBootstrap
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 from interp.syntax.attention import WordAttention, WordReading, word_attention
 from interp.syntax.building import (
     FOUND_ROOT,

@@ -2,75 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from interp.causal.importance import mean_columns
 from interp.core.errors import OptionError
-from interp.core.intervals import around
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.model.content import model_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from interp.model.model import Model
     from interp.syntax.categories._texts import LabelledText
 
 PARTS = ("same topic", "other topic", "difference")
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class TopicProducts(Result):
-    """Mean inner product of embeddings by topic, per document.
-
-    Args:
-        parts: "same topic", "other topic" and "difference", by row.
-        per_prompt: Mean product of pairs of words, `[row, document]`, in standard deviations of the
-            products of a document; "difference" is 0 if topics do not matter.
-        null: The same with the topics of a document shuffled over its words, by row.
-        provenance: How it was made.
-    """
-
-    parts: tuple[str, ...]
-    per_prompt: Float[np.ndarray, "row document"] = field(repr=False)
-    null: Float[np.ndarray, " row"] = field(repr=False)
-    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    _units = ("part",)
-    _per_row = ("parts", "per_prompt", "null")
-
-    def __len__(self) -> int:
-        return len(self.parts)
-
-    def _facts(self) -> Mapping[str, Any]:
-        n = self.per_prompt.shape[1]
-        return {"metric": "topic_products", "unit": "standard deviations", "n": n}
-
-    def _rows(self) -> pd.DataFrame:
-        import pandas as pd
-
-        n = self.per_prompt.shape[1]
-        score = self.per_prompt.mean(1)
-        sem = self.per_prompt.std(1, ddof=1) / math.sqrt(n)
-        ends = around(score, [(sem, n - 1.0)])
-        return pd.DataFrame(
-            {
-                "part": self.parts, "score": score, "sem": sem, "low": ends[:, 0],
-                "high": ends[:, 1], "null": self.null,
-            }
-        )  # fmt: skip
-
-    def __repr__(self) -> str:
-        rows = self.wide().set_index("part").loc["difference"]
-        return (
-            f"TopicProducts(same minus other topic {rows['score']:+.3g} standard deviations "
-            f"[{rows['low']:.3g}, {rows['high']:.3g}], shuffled {rows['null']:+.3g})"
-        )
 
 
 @takes_model
@@ -81,7 +29,7 @@ def topic_products(
     length: int = 128,
     draws: int = 20,
     seed: int = 0,
-) -> TopicProducts:
+) -> ResultRows:
     """Compare inner products of embeddings within and between topics.
 
     Each word is represented by the embedding of its tokens; pairs of equal tokens and of one word
@@ -95,6 +43,11 @@ def topic_products(
         length: Tokens of a text, at most.
         draws: Shufflings of topics for the null.
         seed: Seed of the texts and shufflings.
+
+    Returns:
+        The rows "same topic", "other topic" and "difference" (0 if topics do not matter): part,
+        score (product of a pair of words, mean over documents) with sem and 95 % interval, and null
+        (the score with shuffled topics). `per_prompt` has a value per document.
 
     Raises:
         OptionError: Fewer than two texts have words of two topics.
@@ -137,7 +90,19 @@ def topic_products(
     made = model_provenance(model) | {
         "made_by": "interp.syntax.topic_products", "texts": len(rows), "draws": draws, "seed": seed,
     }  # fmt: skip
-    return TopicProducts(PARTS, np.array(rows).T, np.mean(nulls, 0), made)
+    return product_rows(np.array(rows).T, np.mean(nulls, 0), made)
+
+
+def product_rows(
+    values: Float[np.ndarray, "part document"],
+    null: Float[np.ndarray, " part"],
+    made: Mapping[str, Any],
+) -> ResultRows:
+    """Return the rows of `topic_products` from the values of each document."""
+    return ResultRows(
+        "TopicProducts", {"part": PARTS, **mean_columns(values), "null": null}, ("part",), made,
+        {"metric": "topic_products", "unit": "standard deviations", "n": values.shape[1]}, values,
+    )  # fmt: skip
 
 
 def by_topic(

@@ -21,7 +21,7 @@ from interp.heads.engine import (
 )
 from interp.heads.example_picture import picture
 from interp.heads.scoring import score, why_not
-from interp.model.hooks.calls import RecordedCall
+from interp.model.calls.call import RecordedCall
 from interp.model.hooks.kernel_call import to_attention
 from interp.model.load import load
 from interp.testing.contract import (

@@ -324,7 +324,7 @@ def test_a_method_that_fails_is_told_not_dropped(deceive_model) -> None:
     ]
     assert "no mask token" in result.failures[0][2]
     assert {k: n for k, _, _, n in result.summary("aopc")}["occlusion:how=mask"] == 0
-    assert all("how=mask" not in (d.first, d.second) for d in result.differences("aopc").pairs)
+    assert all("how=mask" not in (d["first"], d["second"]) for d in result.differences("aopc"))
 
 
 def test_the_nearest_other_text_is_that_of_largest_cosine() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from interp.attribution import attribute, learn_head_weights
 from interp.attribution.example import Example
 from interp.attribution.learned_weights import _Ridge, _Text, head_attention
 from interp.bundled.deceive_text import sentences
-from interp.core.errors import OptionError, PromptError
+from interp.core.errors import OptionError, PromptError, StoreError
 
 SAID = sentences(70_000, 24)
 TARGETS = [f"token:{s.right}|{s.wrong}" for s in SAID]
@@ -74,7 +76,7 @@ def test_learned_weights_predict_held_out_texts_better_than_equal_ones(weights_o
     apart = weights_of_heads.held_out.per_prompt
     gain = apart[0] - apart[1]
     assert gain.mean() > 2 * gain.std(ddof=1) / len(gain) ** 0.5
-    assert weights_of_heads.n + apart.shape[1] == len(SAID)
+    assert weights_of_heads.n[0] + apart.shape[1] == len(SAID)
 
 
 def test_shuffled_targets_leave_nothing_to_learn(hiding_model) -> None:
@@ -96,12 +98,15 @@ def test_a_file_of_weights_scores_tokens(weights_of_heads, hiding_model, tmp_pat
     weights_of_heads.save(path)
     example = Example(hiding_model, SAID[0].text, TARGETS[0])
     attention, names = head_attention(example)
-    assert len(names) == len(weights_of_heads.weights)
+    assert len(names) == len(weights_of_heads.score)
     np.testing.assert_allclose(attention.sum(1), 1, atol=1e-5)
     found = attribute(
         hiding_model, SAID[0].text, "learned_attention", TARGETS[0], weights=str(path)
     )
-    np.testing.assert_allclose(found.scores, weights_of_heads.weights @ attention, atol=1e-9)
+    np.testing.assert_allclose(found.scores, weights_of_heads.score @ attention, atol=1e-9)
+    replace(weights_of_heads, kind="Other").save(tmp_path / "other.json")
+    with pytest.raises(StoreError, match="of the kind Other"):
+        attribute(hiding_model, [[5, 6]], "learned_attention", weights=str(tmp_path / "other.json"))
     with pytest.raises(OptionError, match="learn weights on this model"):
         attribute(loaded("llama"), [[5, 6, 7]], "learned_attention", weights=str(path))
 

@@ -13,7 +13,7 @@ from interp.attribution.graph import mixing, streamed_patterns
 from interp.attribution.streamed_gradients import WeightedPattern
 from interp.core.errors import OptionError
 from interp.core.registry import ATTRIBUTION_METHODS
-from interp.model.hooks.calls import ComputedCall
+from interp.model.calls.call import ComputedCall
 
 METHODS = [
     ("raw_attention", {"layer": 0}),

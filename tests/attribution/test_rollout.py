@@ -225,7 +225,7 @@ def test_weights_of_heads_reach_the_result_s_record(tmp_path: Path) -> None:
     alone = np.stack([p[[layer]] for (_, layer), p in patterns.items()])
     np.testing.assert_allclose(found.scores, by_hand(alone)[-1], atol=1e-6)
     found.save(tmp_path / "rollout.json")
-    kept = interp.Attribution.load(tmp_path / "rollout.json")
+    kept = interp.attribution.Attribution.load(tmp_path / "rollout.json")
     assert kept.provenance["options"]["heads"] == weights.tolist()
 
 

@@ -109,7 +109,7 @@ def test_errors_and_tests_are_over_clusters(sane_model) -> None:
     frame = found["aopc"].to_pandas()
     assert set(frame["clusters"]) == {3}
     assert limit({"a": x, "b": x}, 0.05, clusters=labels).texts == 3
-    assert min(d.p_least for d in found.differences("aopc").pairs) == 0.25
+    assert min(found.differences("aopc").p_least) == 0.25
     with pytest.raises(OptionError, match="2 cluster labels for 6 texts"):
         faithfulness(sane_model, TEXTS[:6], ["attn_lrp"], "she", clusters=["a", "b"])
 

@@ -122,9 +122,9 @@ def test_minilm_pairs_the_related_words(run, tmp_path) -> None:
         "The keys are in the cabinet.", "--text", "Her key is by the cupboard.", "-o", out,
     )  # fmt: skip
     assert done.exit_code == 0
-    from interp.attribution.similarity_matrix import SimilarityMatrix
+    from interp.core.result_rows import ResultRows
 
-    found = SimilarityMatrix.load(out)
+    found = ResultRows.load(out)
     pairs = {tuple(r) for r in found.top(2).to_pandas()[["token", "other_token"]].to_numpy()}
     assert pairs == {("cabinet", "cupboard"), ("keys", "key")}
     assert abs(found.residual) < 0.02

@@ -16,7 +16,7 @@ from interp.attribution import Example
 from interp.attribution.graph import streamed_rollout
 from interp.attribution.methods import rollout
 from interp.core.errors import OptionError
-from interp.model.hooks.calls import ComputedCall
+from interp.model.calls.call import ComputedCall
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,8 @@ def test_the_working_heads_come_first_and_the_bystander_is_near_zero(planted_tas
     for label in heads_of(p, "bystander", "noise"):
         assert abs(scores[label]) < 1e-3
     assert min(found.helps()[np.argsort(-found.helps())[:2]]) > 0.5
-    low, high = found.bounds()[found.players.labels.index(found.top(1).players.labels[0])]
+    apart = replace(found, clusters=None)  # the prompts have too few periods for an interval
+    low, high = apart.bounds()[found.players.labels.index(found.top(1).players.labels[0])]
     assert 0.5 < low < found.top(1).score[0] < high
     null = found.table.to_pandas()["null"]
     assert null.abs().max() < 0.05
@@ -194,7 +195,7 @@ def test_bad_intervals_and_nulls_are_refused():
         bootstrap_interval(np.ones((2, 1)))
     with pytest.raises(OptionError, match="level"):
         bootstrap_interval(np.ones((2, 3)), 1.0)
-    with pytest.raises(OptionError, match="known: t, percentile, bca"):
+    with pytest.raises(OptionError, match="known: percentile, bca"):
         bootstrap_interval(np.ones((2, 3)), method="normal")
     model = probe(zoo.FAMILIES["gpt2"].build("sdpa"), "gpt2")
     with pytest.raises(UnknownName, match="unknown null"):

@@ -27,7 +27,7 @@ def test_rows_equal_edits_of_the_model(planted_bystander, aggregated) -> None:
     assert aggregated.per_prompt.shape[1] == len(held) < 8
     for row in (0, 1, 3, len(aggregated) - 2):
         edits = [
-            interp.gate([label], float(w))
+            interp.model.gate([label], float(w))
             for label, w in zip(aggregated.heads_of, aggregated.weights[row], strict=True)
         ]
         want = []
@@ -35,7 +35,7 @@ def test_rows_equal_edits_of_the_model(planted_bystander, aggregated) -> None:
             ids = list(task.prompts.ids[i])
             logits = model.run([ids], edits=edits)[0].detach().double().log_softmax(-1)
             want.append(-np.mean([float(logits[p, ids[p + 1]]) for p in task.positions[i]]))
-        assert aggregated.per_prompt[row] == pytest.approx(want, abs=1e-4), aggregated.labels[row]
+        assert aggregated.per_prompt[row] == pytest.approx(want, abs=1e-4), aggregated.part[row]
 
 
 def test_induction_needs_its_heads_together(aggregated) -> None:
@@ -47,7 +47,7 @@ def test_induction_needs_its_heads_together(aggregated) -> None:
     assert (rows.loc[alone, "score"] > 0.9 * none).all()  # no head can do it alone
     assert rows.loc["best alone", "lost_low"] > 0
     assert rows.loc["full", "lost"] == 0
-    learned = aggregated.weights[list(aggregated.labels).index("learned weights")]
+    learned = aggregated.weights[list(aggregated.part).index("learned weights")]
     weight = dict(zip(aggregated.heads_of, learned, strict=True))
     assert weight["L1H0"] > 1.2  # the copying head is wanted more
     assert rows.loc["learned weights", "score"] < full
@@ -105,5 +105,5 @@ def test_one_layer_of_equal_heads_is_an_ensemble() -> None:
     found = head_aggregation(model, task, steps=3)
     alone = found.per_prompt[1:5]
     assert np.allclose(alone, alone[:1], atol=1e-5)
-    average = found.per_prompt[list(found.labels).index("uniform average")]
+    average = found.per_prompt[list(found.part).index("uniform average")]
     assert np.allclose(average, alone[0], atol=1e-5)  # a quarter of four equal heads is one

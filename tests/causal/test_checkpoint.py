@@ -26,8 +26,8 @@ from interp.causal.checkpoint.verify import verify_certificate
 from interp.causal.gating.units import located_mlps
 from interp.core.errors import InterpError, OptionError, StoreError, UnknownName
 from interp.model import edits
+from interp.model.calls.sites import softmax_sites
 from interp.model.locate.probe import probe
-from interp.model.locate.sites import softmax_sites
 
 SHARED = {"albert"}  # layers share their weights
 OTHER_KERNEL = {"falcon_alibi"}  # its default kernel computes something else than eager

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from interp.causal.importance import standard_error
+from interp.causal.ablation import leave_one_out
+from interp.causal.importance import Importance, standard_error
+from interp.causal.measures import repeats_task
 from interp.causal.shapley_values.exact import exact_values
 from interp.causal.shapley_values.permutations import (
     at_least_usual,
     permutation_values,
     target_reached,
 )
+from interp.causal.shapley_values.scores import Sampled
 from interp.causal.shapley_values.solution import subsets
 from interp.causal.shapley_values.surrogate import bias_check
 from interp.core.errors import OptionError
-from interp.core.intervals import around, half_width
+from interp.core.intervals import around, half_width, mean_intervals
 
 
 class Backup:
@@ -106,3 +110,64 @@ def test_a_bias_is_detected_only_beyond_the_noise_of_its_check() -> None:
     quiet = bias_check(np.array([0.045, -0.045]), np.array([0.042, 0.042]), 2)
     assert quiet == "no bias detected: 0.045 ± 0.042 from 2 pairs of permutations"
     assert "cannot separate" in bias_check(np.ones(3), np.full(3, math.nan), 1)
+
+
+@pytest.fixture(scope="module")
+def left_out(gpt2_probe) -> Importance:
+    task = repeats_task(gpt2_probe, n=10, max_length=6, seed=0)
+    alone = replace(task, prompts=replace(task.prompts, clusters=None))
+    return leave_one_out(gpt2_probe, alone, null="none")
+
+
+def drawn_importance(found: Importance, values: np.ndarray, **changed) -> Importance:
+    """An importance of as many players with other values `[player, prompt]`."""
+    return replace(found, per_prompt=values, clusters=None, **changed)
+
+
+def test_skewed_changes_hold_their_mean_as_often_as_stated(left_out) -> None:
+    """Of t intervals of eight log-normal values 83 % hold the mean."""
+    rng, players = np.random.default_rng(0), len(left_out.players)
+    hit, narrow = [], []
+    for _ in range(40):
+        x = rng.lognormal(size=(players, 8))
+        frame = drawn_importance(left_out, x).to_pandas()
+        hit.append(((frame["low"] <= math.exp(0.5)) & (math.exp(0.5) <= frame["high"])).mean())
+        ends = around(x.mean(1), [(standard_error(x), 7.0)])
+        narrow.append(((ends[:, 0] <= math.exp(0.5)) & (math.exp(0.5) <= ends[:, 1])).mean())
+    assert np.mean(hit) > 0.93
+    assert np.mean(narrow) < 0.87
+
+
+def test_intervals_of_an_importance_are_those_of_scores_with_the_error_of_samples(
+    left_out,
+) -> None:
+    rng, players = np.random.default_rng(1), len(left_out.players)
+    x = rng.lognormal(size=(players, 12))
+    x[2] = np.nan
+    x[3] = 1.0
+    plain = drawn_importance(left_out, x)
+    chosen = mean_intervals(x)
+    np.testing.assert_array_equal(plain.bounds(), chosen.ends)
+    assert chosen.why_not[2] == "there is no score"
+    assert plain.to_pandas()["why_no_interval"].tolist() == list(chosen.why_not)
+    sampled = Sampled(
+        **vars(plain), sampling_sem=np.full(players, 0.3), sampling_df=5.0, evaluations=1
+    )
+    joint = np.hypot(chosen.ends - x.mean(1)[:, None], half_width([(0.3, 5.0)]))
+    want = x.mean(1)[:, None] + joint * [-1, 1]
+    np.testing.assert_allclose(sampled.bounds(), want)
+    unknown = replace(sampled, sampling_sem=np.full(players, np.nan))
+    assert np.isnan(unknown.bounds()).all()
+    why = unknown.to_pandas()["why_no_interval"]
+    assert why[0] == "too few: one sample says nothing of its error"
+    few = drawn_importance(left_out, x[:, :4]).to_pandas()
+    assert few["why_no_interval"][0] == "too few: 4 prompts of at least 6"
+
+
+def test_the_table_of_an_ablation_states_the_intervals_of_its_players(left_out) -> None:
+    rows = left_out.table.to_pandas()
+    assert rows[["low", "high"]].notna().any().all()
+    np.testing.assert_array_equal(rows[["low", "high"]], left_out.bounds())  # one head a player
+    ends = around(left_out.score, [(left_out.sem, 9.0)])
+    assert (rows["low"] <= ends[:, 0]).all()
+    assert (rows["low"] < ends[:, 0]).any()

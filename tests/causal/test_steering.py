@@ -15,6 +15,7 @@ from interp.causal.steering.function_vectors import mean_outputs
 from interp.causal.steering.in_context import in_context_prompts
 from interp.circuits.tasks import make_contrast
 from interp.core.errors import OptionError, PromptError, UnknownName
+from interp.core.result_rows import ResultRows
 from interp.model.addition import add
 from interp.model.edits import gate
 
@@ -87,7 +88,7 @@ def test_a_curve_is_saved_and_loaded(copying, names, tmp_path) -> None:
     task = interp.repeats_task(copying, n=4, max_length=8)
     found = causal.steer(copying, names[0], task, factors=[0, 1], n_random=1)
     found.save(tmp_path / "curve.json")
-    again = causal.DoseCurve.load(tmp_path / "curve.json")
+    again = ResultRows.load(tmp_path / "curve.json")
     assert again.to_pandas().equals(found.to_pandas())
     assert len(found.plot().data) >= 4
     assert "(the model itself)" in repr(found)

@@ -13,7 +13,7 @@ import interp
 from interp import causal
 from interp.causal.tucker import factor_of
 from interp.core.errors import OptionError
-from interp.model.locate.sites import softmax_sites
+from interp.model.calls.sites import softmax_sites
 
 
 @pytest.fixture(scope="module", params=["llama", "gpt2"])

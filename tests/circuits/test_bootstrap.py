@@ -8,7 +8,7 @@ from circuits.contrasts import induction_pairs
 
 import interp
 from interp.circuits.bootstrap import overlaps, ranking_stability, stability_rows
-from interp.circuits.evaluation import evaluate
+from interp.circuits.evaluation import evaluate_circuit
 from interp.circuits.find import find_circuit
 
 
@@ -58,7 +58,7 @@ def test_a_circuit_keeps_its_stability(tmp_path) -> None:
     assert found.stability(8) is None  # all heads
     found.to_toml(tmp_path / "c.toml")
     assert type(found).from_toml(tmp_path / "c.toml").stability(2) == (mean, low, high)
-    measured = evaluate(model, found, task, n_random=2)
+    measured = evaluate_circuit(model, found, task, n_random=2)
     assert measured.stability == (mean, low, high)
     assert f"Jaccard {mean:.2f}" in repr(measured)
 

@@ -12,10 +12,11 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 import interp
 from interp import planted
-from interp.circuits.causal_traces import CausalTraces
+from interp.circuits.causal_traces import trace_rows
 from interp.circuits.causal_tracing import causal_tracing
 from interp.circuits.facts import Fact, place_facts, read_facts
 from interp.core.errors import OptionError, PromptError, UnknownName
+from interp.core.result_rows import ResultRows
 
 RELATION, SUBJECTS = 40, range(1, 9)  # tokens; the attribute of subject s is token 20 + s
 
@@ -124,7 +125,7 @@ def test_effects_are_those_of_the_procedure_written_out(shallow_gpt2, what, wind
         model, [Fact(ids, subject)], what, per="position", window=window, sever=sever, noise=2.0,
         samples=samples, seed=5,
     )  # fmt: skip
-    size = found.made["options"]["noise_size"]
+    size = found.provenance["options"]["noise_size"]
     drawn = torch.randn(samples, 2, 24, generator=torch.Generator().manual_seed(5 * 100_003))
     blocks = module.transformer.h
     part = {"mlp": lambda b: b.mlp, "attention": lambda b: b.attn}
@@ -173,7 +174,7 @@ def test_effects_are_those_of_the_procedure_written_out(shallow_gpt2, what, wind
     best = int(run(1, False, {}, clean).argmax())
     base = run(samples, True, {}, noisy)[:, best]
     assert size == pytest.approx(2.0 * float(clean["stream", 0][0, 1:3].double().std()))
-    for row, layer, place in zip(range(len(found)), found.layers, found.places, strict=True):
+    for row, layer, place in zip(range(len(found)), found.layer, found.place, strict=True):
         some = range(max(0, layer - window // 2), min(4, layer - (-window // 2)))
         after = range(layer, 4) if sever else ()
         held = {(sever, i): (int(place), noisy[sever, i]) for i in after}
@@ -192,9 +193,10 @@ def test_effects_are_those_of_the_procedure_written_out(shallow_gpt2, what, wind
 
 def test_shares_are_of_the_effect_on_the_facts_that_have_the_place() -> None:
     gain = np.array([[0.2, np.nan, 0.4], [0.1, 0.3, 0.2]])
-    found = CausalTraces(
-        "made", "mlp", "subject", (0, 0), ("middle subject", "last"), gain, None,
-        np.zeros((2, 3)), np.array([0.8, 0.9, 1.0]), np.array([0.4, 0.0, 0.2]), 1, 2, "", 0, 1.0,
+    found = trace_rows(
+        [(0, "middle subject"), (0, "last")], gain, None, np.zeros((2, 3)),
+        np.array([0.8, 0.9, 1.0]), np.array([0.4, 0.0, 0.2]),
+        {"site": "mlp", "corrupt": "subject"}, {},
     )  # fmt: skip
     share = found.wide().set_index("place")["share"]
     assert share["middle subject"] == pytest.approx(0.3 / np.mean([0.4, 0.8]))
@@ -283,7 +285,7 @@ def test_the_command_prints_a_map_and_writes_it(run, tmp_path, bundled_induction
     assert "attention restored, 3 facts; noise on the subject lowers" in told
     assert "activations of other noise" in told
     [written] = (tmp_path / "out").rglob("trace_attention.json")
-    best = CausalTraces.load(written).top(1).wide().iloc[0]
+    best = ResultRows.load(written).top(1).wide().iloc[0]
     assert (best["layer"], best["place"]) == (1, "last")
 
 

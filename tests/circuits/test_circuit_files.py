@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import interp
 from interp import planted
 from interp.circuits.edge_evaluation import evaluate_edges
-from interp.circuits.evaluation import evaluate
+from interp.circuits.evaluation import evaluate_circuit
 from interp.circuits.find import find_circuit
 from interp.circuits.published import published, read_published
 from interp.circuits.result import Circuit
@@ -108,7 +108,7 @@ def test_a_circuit_of_a_model_of_another_shape_is_refused(planted_bystander) -> 
     found = find_circuit(other, induction_pairs(other, 6), "attribution_patching", "edge")
     task = induction_pairs(planted_bystander, 6)
     for use in (
-        lambda: evaluate(planted_bystander, found, task),
+        lambda: evaluate_circuit(planted_bystander, found, task),
         lambda: evaluate_edges(planted_bystander, found, task),
     ):
         with pytest.raises(OptionError, match=r"planted:backup \(3 layers of 4 heads\)"):
@@ -120,7 +120,8 @@ def test_a_circuit_of_other_weights_is_refused_unless_wanted(planted_bystander) 
     found = find_circuit(planted_bystander, task, "attribution_patching")
     other = interp.load(planted.bystander(seed=1).model, name="another seed")
     with pytest.raises(OptionError, match=r"weights sha256 [0-9a-f]{12}; another seed has"):
-        evaluate(other, found, induction_pairs(other, 6))
-    wanted = evaluate(other, found, induction_pairs(other, 6), same_weights=False, n_random=2)
+        evaluate_circuit(other, found, induction_pairs(other, 6))
+    pairs = induction_pairs(other, 6)
+    wanted = evaluate_circuit(other, found, pairs, same_weights=False, n_random=2)
     assert wanted.cmd >= 0
     found.require(planted_bystander)

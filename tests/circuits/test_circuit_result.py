@@ -9,6 +9,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from interp.circuits.declaration import Found
 from interp.circuits.exports import DRAWN
 from interp.circuits.nodes import layer_of, node_of
 from interp.circuits.result import Circuit
@@ -166,3 +167,12 @@ def test_nodes_and_edges_are_rows_of_one_table(tmp_path) -> None:
     assert Circuit.load(tmp_path / "own.toml").to_json() == c.to_json()
     for suffix in (".svg", ".graphml", ".html"):
         c.save(tmp_path / f"c{suffix}")
+
+
+def test_a_method_scores_every_edge_that_it_names() -> None:
+    one = {"nodes": ("L0H0",), "per_prompt": np.ones((1, 2)), "unit": "logits"}
+    edges = (("embed", "L0H0.v"), ("L0H0", "logits"))
+    Found(**one, edges=edges, edges_per_prompt=np.ones((2, 2)))
+    for rows in (1, 3):
+        with pytest.raises(OptionError, match="edges_per_prompt of a circuit method's result"):
+            Found(**one, edges=edges, edges_per_prompt=np.ones((rows, 2)))

@@ -10,7 +10,7 @@ from circuits.contrasts import induction_pairs
 
 from interp.causal import leave_one_out
 from interp.circuits.bootstrap import overlaps, stability_rows
-from interp.circuits.evaluation import evaluate
+from interp.circuits.evaluation import evaluate_circuit
 from interp.circuits.find import find_circuit
 from interp.circuits.methods._backups import stand_ins
 from interp.circuits.methods._checked import _effect
@@ -59,7 +59,7 @@ def test_intervals_of_circuits_draw_four_templates_or_say_why_not(
     for number in (3, 5):
         task = of_templates(ten_pairs, number)
         found = find_circuit(planted_bystander, task, "attribution_patching", "edge")
-        measured = evaluate(planted_bystander, found, task, n_random=2)
+        measured = evaluate_circuit(planted_bystander, found, task, n_random=2)
         rows = {(r["drawn"], r["n"]) for r in found.tables["stability"]}
         lines = "\n".join(_figures(found, measured, "held out"))
         assert task.dependence in lines
@@ -83,7 +83,7 @@ def test_intervals_of_circuits_draw_four_templates_or_say_why_not(
 def test_an_interval_over_templates_is_that_of_their_means(planted_bystander, ten_pairs) -> None:
     task = of_templates(ten_pairs, 5)
     found = find_circuit(planted_bystander, ten_pairs, "attribution_patching", "edge")
-    measured = evaluate(planted_bystander, found, task, n_random=2)
+    measured = evaluate_circuit(planted_bystander, found, task, n_random=2)
     per = measured.per_prompt[:, :5]
     repeated = replace(
         measured, per_prompt=np.tile(per, 2), full=np.tile(measured.full[:5], 2),

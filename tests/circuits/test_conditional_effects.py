@@ -9,7 +9,7 @@ from circuits.test_circuit_result import made
 
 import interp
 from interp.circuits.bootstrap import ranking_stability
-from interp.circuits.evaluation import evaluate
+from interp.circuits.evaluation import evaluate_circuit
 from interp.circuits.find import find_circuit, score_nodes
 from interp.circuits.methods import exact_patching, screen_verify
 from interp.circuits.result import Circuit
@@ -120,7 +120,8 @@ def test_what_was_never_patched_has_no_score(backup, tmp_path) -> None:
     found.to_toml(tmp_path / "c.toml")
     back = Circuit.from_toml(tmp_path / "c.toml")
     assert back.to_dict() == found.to_dict()
-    assert evaluate(model, found, make_contrast(model, "planted:backup", n=4, seed=1), n_random=2)
+    others = make_contrast(model, "planted:backup", n=4, seed=1)
+    assert evaluate_circuit(model, found, others, n_random=2)
 
 
 def test_every_method_says_how_it_measured(backup) -> None:

@@ -9,7 +9,7 @@ from circuits.contrasts import induction_pairs
 import interp
 from interp.circuits.bootstrap import ranking_stability
 from interp.circuits.declaration import Found, discovery
-from interp.circuits.evaluation import area, evaluate
+from interp.circuits.evaluation import area, evaluate_circuit
 from interp.circuits.find import find_circuit
 from interp.core.errors import OptionError
 
@@ -35,7 +35,7 @@ def by(*heads):
 
 
 def run(model, task, *heads, **options):
-    return evaluate(model, find_circuit(model, task, by(*heads)), task, **options)
+    return evaluate_circuit(model, find_circuit(model, task, by(*heads)), task, **options)
 
 
 def test_the_true_circuit_is_faithful_from_two_heads_on(planted_bystander, task_with_truth) -> None:
@@ -121,7 +121,7 @@ def test_values_are_those_of_edited_runs(planted_bystander, task_with_truth) -> 
 
 def test_held_out_pairs(planted_bystander, task_with_truth) -> None:
     circuit = find_circuit(planted_bystander, task_with_truth, by("L0H3", "L1H0"))
-    fresh = evaluate(
+    fresh = evaluate_circuit(
         planted_bystander, circuit, induction_pairs(planted_bystander, 16, seed=9, **TRUTH)
     )
     assert fresh.faithfulness[1] == pytest.approx(1, abs=0.01)
@@ -132,11 +132,11 @@ def test_what_cannot_be_evaluated(planted_bystander, task_with_truth) -> None:
     other = interp.load("planted:backup")
     smaller = find_circuit(other, induction_pairs(other, 6), by("L2H0"))
     with pytest.raises(OptionError, match="planted:bystander has 2 of 4"):
-        evaluate(planted_bystander, smaller, task_with_truth)
+        evaluate_circuit(planted_bystander, smaller, task_with_truth)
     with pytest.raises(OptionError, match="no circuit is known"):
         run(planted_bystander, induction_pairs(planted_bystander, 6), "L0H3").against_truth()
     with pytest.raises(OptionError, match="ask for cmd or cpr"):
-        evaluate(planted_bystander, circuit, task_with_truth).area_interval("auroc")
+        evaluate_circuit(planted_bystander, circuit, task_with_truth).area_interval("auroc")
 
 
 def test_areas_by_hand() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 import interp
 from interp.circuits.contrast import hashes
-from interp.circuits.evaluation import evaluate
+from interp.circuits.evaluation import evaluate_circuit
 from interp.circuits.find import find_circuit
 from interp.circuits.methods import exact_patching
 from interp.circuits.patched import patch_first
@@ -31,10 +31,10 @@ def test_pairs_that_were_seen_are_counted(backup_model, held_out_circuit) -> Non
     other = make_contrast(backup_model, "planted:backup", n=6, seed=2)
     assert held_out_circuit.made["pairs"] == hashes(same)
     assert not set(hashes(same)) & set(hashes(other))
-    measured = evaluate(backup_model, held_out_circuit, same, n_random=2)
+    measured = evaluate_circuit(backup_model, held_out_circuit, same, n_random=2)
     assert measured.seen == 6
     assert "6 of 6 pairs it was found on" in repr(measured)
-    fresh = evaluate(backup_model, held_out_circuit, other, n_random=2, found_on=same)
+    fresh = evaluate_circuit(backup_model, held_out_circuit, other, n_random=2, found_on=same)
     assert fresh.seen == 0
     assert "found on" not in repr(fresh)
     assert fresh.found_on == {"cmd": measured.cmd, "cpr": measured.cpr, "n": 6.0}

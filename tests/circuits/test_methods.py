@@ -10,7 +10,7 @@ import interp
 from interp import planted
 from interp.causal.game.game import Game
 from interp.circuits.edge_evaluation import evaluate_edges
-from interp.circuits.evaluation import evaluate
+from interp.circuits.evaluation import evaluate_circuit
 from interp.circuits.find import find_circuit, score_nodes
 from interp.circuits.methods import (
     attribution_patching,
@@ -178,7 +178,7 @@ def test_denoising_asks_what_suffices(wide_bystander_model, wide_contrast, wide_
 
 def test_circuits_of_every_method_can_be_evaluated(wide_bystander_model, wide_contrast) -> None:
     fresh = make_contrast(wide_bystander_model, "induction", n=8, seed=5)
-    good = evaluate(
+    good = evaluate_circuit(
         wide_bystander_model,
         find_circuit(wide_bystander_model, wide_contrast, screen_verify),
         fresh,

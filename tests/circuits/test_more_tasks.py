@@ -14,7 +14,7 @@ from circuits.test_tasks import words
 import interp
 from interp import planted
 from interp.circuits.edge_forward import EdgeForward
-from interp.circuits.evaluation import evaluate
+from interp.circuits.evaluation import evaluate_circuit
 from interp.circuits.find import find_circuit
 from interp.circuits.methods._exact import path_effects
 from interp.circuits.nodes import node_of
@@ -115,7 +115,7 @@ def test_a_planted_model_does_its_task_by_its_circuit(name) -> None:
     score = np.array([-float(ranked.index(n)) if n in ranked else 0.0 for n in circuit.nodes])
     score = np.where([n in circuit.head_names for n in circuit.nodes], score + len(ranked), 0.0)
     made = replace(circuit, score=score)
-    found = evaluate(model, made, make_contrast(model, name, n=12, seed=1), n_random=2)
+    found = evaluate_circuit(model, made, make_contrast(model, name, n=12, seed=1), n_random=2)
     assert found.completeness == pytest.approx(1, abs=0.02)
     assert found.against_truth()["auroc"] == 1.0
     at = [i for i, size in enumerate(found.sizes) if size >= len(truth)]

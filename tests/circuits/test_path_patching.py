@@ -89,7 +89,7 @@ def test_the_published_procedure_gives_the_same(hooked_gpt2) -> None:
     last = {**frozen, 2: lambda x: put(columns(0), seen["z"][2])(on["z"][2])}
     direct, _ = hooked(module, clean, z=last)
     found = path_patching(model, task, ["0.1>2.0.k", "0.1>2.0.k>logits"])
-    assert found.routes == ("L0H1>L2H0.k", "L0H1>L2H0.k>logits")
+    assert tuple(found.route) == ("L0H1>L2H0.k", "L0H1>L2H0.k>logits")
     for row, logits in zip(found.per_prompt, (total, direct), strict=True):
         want = (batch.value(base) - batch.value(logits)).numpy()
         np.testing.assert_allclose(row, want, atol=2e-5)
@@ -102,7 +102,7 @@ def test_a_frozen_hop_is_one_edge(hooked_gpt2) -> None:
     names = [f"{a}>{b}" for a, b in exact.edges if b.startswith("L2") or b in ("mlp1", "logits")]
     found = path_patching(model, task, names, mlps="freeze")
     known = dict(zip((f"{a}>{b}" for a, b in exact.edges), exact.edges_per_prompt, strict=True))
-    for route, row in zip(found.routes, found.per_prompt, strict=True):
+    for route, row in zip(found.route, found.per_prompt, strict=True):
         np.testing.assert_allclose(row, known[route], atol=2e-5)
     assert found.forwards == len(names) + 3
     again = path_patching(model, task, "0.0>2.1.q")
@@ -117,21 +117,21 @@ def test_the_planted_path_carries_everything(planted_induction) -> None:
         ["L0H3>L1H0.k", "L0H3>L1H0.k>logits", "embed>L0H3.v>L1H0.k>logits", "0.3>1.0.q",
          "0.3>logits"],
     )  # fmt: skip
-    share = dict(zip(found.routes, found.wide()["share"], strict=True))
-    for route in found.routes[:3]:
+    share = dict(zip(found.route, found.wide()["share"], strict=True))
+    for route in found.route[:3]:
         assert share[route] == pytest.approx(1, abs=0.02), route
     assert abs(share["L0H3>L1H0.q"]) < 0.01
     assert abs(share["L0H3>logits"]) < 0.01
     every = path_patching(planted_induction, task, "*>1.0.k")
     assert len(every) == planted_induction.n_heads + 2  # embeddings, the heads of layer 0, its MLP
-    assert every.top(1).routes == ("L0H3>L1H0.k",)
+    assert tuple(every.top(1).route) == ("L0H3>L1H0.k",)
 
 
 def test_several_readers_at_once(hooked_gpt2) -> None:
     model, task = hooked_gpt2
     whole, parts = (path_patching(model, task, text) for text in
                     ("0.1>2.0", "0.1>2.0.q+2.0.k+2.0.v"))  # fmt: skip
-    assert whole.routes == parts.routes == ("L0H1>L2H0",)
+    assert tuple(whole.route) == tuple(parts.route) == ("L0H1>L2H0",)
     np.testing.assert_array_equal(whole.per_prompt, parts.per_prompt)
 
 

@@ -17,7 +17,7 @@ import interp
 from interp.causal.measures import logit_difference
 from interp.circuits.contrast import ContrastTask
 from interp.circuits.edge_forward import EdgeForward
-from interp.circuits.evaluation import evaluate
+from interp.circuits.evaluation import evaluate_circuit
 from interp.circuits.find import find_circuit, score_nodes
 from interp.circuits.methods._attribution import RunPair, edges_by_gradient, nodes_with_drops
 from interp.circuits.methods._exact import effects_of_masks, path_effects
@@ -115,7 +115,7 @@ def test_the_fix_finds_a_circuit_that_the_slope_does_not() -> None:
     model = interp.load("planted:bystander")
     task = make_contrast(model, "planted:bystander", n=12)
     plain, fixed = (
-        evaluate(
+        evaluate_circuit(
             model, find_circuit(model, task, "attribution_patching", qk_fix=q), task, n_random=2
         )
         for q in (False, True)

@@ -158,7 +158,7 @@ def test_one_path_equals_real_forwards_with_hooks(name, part):
     scale = (clean["scores", 1][:, head][seen] / raw[seen]).median()
     scores = (mine["q"] @ mine["k"].transpose(1, 2) * scale).masked_fill(~seen, -torch.inf)
     z = scores.softmax(-1) @ mine["v"]
-    slow = model.run(CLEAN, edits=[interp.set_z(f"L1H{head}", z[:, None])])
+    slow = model.run(CLEAN, edits=[interp.model.set_z(f"L1H{head}", z[:, None])])
     got = edges.run(graph.full() - graph.mask([("L0H3", f"L1H{head}.{part}")]))
     close(got, slow)
     assert float((got - edges.base.logits).abs().max()) > 1e-4

@@ -16,7 +16,7 @@ from interp.circuits.contrast import ContrastTask
 from interp.circuits.declaration import Found, discovery
 from interp.circuits.edge_evaluation import evaluate_edges
 from interp.circuits.edge_forward import EdgeForward
-from interp.circuits.evaluation import evaluate
+from interp.circuits.evaluation import evaluate_circuit
 from interp.circuits.find import find_circuit, score_nodes
 from interp.circuits.methods import _exact
 from interp.circuits.residual_graph import ResidualGraph
@@ -189,7 +189,7 @@ def test_evaluation_of_edges_goes_on(planted_induction, two_length_task, tmp_pat
     for name in ("per_prompt", "full", "empty", "random"):
         assert getattr(whole, name).tobytes() == getattr(again, name).tobytes()
     with Counter() as counter:
-        evaluate(planted_induction, circuit, two_length_task, resume=tmp_path / "heads")
+        evaluate_circuit(planted_induction, circuit, two_length_task, resume=tmp_path / "heads")
         heads = counter.n
         evaluate_edges(planted_induction, circuit, two_length_task, resume=tmp_path)
     assert counter.n == heads

@@ -11,9 +11,8 @@ from core.kept import damage_one, finished, rows, unfinished
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from interp.circuits import kept_steps
-from interp.circuits.kept_steps import Kept, step_as_json, step_from_json
 from interp.circuits.steps import advance, counted, following, step
+from interp.circuits.stored_steps import Kept, step_as_json, step_from_json
 from interp.core.errors import DamagedKept, StoreError
 
 pytestmark = pytest.mark.usefixtures("every_step_kept")
@@ -104,7 +103,7 @@ def test_what_is_finished_is_not_made_again(tmp_path, breaks, again) -> None:
 
 
 def test_a_break_keeps_what_was_not_yet_due_on_disk(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(kept_steps, "EVERY", 1e9)
+    monkeypatch.setattr(stored_steps, "EVERY", 1e9)
     with pytest.raises(KeyboardInterrupt), following(Kept(tmp_path, {}), None):
         course([], breaks="b")
     store = Kept(tmp_path, {})

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
 import torch
+from beside import FOLDER, imported, needs
 
 import interp
 from interp.causal.game.game import Game
 from interp.causal.game.verify import reuse_of
+from interp.causal.measures import logit_difference
 from interp.circuits.chosen_set import WHOLE, NodeSet, Share
+from interp.circuits.contrast import ContrastTask
 from interp.circuits.find import find_circuit
 from interp.circuits.methods import exact_patching, verified_edges
 from interp.circuits.methods._measured_nodes import MeasuredNodes
@@ -22,6 +27,7 @@ from interp.circuits.set_evaluation import evaluate_set
 from interp.circuits.smallest import connected, edges_between, first_enough, smallest_set
 from interp.circuits.tasks import make_contrast
 from interp.core.errors import OptionError
+from interp.core.prompts import Prompts
 from interp.core.statistics import ratio_intervals
 from interp.model.model import Model
 
@@ -331,3 +337,34 @@ def test_intervals_of_ratios_cover_the_ratio() -> None:
     assert 0.93 <= hits / 2000 <= 0.97  # percentiles of resampled pairs cover 0.84
     with pytest.raises(OptionError, match="needs at least two"):
         ratio_intervals(np.ones((1, 1)), np.ones(1))
+
+
+def balanced(brackets: tuple[int, ...]) -> bool:
+    depth = np.cumsum([1 - 2 * x for x in brackets])
+    return depth[-1] == 0 and depth.min() >= 0
+
+
+@pytest.mark.slow
+@needs(FOLDER / "models" / "tracr-dyck1")
+def test_the_set_of_a_compiled_program_has_only_parts_that_the_compiler_names() -> None:
+    """Balanced brackets against others, either way round: every node and edge carries all of it."""
+    imported(FOLDER / "models" / "toy_transformer.py")
+    folder = FOLDER / "models" / "tracr-dyck1"
+    model, rng = interp.load(folder), np.random.default_rng(0)
+    truth = json.loads((folder / "ground_truth.json").read_text())["active_components"]
+    pairs: list[tuple] = []
+    for n in (2, 4, 6):
+        every = list(product((0, 1), repeat=n))
+        others = [x for x in every if not balanced(x)]
+        for good in filter(balanced, every):
+            bad = others[rng.integers(len(others))]
+            pairs += [(good, bad, 1), (bad, good, 0)]
+    clean, corrupted = (Prompts(tuple((2, *pair[at]) for pair in pairs)) for at in (0, 1))
+    right = [pair[2] for pair in pairs]
+    task = logit_difference(
+        model, clean, right, [1 - x for x in right], corrupted=corrupted, name="dyck"
+    )
+    chosen = find_circuit(model, ContrastTask(task)).chosen
+    assert {x.upper() for x in chosen.nodes} - {"EMBED"} <= set(truth)
+    assert (len(chosen.nodes), len(chosen.edges)) == (10, 12)
+    assert chosen.share.value == pytest.approx(1, abs=1e-4)

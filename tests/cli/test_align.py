@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from interp.heads.alignment import (
+from interp.alignment import (
     HeadAlignments,
     TranslationHeads,
     made_sentence_pairs,
 )
-from interp.lens import DecoderLens
+from interp.core.result_rows import ResultRows
 
 MODEL, FOLDER = "bundled:reorder", "bundled-reorder"
 
@@ -55,7 +55,7 @@ def test_heads_and_lens(run, pair_file, tmp_path) -> None:
     done = run("study", "align", MODEL, "-n", 8, "-m", "decoder-lens", "-o", out, "-q")
     assert done.exit_code == 0, done.output
     assert "layer 1" in done.stdout
-    assert len(DecoderLens.load(out / FOLDER / "decoder_lens.json")) == 3
+    assert len(ResultRows.load(out / FOLDER / "decoder_lens.json")) == 3
 
 
 @pytest.mark.slow

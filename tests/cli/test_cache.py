@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from interp.heads.kv_cache.plan_result import CachePlan
+from interp.cache.plan_result import CachePlan
 
 
 def test_a_plan_is_printed_written_and_exported(run, tmp_path) -> None:

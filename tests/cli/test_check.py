@@ -21,7 +21,7 @@ SHARED = FOLDER / "models"
 def test_every_layer_is_listed_with_its_errors(run, llama_folder) -> None:
     result = run("check", llama_folder)
     assert result.exit_code == 0
-    found = interp.check_model(interp.load(llama_folder))
+    found = interp.model.check_model(interp.load(llama_folder))
     for site in found.sites:
         [line] = [x for x in result.stdout.splitlines() if x.split()[:1] == [site.site.name]]
         assert line.split()[1:] == [f"{site.pattern_error:.1e}", f"{site.result_error:.1e}", "ok"]

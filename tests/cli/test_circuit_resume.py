@@ -16,7 +16,6 @@ import pytest
 from cli.terminal import all_of
 from core.kept import unfinished
 
-from interp.circuits import kept_steps
 from interp.circuits.result import Circuit
 from interp.model.model import Model
 
@@ -48,7 +47,7 @@ def counting(run, *args: object) -> tuple[str, int]:
 def started(*args: object, **options) -> subprocess.Popen:
     code = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
-        "from interp.circuits import kept_steps; kept_steps.EVERY = 0.1;"
+        "from interp.circuits import stored_steps; stored_steps.EVERY = 0.1;"
         "from interp.cli.main import main; main(sys.argv[1:])"
     )
     return subprocess.Popen([sys.executable, "-c", code, *map(str, args)], **options)
@@ -158,4 +157,4 @@ def test_how_far_it_is_is_said_on_stderr_alone(run, tmp_path) -> None:
     assert "\x1b" not in printed
     for what in (b"patching nodes", b"patching paths", b"evaluating edges"):
         assert what in said
-    assert kept_steps.EVERY <= 2  # so that a kill costs little
+    assert stored_steps.EVERY <= 2  # so that a kill costs little

@@ -14,7 +14,7 @@ from together import over
 
 from interp import bundled
 from interp.causal.game.game import Game
-from interp.circuits.kept_steps import Kept
+from interp.circuits.stored_steps import Kept
 
 COMMANDS: dict[str, tuple[str, ...]] = {
     "score": ("score", "{model}", "-m", "{own}", "--file", "{texts}", "-q"),

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from cli.test_jobs import same
 
+from interp.core.prompts import Prompts
 from interp.core.read_values import read_prompt_values
 from interp.core.shards import PIECES
 from interp.core.table import HeadTable
+from interp.heads.declaration import bound
 from interp.heads.prompt_pieces import PromptPieces
 from interp.heads.sweep.workers import task_grid
 
@@ -113,3 +116,33 @@ def test_the_null_of_each_prompt_is_kept_beside_its_value(run, asked, tmp_path) 
     np.testing.assert_allclose(mean, table["null"], atol=1e-6)
     random = read_prompt_values(tmp_path / "one", metric="entropy")
     assert random["null"].isna().all(), "the unit of random weights is the draw"
+
+
+class Counting:
+    """A run whose value of a prompt is its first token, plus a hundred in the second metric."""
+
+    def __init__(self) -> None:
+        self.masks: dict[str, str] = {}
+
+    def of(self, model, prompts, asked, what):
+        first = np.array([ids[0] for ids in prompts.ids], dtype=float)[:, None]
+        site = model.sites[0]
+        return {
+            b.label: {site: np.repeat(first + 100 * (b.label == "entropy"), site.n_heads, 1)}
+            for b in asked
+        }
+
+
+def test_pieces_of_several_metrics_are_read_for_each_alone(bundled_one_layer, tmp_path) -> None:
+    prompts = Prompts(tuple((5 + i, 6, 7) for i in range(9)))
+    both = [bound("induction"), bound("entropy")]
+    pieces = PromptPieces(tmp_path, "digest", bundled_one_layer, prompts, 2)
+    run: Any = Counting()
+    assert pieces.whole("scores", both, bundled_one_layer) is None
+    pieces.compute(run, "scores", bundled_one_layer, prompts, both, range(pieces.number))
+    for at, one in enumerate(both):
+        found = pieces.whole("scores", [one], bundled_one_layer)
+        assert found is not None
+        [values] = found[one.label].values()
+        assert values[:, 0].tolist() == [5 + i + 100 * at for i in range(9)]
+    assert pieces.whole("scores", [*both, bound("sink")], bundled_one_layer) is None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from heads.vision.towers import with_neuron
+from vision.towers import with_neuron
 
 from interp.bundled.shape_images import PATTERNS, shape_images
 from interp.core.table import HeadTable

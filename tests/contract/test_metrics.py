@@ -26,7 +26,7 @@ from interp.testing.metric import (
 )
 
 # Named heads score a model only on a task that it can do: tests/circuits/test_named.py. Metrics of
-# cross attention need a model that has it: tests/heads/alignment/test_source_metrics.py. Metrics
+# cross attention need a model that has it: tests/alignment/test_source_metrics.py. Metrics
 # between segments need prompts that hold these: tests/heads/segments/test_named_segments.py.
 ELSEWHERE = ("roles", "cross", "segments")
 ALL = sorted(name for name, entry in METRICS.items() if entry.group not in ELSEWHERE)
@@ -125,7 +125,7 @@ def plain_scores() -> dict[str, np.ndarray]:
 def test_no_option_is_dropped(name, option, its_model, prompts, plain_scores) -> None:
     model = its_model(name)
     if (name, option) in OWN_TESTS:
-        pytest.skip("a test of its own, in tests/heads/geometry or tests/heads/kv_cache")
+        pytest.skip("a test of its own, in tests/heads/geometry or tests/cache")
     changed = off_default(METRICS.load(name).options[option].default)
     if name not in plain_scores:
         plain_scores[name] = scores_per_head(name, model, prompts)

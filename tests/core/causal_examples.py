@@ -1,4 +1,4 @@
-"""One example per result class of `interp.causal`, by its full name."""
+"""One example per result class of `interp.causal`, by its full name, and per kind of rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 from core.result_inputs import model, prompts, task
 
 from interp import causal
-from interp.causal.aggregation import HeadAggregation, head_aggregation
+from interp.causal.aggregation import head_aggregation
 from interp.causal.comparison.compare import compare_importances
 from interp.causal.comparison.result import Comparison
 from interp.causal.gating.learn import learn_gates
@@ -22,9 +22,9 @@ from interp.causal.pruning.result import PruningCurve
 from interp.causal.responsibilities import head_responsibilities
 from interp.causal.shapley_values.scores import Sampled
 from interp.causal.steering.dose import steer
-from interp.causal.steering.result import DoseCurve
 from interp.causal.tucker import tucker_loss
 from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 
 
 @cache
@@ -53,7 +53,7 @@ def gates() -> LearnedGates:
     return learn_gates(model(), task(), restarts=2, steps=2, n_random=2)
 
 
-def doses() -> DoseCurve:
+def doses() -> ResultRows:
     return steer(model(), "L0H0", task(), factors=[0, 1], n_random=1)
 
 
@@ -61,22 +61,20 @@ def text_scores() -> TextScores:
     return attention_influence(model(), list(prompts().ids), ["L0H0"], n_random=2)
 
 
-def aggregation() -> HeadAggregation:
+def aggregation() -> ResultRows:
     return head_aggregation(model(), causal.repeats_task(model(), n=4, max_length=6), steps=2)
 
 
 CAUSAL_EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.causal.comparison.result.Comparison": comparison,
-    "interp.causal.responsibilities.HeadResponsibilities": lambda: head_responsibilities(
-        model(), task(), draws=9
-    ),
-    "interp.causal.tucker.TuckerLoss": lambda: tucker_loss(model(), task(), shares=(1.0, 0.5)),
+    "HeadResponsibilities": lambda: head_responsibilities(model(), task(), draws=9),
+    "TuckerLoss": lambda: tucker_loss(model(), task(), shares=(1.0, 0.5)),
     "interp.causal.importance.Importance": importance,
     "interp.causal.influence.result.TextScores": text_scores,
     "interp.causal.gating.result.LearnedGates": gates,
-    "interp.causal.steering.result.DoseCurve": doses,
+    "DoseCurve": doses,
     "interp.causal.pairs.Interactions": interactions,
     "interp.causal.pruning.result.PruningCurve": pruning,
     "interp.causal.shapley_values.scores.Sampled": sampled,
-    "interp.causal.aggregation.HeadAggregation": aggregation,
+    "HeadAggregation": aggregation,
 }

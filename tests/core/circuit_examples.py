@@ -10,18 +10,17 @@ from pathlib import Path
 from core.result_inputs import model
 
 import interp
-from interp.circuits.causal_traces import CausalTraces
 from interp.circuits.causal_tracing import causal_tracing
 from interp.circuits.contrast import ContrastTask
 from interp.circuits.edge_evaluation import EdgeEvaluation, evaluate_edges
-from interp.circuits.evaluation import evaluate
+from interp.circuits.evaluation import evaluate_circuit
 from interp.circuits.facts import Fact
 from interp.circuits.find import find_circuit
 from interp.circuits.head_evaluation import Evaluation
 from interp.circuits.made_pairs import MadePairs, make_pairs
 from interp.circuits.patched import Patched, patch_first
-from interp.circuits.path_patching import PathEffects, path_patching
-from interp.circuits.position_map import PatchingMap, patching_map
+from interp.circuits.path_patching import path_patching
+from interp.circuits.position_map import patching_map
 from interp.circuits.published import Published
 from interp.circuits.published_comparison import PublishedComparison
 from interp.circuits.query_key_signals import Signals, signals
@@ -37,6 +36,7 @@ from interp.circuits.why.share_check import ShareCheck, check_shares
 from interp.circuits.why.shares import QKShares
 from interp.core.prompts import repeats
 from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 
 
 @cache
@@ -62,15 +62,15 @@ def made_pairs() -> MadePairs:
         return make_pairs(interp.load("planted:bystander", tokenizer=words), path, n=6)
 
 
-def position_map() -> PatchingMap:
+def position_map() -> ResultRows:
     return patching_map(model(), contrast(), "attention", by="position")
 
 
-def path_effects() -> PathEffects:
+def path_effects() -> ResultRows:
     return path_patching(model(), contrast(), ["*>1.0.k", "0.3>1.0.k>logits"])
 
 
-def causal_traces() -> CausalTraces:
+def causal_traces() -> ResultRows:
     facts = [Fact((0, 5, x, 9, 5), (2, 3)) for x in (7, 8, 11)]
     return causal_tracing(model(), facts, "attention", noise=12.0, samples=3)
 
@@ -80,7 +80,7 @@ def circuit() -> Circuit:
 
 
 def evaluation() -> Evaluation:
-    return evaluate(model(), circuit(), contrast(), n_random=2)
+    return evaluate_circuit(model(), circuit(), contrast(), n_random=2)
 
 
 def edge_evaluation() -> EdgeEvaluation:
@@ -128,9 +128,9 @@ CIRCUIT_EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.circuits.head_evaluation.Evaluation": evaluation,
     "interp.circuits.patched.Patched": patched,
     "interp.circuits.made_pairs.MadePairs": made_pairs,
-    "interp.circuits.causal_traces.CausalTraces": causal_traces,
-    "interp.circuits.path_patching.PathEffects": path_effects,
-    "interp.circuits.position_map.PatchingMap": position_map,
+    "CausalTraces": causal_traces,
+    "PathEffects": path_effects,
+    "PatchingMap": position_map,
     "interp.circuits.set_evaluation.SetEvaluation": set_evaluation,
     "interp.circuits.published_comparison.PublishedComparison": published_comparison,
     "interp.circuits.query_key_signals.Signals": query_key_signals,

@@ -10,13 +10,13 @@ from core.result_inputs import MADE
 
 import interp
 from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.safety.curves import SafetyCurves
 from interp.safety.direction import Direction
 from interp.safety.marker import marker_sets
 from interp.safety.overview import SafetyStudy, study
 from interp.safety.removal import Ships
 from interp.safety.selection import DirectionSearch, TriedDirection
-from interp.safety.subspace import Sahara
 
 
 def directions() -> DirectionSearch:
@@ -46,7 +46,7 @@ def ships() -> Ships:
     return safety_study().ships
 
 
-def sahara() -> Sahara:
+def sahara() -> ResultRows:
     return safety_study().sahara[0]
 
 
@@ -55,5 +55,5 @@ SAFETY_EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.safety.overview.SafetyStudy": safety_study,
     "interp.safety.removal.Ships": ships,
     "interp.safety.selection.DirectionSearch": directions,
-    "interp.safety.subspace.Sahara": sahara,
+    "Sahara": sahara,
 }

@@ -1,15 +1,18 @@
 """Every result keeps the one protocol: one line in `EXAMPLES` for a class, and no test of its own.
 
-All modules of the package are imported, so that a class without an example fails.
+The same holds for a kind of `ResultRows`. All modules of the package are imported, so that a class
+without an example fails.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import math
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -23,6 +26,7 @@ from interp.core.head import Head
 from interp.core.long_rows import STANDARD
 from interp.core.result import Differences, Result
 from interp.core.result_files import READ, suffixes
+from interp.core.result_rows import ResultRows
 from interp.core.table import HeadTable
 from interp.model.edits import zero
 
@@ -46,36 +50,45 @@ def every_class() -> list[type[Result]]:
     return sorted(dict.fromkeys(own), key=lambda c: c.__name__)
 
 
+def every_kind() -> set[str]:
+    """Kinds of `ResultRows`: the first argument of every call of it."""
+    calls = (
+        node
+        for path in Path(interp.__path__[0]).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "ResultRows"
+    )
+    return {ast.literal_eval(node.args[0]) for node in calls}
+
+
 def name_of(cls: type[Result]) -> str:
     return f"{cls.__module__}.{cls.__name__}"
 
 
-CLASSES = every_class()
 _MADE: dict[str, Result] = {}
 
 
-def example_of(cls: type[Result]) -> Result:
-    """One example per class, with at least two rows where that can be."""
-    example: Callable[[], Result] | None = EXAMPLES.get(name_of(cls))
-    if example is None:
-        pytest.fail(f"{name_of(cls)} is a Result: add an example of it to EXAMPLES")
-    if name_of(cls) not in _MADE:
-        _MADE[name_of(cls)] = example()
-    result = _MADE[name_of(cls)]
-    assert type(result) is cls
+def example_of(case: str) -> Result:
+    """One example per class and kind, with at least two rows where that can be."""
+    if case not in _MADE:
+        _MADE[case] = EXAMPLES[case]()
+    result = _MADE[case]
+    kind = result.kind if isinstance(result, ResultRows) else name_of(type(result))
+    assert kind == case
     return result
 
 
-of_every_class = over("cls", CLASSES)
+of_every_class = over("case", sorted(EXAMPLES))
 
 
-def test_no_example_is_of_a_class_that_is_gone() -> None:
-    assert set(EXAMPLES) == {name_of(c) for c in CLASSES}
+def test_every_class_and_kind_has_an_example() -> None:
+    classes = {name_of(c) for c in every_class() if c is not ResultRows}
+    assert set(EXAMPLES) == classes | every_kind()
 
 
 @of_every_class
-def test_rows_have_the_columns_of_all_results(cls) -> None:
-    example_result = example_of(cls)
+def test_rows_have_the_columns_of_all_results(case) -> None:
+    example_result = example_of(case)
     frame = example_result.to_pandas()
     assert set(STANDARD) <= set(frame.columns)
     assert len(frame) == len(example_result)
@@ -91,15 +104,15 @@ def test_rows_have_the_columns_of_all_results(cls) -> None:
 
 
 @of_every_class
-def test_rows_are_iterated_over(cls) -> None:
-    example_result = example_of(cls)
+def test_rows_are_iterated_over(case) -> None:
+    example_result = example_of(case)
     rows = list(example_result)
     assert len(rows) == len(example_result)
 
 
 @of_every_class
-def test_the_first_rows_are_of_the_same_type_and_all_displayed(cls) -> None:
-    example_result = example_of(cls)
+def test_the_first_rows_are_of_the_same_type_and_all_displayed(case) -> None:
+    example_result = example_of(case)
     frame = example_result.to_pandas()
     for k in (1, 40):
         part = example_result.top(k)
@@ -125,8 +138,8 @@ def test_the_first_rows_are_of_the_same_type_and_all_displayed(cls) -> None:
 
 
 @of_every_class
-def test_a_name_gives_the_rows_of_a_metric(cls) -> None:
-    example_result = example_of(cls)
+def test_a_name_gives_the_rows_of_a_metric(case) -> None:
+    example_result = example_of(case)
     metric = example_result.to_pandas()["metric"].iloc[0]
     part = example_result[metric]
     assert type(part) is type(example_result)
@@ -136,8 +149,8 @@ def test_a_name_gives_the_rows_of_a_metric(cls) -> None:
 
 
 @of_every_class
-def test_heads_are_named_where_rows_are_heads(cls) -> None:
-    example_result = example_of(cls)
+def test_heads_are_named_where_rows_are_heads(case) -> None:
+    example_result = example_of(case)
     frame = example_result.to_pandas()
     if {"layer", "head"} <= set(frame.columns):
         rows = example_result._take(
@@ -154,8 +167,8 @@ def test_heads_are_named_where_rows_are_heads(cls) -> None:
 
 
 @of_every_class
-def test_wider_intervals_hold_narrower_ones(cls) -> None:
-    example_result = example_of(cls)
+def test_wider_intervals_hold_narrower_ones(case) -> None:
+    example_result = example_of(case)
     narrow, wide = example_result.interval(0.5), example_result.interval(0.99)
     there = narrow["low"].notna() & wide["low"].notna()
     assert (wide["low"] <= narrow["low"])[there].all()
@@ -164,8 +177,8 @@ def test_wider_intervals_hold_narrower_ones(cls) -> None:
 
 
 @of_every_class
-def test_values_per_prompt_or_the_reason_why_there_are_none(cls) -> None:
-    example_result = example_of(cls)
+def test_values_per_prompt_or_the_reason_why_there_are_none(case) -> None:
+    example_result = example_of(case)
     if example_result.per_prompt is None:
         assert example_result.why_no_per_prompt
         with pytest.raises(OptionError, match="per prompt") as raised:
@@ -179,18 +192,18 @@ def test_values_per_prompt_or_the_reason_why_there_are_none(cls) -> None:
 
 
 @of_every_class
-def test_a_figure_without_arguments(cls) -> None:
-    example_result = example_of(cls)
+def test_a_figure_without_arguments(case) -> None:
+    example_result = example_of(case)
     assert example_result.plot().to_dict()["data"]
 
 
 @over("suffix", READ)
 @of_every_class
-def test_files_are_read_back_equal(cls, suffix, tmp_path) -> None:
-    example_result = example_of(cls)
+def test_files_are_read_back_equal(case, suffix, tmp_path) -> None:
+    example_result = example_of(case)
     some = [example_result.top(1)] if suffix == READ[0] else []
     for result in (example_result, *some):
-        path = tmp_path / f"{cls.__name__}{suffix}"
+        path = tmp_path / f"{case}{suffix}"
         result.save(path)
         again = type(example_result).load(path)
         assert type(again) is type(example_result)
@@ -202,18 +215,18 @@ def test_files_are_read_back_equal(cls, suffix, tmp_path) -> None:
 
 
 @of_every_class
-def test_other_files(cls, tmp_path) -> None:
-    example_result = example_of(cls)
+def test_other_files(case, tmp_path) -> None:
+    example_result = example_of(case)
     for suffix in suffixes(type(example_result))[len(READ) :]:
-        example_result.save(tmp_path / f"{cls.__name__}{suffix}")
-        assert (tmp_path / f"{cls.__name__}{suffix}").stat().st_size > 100
+        example_result.save(tmp_path / f"{case}{suffix}")
+        assert (tmp_path / f"{case}{suffix}").stat().st_size > 100
     with pytest.raises(UnknownName, match=r"\.parquet|known"):
         example_result.save(tmp_path / "result.xyz")
 
 
 @of_every_class
-def test_provenance_says_how_it_was_made(cls) -> None:
-    example_result = example_of(cls)
+def test_provenance_says_how_it_was_made(case) -> None:
+    example_result = example_of(case)
     about = example_result.provenance
     assert isinstance(about, Mapping)
     each = about.values() if any(isinstance(k, tuple) for k in about) else [about]
@@ -224,8 +237,8 @@ def test_provenance_says_how_it_was_made(cls) -> None:
 
 
 @of_every_class
-def test_it_displays_itself(cls) -> None:
-    example_result = example_of(cls)
+def test_it_displays_itself(case) -> None:
+    example_result = example_of(case)
     assert repr(example_result).strip()
     html = example_result._repr_html_()
     assert "<table" in html
@@ -233,8 +246,8 @@ def test_it_displays_itself(cls) -> None:
 
 
 @of_every_class
-def test_numbers_are_not_changed_by_what_is_shown(cls) -> None:
-    example_result = example_of(cls)
+def test_numbers_are_not_changed_by_what_is_shown(case) -> None:
+    example_result = example_of(case)
     before = example_result.to_pandas()
     (
         example_result.top(1),

@@ -62,16 +62,16 @@ def test_an_exact_dictionary_scores_one_and_an_empty_one_what_zeros_do(
 ) -> None:
     found = score_dictionary(bundled_induction, exact(bundled_induction), held_out)
     for metric in ("loss_recovered", "loss_recovered_mean", "kl_score", "explained_variance"):
-        assert found.value(metric) == pytest.approx(1, abs=1e-4)
-    assert found.value("reconstruction_bias") == pytest.approx(1, abs=1e-5)
-    assert found.value("l0") == pytest.approx(128, abs=0.5)  # one of each pair
+        assert found[metric].score[0] == pytest.approx(1, abs=1e-4)
+    assert found["reconstruction_bias"].score[0] == pytest.approx(1, abs=1e-5)
+    assert found["l0"].score[0] == pytest.approx(128, abs=0.5)  # one of each pair
     nothing = Dictionary("standard", torch.zeros(128, 4), torch.ones(4, 128), torch.zeros(4),
                          torch.zeros(128), "z", 1)  # fmt: skip
     empty = score_dictionary(bundled_induction, nothing, held_out, controls=False)
-    assert empty.value("loss_recovered") == pytest.approx(0, abs=1e-6)
-    assert empty.value("kl_score") == pytest.approx(0, abs=1e-6)
-    assert empty.value("dead_share") == 1
-    assert empty.value("l0") == 0
+    assert empty["loss_recovered"].score[0] == pytest.approx(0, abs=1e-6)
+    assert empty["kl_score"].score[0] == pytest.approx(0, abs=1e-6)
+    assert empty["dead_share"].score[0] == 1
+    assert empty["l0"].score[0] == 0
 
 
 def with_zeros(block, site: str):
@@ -104,7 +104,7 @@ def test_zeros_are_those_of_a_model_made_by_hand(bundled_induction, held_out, si
             logits = module(ids[None]).logits[0, 1:-1]
         losses.append(torch.nn.functional.cross_entropy(logits, ids[2:], reduction="none"))
     assert found.zero_loss == pytest.approx(float(torch.cat(losses).mean()), abs=1e-4)
-    assert found.value("loss_recovered") == pytest.approx(0, abs=1e-6)
+    assert found["loss_recovered"].score[0] == pytest.approx(0, abs=1e-6)
 
 
 def test_losses_are_those_of_edits(bundled_induction, held_out, trained) -> None:
@@ -142,7 +142,7 @@ def test_losses_are_those_of_edits(bundled_induction, held_out, trained) -> None
     assert found.unchanged_loss == pytest.approx(clean, abs=1e-5)
     assert found.zero_loss == pytest.approx(zeros, abs=1e-5)
     assert found.mean_loss == pytest.approx(means, abs=1e-5)
-    assert found.value("loss_recovered") == pytest.approx(
+    assert found["loss_recovered"].score[0] == pytest.approx(
         (zeros - mine) / (zeros - clean), abs=1e-4
     )
 
@@ -150,7 +150,7 @@ def test_losses_are_those_of_edits(bundled_induction, held_out, trained) -> None
 def test_a_trained_dictionary_is_above_all_controls(bundled_induction, held_out, trained) -> None:
     found = score_dictionary(bundled_induction, trained, held_out)
     frame = found.to_pandas().set_index(["dictionary", "metric"])
-    others = {k for k in found.kinds if k != "trained"}
+    others = {k for k in found.dictionary.tolist() if k != "trained"}
     assert others == {"untrained", "shuffled decoder", "shuffled codes", "random directions"}
     for metric in ("loss_recovered", "kl_score", "explained_variance"):
         mine = frame.loc[("trained", metric)]
@@ -159,7 +159,7 @@ def test_a_trained_dictionary_is_above_all_controls(bundled_induction, held_out,
             assert mine["low"] > control["high"], (metric, other)
             same = abs(frame.loc[(other, "l0"), "score"] - frame.loc[("trained", "l0"), "score"])
             assert same < 0.5
-    np.testing.assert_allclose(found.per_prompt[:3].mean(1), found.values[:3])
+    np.testing.assert_allclose(found.per_prompt[:3].mean(1), found.score[:3])
     assert "loss_recovered: trained" in repr(found)
 
 

@@ -30,7 +30,7 @@ GIVEN = {"model", "MODEL", "prompts"}  # what the reader has
 NAMES: dict[str, tuple[Registry, str]] = {  # argument that holds names of a registry
     "interp.score": (METRICS, "metrics"),
     "interp.attribute": (ATTRIBUTION_METHODS, "method"),
-    "interp.emergence": (METRICS, "metrics"),
+    "interp.heads.emergence": (METRICS, "metrics"),
     "interp.faithfulness": (ATTRIBUTION_METHODS, "methods"),
     "interp.find_circuit": (CIRCUIT_METHODS, "method"),
 }

@@ -105,13 +105,13 @@ def test_other_calls_load_what_is_named_too() -> None:
 
     name = "planted:induction"
     ids = [0, 40, 41, 42, 40]
-    assert interp.check_model(name).model == name
+    assert interp.model.check_model(name).model == name
     assert patterns.view(name, ids).provenance["model_id"] == name
     assert patterns.long_view(name, ids, heaviest=0).provenance["model_id"] == name
     found = attribution.attribute(name, ids, "gradient_norm")
     assert found.provenance["model_id"] == name
     for call in (
-        interp.check_model,
+        interp.model.check_model,
         lambda x: patterns.view(x, ids),
         lambda x: patterns.long_view(x, ids),
         lambda x: attribution.attribute(x, ids, "gradient_norm"),

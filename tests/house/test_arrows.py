@@ -22,13 +22,13 @@ from interp.report.by_type import FORMS
 ROOT = Path(__file__).parents[2]
 ORDER = (
     "core", "draw", "planted", "bundled", "model", "lens", "causal", "attribution", "heads",
-    "safety", "probes", "syntax", "dictionaries", "circuits", "testing", "report",
-    "cli",
+    "cache", "text", "alignment", "vision", "safety", "probes", "syntax", "dictionaries",
+    "circuits", "testing", "report", "cli",
 )  # fmt: skip
 BY_NAME = {
-    "core/face.py": "public face of a folder whose files declare analyses",
+    "core/public_names.py": "public face of a folder whose files declare analyses",
     "core/registry.py": "registry of declarations: a folder of files",
-    "core/room.py": "package whose files declare one analysis each",
+    "core/lazy_analyses.py": "package whose files declare one analysis each",
     "circuits/tasks/named.py": "registry of contrast tasks: a folder of files",
     "cli/folder.py": "registry of commands: a folder of files",
     "cli/run.py": "public functions from which commands are made",
@@ -45,6 +45,8 @@ BY_NAME = {
 """Files that import a module by its name, with the reason."""
 
 
+MODEL_ORDER = ("calls", "mixers", "hooks", "locate", "sources", "recorded")
+"""Folders inside `interp/model`, in the order in which they import one another."""
 UPWARD = {("core.display", "report.by_type")}
 """Imports that run up: module, and what it imports."""
 
@@ -91,6 +93,21 @@ def test_no_import_runs_up(module: str) -> None:
         folder = other.split(".")[0]
         if folder in ORDER and (module, other) not in UPWARD:
             assert ORDER.index(folder) <= rank, f"imports {other}, of a later folder"
+
+
+def test_the_folders_inside_the_model_stand_in_order_too() -> None:
+    rank = {name: at for at, name in enumerate(MODEL_ORDER)}
+    assert {
+        p.name for p in (ROOT / "interp" / "model").iterdir() if (p / "__init__.py").exists()
+    } == {*MODEL_ORDER}
+    for module, path in FILES.items():
+        top, inner = (*module.split("."), "", "")[:2]
+        if top != "model" or inner not in rank:
+            continue
+        for other in imports(path):
+            _, _, where, *_ = (*other.split("."), "", "", "")
+            above = other.startswith("interp.model.") and rank.get(where, -1) > rank[inner]
+            assert not above, f"{module} imports {other}"
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:

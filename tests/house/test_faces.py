@@ -65,10 +65,8 @@ def test_declared_analyses_are_names_of_their_folder() -> None:
 
 def test_one_call_per_task() -> None:
     from interp.causal import leave_one_out
-    from interp.circuits import evaluate
 
     assert interp.ablate is leave_one_out
-    assert interp.evaluate_circuit is evaluate
 
 
 @cache

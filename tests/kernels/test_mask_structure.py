@@ -9,7 +9,12 @@ import torch
 from together import over
 
 from interp_kernels import Attention, InvalidAttention, mask_structure
-from interp_kernels.mask_structure import MaskStructure, relative_bias_of, structure_of
+from interp_kernels.mask_structure import (
+    MaskStructure,
+    named_ranges,
+    relative_bias_of,
+    structure_of,
+)
 from interp_kernels.masks import visible
 
 N = 12
@@ -222,3 +227,11 @@ def test_no_mask_is_kept_alive() -> None:
     del mask
     gc.collect()
     assert len(mask_structure._recognised) == before
+
+
+def test_ranges_that_go_back_are_no_packed_documents() -> None:
+    real = torch.ones(1, 5, dtype=torch.bool)
+    end = torch.arange(1, 6)
+    for first, said in (((0, 0, 2, 2, 4), "chunks of 2"), ((0, 0, 2, 0, 4), "ranges of keys")):
+        ranges = torch.stack([torch.tensor(first), end], -1)[None]
+        assert named_ranges(ranges, real, 0) == said

@@ -10,8 +10,8 @@ import torch
 import zoo
 
 import interp
+from interp.alignment import encode_pairs, made_sentence_pairs
 from interp.core.errors import OptionError, PromptError
-from interp.heads.alignment import encode_pairs, made_sentence_pairs
 from interp.lens import decoder_lens
 
 NORMS = {"bart": "", "t5": "final_layer_norm", "whisper": "layer_norm", "marian": "",
@@ -25,7 +25,7 @@ def test_a_depth_is_the_model_with_an_encoder_of_that_many_layers(name, loaded) 
     found = decoder_lens(model, inputs)
     assert found.norm == NORMS[name]
     assert found.residual < 1e-5
-    assert found.depths == ("embedding", "layer 0", "layer 1")
+    assert found.depth.tolist() == ["embedding", "layer 0", "layer 1"]
     mask = inputs.get("decoder_attention_mask")
     for depth in range(3):
         cut = copy.deepcopy(model.module)
@@ -41,7 +41,7 @@ def test_a_depth_is_the_model_with_an_encoder_of_that_many_layers(name, loaded) 
             loss = torch.nn.functional.cross_entropy(own, ids)
             assert found.per_prompt[depth, row] == pytest.approx(float(loss), rel=1e-4)
             rank = (own > own.gather(1, ids[:, None])).sum(1).double().mean()
-            assert found.rank[depth, row] == pytest.approx(float(rank), abs=0.5 / real)
+            assert found.rank_per_prompt[depth, row] == pytest.approx(float(rank), abs=0.5 / real)
 
 
 def test_the_learned_model_needs_its_last_encoder_layer() -> None:
@@ -53,7 +53,7 @@ def test_the_learned_model_needs_its_last_encoder_layer() -> None:
     embedding, first, last = found.to_pandas()["score"]
     assert embedding > first > 1
     assert last < 0.01
-    assert found.rank[-1].max() == 0
+    assert found.rank_per_prompt[-1].max() == 0
     assert found.labels == found.top_tokens[-1]
     one = decoder_lens(model, encoded.prompts, labels=encoded.labels, batch_size=5)
     np.testing.assert_allclose(one.per_prompt, found.per_prompt, atol=1e-4)

@@ -82,11 +82,11 @@ def test_the_deepest_logits_are_the_models_own_and_the_first_those_of_the_embedd
         logits = model.run(IDS)[0].double().numpy()
     found = logit_lens(model, IDS, k=3, target=6)
     assert found.depths[0] == "embedding"
-    np.testing.assert_allclose(found.target_logit[-1], logits[:, 6], atol=1e-4)
+    np.testing.assert_allclose(found.target_logits[-1], logits[:, 6], atol=1e-4)
     np.testing.assert_array_equal(found.top_ids[-1, :, 0], logits.argmax(-1))
     assert found.residual < 1e-4
-    assert (found.target_rank[-1] == (logits > logits[:, 6:7]).sum(-1)).all()
-    assert np.abs(found.target_logit[0] - found.target_logit[-1]).max() > 1e-3
+    assert (found.target_ranks[-1] == (logits > logits[:, 6:7]).sum(-1)).all()
+    assert np.abs(found.target_logits[0] - found.target_logit[-1]).max() > 1e-3
     assert len(found.to_pandas()) == len(found.depths) * 7
 
 
@@ -96,7 +96,7 @@ def test_by_hand_on_llama_at_the_first_layer() -> None:
     stream = model.capture(IDS, ["resid_post"])["resid_post", 0]
     with torch.no_grad():
         want = model.module.lm_head(model.module.model.norm(stream))[0, :, 6]
-    np.testing.assert_allclose(found.target_logit[1], want.numpy(), atol=1e-6)
+    np.testing.assert_allclose(found.target_logits[1], want.numpy(), atol=1e-6)
 
 
 def test_what_is_not_linear_or_not_there_is_refused_in_one_line() -> None:

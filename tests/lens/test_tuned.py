@@ -56,7 +56,7 @@ def test_an_affine_last_layer_is_undone_and_the_deepest_is_the_models_own(
     through = logit_lens(shifted, IDS[:1], k=3, target=7, tuned=shifted_lens)
     with torch.no_grad():
         logits = shifted.run(IDS[:1])[0]
-    np.testing.assert_allclose(through.target_logit[-1], logits[:, 7].numpy(), atol=1e-4)
+    np.testing.assert_allclose(through.target_logits[-1], logits[:, 7].numpy(), atol=1e-4)
     plain = logit_lens(shifted, IDS[:1], k=3, target=7)
     agree = [(x.top_ids[-2, :, 0] == x.top_ids[-1, :, 0]).mean() for x in (through, plain)]
     assert agree[0] > agree[1]

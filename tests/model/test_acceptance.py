@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 import interp
 from interp.core.errors import UnreadableAttention
+from interp.model.calls.sites import softmax_sites
 from interp.model.check import check_model
-from interp.model.locate.sites import softmax_sites
 
 READ = [f for f in zoo.FAMILIES.values() if "refused" not in f.features]
 RUNS = [

@@ -10,7 +10,7 @@ import zoo
 from torch import Tensor
 
 import interp
-from interp.model.locate.sites import softmax_sites
+from interp.model.calls.sites import softmax_sites
 
 LENGTH = 12
 

@@ -77,11 +77,11 @@ def test_gates_and_norms_without_an_offset_keep_the_heads():
     for change in (lambda x: x * gate, norm):
         model = interp.load(changed(change))
         assert all(site.gated for site in model.sites)
-        checked = interp.check_model(model)
+        checked = interp.model.check_model(model)
         assert checked.passed
         assert all(s.heads_apart for s in checked.sites)
 
 
 @pytest.mark.parametrize("family", ["xlnet", "qwen3_next", "albert"])
 def test_what_was_read_still_is(family):
-    assert interp.check_model(interp.load(zoo.FAMILIES[family].model("eager"))).passed
+    assert interp.model.check_model(interp.load(zoo.FAMILIES[family].model("eager"))).passed

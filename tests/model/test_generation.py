@@ -15,8 +15,8 @@ from zoo.mixers import build as build_mixer
 import interp
 from interp.core.errors import OptionError, PromptError, UnreadableAttention
 from interp.core.prompts import Prompts
+from interp.model.calls.sites import softmax_sites
 from interp.model.inputs import cache_argument, forward_inputs, given_cache
-from interp.model.locate.sites import softmax_sites
 
 NEW = 5
 NAMES = ("gpt2", "llama", "mistral_sliding", "gpt_oss", "gemma3", "jamba", "bloom", "falcon")

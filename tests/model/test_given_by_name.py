@@ -10,7 +10,7 @@ from interp.causal import banzhaf, patching_gradient
 from interp.circuits import evaluate_edges, signals
 from interp.core.errors import OptionError
 from interp.heads import needle, outliers
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 from interp.safety import ships_scores
 from interp.syntax import dependency_trees
 
@@ -24,13 +24,15 @@ def test_a_model_by_name_gives_what_the_loaded_one_gives() -> None:
     loaded = interp.ablate(model, task, null="none")
     assert by_name.score.tolist() == loaded.score.tolist()
     text = "Anna sings so"
-    lens = [interp.logit_lens(x, text) for x in ("bundled:deceive", interp.load("bundled:deceive"))]
+    lens = [
+        interp.lens.logit_lens(x, text) for x in ("bundled:deceive", interp.load("bundled:deceive"))
+    ]
     assert lens[0].to_pandas().equals(lens[1].to_pandas())
 
 
 def test_a_circuit_is_found_for_a_task_by_name() -> None:
     found = interp.find_circuit(NAME, "induction", "attribution_patching")
-    pairs = interp.make_contrast(NAME, "induction")
+    pairs = interp.circuits.make_contrast(NAME, "induction")
     same = interp.find_circuit(interp.load(NAME), pairs, "attribution_patching")
     assert found.to_pandas().equals(same.to_pandas())
 
@@ -39,9 +41,10 @@ def test_a_circuit_is_found_for_a_task_by_name() -> None:
     "call",
     [
         interp.score, interp.ablate, interp.shapley, interp.find_circuit, banzhaf,
-        interp.evaluate_circuit, interp.faithfulness, interp.logit_lens, interp.confirm, signals,
-        evaluate_edges, needle.ids_instances, outliers.sink_mass, ships_scores, dependency_trees,
-        patching_gradient, interp.check_model,
+        interp.circuits.evaluate_circuit, interp.faithfulness, interp.lens.logit_lens,
+        interp.confirm, signals, evaluate_edges, needle.ids_instances, outliers.sink_mass,
+        ships_scores, dependency_trees,
+        patching_gradient, interp.model.check_model,
     ],
 )  # fmt: skip
 def test_something_else_is_refused_in_one_line(call) -> None:

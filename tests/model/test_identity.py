@@ -241,3 +241,12 @@ def test_what_is_typed_in_has_a_code_of_its_own() -> None:
     one, two = (made(f"class Own:\n    def run(self):\n        return {n}\n") for n in (1, 2))
     assert code_of([one]) != code_of([two])
     assert code_of([one]) == code_of([made("class Own:\n    def run(self):\n        return 1\n")])
+
+
+def test_the_file_of_an_imported_function_counts(class_in_files, tmp_path) -> None:
+    helper = f"helper_{tmp_path.name}"
+    more = f"\nfrom {helper} import turned\ndel {helper}\n"
+    text = "SCALE = 1\n\n\ndef turned(x):\n    return {}\n"
+    first = code_of([class_in_files(more, text.format("x"))])
+    assert code_of([class_in_files(more, text.format("x"))]) == first
+    assert code_of([class_in_files(more, text.format("-x"))]) != first

@@ -11,8 +11,8 @@ import pytest
 import interp
 from interp.core.errors import PromptError
 from interp.heads.patterns.image_file import image_inputs
-from interp.heads.vision import read_images
 from interp.model.image_files import read_image
+from interp.vision import read_images
 
 pytest.importorskip("PIL")
 

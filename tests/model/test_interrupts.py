@@ -21,7 +21,7 @@ from interp.circuits.edge_forward import EdgeForward
 from interp.circuits.residual_graph import ResidualGraph
 from interp.core.interrupts import held, interrupt_point
 from interp.model.hooks.inference import inference
-from interp.model.places import watched_places
+from interp.model.layer_tensors import watched_places
 
 PROMPT = [[9, 33, 21, 40, 11, 52, 9, 33]]
 INTERP = str(Path(interp.__file__).parent)
@@ -118,7 +118,7 @@ CALLS: dict[str, Callable[[interp.Model], Any]] = {
     "edited": edited,
     "places": placed,
     "edges": mixed,
-    "logit_lens": lambda model: interp.logit_lens(model, PROMPT),
+    "logit_lens": lambda model: interp.lens.logit_lens(model, PROMPT),
 }
 
 

@@ -13,8 +13,8 @@ from interp.causal import custom, leave_one_out
 from interp.circuits.attention_parts import attention_tensors, set_parts
 from interp.circuits.contrast import ContrastTask
 from interp.core.registry import CIRCUIT_METHODS
+from interp.model.calls.call import ComputedCall
 from interp.model.hooks import long_output
-from interp.model.hooks.calls import ComputedCall
 from interp.model.hooks.long_output import uniform_output
 
 FAMILIES = ["bert", "gpt2", "llama", "mistral_sliding", "gemma2", "gpt_oss", "t5"]

@@ -16,11 +16,11 @@ from interp.core.errors import CheckError, OptionError, UnreadableAttention
 from interp.core.prompts import Prompts
 from interp.heads.declaration import bound
 from interp.heads.engine import reduce_patterns
+from interp.model.calls import map_call
+from interp.model.calls.call import Call
+from interp.model.calls.map_call import MapCall, absolute_share
+from interp.model.calls.sites import Site
 from interp.model.edits import mean, set_pattern, zero
-from interp.model.hooks.calls import Call
-from interp.model.locate.sites import Site
-from interp.model.mixers import map_call
-from interp.model.mixers.map_call import MapCall, absolute_share
 from interp.model.mixers.mixer import Forward, Mixer, register_mixer
 
 IDS = torch.randint(5, 60, (2, 21), generator=torch.Generator().manual_seed(3))
@@ -48,7 +48,7 @@ def test_every_layer_is_read_with_its_identity(family, attention):
     beside = family.startswith(("falcon_h1", "zamba"))  # two mixers in one layer
     assert beside or [site.layer for site in model.sites] == list(range(len(kinds)))
     assert not model.unread
-    checked = interp.check_model(model)
+    checked = interp.model.check_model(model)
     for s in checked.sites:
         assert s.pattern_error < 1e-5
         assert s.result_error is not None

@@ -19,12 +19,12 @@ from interp.core.errors import PromptError, UnreadableAttention
 from interp.core.prompts import Prompts
 from interp.heads.declaration import bound
 from interp.heads.engine import reduce_patterns
-from interp.model.hooks.calls import Call
-from interp.model.locate.sites import Site
-from interp.model.mixers import map_call
+from interp.model.calls import map_call
+from interp.model.calls.call import Call
+from interp.model.calls.map_call import MapCall, absolute_share
+from interp.model.calls.sites import Site
 from interp.model.mixers.banded import BandedCall
 from interp.model.mixers.channel_call import ChannelCall, head_width
-from interp.model.mixers.map_call import MapCall, absolute_share
 from interp.model.mixers.selective_scan import SelectiveScan
 
 IDS = torch.randint(5, 60, (2, 21), generator=torch.Generator().manual_seed(3))
@@ -186,7 +186,7 @@ def test_a_cache_of_an_unknown_layout_and_a_fused_kernel_are_named(tiny_mixer):
 @pytest.mark.parametrize("family", ["longformer", "big_bird", "deberta_talking"])
 def test_sparse_layers_are_read_with_their_identity(family):
     model = interp.load(build_sparse(family), name=family)
-    checked = interp.check_model(model)
+    checked = interp.model.check_model(model)
     for s in checked.sites:
         assert s.site.kind != "softmax"
         assert s.pattern_error < 1e-5

@@ -82,7 +82,7 @@ def swin(*depths: int) -> Any:
 def test_a_stage_of_one_layer_is_no_layer(depths):
     model = interp.load(swin(*depths), name="swin")
     assert len(model.sites) == sum(depths)
-    assert interp.check_model(model).passed
+    assert interp.model.check_model(model).passed
     cache = model.capture(
         zoo.FAMILIES["swin"].inputs(), ["resid_pre", "attn_out", "resid_mid", "mlp_out"]
     )
@@ -99,7 +99,7 @@ def test_a_site_that_does_not_run_again_is_named():
     gone = replace(model.sites[0], run=7)
     changed = interp.Model(model.module, "llama", (gone, *model.sites[1:]))
     with pytest.raises(CheckError, match=r"model.layers.0.self_attn .* does not run now"):
-        interp.check_model(changed)
+        interp.model.check_model(changed)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def staged(name: str) -> Any:
 @pytest.mark.parametrize("name", ["LeViT", "PVT", "PVT 2", "SegFormer"])
 def test_a_vision_model_in_stages_is_checked(name):
     model = interp.load(staged(name), name=name)
-    assert interp.check_model(model).passed
+    assert interp.model.check_model(model).passed
     assert model.d_model == 32
     assert name in repr(model)
 

@@ -17,7 +17,8 @@ import interp
 from interp.core.errors import OptionError, UnreadableAttention
 from interp.core.prompts import Prompts, repeats
 from interp.core.registry import METRICS
-from interp.model.hooks.calls import ComputedCall
+from interp.model.calls.call import ComputedCall
+from interp.model.hooks.formula_call import aligned
 
 ALL = [e.name for e in METRICS.values() if e.group == "detectors"]
 SUMS = ("deberta", "deberta_v2", "xlnet")  # scores are sums of products
@@ -164,3 +165,11 @@ def test_no_engine_but_stored_makes_a_pattern_of_its_own(name) -> None:
     stored = counted(model, "stored", LONG)
     assert streamed.most <= plain.most < stored.most  # the model's own patterns, and no more
     assert fused.most == 0
+
+
+def test_a_tensor_is_aligned_only_with_scores_of_its_own_axes() -> None:
+    sizes = (2, 4, 5, 5)  # batch, head, query, key
+    mask = torch.zeros(2, 1, 5, 5)
+    assert aligned(mask, (2, 4), sizes) is mask
+    assert aligned(mask, (2, 3), sizes) is None  # six rows of scores are not two by four heads
+    assert aligned(torch.zeros(3, 1, 5, 5), (2, 4), sizes) is None

@@ -78,7 +78,7 @@ def scored(module: nn.Module) -> list[float]:
     packed = [p for p in module.parameters() if not p.is_floating_point()]
     numbers = [p.data.clone() for p in packed]
     model = interp.load(module, name="packed")
-    assert interp.check_model(model).passed
+    assert interp.model.check_model(model).passed
     hashes, sums = [model.content_hash], []
     for _ in range(3):
         for name in ("previous_token", "ov_norm"):

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 import interp
 from interp.core.errors import UnreadableAttention
 from interp.model.activation_names import STREAM_NAMES
-from interp.model.locate.sites import circuit_sites
-from interp.model.places import PLACES, watched_places
+from interp.model.calls.sites import circuit_sites
+from interp.model.layer_tensors import PLACES, watched_places
 
 At = Callable[[str, Tensor], Tensor]
 

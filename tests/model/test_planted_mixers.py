@@ -11,8 +11,8 @@ from torch import nn
 from transformers import DiffLlamaConfig, DiffLlamaForCausalLM, Mamba2Config, Mamba2ForCausalLM
 
 import interp
+from interp.model.calls.map_call import MapCall, absolute_share
 from interp.model.edits import zero
-from interp.model.mixers.map_call import MapCall, absolute_share
 
 NOISE, TARGET, OTHER, BACK, PERIOD = 0, 1, 2, 3, 8
 

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from heads.vision.towers import CONFIGS, module_of, noise, tower
 from torch import Tensor, nn
+from vision.towers import CONFIGS, module_of, noise, tower
 from zoo.joint import joint_model
 
 import interp
 from interp.core.errors import OptionError, UnreadableAttention
-from interp.heads.vision import describe_heads, image_direct_effects, image_maps
-from interp.heads.vision.parts import image_parts
 from interp.model.check import check_model
 from interp.model.edits import zero
 from interp.model.hooks.tap import tapped
+from interp.vision import describe_heads, image_direct_effects, image_maps
+from interp.vision.parts import image_parts
 
 VISION = "SiglipVisionModel"
 HEADS, LAYER = 3, 2  # of the pooling attention, which follows layers 0 and 1

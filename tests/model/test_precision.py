@@ -11,8 +11,8 @@ from together import over
 
 import interp
 from interp.core.errors import CheckError
+from interp.model.calls.sites import Where
 from interp.model.check import check_model
-from interp.model.locate.sites import Where
 
 READ = [f for f in zoo.FAMILIES.values() if "refused" not in f.features]
 EAGER = ("llama", "gemma2", "gpt_neox", "opt", "vit")  # their softmax is in float32 always

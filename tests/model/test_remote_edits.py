@@ -30,14 +30,14 @@ def both() -> tuple[interp.Model, interp.Model]:
 
 EDITS = {
     "zero": lambda model: interp.zero("L0H1"),
-    "gate": lambda model: interp.gate(["L0H1", "L1H2"], 0.5),
-    "gates": lambda model: interp.gate(["L0H1", "L1H2"], torch.tensor([0.1, 0.7])),
-    "mean of the batch": lambda model: interp.mean("L1H0"),
-    "mean of other prompts": lambda model: interp.mean(
+    "gate": lambda model: interp.model.gate(["L0H1", "L1H2"], 0.5),
+    "gates": lambda model: interp.model.gate(["L0H1", "L1H2"], torch.tensor([0.1, 0.7])),
+    "mean of the batch": lambda model: interp.model.mean("L1H0"),
+    "mean of other prompts": lambda model: interp.model.mean(
         "L1H0", over="dataset", reference=model.mean_z(IDS)
     ),
     "some positions": lambda model: interp.zero(["L0H0", "L1H3"], positions=[-1, 2]),
-    "set": lambda model: interp.set_z("L0H0", torch.tensor(3.0)),
+    "set": lambda model: interp.model.set_z("L0H0", torch.tensor(3.0)),
 }
 
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 import zoo
-from beside import FOLDER, needs, real
+from beside import FOLDER, imported, needs, real
 from torch import Tensor
 
 import interp
@@ -23,17 +20,6 @@ HERE = Path(__file__).parent
 SHARED = FOLDER / "models"
 IDS = torch.tensor([[3, 7, 1, 12, 7, 19], [0, 5, 5, 2, 18, 9]])
 WAYS = ("softmax", "module", "einsum", "fused")
-
-
-def imported(path: Path) -> ModuleType:
-    """The file as a module, imported once, as `--import FILE` does."""
-    if path.stem not in sys.modules:
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[path.stem] = module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules[path.stem]
 
 
 def paper(way: str) -> Any:

@@ -75,7 +75,7 @@ def test_weights_activations_edits_and_scores_are_the_same(source: str, name: st
     # what an edit does
     last = [s for s in plain.sites if s.kind == "softmax"][-1]
     head = interp.Head(last.layer, 1)
-    for edit in (interp.zero(head, stack=last.stack), interp.uniform(head, stack=last.stack)):
+    for edit in (interp.zero(head, stack=last.stack), interp.model.uniform(head, stack=last.stack)):
         same(model.run(given, [edit]), plain.run(given, [edit]))
     assert not torch.allclose(model.run(given, [edit]), want.logits, atol=1e-5)
     # what it all comes down to

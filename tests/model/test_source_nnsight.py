@@ -220,7 +220,7 @@ def test_generation_step_by_step(nnsight_llama) -> None:
 def test_what_cannot_be_done_elsewhere_is_refused_by_name(nnsight_llama) -> None:
     elsewhere = r"llama runs at remote='local', from where numbers per head and logits come back"
     with pytest.raises(OptionError, match=f"uniform-attention needs the pattern.*{elsewhere}"):
-        nnsight_llama.run(IDS, [interp.uniform("L0H0")])
+        nnsight_llama.run(IDS, [interp.model.uniform("L0H0")])
     with pytest.raises(OptionError, match=f"captures and gradients need .*{elsewhere}"):
         nnsight_llama.capture(IDS, ["pattern"])
     with pytest.raises(OptionError, match="has no head L9H0"):

@@ -103,7 +103,7 @@ def test_the_callers_bridge_stays_as_it_was(bridged) -> None:
 
 def test_edits_act_as_on_the_model_it_holds(bridged, loaded) -> None:
     model, plain = interp.load(bridged("llama")), loaded("llama")
-    for edit in (interp.zero("L1H2"), interp.uniform("L0H3")):
+    for edit in (interp.zero("L1H2"), interp.model.uniform("L0H3")):
         got, want = model.run(IDS, [edit]), plain.run(IDS, [edit])
         torch.testing.assert_close(got, want, **TOLERANCE)
         assert not torch.allclose(got, plain.run(IDS), atol=1e-3)
@@ -231,7 +231,7 @@ def test_hooks_and_modules_agree_where_both_can_be_read(bridged, loaded) -> None
     got, want = model.capture(IDS, ["pattern", "z"]), plain.capture(IDS, ["pattern", "z"])
     for name, layer in [(n, i) for n in ("pattern", "z") for i in range(3)]:
         torch.testing.assert_close(got[name, layer], want[name, layer], **TOLERANCE)
-    edit = interp.mean("L2H1", over="position")
+    edit = interp.model.mean("L2H1", over="position")
     torch.testing.assert_close(model.run(IDS, [edit]), plain.run(IDS, [edit]), **TOLERANCE)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import interp
 from interp.core.errors import UnreadableAttention
 from interp.model.activation_names import STREAM_NAMES
-from interp.model.locate.sites import circuit_sites
+from interp.model.calls.sites import circuit_sites
 
 READ = [f for f in zoo.FAMILIES.values() if "refused" not in f.features]
 # attention and MLP side by side: there is nothing between them

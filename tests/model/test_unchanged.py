@@ -63,7 +63,7 @@ def test_load_and_score_leave_the_callers_model_alone(family, attention):
     try:
         model = interp.load(module, name=family.name)
         interp.score(model, "entropy", null="random-init", null_draws=2)
-        assert interp.check_model(model).passed
+        assert interp.model.check_model(model).passed
     except InterpError:
         assert "refused" in family.features
     assert_same(before, looks(module))
@@ -98,7 +98,7 @@ def test_a_block_sparse_encoder_is_read_and_keeps_its_attention():
     assert module.bert.attention_type == "block_sparse"
     assert_same(before, looks(module))
     model = interp.load(big_bird("original_full"))
-    assert interp.check_model(model).passed
+    assert interp.model.check_model(model).passed
 
 
 def test_frequencies_that_grow_with_a_long_prompt_do_not_reach_the_next():

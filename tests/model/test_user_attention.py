@@ -86,7 +86,7 @@ def own_weights(module: Any) -> list[Tensor]:
 def test_a_registered_softmax_is_read_by_its_weights(name):
     with registered(name, distant) as module:
         model = interp.load(module, name="own")
-        assert interp.check_model(model).passed
+        assert interp.model.check_model(model).passed
         assert model.attention == name
         cache = model.capture(IDS, ["pattern", "z"])
         for layer, want in enumerate(own_weights(module)):
@@ -127,7 +127,7 @@ def test_a_registered_plain_softmax_is_read_by_its_formula():
 def test_weights_that_do_not_sum_to_one_are_read_as_a_map():
     with registered("sigmoid_one", sigmoid) as module:
         model = interp.load(module, name="own")
-        assert interp.check_model(model).passed
+        assert interp.model.check_model(model).passed
         assert {site.kind for site in model.sites} == {"user-supplied"}
         cache = model.capture(IDS, ["map", "pattern"])
         for layer, want in enumerate(own_weights(module)):

@@ -96,7 +96,7 @@ def test_adapters_in_training_mode_give_the_numbers_of_evaluation_mode(family):
     for name in [*names, "entropy"]:
         mine, other = (interp.score(m, name, null="none").to_pandas() for m in (busy, calm))
         assert mine["score"].equals(other["score"]), name
-    for read in (interp.logit_lens, interp.direct_logit_attribution):
+    for read in (interp.lens.logit_lens, interp.lens.direct_logit_attribution):
         mine, other = (read(m, [IDS[0].tolist()]).to_pandas() for m in (busy, calm))
         assert mine.equals(other), read.__name__
     cache = busy.capture(IDS, ["result", "attn_out"])
@@ -123,7 +123,7 @@ def test_a_lora_model_of_peft_in_training_mode_is_read(targets):
     found = {}
     for mode in (True, False):
         model = interp.load(module.train(mode), name="lora")
-        assert interp.check_model(model).passed
+        assert interp.model.check_model(model).passed
         tables = [interp.score(model, "ov_norm", null="none").to_pandas() for _ in range(2)]
         assert tables[0]["score"].equals(tables[1]["score"])
         assert module.training is mode
@@ -167,7 +167,7 @@ def wrapped(kind: str) -> nn.Module:
 def test_a_wrapped_model_scores_as_the_model_inside(kind, source):
     model = interp.load(wrapped(kind), name="wrapped")
     assert model.source == source
-    assert interp.check_model(model).passed
+    assert interp.model.check_model(model).passed
     plain = interp.load(zoo.FAMILIES["llama"].model("sdpa"), name="plain")
     scores = [
         interp.score(m, ["entropy", "induction"]).to_pandas()[["score", "null"]]

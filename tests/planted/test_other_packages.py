@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from zoo.mixers import build
 
 import interp
-from interp.model.mixers.map_call import MapCall
+from interp.model.calls.map_call import MapCall
 
 CLOSE = {"atol": 2e-5, "rtol": 2e-4}  # the packages compute in float32
 

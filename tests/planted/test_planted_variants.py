@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 import interp
+from interp.model.calls.map_call import MapCall
 from interp.model.edits import zero
-from interp.model.mixers.map_call import MapCall
 from interp.planted import variants
 
 VOCAB, LENGTH, D_HEAD, HEADS = 12, 16, 16, 4

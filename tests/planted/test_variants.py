@@ -13,9 +13,9 @@ from torch import Tensor
 
 import interp
 from interp.core.errors import CheckError, OptionError, UnknownName
+from interp.model.calls import map_call
+from interp.model.calls.map_call import MapCall, absolute_share
 from interp.model.edits import zero
-from interp.model.mixers import map_call
-from interp.model.mixers.map_call import MapCall, absolute_share
 from interp.planted import variants
 from interp.planted.variants.rule import Rule
 
@@ -52,7 +52,7 @@ def test_the_map_times_values_is_what_the_module_computes(name):
     model = loaded(name)
     assert [s.kind for s in model.sites] == [name.replace("_", " ")] * 2
     assert not model.unread
-    for s in interp.check_model(model).sites:
+    for s in interp.model.check_model(model).sites:
         assert s.pattern_error < 1e-5
         assert s.result_error is not None
         assert s.output_error is not None

@@ -219,3 +219,11 @@ def test_command(tmp_path) -> None:
     path.write_text('{"prompt": " ", "label": 1}')
     told = CliRunner().invoke(main, given)
     assert "line 1: 'prompt' is not a text with words" in told.stderr
+
+
+@pytest.mark.parametrize("share", [0.25, 0.75])
+def test_the_most_common_label_may_be_either(share: float) -> None:
+    features, _, where = made(signal=0.0)
+    y = [int(i % 4 < 4 * share) for i in range(len(where))]
+    found = train_probe(features, y, where.tolist(), permutations=0, folds=3)
+    assert found.scores["most_common"] == 0.75

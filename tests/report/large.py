@@ -18,12 +18,12 @@ from interp.causal.importance import Importance
 from interp.causal.pairs import Interactions
 from interp.causal.pruning.result import PruningCurve
 from interp.circuits.evaluation import Evaluation
-from interp.circuits.folder import write_evaluation
 from interp.circuits.published import published
 from interp.circuits.result import Circuit
 from interp.core.table import HeadTable
 from interp.heads.patterns import View
 from interp.report import checks, write_report
+from interp.report.circuit_folder import write_evaluation
 from interp.report.pruning_page import save_curves
 from interp.report.safety_folder import write_safety
 from interp.report.tokens import attribution_page as attributions

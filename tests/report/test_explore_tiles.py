@@ -12,7 +12,7 @@ import interp
 from interp.core.errors import OptionError, PromptError
 from interp.core.head import Head
 from interp.heads.patterns.coding import coarser
-from interp.report.explore.kept import TILE, KeptPrompt, coarsest
+from interp.report.explore.queries_keys import TILE, KeptPrompt, coarsest
 from interp.report.explore.session import Session
 from interp.report.explore.turns import NewerRequest
 from interp_kernels import cpu

@@ -208,7 +208,7 @@ def test_an_image_lies_under_the_attention_of_its_patches() -> None:
 
 
 def test_edits_in_force_are_named_on_the_page(bundled_induction) -> None:
-    with bundled_induction.edited(interp.uniform([(1, 0)])):
+    with bundled_induction.edited(interp.model.uniform([(1, 0)])):
         page = view(bundled_induction, "the cat").html()
     assert "The model ran under edits: uniform" in page
     assert "under edits" not in view(bundled_induction, "the cat").html()

@@ -142,11 +142,11 @@ def test_sahara_equals_its_definition_and_takes_the_head_first(refusal_probe, se
     base = axis(hidden())
     for label in (found.taken[0], "L0H1"):
         want = np.degrees(subspace_angles(base, axis(hidden(label))))[0]
-        got = found.steps[0].angles[found.labels.index(label)]
+        got = found.angles[0, found.labels.index(label)]
         assert got == pytest.approx(want, abs=2e-3)
     pair = np.degrees(subspace_angles(base, axis(hidden(*found.taken))))[0]
-    assert found.steps[1].angle == pytest.approx(pair, abs=2e-3)
-    assert np.nanmax(found.steps[1].angles) == found.steps[1].angle
+    assert np.nanmax(found.angles[1]) == pytest.approx(pair, abs=2e-3)
+    assert found.angle[found.step == 2] == np.nanmax(found.angles[1])
 
 
 def test_prompt_space_does_not_see_a_rotation_and_features_do():
@@ -217,3 +217,9 @@ def test_sets_that_coincide_and_files_that_are_bad(refusal_probe, sets, tmp_path
     lines.write_text('{"prompt": "x", "harmful": true}\n')
     with pytest.raises(PromptError, match="no harmless prompts"):
         safety.read_labelled(lines)
+
+
+def test_sahara_refuses_no_step_and_no_axis(refusal_probe, sets) -> None:
+    for wrong in ({"rank": 0}, {"steps": 0}):
+        with pytest.raises(OptionError, match="between 1 and"):
+            safety.sahara(refusal_probe, sets.harmful, sets.harmless, **wrong)

@@ -21,8 +21,8 @@ from interp.core.interrupts import holding
 from interp.core.prompt_means import PromptMeans
 from interp.core.prompts import Prompts
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
 from interp.model.hooks.inference import in_this_thread
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.attribution.declaration import AttributionMethod, BoundMethod

@@ -7,24 +7,18 @@ to do this without being trained to; attention patterns alone cannot tell the tw
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float
 
 from interp.attribution.declaration import BoundMethod
 from interp.attribution.example import Example
 from interp.core.errors import InterpError
 from interp.core.prompts import Prompts
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.model.content import result_provenance
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 HELD_OUT = 20_000  # seed of sentences that neither training nor the model card used
 
@@ -53,44 +47,6 @@ class Deceived:
     error: str = ""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class DeceptionTest(Result):
-    """Ranks that attribution methods give the deciding word of `bundled:deceive`.
-
-    There is one row per method. The score is the mean rank over sentences, so the lowest is the
-    best, and the null is the mean rank by random scores.
-
-    Args:
-        ranks: the mean rank, its error and the share of first ranks of each method.
-        per_prompt: rank by each method in each sentence; NaN if the method gave no scores.
-        provenance: the model, sentences and versions.
-    """
-
-    ranks: tuple[Deceived, ...]
-    per_prompt: Float[np.ndarray, "row sentence"] = field(repr=False)
-    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    _units = ("method",)
-    _per_row = ("ranks", "per_prompt")
-    _by = "lowest"
-    _holds = (Deceived,)
-    _same_as = MappingProxyType({"score": "rank", "null": "chance"})
-
-    @property
-    def warning(self) -> str:
-        """Warning about the methods that do no better than chance; empty if there are none."""
-        return warning(self.ranks)
-
-    def _facts(self) -> Mapping[str, Any]:
-        return {"metric": "rank of the deciding word", "unit": "rank"}
-
-    def _rows(self) -> pd.DataFrame:
-        """One row per method."""
-        import pandas as pd
-
-        columns = list(Deceived.__dataclass_fields__)
-        return pd.DataFrame([asdict(d) for d in self.ranks], columns=pd.Index(columns))
-
-
 @cache
 def _examples(n: int) -> tuple[tuple[Example, int], ...]:
     from interp.bundled.deceive_text import sentences
@@ -103,7 +59,7 @@ def _examples(n: int) -> tuple[tuple[Example, int], ...]:
     )
 
 
-def deceived(methods: Iterable[BoundMethod], n: int = 16) -> DeceptionTest:
+def deceived(methods: Iterable[BoundMethod], n: int = 16) -> ResultRows:
     """Rank the deciding word among the words before the position of the answer.
 
     Words are ranked by absolute score. The special token at the start and the last word, at which
@@ -114,7 +70,10 @@ def deceived(methods: Iterable[BoundMethod], n: int = 16) -> DeceptionTest:
         n: the number of held-out sentences.
 
     Returns:
-        One row per method; a method that fails has its error message and NaN.
+        One row per method with the columns of `Deceived`; the score is its mean rank, so that the
+        lowest is the best, and the null that by random scores. A method that fails has its error
+        message and NaN. `per_prompt` has the rank in each sentence. Fact: warning, see
+        `warning`.
     """
     found, values = [], []
     examples = _examples(n)
@@ -147,7 +106,18 @@ def deceived(methods: Iterable[BoundMethod], n: int = 16) -> DeceptionTest:
         examples[0][0].model, "interp.attribution.deceived", sentences, seed=HELD_OUT
     )
     per_prompt = np.stack(values) if values else np.empty((0, n))
-    return DeceptionTest(tuple(found), per_prompt, made)
+    columns = {name: [getattr(d, name) for d in found] for name in Deceived.__dataclass_fields__}
+    facts = {"metric": "rank of the deciding word", "unit": "rank", "warning": warning(found)}
+    return ResultRows(
+        "DeceptionTest", columns, ("method",), made, facts, per_prompt, by="lowest",
+        same_as={"score": "rank", "null": "chance"},
+    )  # fmt: skip
+
+
+def ranks_of(found: ResultRows) -> tuple[Deceived, ...]:
+    """Return the rows of `deceived`."""
+    fields = Deceived.__dataclass_fields__
+    return tuple(Deceived(**{name: row[name] for name in fields}) for row in found)
 
 
 def _rank(chosen: BoundMethod, example: Example, cause: int) -> float:

@@ -13,8 +13,8 @@ from interp.core.errors import OptionError, UnreadableAttention
 
 if TYPE_CHECKING:
     from interp.attribution.example import Example
-    from interp.model.hooks.calls import Call
-    from interp.model.locate.sites import Site
+    from interp.model.calls.call import Call
+    from interp.model.calls.sites import Site
 
 Array = np.ndarray
 _ROUNDING = 1e-4  # of the sum of a row of weights

@@ -15,7 +15,7 @@ from interp.attribution.named import choose_methods
 from interp.core.errors import OptionError
 from interp.core.protocols import Progress
 from interp.core.steps import finishing
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.attribution.declaration import AttributionMethod

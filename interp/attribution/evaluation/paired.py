@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from itertools import combinations
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
 
 from interp.core.clusters import cluster_summary
 from interp.core.prompt_means import paired_p
-from interp.core.result import Result
 from interp.core.statistics import EXACT_FLIPS, RANDOM_FLIPS, holm, least_sign_flip_p
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Array = np.ndarray
 
@@ -46,42 +40,6 @@ class Difference:
     p: float
     p_holm: float
     p_least: float
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class MethodDifferences(Result):
-    """Differences between all pairs of methods by one measure, with corrected p-values.
-
-    There is one row per pair of methods; the score is the mean difference over texts.
-
-    Args:
-        pairs: the difference and the test of each pair.
-        per_prompt: difference on each text; NaN where one of the two methods has no value.
-        measure: name of the measure.
-        unit: unit of the measure.
-        provenance: that of the methods' values.
-    """
-
-    pairs: tuple[Difference, ...]
-    per_prompt: Float[Array, "pair text"] = field(repr=False)
-    measure: str
-    unit: str
-    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    _units = ("first", "second")
-    _per_row = ("pairs", "per_prompt")
-    _by = "abs"
-    _holds = (Difference,)
-    _same_as = MappingProxyType({"score": "difference"})
-
-    def _facts(self) -> Mapping[str, Any]:
-        return {"metric": self.measure, "unit": self.unit, "null": 0.0}
-
-    def _rows(self) -> pd.DataFrame:
-        """One row per pair of methods."""
-        import pandas as pd
-
-        columns = list(Difference.__dataclass_fields__)
-        return pd.DataFrame([asdict(d) for d in self.pairs], columns=pd.Index(columns))
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from interp.core.prompt_means import PromptMeans
 from interp.core.prompts import Prompts
 from interp.core.statistics import holm
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.attribution.declaration import AttributionMethod, BoundMethod

@@ -21,8 +21,8 @@ from interp.core.prompts import Prompts
 from interp.core.protocols import Progress
 from interp.core.rank_statistics import spearman
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
 from interp.model.load import load
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.attribution.declaration import AttributionMethod, BoundMethod

@@ -17,7 +17,7 @@ from interp.core.errors import InterpError, OptionError
 from interp.core.prompt_means import PromptMeans
 from interp.core.prompts import Prompts
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.attribution.declaration import AttributionMethod, BoundMethod

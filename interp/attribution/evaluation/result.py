@@ -16,7 +16,6 @@ from interp.attribution.evaluation.deceived import Deceived, warning
 from interp.attribution.evaluation.paired import (
     Difference,
     Limit,
-    MethodDifferences,
     limit,
     method_differences,
     p_against,
@@ -28,6 +27,7 @@ from interp.core.errors import UnknownName
 from interp.core.files import write_atomically
 from interp.core.long_rows import first_rows
 from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 
 if TYPE_CHECKING:
     import os
@@ -162,20 +162,30 @@ class Faithfulness(Result):
             best_first, key=lambda row: (math.isnan(row[1]), sign * row[1] if row[3] else 0)
         )
 
-    def differences(self, measure: str = "spearman", *, seed: int = 0) -> MethodDifferences:
+    def differences(self, measure: str = "spearman", *, seed: int = 0) -> ResultRows:
         """Test every pair of methods by a paired permutation test, Holm-corrected over pairs.
 
         `compare` tests this result against another one.
+
+        Returns:
+            One row per pair of methods with the columns of `Difference`; the score is the mean
+            difference over texts, and `per_prompt` has that of each text.
         """
         values = self._measured(measure)
-        found = self._tested(values, seed) if len(values) > 1 else []
+        found = self._tested(values, seed)
         apart = [values[d.first] - values[d.second] for d in found]
         per_prompt = np.stack(apart) if apart else np.empty((0, len(self.texts)))
-        return MethodDifferences(
-            tuple(found), per_prompt, measure, self._unit(measure), self.provenance
-        )
+        facts = {"metric": measure, "unit": self._unit(measure), "null": 0.0}
+        return ResultRows(
+            "MethodDifferences",
+            {name: [getattr(d, name) for d in found] for name in Difference.__dataclass_fields__},
+            ("first", "second"), self.provenance, facts, per_prompt, by="abs",
+            same_as={"score": "difference"},
+        )  # fmt: skip
 
     def _tested(self, values: Mapping[str, np.ndarray], seed: int) -> list[Difference]:
+        if len(values) < 2:
+            return []
         return method_differences(values, seed=seed, clusters=self.clusters)
 
     def _unit(self, measure: str) -> str:
@@ -210,7 +220,7 @@ class Faithfulness(Result):
         """
         more = MEASURES[measure][1]
         found: dict[str, list[str]] = {m: [] for m in self.methods}
-        for d in self.differences(measure).pairs:
+        for d in self._tested(self._measured(measure), 0):
             if d.p_holm < level:
                 wins = (d.difference > 0) == more
                 found[d.first if wins else d.second].append(d.second if wins else d.first)
@@ -287,7 +297,8 @@ class Faithfulness(Result):
             },
             "differences": {
                 m: [
-                    {k: _number(v) for k, v in asdict(d).items()} for d in self.differences(m).pairs
+                    {k: _number(v) for k, v in asdict(d).items()}
+                    for d in self._tested(self._measured(m), 0)
                 ]
                 for m in MEASURES
             },

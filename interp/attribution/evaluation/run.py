@@ -31,7 +31,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from interp.attribution.declaration import BoundMethod
-from interp.attribution.evaluation.deceived import deceived
+from interp.attribution.evaluation.deceived import deceived, ranks_of
 from interp.attribution.evaluation.removal import (
     default_removal,
     embedding_width,
@@ -51,7 +51,7 @@ from interp.core.rank_statistics import spearman
 from interp.core.steps import finishing
 from interp.core.text_file import read_lines
 from interp.model.content import model_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.attribution.declaration import AttributionMethod
@@ -168,7 +168,7 @@ def faithfulness(
         rows.of([c.label for c in chosen], len(texts)),
         tuple(texts),
         {c.label: c.method.needs for c in chosen},
-        deceived(chosen).ranks if warn else (),
+        ranks_of(deceived(chosen)) if warn else (),
         about | {"prompts_hash": about["texts"], "unit": ", ".join(units)},
         None if clusters is None else tuple(clusters),
     )

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from interp.attribution.example import Example
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
 
 Array = np.ndarray
 STORED_BYTES = 2**28  # largest size of the patterns of all layers that "auto" stores

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from interp.attribution.graph.mixing import STORED_BYTES, is_joint, pattern_bytes, target_rows
 from interp.core.errors import OptionError, StatisticsError
-from interp.model.hooks.calls import Call
+from interp.model.calls.call import Call
 from interp.model.hooks.kernel_call import to_attention
 from interp_kernels import attention_statistics
 from interp_kernels.errors import KernelError
@@ -23,7 +23,7 @@ from interp_kernels.reductions import LeftProduct, Received, Reduction, Rows
 
 if TYPE_CHECKING:
     from interp.attribution.example import Example
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
 
 FEW = 16  # output positions up to which single rows are computed instead of weighted sums
 NOTES: Mapping[str, Any] = {"engine": "streamed"}

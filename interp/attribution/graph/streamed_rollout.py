@@ -19,7 +19,7 @@ from torch import Tensor
 from interp.attribution.graph.layered import REDUCTIONS, check_options, reduction_weights
 from interp.attribution.graph.mixing import STORED_BYTES, chosen_sites, is_joint, target_rows
 from interp.core.errors import OptionError, StatisticsError
-from interp.model.hooks.calls import Call, ComputedCall
+from interp.model.calls.call import Call, ComputedCall
 from interp.model.hooks.kernel_call import to_attention
 from interp_kernels import attention_statistics
 from interp_kernels.errors import KernelError
@@ -28,7 +28,7 @@ from interp_kernels.reductions import LeftProduct, RightProduct
 
 if TYPE_CHECKING:
     from interp.attribution.example import Example
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
 
 ENGINES = ("auto", "stored", "streamed")
 

@@ -4,6 +4,6 @@ A new method is a file in this folder with one function of the same name under `
 takes an `interp.attribution.Example` and returns `Scores`.
 """
 
-from interp.core.room import furnish
+from interp.core.lazy_analyses import lazy_analyses
 
-furnish(__name__)
+lazy_analyses(__name__)

@@ -14,12 +14,12 @@ from interp.attribution.example import Example
 from interp.attribution.graph.mixing import stored_layers, target_rows
 from interp.attribution.graph.streamed_patterns import FEW, NOTES, is_streamed, streamed
 from interp.core.errors import CheckError
-from interp.model.hooks.calls import repeat_kv
+from interp.model.calls.call import repeat_kv
 from interp_kernels.reductions import Rows
 
 if TYPE_CHECKING:
-    from interp.model.hooks.calls import Call
-    from interp.model.locate.sites import Site
+    from interp.model.calls.call import Call
+    from interp.model.calls.sites import Site
 
 SINK_FROM = 1e-4  # a larger deficit of a row sum is due to a sink; float32 rows miss 1 by 1e-6
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from interp.attribution.declaration import Scores, attribution
 from interp.attribution.example import Example
-from interp.core.errors import OptionError
+from interp.core.errors import OptionError, StoreError
 
 
 @attribution(unit="weighted attention", signed=True, needs="patterns")
@@ -26,16 +26,22 @@ def learned_attention(example: Example, *, weights: str = "") -> Scores:
 
     Reference: Cohen-Wang et al. 2025, "Learning to Attribute with Attention" (arXiv 2504.13752).
     """
-    from interp.attribution.learned_weights import LearnedHeadWeights, head_attention
+    from interp.attribution.learned_weights import head_attention
+    from interp.core.result_rows import ResultRows
 
     attention, names = head_attention(example)
     if not weights:
         equal = np.full(len(names), 1 / len(names))
         return Scores(equal @ attention, notes={"weights": "equal: no file was given"})
-    found = LearnedHeadWeights.load(weights)
-    if [*zip(found.layers, found.heads_of, strict=True)] != names:
+    found = ResultRows.load(weights)
+    if found.kind != "LearnedHeadWeights":
+        raise StoreError(
+            f"{weights} holds results of the kind {found.kind}; give a file of "
+            "`interp attribute head-weights`"
+        )
+    if [*zip(found.layer, found.columns["head"], strict=True)] != names:
         raise OptionError(
-            f"{weights} has weights of {len(found.layers)} heads, but {example.model.name} has "
+            f"{weights} has weights of {len(found)} heads, but {example.model.name} has "
             f"{len(names)}; learn weights on this model"
         )
     if found.provenance["content_hash"] != example.model.content_hash:
@@ -43,4 +49,4 @@ def learned_attention(example: Example, *, weights: str = "") -> Scores:
             f"{weights} was learned on {found.provenance['model_id']}, whose weights are not those "
             f"of {example.model.name}; learn weights on this model"
         )
-    return Scores(found.weights @ attention, notes={"weights": f"learned on {found.n} texts"})
+    return Scores(found.score @ attention, notes={"weights": f"learned on {found.n[0]} texts"})

@@ -13,8 +13,8 @@ from interp.attribution.example import Example
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
-    from interp.model.hooks.calls import Call
-    from interp.model.locate.sites import Site
+    from interp.model.calls.call import Call
+    from interp.model.calls.sites import Site
 
 SHARE, FEWEST = 4, 2  # by default the last quarter, and at least two tokens, count as generated
 

@@ -12,12 +12,12 @@ from interp.attribution.example import Example
 from interp.attribution.graph.mixing import stored_layers, target_rows
 from interp.attribution.graph.streamed_patterns import NOTES, from_target, is_streamed, streamed
 from interp.core.errors import OptionError
-from interp.model.hooks.calls import repeat_kv
+from interp.model.calls.call import repeat_kv
 from interp_kernels.reductions import Received, ReceivedValueWeighted
 
 if TYPE_CHECKING:
-    from interp.model.hooks.calls import Call
-    from interp.model.locate.sites import Site
+    from interp.model.calls.call import Call
+    from interp.model.calls.sites import Site
     from interp_kernels.reductions import Reduction
 
 

@@ -8,8 +8,8 @@ from torch import Tensor
 from interp.attribution.declaration import Scores, attribution
 from interp.attribution.example import Example
 from interp.core.errors import OptionError
-from interp.model.hooks.calls import Call
-from interp.model.locate.sites import Site
+from interp.model.calls.call import Call
+from interp.model.calls.sites import Site
 
 
 @attribution(unit="share", signed=False, needs="forward", softmax_only=True)

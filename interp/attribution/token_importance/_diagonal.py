@@ -16,7 +16,7 @@ from interp.core.rank_statistics import spearman
 
 if TYPE_CHECKING:
     from interp.attribution.example import Example
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
 
 
 def diagonals(example: Example, stack: str) -> dict[Site, Float[Tensor, "head token"]]:

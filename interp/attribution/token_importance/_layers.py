@@ -14,7 +14,7 @@ from interp.core.errors import OptionError, UnreadableAttention
 
 if TYPE_CHECKING:
     from interp.attribution.example import Example
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
 
 
 def token_sites(example: Example, stack: str) -> list[Site]:
@@ -63,7 +63,7 @@ def reformulated_keys(
         OptionError: the model has several stacks.
         UnreadableAttention: a layer has no query matrix, or no keys.
     """
-    from interp.model.hooks.calls import repeat_kv
+    from interp.model.calls.call import repeat_kv
     from interp.model.locate.turning import turns
 
     sites = token_sites(example, stack)

@@ -12,7 +12,7 @@ from interp.causal.importance import Importance
 from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.core.table import HeadTable
-from interp.model.locate.sites import Site
+from interp.model.calls.sites import Site
 
 if TYPE_CHECKING:
     from interp.model.model import Model

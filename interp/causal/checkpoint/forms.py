@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from interp.causal.checkpoint.choose import Removed
 from interp.causal.checkpoint.indices import HeadIndices, axis_of, columns_of, head_indices
 from interp.core.errors import OptionError
-from interp.model.locate.sites import Site, softmax_sites
+from interp.model.calls.sites import Site, softmax_sites
 
 if TYPE_CHECKING:
     from interp.model.model import Model

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from interp.core.errors import OptionError
+from interp.model.calls.sites import Site
 from interp.model.locate.find_layout import layouts
 from interp.model.locate.layout import ReadMatrix
-from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:
     from interp.model.model import Model

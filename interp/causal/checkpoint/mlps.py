@@ -17,7 +17,7 @@ from interp.causal.checkpoint.indices import axis_of, plain_linear
 from interp.causal.gating.units import block_of, located_mlps
 from interp.core.errors import OptionError
 from interp.core.interrupts import held, holding
-from interp.model.locate.sites import Where
+from interp.model.calls.sites import Where
 
 if TYPE_CHECKING:
     from interp.model.model import Model

@@ -26,8 +26,8 @@ from interp.core.errors import OptionError
 from interp.core.interrupts import holding
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress
-from interp.model.given import takes_model
 from interp.model.load import load
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model

@@ -63,8 +63,8 @@ from interp.core.files import cannot_write, write_atomically
 from interp.core.json_document import json_document
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress
-from interp.model.given import takes_model
 from interp.model.load import load
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model

@@ -23,7 +23,7 @@ from interp.core.errors import OptionError
 from interp.core.files import write_atomically
 from interp.core.rank_statistics import kendall, overlap_p, ranks, spearman, top_k
 from interp.core.result import Result
-from interp.model.locate.sites import Site, Where
+from interp.model.calls.sites import Site, Where
 
 if TYPE_CHECKING:
     import pandas as pd

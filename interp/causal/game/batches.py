@@ -14,12 +14,12 @@ from interp.causal.game.replay import Wanted
 from interp.causal.task import Task, TaskInputs, part, real_tokens, size
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
+from interp.model.calls.sites import Site
 from interp.model.hooks.inference import inference
-from interp.model.locate.sites import Site
 from interp.model.sources.remote import RemoteModel
 
 if TYPE_CHECKING:
-    from interp.model.hooks.calls import Call
+    from interp.model.calls.call import Call
     from interp.model.model import Model
 
 _TOKENS_OF_AN_IMAGE = 128  # a guess, used only to size batches of inputs without tokens

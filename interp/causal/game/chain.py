@@ -28,10 +28,10 @@ from interp.causal.game.patching import rebuilt, tensors_in
 from interp.causal.game.replay import CleanRun, pick, run
 from interp.core.errors import NonFiniteError, UnknownName
 from interp.core.interrupts import held
-from interp.model.hooks.calls import Call
+from interp.model.calls.call import Call
+from interp.model.calls.sites import Site
 from interp.model.hooks.inference import in_this_thread, inference
 from interp.model.hooks.long_output import uniform_output
-from interp.model.locate.sites import Site
 
 Walk = Literal["auto", "chain", "fold"]
 WALKS = ("auto", "chain", "fold")

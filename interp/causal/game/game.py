@@ -34,8 +34,8 @@ from interp.causal.task import Task
 from interp.core.errors import NonFiniteError, OptionError
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress
+from interp.model.calls.sites import Site
 from interp.model.hooks.inference import inference
-from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:
     from interp.model.model import Model

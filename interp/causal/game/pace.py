@@ -21,7 +21,7 @@ from interp.model.hooks.inference import inference
 
 if TYPE_CHECKING:
     from interp.causal.game.interface import PlayedGame
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
 
 _LONG = 0.5  # seconds; a run that takes this long is timed once
 _ENOUGH = 0.05  # seconds in total; a shorter timing is mostly noise

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from interp.model.locate.sites import Site
+from interp.model.calls.sites import Site
 
 
 @dataclass(frozen=True)

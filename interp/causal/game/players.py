@@ -12,8 +12,8 @@ from torch import Tensor
 
 from interp.core.errors import OptionError, UnknownName
 from interp.core.head import Head
+from interp.model.calls.sites import Site
 from interp.model.head_arguments import parse_heads
-from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:
     from interp.model.model import Model

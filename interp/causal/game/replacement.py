@@ -19,9 +19,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError, UnknownName
-from interp.model.hooks.calls import Call
+from interp.model.calls.call import Call
+from interp.model.calls.sites import Site
 from interp.model.hooks.long_output import uniform_output
-from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:
     from interp.causal.task import Task

@@ -23,10 +23,10 @@ from interp.causal.game.patching import rebuilt, restricted, tensors_in, tiled
 from interp.causal.game.replacement import Replacement, gated
 from interp.core.errors import OptionError
 from interp.core.interrupts import held
-from interp.model.hooks.calls import Call
+from interp.model.calls.call import Call
+from interp.model.calls.sites import Site
 from interp.model.hooks.inference import in_this_thread, replaced
 from interp.model.hooks.long_output import uniform_output
-from interp.model.locate.sites import Site
 from interp.model.model import Model
 from interp.model.sources.remote import RemoteModel
 

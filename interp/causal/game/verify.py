@@ -20,10 +20,10 @@ from interp.causal.game.patching import bitwise_equal, tensors_in
 from interp.causal.game.replacement import Replacement
 from interp.causal.game.replay import Reuse, Wanted, batch_size, capture_for_replay, pick, run
 from interp.core.interrupts import held
-from interp.model.hooks.calls import Call
+from interp.model.calls.call import Call
+from interp.model.calls.sites import Site
 from interp.model.hooks.inference import in_this_thread, inference
 from interp.model.inputs import probe_inputs, takes
-from interp.model.locate.sites import Site
 from interp.model.model import Model
 from interp.model.self_check import TOLERANCE
 

@@ -18,9 +18,9 @@ from interp.causal.gating.units import GatedUnits
 from interp.causal.task import Task
 from interp.core.errors import NonFiniteError, OptionError
 from interp.core.interrupts import held, holding
-from interp.model.hooks.calls import Call
+from interp.model.calls.call import Call
+from interp.model.calls.sites import Site
 from interp.model.hooks.inference import in_this_thread, inference
-from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:
     from interp.model.model import Model

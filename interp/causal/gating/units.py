@@ -15,7 +15,7 @@ from interp.causal.game.players import Players
 from interp.causal.task import Task, part
 from interp.core.errors import OptionError, UnknownName
 from interp.core.head import Head
-from interp.model.locate.sites import Site, Where
+from interp.model.calls.sites import Site, Where
 
 if TYPE_CHECKING:
     from interp.model.model import Model

@@ -29,8 +29,8 @@ from interp.core.errors import NonFiniteError, OptionError, UnknownName
 from interp.core.prompts import Prompts, bos_id
 from interp.core.protocols import Progress
 from interp.model.content import model_provenance
-from interp.model.given import takes_model
 from interp.model.identity import identity_of
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model

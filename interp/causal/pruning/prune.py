@@ -27,7 +27,7 @@ from interp.core.errors import OptionError, UnknownName
 from interp.core.steps import finishing
 from interp.core.table import HeadTable
 from interp.model.content import model_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model

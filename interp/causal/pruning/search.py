@@ -22,7 +22,7 @@ from interp.causal.pruning.result import PruningCurve
 from interp.causal.task import Task
 from interp.core.errors import OptionError
 from interp.core.protocols import Progress
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -109,7 +109,7 @@ def search_curves(
 
 def _by_gates(model: Model, fit: Task, restarts: int, told: dict[str, Any]) -> list[str]:
     each = [
-        learn_gates(model, fit, penalty=penalty, restarts=restarts, n_random=2, **told)
+        learn_gates(model, fit, penalty=penalty, restarts=restarts, steps=300, n_random=2, **told)
         for penalty in PENALTIES
     ]
     best = np.argsort(-sum(found.score for found in each), kind="stable")

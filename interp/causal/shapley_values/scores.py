@@ -15,7 +15,7 @@ positive value means that the head helps.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -55,7 +55,7 @@ from interp.core.errors import NonFiniteError, UnknownName
 from interp.core.intervals import ErrorPart
 from interp.core.protocols import Progress
 from interp.core.steps import finishing
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -79,8 +79,9 @@ class Sampled(Importance):
     sampling_df: float = math.inf
     _per_row = ("per_prompt", "sampling_sem")
 
-    def _errors(self) -> list[ErrorPart]:
-        return [*super()._errors(), (self.sampling_sem, self.sampling_df)]
+    @property
+    def _other_errors(self) -> Sequence[ErrorPart]:
+        return ((self.sampling_sem, self.sampling_df),)
 
 
 @takes_model
@@ -330,7 +331,7 @@ def as_importance(
         made_by=made_by,
         null=null,
         null_kind="none" if null is None else "random-init",
-        sampling_sem=sampling,
+        sampling=(sampling, found.sampling_df),
         notes=told | notes,
     )
     own = {f.name: getattr(plain, f.name) for f in fields(Importance)}

@@ -13,7 +13,7 @@ from interp.causal.task import Task
 from interp.core.errors import OptionError
 from interp.core.protocols import Progress
 from interp.core.steps import finishing
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model

@@ -14,15 +14,16 @@ from torch import Tensor
 
 from interp.causal.plain_task import plain_task
 from interp.causal.steering.function_vectors import Outputs, by_length
-from interp.causal.steering.result import DoseCurve
+from interp.causal.steering.result import dose_rows
 from interp.core.errors import OptionError, UnknownName
 from interp.core.head import Head
 from interp.core.prompts import Prompts
+from interp.core.result_rows import ResultRows
 from interp.model.addition import add
 from interp.model.content import model_provenance
 from interp.model.edits import gate
-from interp.model.given import takes_model
 from interp.model.head_arguments import parse_heads
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.causal.task import Task
@@ -47,7 +48,7 @@ def steer(
     n_random: int = 4,
     seed: int = 0,
     progress: Callable[[str, int, int], None] | None = None,
-) -> DoseCurve:
+) -> ResultRows:
     """Measure a task and the loss on plain text while heads are scaled or added to.
 
     Args:
@@ -66,6 +67,13 @@ def steer(
             null; 0 for none.
         seed: seed of the random sets and of the plain prompts.
         progress: see `Progress`.
+
+    Returns:
+        One row per task and factor: task, factor, score (mean over prompts) with sem, n and
+        clusters, null (the mean over random sets), unit and heads. Facts: tasks, the name, unit and
+        direction (True: higher is better) of the task and of the harmless damage; values and
+        random, their values `[factor, prompt]`, and those of the random sets, `[set, factor,
+        prompt]`; unchanged, the factor at which the model is itself.
 
     Raises:
         OptionError: a factor is not a finite number, a head does not exist, a task has no corrupted
@@ -118,22 +126,15 @@ def steer(
         "edits": [_edit(chosen, method, dose, direction).name for dose in doses],
         "made_by": "interp.causal.steer",
     }  # fmt: skip
-    return DoseCurve(
-        model=model.name,
-        steered=tuple(map(str, chosen)),
-        how=method,
-        factors=doses,
-        tasks=(measured.name, on_text.name),
-        units=(measured.unit, on_text.unit),
-        higher_is_better=(measured.higher_is_better, on_text.higher_is_better),
-        values=tuple(found[0]),
-        random=tuple(
-            np.stack([x[k] for x in found[1:]]) if found[1:] else np.zeros((0, *found[0][k].shape))
-            for k in (0, 1)
-        ),
-        clusters=(measured.clusters, on_text.clusters),
-        provenance=made,
-    )
+    first, second = ((t.name, t.unit, t.higher_is_better) for t in (measured, on_text))
+    random = [
+        np.stack([x[k] for x in found[1:]]) if found[1:] else np.zeros((0, *found[0][k].shape))
+        for k in (0, 1)
+    ]
+    return dose_rows(
+        model.name, [*map(str, chosen)], method, doses, (first, second), found[0], random,
+        (measured.clusters, on_text.clusters), made,
+    )  # fmt: skip
 
 
 def _existing(model: Model, heads: Any) -> tuple[Head, ...]:

@@ -15,12 +15,12 @@ from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.model.addition import add
 from interp.model.edits import set_z
-from interp.model.given import takes_model
 from interp.model.head_arguments import parse_heads
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
+    from interp.model.calls.sites import Site
     from interp.model.edits import Edit
-    from interp.model.locate.sites import Site
     from interp.model.model import Model
 
 PromptIds = Sequence[tuple[int, ...]]

@@ -1,5 +1,5 @@
-"""ROOM: circuit methods, one function per file; see `interp.circuits.declaration`."""
+"""Circuit-discovery methods, one function per file; see `interp.circuits.declaration`."""
 
-from interp.core.room import furnish
+from interp.core.lazy_analyses import lazy_analyses
 
-furnish(__name__)
+lazy_analyses(__name__)

@@ -31,10 +31,10 @@ from interp.circuits.residual_graph import Layer, Reader, ResidualGraph
 from interp.circuits.steps import advance
 from interp.circuits.stream_hooks import Watch, watched
 from interp.core.errors import NonFiniteError, OptionError, UnreadableAttention
-from interp.model.hooks.calls import Call, ComputedCall
+from interp.model.calls.call import Call, ComputedCall
+from interp.model.calls.sites import Site
 from interp.model.hooks.inference import inference
 from interp.model.hooks.long_output import is_long, long_output
-from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:
     from jaxtyping import Float

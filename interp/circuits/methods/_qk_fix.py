@@ -36,8 +36,8 @@ from interp.model.locate.find_sites import first_tensor
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from interp.model.hooks.calls import Call
-    from interp.model.locate.sites import Site
+    from interp.model.calls.call import Call
+    from interp.model.calls.sites import Site
 
 WHOLE = -1  # instead of the number of a writer: the whole stream
 

@@ -11,7 +11,7 @@ from interp.circuits.linear_scores import LinearScores
 from interp.circuits.stream_hooks import replace_first
 from interp.core.errors import OptionError, UnreadableAttention
 from interp.core.interrupts import held
-from interp.model.hooks.calls import precise
+from interp.model.calls.call import precise
 from interp.model.hooks.inference import in_this_thread, inference
 from interp.model.locate.find_sites import first_tensor
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from interp.circuits.contrast import ContrastBatch
-    from interp.model.hooks.calls import Call
-    from interp.model.locate.sites import Site
+    from interp.model.calls.call import Call
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 Place = tuple[str, int]  # a head and the position where it writes

@@ -11,7 +11,7 @@ from interp.circuits.methods._seeds import Place
 from interp.circuits.query_key_signals import Signal, Tracer
 
 if TYPE_CHECKING:
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
 
 
 @dataclass(eq=False)

@@ -20,7 +20,7 @@ from interp.heads.trials import Lab, Trials
 from interp.model.edits import resample
 
 if TYPE_CHECKING:
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 Mover = tuple["Site", int]

@@ -20,7 +20,7 @@ from interp.core.text_file import read_lines
 from interp.heads.trials import Lab, Trials
 
 if TYPE_CHECKING:
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 FEWEST = 8  # tokens of a text that can be read

@@ -20,7 +20,7 @@ from interp.lens.direct_effects import LogitRead, against, direct_effects
 from interp.lens.finish import Finish, finish, predicting_stack
 
 if TYPE_CHECKING:
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 SHORTEST = 6  # tokens of a prompt that can hold a repeated token and others

@@ -18,7 +18,7 @@ from interp.heads.trials import Lab, Trials
 from interp.lens.direct_effects import LogitRead, direct_effects
 
 if TYPE_CHECKING:
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 LEAST = 2.0  # standard errors by which the corrupted prompts must lower the right answer's lead

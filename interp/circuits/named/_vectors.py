@@ -19,7 +19,7 @@ from interp.core.errors import OptionError
 from interp.heads.trials import Lab, Trials
 
 if TYPE_CHECKING:
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 FEWEST = 3  # functions that the model must do

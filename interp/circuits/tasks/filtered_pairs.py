@@ -18,7 +18,7 @@ from interp.circuits.tasks.wording import prompt_ids
 from interp.core.errors import PromptError
 from interp.core.prompts import Prompts
 from interp.core.tokens import encoded_text, token_id
-from interp.model.hooks.calls import precise
+from interp.model.calls.call import precise
 
 if TYPE_CHECKING:
     from interp.model.model import Model

@@ -182,7 +182,7 @@ def make_contrast(
         OptionError: n is below 1, a template does not exist, or a planted task is used on another
             model.
     """
-    from interp.model.given import one_model
+    from interp.model.model_argument import one_model
 
     model = one_model(model)
     name = known_task(name)
@@ -227,8 +227,9 @@ def contrast_of(model: Model, task: Any) -> ContrastTask:
 
     if not isinstance(task, ContrastTask):
         raise OptionError(
-            f"{type(task).__name__} is not a contrast task; give what"
-            " interp.make_contrast(model, 'induction') returns, a task's name, or a .jsonl file"
+            f"{type(task).__name__} is not a contrast task; "
+            "give what interp.circuits.make_contrast(model, 'induction') returns, a task's name, "
+            "or a .jsonl file"
         )
     return task
 

@@ -21,7 +21,7 @@ from interp.circuits.why.stream_parts import StreamDictionary
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.tokens import token_id, words
 from interp.model.content import model_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model

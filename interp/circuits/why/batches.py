@@ -15,7 +15,7 @@ from interp.core.prompts import Prompts
 from interp.model.inputs import takes
 
 if TYPE_CHECKING:
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 MOST_TOKENS = 2048  # of one decomposed run

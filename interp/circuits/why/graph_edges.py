@@ -35,14 +35,14 @@ from interp.circuits.why.stream_parts import (
 )
 from interp.core.errors import UnreadableAttention
 from interp.lens.finish import finish
+from interp.model.calls.call import precise
 from interp.model.capture import capture
-from interp.model.hooks.calls import precise
 from interp.model.hooks.inference import inference
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 MlpRule = Literal["gradient", "identity"]

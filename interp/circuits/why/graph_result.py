@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.circuits.why.graph_edges import GraphNode
+from interp.core.display import drawn
 from interp.core.errors import UnknownName
 from interp.core.files import write_atomically
 from interp.core.result import Result
@@ -180,15 +181,11 @@ class AttributionGraph(Result):
         return "\n".join(nx.generate_graphml(self.to_networkx())) + "\n"
 
     def _svg(self) -> str:
-        from interp.circuits.why.graph_drawing import drawn_svg
-
-        return drawn_svg(self, DRAWN_EDGES)
+        return drawn("svg", self, DRAWN_EDGES)
 
     def plot(self, k: int = 100) -> go.Figure:
         """Draw the first k edges, at most 300: tokens from left to right, layers upwards."""
-        from interp.circuits.why.graph_drawing import drawn_figure
-
-        return drawn_figure(self, min(k, DRAWN_EDGES))
+        return drawn("plot", self, min(k, DRAWN_EDGES))
 
     def __repr__(self) -> str:
         return (

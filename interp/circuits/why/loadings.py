@@ -25,17 +25,17 @@ from interp.core.errors import OptionError, UnknownName, UnreadableAttention
 from interp.core.result import Result
 from interp.core.tokens import token_id
 from interp.lens.finish import finish, row_of
+from interp.model.calls.call import precise
 from interp.model.capture import capture
 from interp.model.content import model_provenance
-from interp.model.given import takes_model
-from interp.model.hooks.calls import precise
 from interp.model.locate.layout import ReadMatrix, Writing
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd
     from jaxtyping import Float
 
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 Array = np.ndarray

@@ -18,17 +18,17 @@ import numpy as np
 import torch
 
 from interp.circuits.why.batches import asked_heads, asked_prompts, decomposed
-from interp.circuits.why.places import STRONGEST, Places
+from interp.circuits.why.positions import STRONGEST, Places
 from interp.circuits.why.score_parts import ScoreParts, added_scores
 from interp.circuits.why.shares import ADDED, QKShares, joined_shares
 from interp.circuits.why.stream_parts import MOST_FEATURES, StreamDictionary, StreamParts
 from interp.core.errors import OptionError, UnknownName
 from interp.model.content import model_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.core.prompts import Prompts
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 NullOfShares = Literal["keys", "random-weights", "none"]

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from interp.circuits.linear_scores import LinearScores
 from interp.core.errors import UnreadableAttention
-from interp.model.hooks.calls import Call, ComputedCall, RecordedCall, precise
+from interp.model.calls.call import Call, ComputedCall, RecordedCall, precise
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
     from interp.circuits.why.stream_parts import StreamParts
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
 
 IDENTITY = 1e-5  # largest difference of the sum of all terms from the score, of the largest score
 

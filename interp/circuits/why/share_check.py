@@ -18,7 +18,7 @@ from torch import Tensor
 
 from interp.circuits.linear_scores import LinearScores
 from interp.circuits.why.batches import asked_heads, asked_prompts, decomposed
-from interp.circuits.why.places import STRONGEST, Places
+from interp.circuits.why.positions import STRONGEST, Places
 from interp.circuits.why.qk_shares import qk_shares
 from interp.circuits.why.score_parts import ScoreParts, added_scores
 from interp.circuits.why.shares import QKShares
@@ -28,18 +28,18 @@ from interp.core.errors import OptionError, UnreadableAttention
 from interp.core.interrupts import holding
 from interp.core.result import Result
 from interp.core.statistics import DRAWS, percentile_interval, redraw, tails_of
+from interp.model.calls.call import Call, precise
 from interp.model.content import model_provenance
-from interp.model.given import takes_model
-from interp.model.hooks.calls import Call, precise
 from interp.model.hooks.inference import in_this_thread
 from interp.model.locate.find_sites import first_tensor
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd
     from jaxtyping import Float
 
     from interp.core.prompts import Prompts
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 Array = np.ndarray

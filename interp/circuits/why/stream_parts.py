@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from interp.core.errors import OptionError
-from interp.model.hooks.calls import precise
+from interp.model.calls.call import precise
 from interp.model.locate.find_layout import layouts
 from interp.model.locate.weights import embeddings
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
     from interp.circuits.linear_scores import LinearScores
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
 
 EMBED, POSITION, BIAS, OTHER = "embed", "pos_embed", "bias", "other features"
 FIRST = "first stream"  # where layers without softmax attention come before the first one

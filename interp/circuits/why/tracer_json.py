@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from interp.circuits.why.graph_edges import GraphNode
-    from interp.circuits.why.graph_face import PrunedGraph
+    from interp.circuits.why.graph_interface import PrunedGraph
 
 DICTIONARY_ERROR = 2**31
 

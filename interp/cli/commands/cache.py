@@ -119,7 +119,7 @@ def cache(
     shared: Any = {"seed": seed, "progress": progress}
     kept: Any = {"sink": sink, "batch_size": batch_size, **shared}
     if (budget is not None or max_loss is not None) and not cards:
-        from interp.heads.kv_cache import cache_plan
+        from interp.cache import cache_plan
 
         one = "one" if export is not None and format == "duo" else None
         plan = cache_plan(
@@ -133,8 +133,8 @@ def cache(
     elif sources_of:
         found = {"sources": _sources(model, needles, max_length, **shared)}
     else:
-        from interp.heads.kv_cache import cache_cards, retrieval_methods
-        from interp.heads.kv_cache.patterns import read_pattern
+        from interp.cache import cache_cards, retrieval_methods
+        from interp.cache.patterns import read_pattern
 
         if published is not None:
             read_pattern(published, model)  # refused before anything is measured
@@ -161,7 +161,7 @@ def cache(
 
 
 def _export_gates(run: Run, methods: Any, folder: Path) -> None:
-    from interp.heads.kv_cache import Window, write_pattern
+    from interp.cache import Window, write_pattern
 
     gates = methods.values["trained_gates"].mean(1).tolist()
     write_pattern(folder, methods.kv, gates, Window(2, 8))
@@ -169,8 +169,8 @@ def _export_gates(run: Run, methods: Any, folder: Path) -> None:
 
 
 def _sources(model: Model, task: str, max_length: int, *, seed: int, progress: Any) -> Result:
+    from interp.cache import attribute_context
     from interp.heads.experiments._needles import chosen_task, instances_of
-    from interp.heads.kv_cache import attribute_context
 
     sizes = (max(2, max_length // 2), max_length, 2)
     if task == "auto":

@@ -13,8 +13,8 @@ from interp.core.head import Head
 from interp.core.prompts import Prompts, text_of
 
 if TYPE_CHECKING:
-    from interp.model.hooks.calls import Call
-    from interp.model.locate.sites import Site
+    from interp.model.calls.call import Call
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 LONGEST = 1024  # tokens; whole patterns of longer prompts are not stored

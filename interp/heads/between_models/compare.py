@@ -78,8 +78,8 @@ def compare(
         prompts: as in `interp.score`. Texts are split by each model's own tokenizer, and paired by
             text; token ids are accepted only if they mean the same to all models.
         match: pair heads by similarity instead of by position, "patterns", "ov" or "qk", for runs
-            whose head order differs; see `interp.match_heads`. Heads are matched on other prompts
-            than those that are compared, and over all layers if the numbers of layers differ.
+            whose head order differs; see `interp.heads.match_heads`. Heads are matched on other
+            prompts than those that are compared, and over all layers if the numbers differ.
         paired: the models of the two groups correspond in order, such as runs before and after
             fine-tuning.
         top: number of heads whose changed patterns are reported, those that changed most over all
@@ -139,7 +139,7 @@ def _listed(prompts: Any) -> Any:
 
 
 def _side(given: Any) -> list[Any]:
-    from interp.model.given import given_models
+    from interp.model.model_argument import given_models
 
     listed = list(given) if isinstance(given, (list, tuple)) else [given]
     if not listed:

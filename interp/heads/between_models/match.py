@@ -14,7 +14,7 @@ from interp.core.statistics import redraw_counts
 from interp.heads.between_models.matches import HeadMatches
 from interp.heads.between_models.similarity import Group, similarities
 from interp.model.content import model_provenance, versions
-from interp.model.given import given_models
+from interp.model.model_argument import given_models
 
 if TYPE_CHECKING:
     from interp.core.protocols import Progress
@@ -113,7 +113,7 @@ def match_heads(
             f"{stack} {h}" for g in found.groups.values() for stack, h in g.b
             if (stack, str(h)) not in taken
         ],
-        "made_by": "interp.match_heads",
+        "made_by": "interp.heads.match_heads",
     } | dict(found.about)  # fmt: skip
     matrix = {
         f"{stack} {layer}" if layer >= 0 else stack: g.across.mean(0)

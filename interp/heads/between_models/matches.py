@@ -29,7 +29,8 @@ class HeadMatches(Result):
 
     Args:
         rows: stack, layer and head of A; `head_b`, its match ("" without one); `next`, the largest
-            similarity with another head of B; null, stability and p (see `interp.match_heads`).
+            similarity with another head of B; null, stability and p (see
+            `interp.heads.match_heads`).
         per_prompt: similarity with the match on every prompt, or for every token of circuits.
         clusters: cluster of each prompt, where prompts share something.
         metric: name of the similarity.

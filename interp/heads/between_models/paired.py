@@ -73,7 +73,7 @@ def require_same_heads(runs: Sequence[Sequence[ComparedRun]], matched: bool) -> 
                 raise OptionError(
                     f"{reference.name} has {_shape(first)} and {run.name} {_shape(other)}; heads "
                     "are compared one by one only between models of one shape. Use "
-                    "interp.match_heads (interp compare match), or match='patterns' to pair "
+                    "interp.heads.match_heads (interp compare match), or match='patterns' to pair "
                     "similar heads"
                 )
             require_paired(run.name, first, other, metric)

@@ -28,8 +28,8 @@ from interp.core.prompts import Prompts, ordinary_ids
 from interp.heads.between_models.shared_prompts import SharedPrompts, vocabulary_of
 
 if TYPE_CHECKING:
-    from interp.model.hooks.calls import Call
-    from interp.model.locate.sites import Site
+    from interp.model.calls.call import Call
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 BY = ("patterns", "ov", "qk")

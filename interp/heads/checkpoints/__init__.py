@@ -3,7 +3,7 @@
     import interp
     from interp.heads import checkpoints
 
-    curve = interp.emergence("bundled:induction", "induction").curve("induction")
+    curve = interp.heads.emergence("bundled:induction", "induction").curve("induction")
     checkpoints.half_rise(curve.index, curve["L1H0"])
 
 Importing this package does not load torch.

@@ -68,8 +68,8 @@ def emergence(
         LoadError: a checkpoint cannot be loaded.
     """
     from interp.heads.scoring import asked_metrics, why_not
-    from interp.model.given import given_models
     from interp.model.load import load
+    from interp.model.model_argument import given_models
 
     bounds = asked_metrics(METRICS if metrics is None else metrics) or []
     shared = SharedPrompts(list(prompts) if hasattr(prompts, "__next__") else prompts, seed)
@@ -98,7 +98,7 @@ def emergence(
     name = str(models) if isinstance(models, (str, Path)) else made[-1]["model_id"]
     about = {
         "model": name, "checkpoints": made, "prompts": shared.design, "prompts_hash": shared.hash,
-        "seed": seed, "versions": versions(), "made_by": "interp.emergence",
+        "seed": seed, "versions": versions(), "made_by": "interp.heads.emergence",
     }  # fmt: skip
     return curves_of([step for step, _ in listed], found, about)
 
@@ -128,7 +128,7 @@ def emergence_of_table(table: HeadTable, steps: Mapping[str, int]) -> Emergence:
             "emergence, which gives them the same"
         )
     about = {"model": names[-1], "checkpoints": dict(steps), "prompts_hash": "".join(hashes)}
-    about |= {"versions": versions(), "made_by": "interp.emergence"}
+    about |= {"versions": versions(), "made_by": "interp.heads.emergence"}
     return curves_of([steps[name] for name in names], found, about)
 
 

@@ -33,8 +33,9 @@ def training_step(source: str | Path) -> int | None:
             raise LoadError(f"{state} cannot be read: {error}; repair or remove it") from error
         if isinstance(found, int):
             return found
-    name = path.resolve().name if path.is_dir() else str(source)
-    match = _NAMED.search(name)
+    # a link has a name of its own beside that of the folder it leads to
+    names = (path.absolute().name, path.resolve().name) if path.is_dir() else (str(source),)
+    match = next(filter(None, map(_NAMED.search, names)), None)
     return None if match is None else int(match[1])
 
 

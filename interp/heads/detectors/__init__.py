@@ -3,6 +3,6 @@
 Each file declares a metric, or a family of them.
 """
 
-from interp.core.room import furnish
+from interp.core.lazy_analyses import lazy_analyses
 
-furnish(__name__)
+lazy_analyses(__name__)

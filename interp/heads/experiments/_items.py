@@ -14,8 +14,8 @@ from interp.core.errors import OptionError, PromptError
 from interp.core.head import Head
 from interp.core.prompts import Prompts, bos_id, ordinary_ids
 from interp.heads.trials import Lab
-from interp.model.hooks.calls import Call
-from interp.model.locate.sites import Site
+from interp.model.calls.call import Call
+from interp.model.calls.sites import Site
 
 if TYPE_CHECKING:
     from interp.model.model import Model

@@ -13,7 +13,7 @@ from interp.heads.declaration import Analysis
 from interp.heads.engine import reduce_patterns
 from interp.heads.scoring import choose_engine
 from interp.heads.trials import Lab, Trials
-from interp.model.locate.sites import Site
+from interp.model.calls.sites import Site
 
 if TYPE_CHECKING:
     from interp.model.model import Model

@@ -9,8 +9,8 @@ import torch
 from interp.attribution.evaluation.hiding import pattern_without
 from interp.core.errors import OptionError
 from interp.heads.outliers.passes import each_call
-from interp.model.hooks.calls import Call
-from interp.model.locate.sites import Site
+from interp.model.calls.call import Call
+from interp.model.calls.sites import Site
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float

@@ -10,8 +10,8 @@ import torch
 from interp.core.prompts import Prompts, ordinary_ids, random_tokens
 from interp.heads.geometry._spectra import rank_at
 from interp.heads.outliers.passes import each_call
-from interp.model.hooks.calls import Call
-from interp.model.locate.sites import Site
+from interp.model.calls.call import Call
+from interp.model.calls.sites import Site
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -11,8 +11,8 @@ from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
 from interp.heads.geometry._spectra import centred_rank
 from interp.heads.outliers.passes import each_call
-from interp.model.hooks.calls import Call
-from interp.model.locate.sites import Site
+from interp.model.calls.call import Call
+from interp.model.calls.sites import Site
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from interp.model.hooks.calls import ComputedCall, RecordedCall
+from interp.model.calls.call import ComputedCall, RecordedCall
 
 if TYPE_CHECKING:
     from jaxtyping import Float

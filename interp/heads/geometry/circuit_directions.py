@@ -1,7 +1,7 @@
 """Directions of OV and QK circuits."""
 
 from interp.heads.declaration import weights
-from interp.model.locate.sites import circuit_sites
+from interp.model.calls.sites import circuit_sites
 
 
 @weights(unit="directions", low=0.0, requires=("ov",), end="low")

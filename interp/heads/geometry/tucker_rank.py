@@ -1,7 +1,7 @@
 """Tucker rank of the heads of a layer."""
 
 from interp.heads.declaration import weights
-from interp.model.locate.sites import circuit_sites
+from interp.model.calls.sites import circuit_sites
 
 
 @weights(unit="directions", low=0.0, requires=("qk", "ov"), end="low")

@@ -15,8 +15,8 @@ import torch
 from interp.core.errors import PromptError
 from interp.core.prompts import Prompts
 from interp.heads.needle.instance import Instance
-from interp.model.given import takes_model
 from interp.model.inputs import takes
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model

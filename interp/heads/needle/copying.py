@@ -18,12 +18,12 @@ from interp.core.prompts import Prompts
 from interp.core.protocols import Progress, silent
 from interp.heads.needle.instance import Instance, prompts_of
 from interp.heads.per_head import PerHead, SiteValues
+from interp.model.calls.call import Call
+from interp.model.calls.sites import Site, Where
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
-from interp.model.hooks.calls import Call
 from interp.model.hooks.inference import inference
 from interp.model.inputs import takes
-from interp.model.locate.sites import Site, Where
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model

@@ -16,7 +16,7 @@ import numpy as np
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import bos_id, ordinary_ids
 from interp.heads.needle.instance import Instance, check_depths, check_room, place, room
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model

@@ -19,7 +19,7 @@ import numpy as np
 from interp.core.errors import OptionError
 from interp.heads.needle.instance import Instance
 from interp.heads.needle.text import Needle, hidden_needles, text_tokens
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model

@@ -13,7 +13,7 @@ from interp.core.prompts import bos_id
 from interp.core.text_file import read_text
 from interp.core.tokens import encoded_text
 from interp.heads.needle.instance import Instance, check_depths, check_room, place, room
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model

@@ -14,10 +14,10 @@ from interp.core.errors import NonFiniteError, OptionError, UnknownName, Unreada
 from interp.core.prompts import Prompts
 from interp.core.result import Result
 from interp.heads.one_call import equal_lengths
-from interp.heads.outliers.written import kurtosis
+from interp.heads.outliers.output_sizes import kurtosis
 from interp.model.activation_names import STREAM_NAMES
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd

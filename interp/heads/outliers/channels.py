@@ -29,12 +29,12 @@ from interp.core.result import Result
 from interp.core.statistics import bootstrap_interval
 from interp.heads.outliers.passes import HeadValues, captured
 from interp.heads.per_head import PerHead
+from interp.model.calls.call import Call, ComputedCall
+from interp.model.calls.sites import Site
 from interp.model.content import result_provenance
 from interp.model.edits import Edit
-from interp.model.given import takes_model
-from interp.model.hooks.calls import Call, ComputedCall
 from interp.model.hooks.inference import inference
-from interp.model.locate.sites import Site
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,18 +10,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.causal.importance import mean_columns
 from interp.core.errors import NonFiniteError, OptionError, UnreadableAttention
-from interp.core.intervals import around
 from interp.core.prompts import Prompts
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.heads.one_call import equal_lengths
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
+from interp.model.model_argument import takes_model
 from interp.model.random_weights import random_init
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from interp.model.model import Model
 
 PARTS = ("attn_out", "mlp_out")
@@ -31,61 +27,8 @@ FLOOR = 1e-12  # added to variances: a constant channel has no entropy, not minu
 _LEAST = 2  # tokens of a prompt
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class LayerEntropies(Result):
-    """Entropy of the outputs of attention and MLP of every layer that has both.
-
-    Args:
-        layers: Stack and layer, by row.
-        parts: "attention", "mlp" or "difference" (attention minus MLP), by row.
-        per_prompt: Mean entropy of a channel, `[row, prompt]`, in nats.
-        null: The same on random weights, mean over prompts, by row.
-        provenance: How it was made.
-    """
-
-    layers: tuple[tuple[str, int], ...]
-    parts: tuple[str, ...]
-    per_prompt: Float[np.ndarray, "row prompt"] = field(repr=False)
-    null: Float[np.ndarray, " row"] = field(repr=False)
-    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    _units = ("stack", "layer", "part")
-    _per_row = ("layers", "parts", "per_prompt", "null")
-
-    def __len__(self) -> int:
-        return len(self.layers)
-
-    def _facts(self) -> Mapping[str, Any]:
-        return {
-            "metric": "layer_entropy",
-            "unit": "nats per channel",
-            "n": self.per_prompt.shape[1],
-        }
-
-    def _rows(self) -> pd.DataFrame:
-        import pandas as pd
-
-        n = self.per_prompt.shape[1]
-        score = self.per_prompt.mean(1)
-        sem = self.per_prompt.std(1, ddof=1) / math.sqrt(n) if n > 1 else np.full(len(self), np.nan)
-        ends = around(score, [(sem, n - 1.0)])
-        return pd.DataFrame(
-            {
-                "stack": [s for s, _ in self.layers], "layer": [i for _, i in self.layers],
-                "part": self.parts, "score": score, "sem": sem, "low": ends[:, 0],
-                "high": ends[:, 1], "null": self.null,
-            }
-        )  # fmt: skip
-
-    def __repr__(self) -> str:
-        rows = self.wide()
-        rows = rows[rows["part"] == "difference"]
-        pairs = zip(rows["layer"], rows["score"], strict=True)
-        said = [f"layer {layer}: {score:+.3g}" for layer, score in pairs]
-        return f"LayerEntropies(attention minus MLP, nats per channel; {', '.join(said)})"
-
-
 @takes_model
-def layer_entropies(model: Model, prompts: Any, *, seed: int = 0) -> LayerEntropies:
+def layer_entropies(model: Model, prompts: Any, *, seed: int = 0) -> ResultRows:
     """Measure the entropy of what the attention and the MLP of every layer write.
 
     The entropy of a channel over the tokens of a prompt if it were Gaussian, ln(2 pi e var) / 2,
@@ -96,6 +39,11 @@ def layer_entropies(model: Model, prompts: Any, *, seed: int = 0) -> LayerEntrop
         model: The model to run.
         prompts: Texts, ids or `Prompts`.
         seed: Seed of the random weights of the null.
+
+    Returns:
+        Three rows per layer: stack, layer, part ("attention", "mlp" or "difference", attention
+        minus MLP), score (entropy of a channel, mean over prompts) with sem and 95 % interval, and
+        null (the score on random weights).
 
     Raises:
         OptionError: A prompt has one token.
@@ -119,18 +67,24 @@ def layer_entropies(model: Model, prompts: Any, *, seed: int = 0) -> LayerEntrop
         raise OptionError("an entropy over tokens needs prompts of two tokens or more")
     found = _entropies(model, given)
     beside = _entropies(random_init(model, seed), given)
-    layers, parts, rows, null = [], [], [], []
+    places, parts, rows, null = [], [], [], []
     for place, (attention, mlp) in found.items():
         own = {"attention": attention, "mlp": mlp, "difference": attention - mlp}
         first, second = beside[place]
         other = {"attention": first, "mlp": second, "difference": first - second}
         for part, values in own.items():
-            layers.append(place)
+            places.append(place)
             parts.append(part)
             rows.append(values)
             null.append(float(other[part].mean()))
     made = result_provenance(model, "interp.heads.outliers.layer_entropies", given, seed=seed)
-    return LayerEntropies(tuple(layers), tuple(parts), np.stack(rows), np.array(null), made)
+    values = np.stack(rows)
+    stacks, layers = zip(*places, strict=True)
+    columns = {"stack": stacks, "layer": layers, "part": parts, **mean_columns(values)}
+    return ResultRows(
+        "LayerEntropies", columns | {"null": null}, ("stack", "layer", "part"), made,
+        {"metric": "layer_entropy", "unit": "nats per channel", "n": values.shape[1]}, values,
+    )  # fmt: skip
 
 
 def _entropies(

@@ -12,8 +12,8 @@ from torch import Tensor
 from interp.core.prompts import Prompts
 from interp.heads.one_call import BATCH, equal_lengths
 from interp.heads.scoring import choose_engine
-from interp.model.hooks.calls import Call
-from interp.model.locate.sites import Site
+from interp.model.calls.call import Call
+from interp.model.calls.sites import Site
 
 if TYPE_CHECKING:
     from interp.model.model import Model

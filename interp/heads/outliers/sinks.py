@@ -24,10 +24,10 @@ from interp.heads.one_call import BATCH, reduced, seen_by
 from interp.heads.outliers.passes import HeadValues, each_call
 from interp.heads.per_head import PerHead
 from interp.heads.scoring import choose_engine
+from interp.model.calls.call import Call
+from interp.model.calls.sites import Site
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
-from interp.model.hooks.calls import Call
-from interp.model.locate.sites import Site
+from interp.model.model_argument import takes_model
 from interp_kernels.reductions import Received
 
 if TYPE_CHECKING:

@@ -30,11 +30,11 @@ from interp.heads.patterns.links import PER_QUERY, strongest_links
 from interp.heads.patterns.result import View
 from interp.heads.patterns.stack import Link, Stack, Tile
 from interp.heads.patterns.tile_names import TileAsked, require_within, tile_parts
+from interp.model.calls.call import Call, RecordedCall
+from interp.model.calls.sites import Site
 from interp.model.content import model_provenance
-from interp.model.given import one_model
-from interp.model.hooks.calls import Call, RecordedCall
 from interp.model.hooks.kernel_call import to_attention
-from interp.model.locate.sites import Site
+from interp.model.model_argument import one_model
 from interp_kernels import attention_statistics, reference
 from interp_kernels.errors import KernelError
 from interp_kernels.reductions import PooledMap, Reduction, TopK

@@ -15,12 +15,12 @@ from interp.core.prompts import Prompts, text_of
 from interp.core.tokens import encoded_text, prompt_text_of
 from interp.heads.patterns.result import View, as_pixels, patch_names
 from interp.heads.patterns.stack import Picture, Stack, Terms
+from interp.model.calls.call import Call, ComputedCall, precise
+from interp.model.calls.sites import TOWERS, Site
 from interp.model.content import model_provenance
-from interp.model.given import one_model
-from interp.model.hooks.calls import Call, ComputedCall, precise
 from interp.model.inputs import is_encoder_decoder, takes
 from interp.model.joint_view import view_for
-from interp.model.locate.sites import TOWERS, Site
+from interp.model.model_argument import one_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model

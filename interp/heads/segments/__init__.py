@@ -5,6 +5,6 @@ are scored on request, on prompts that have these segments:
 `interp score MODEL -m segments --image FILE`.
 """
 
-from interp.core.room import furnish
+from interp.core.lazy_analyses import lazy_analyses
 
-furnish(__name__)
+lazy_analyses(__name__)

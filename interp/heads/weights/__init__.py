@@ -4,9 +4,9 @@
 largest.
 """
 
-from interp.core.room import furnish
+from interp.core.lazy_analyses import lazy_analyses
 from interp.heads.weights._composition import Compositions, composition_scores
 
 __all__ = ["Compositions", "composition_scores"]
 
-furnish(__name__)
+lazy_analyses(__name__)

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, Literal
 from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.core.result import Result
+from interp.model.calls.sites import circuit_sites
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
-from interp.model.locate.sites import circuit_sites
+from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd
     from jaxtyping import Float
     from torch import Tensor
 
+    from interp.model.calls.sites import Site
     from interp.model.locate.lowrank import LowRank
-    from interp.model.locate.sites import Site
     from interp.model.model import Model
 
 ComposedInput = Literal["q", "k", "v"]
@@ -77,7 +77,7 @@ class Compositions(Result):
 
     @classmethod
     def _types(cls) -> tuple[type, ...]:
-        from interp.model.locate.sites import Site, Where
+        from interp.model.calls.sites import Site, Where
 
         return Site, Where
 

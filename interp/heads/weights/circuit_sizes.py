@@ -1,7 +1,7 @@
 """Sizes and ranks of QK and OV circuits."""
 
 from interp.heads.declaration import weights
-from interp.model.locate.sites import circuit_sites
+from interp.model.calls.sites import circuit_sites
 
 
 @weights(unit="score per squared unit of stream", low=0.0, high=None, requires=("qk",))

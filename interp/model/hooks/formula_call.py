@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from interp.model.hooks.calls import ComputedCall
+from interp.model.calls.call import ComputedCall
 from interp.model.hooks.score_formula import HIDING, Filled, Formula, Term
 from interp_kernels.mask_structure import MaskStructure, structure_of
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from interp.core.errors import UnreadableAttention
-from interp.model.hooks.calls import ALL, Call, RecordedCall, RowIndex
+from interp.model.calls.call import ALL, Call, RecordedCall, RowIndex
 
 _NEEDED = ("hook_v", "hook_pattern", "hook_z")
 _READ = (*_NEEDED, "hook_attn_scores")

@@ -1,7 +1,7 @@
 """Functions that run on the remote machine: attention calls in, numbers per head out.
 
 They are sent as source code and run where this package is not installed, so they import nothing and
-use only methods of the given tensors. Their definitions equal those of `interp.model.hooks.calls`
+use only methods of the given tensors. Their definitions equal those of `interp.model.calls.call`
 and `interp_kernels.reference`; the tests compare them.
 """
 

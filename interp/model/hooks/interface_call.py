@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from interp.core.errors import UnreadableAttention
-from interp.model.hooks.calls import Call, ComputedCall, ReturnedCall, precise
-from interp.model.mixers.map_call import MapCall
+from interp.model.calls.call import Call, ComputedCall, ReturnedCall, precise
+from interp.model.calls.map_call import MapCall
 
 # Arguments that families pass besides the common ones and that do not change the scores. Any other
 # argument that is not None is unknown to the formulas, and the self-check at load detects it.

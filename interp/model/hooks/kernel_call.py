@@ -14,10 +14,10 @@ from torch import Tensor
 from interp.core.errors import UnreadableAttention
 from interp.core.prompts import Prompts
 from interp.core.protocols import PictureModel
-from interp.model.hooks.calls import Call, ComputedCall
+from interp.model.calls.call import Call, ComputedCall
+from interp.model.calls.map_call import MapCall
+from interp.model.calls.sites import Site
 from interp.model.hooks.tap import built
-from interp.model.locate.sites import Site
-from interp.model.mixers.map_call import MapCall
 from interp.model.segments import call_segments
 from interp.model.single_prompts import apart, pictured
 from interp_kernels.bias_rows import BiasRows

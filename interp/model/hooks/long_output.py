@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import torch
 
 from interp.core.errors import UnreadableAttention
-from interp.model.hooks.calls import ComputedCall, precise
+from interp.model.calls.call import ComputedCall, precise
 from interp.model.hooks.kernel_call import to_attention
 
 if TYPE_CHECKING:
     from jaxtyping import Float
     from torch import Tensor
 
-    from interp.model.hooks.calls import Call
+    from interp.model.calls.call import Call
 
 STORED_BYTES = 2**26  # patterns of one layer up to this size are stored
 

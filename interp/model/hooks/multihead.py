@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from interp.model.hooks.calls import ComputedCall
+from interp.model.calls.call import ComputedCall
 
 MULTIHEAD = F.multi_head_attention_forward
 _PARAMETERS = inspect.signature(MULTIHEAD)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from interp.model.hooks.calls import ComputedCall
+from interp.model.calls.call import ComputedCall
 
 
 @dataclass(eq=False)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from interp.core.errors import OptionError
-from interp.model.hooks.calls import Call
+from interp.model.calls.call import Call
 from interp.model.hooks.multihead import MultiheadCall
 from interp.model.hooks.score_formula import (
     IN_PLACE,

@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from interp.core.errors import UnreadableAttention
-from interp.model.hooks.calls import Call, ComputedCall, RecordedCall
+from interp.model.calls.call import Call, ComputedCall, RecordedCall
 from interp.model.hooks.formula_call import call_of
 from interp.model.hooks.inference import in_this_thread
 from interp.model.hooks.multihead import MULTIHEAD, MultiheadCall

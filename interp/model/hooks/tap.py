@@ -36,13 +36,13 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from interp.core.errors import OptionError
 from interp.core.interrupts import guarded, interrupt_point
-from interp.model.hooks.calls import Call
+from interp.model.calls.call import Call
+from interp.model.calls.sites import TOWERS, Site
 from interp.model.hooks.inference import in_this_thread
 from interp.model.hooks.interface_call import USER_MAP, Passed
 from interp.model.hooks.packed import Stretches
 from interp.model.hooks.softmax_watch import inside_interface, watching
 from interp.model.inputs import ForwardInputs, forward_inputs, positions_of_tokens
-from interp.model.locate.sites import TOWERS, Site
 from interp.model.mixers.built_in import BUILT_IN
 from interp.model.mixers.mixer import REGISTERED, Forward, Mixer
 from interp.model.mixers.observing import observing

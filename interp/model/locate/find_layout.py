@@ -14,7 +14,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from interp.model.hooks.calls import Call, ComputedCall, repeat_kv
+from interp.model.calls.call import Call, ComputedCall, repeat_kv
+from interp.model.calls.sites import Site
 from interp.model.locate.layout import (
     Layout,
     Layouts,
@@ -28,7 +29,6 @@ from interp.model.locate.linear import has_matrix
 from interp.model.locate.matching import Columns, find_columns, flat, heads_flat
 from interp.model.locate.norms import read_norm
 from interp.model.locate.recording import Recording, proportional, record
-from interp.model.locate.sites import Site
 from interp.model.locate.vocabulary import find_vocabulary
 
 if TYPE_CHECKING:

@@ -20,12 +20,12 @@ from torch import Tensor, nn
 
 from interp.core.errors import UnreadableAttention
 from interp.core.interrupts import holding
-from interp.model.hooks.calls import Call, RecordedCall, precise
+from interp.model.calls.call import Call, RecordedCall, precise
+from interp.model.calls.map_call import MapCall
+from interp.model.calls.sites import POOLING, Site
 from interp.model.hooks.inference import in_this_thread
 from interp.model.hooks.tap import tapped
 from interp.model.locate.linear import has_matrix, linear_map
-from interp.model.locate.sites import POOLING, Site
-from interp.model.mixers.map_call import MapCall
 
 _MOST_ROUNDING = 5e-2  # of a weight, from scores of any size in a type of 16 bits
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from interp.model.calls.sites import Site
 from interp.model.locate.matching import Columns
-from interp.model.locate.sites import Site
 
 
 @dataclass(frozen=True, eq=False)

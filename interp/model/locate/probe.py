@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from interp.core.errors import LoadError, PromptError, UnreadableAttention
+from interp.core.errors import LoadError, PromptError, UnreadableAttention, error_line
+from interp.model.calls.sites import POOLING, Site
 from interp.model.hooks.inference import inference, unchanged
 from interp.model.inputs import is_encoder_decoder, probe_inputs, reads_pictures_in_text, takes
 from interp.model.joint_inputs import joint_probe_inputs
@@ -23,12 +24,10 @@ from interp.model.locate.find_sites import (
     numbered_layers,
     recorded,
 )
-from interp.model.locate.sites import POOLING, Site
+from interp.model.locate.ranks import ranks_of
 from interp.model.locate.streams import find_streams
 from interp.model.locate.streams_on_request import with_streams
 from interp.model.model import Model
-from interp.model.sources.folder import error_line
-from interp.model.sources.placement import ranks_of
 
 # errors of a forward whose code does not fit its config
 _FAILURES = (

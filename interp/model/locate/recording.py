@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from interp.core.interrupts import holding
+from interp.model.calls.sites import Site
 from interp.model.hooks.inference import in_this_thread, inference
 from interp.model.inputs import probe_inputs, takes
 from interp.model.locate.find_sites import Event, recorded
 from interp.model.locate.norms import read_norm
-from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:
     from interp.model.transformer import Transformer

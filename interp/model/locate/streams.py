@@ -26,9 +26,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from interp.core.interrupts import holding
+from interp.model.calls.sites import POOLING, Site, Where
 from interp.model.hooks.inference import in_this_thread
 from interp.model.locate.find_sites import Event, Ran, first_tensor, outline
-from interp.model.locate.sites import POOLING, Site, Where
 
 _TOLERANCE = (
     1e-4  # relative to the largest entry; random activations do not agree this closely by chance

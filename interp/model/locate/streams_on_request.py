@@ -14,9 +14,9 @@ from weakref import ref
 
 from torch import nn
 
+from interp.model.calls.sites import Site, Where
 from interp.model.hooks.inference import aside
 from interp.model.locate.find_sites import Event, Ran, outline
-from interp.model.locate.sites import Site, Where
 from interp.model.locate.streams import find_streams, layers_of, stirred
 
 Record = Callable[[nn.Module, AbstractContextManager[None]], list[Event]]

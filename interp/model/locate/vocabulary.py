@@ -16,8 +16,8 @@ from interp.model.locate.linear import has_matrix
 from interp.model.locate.recording import Recording, proportional
 
 if TYPE_CHECKING:
+    from interp.model.calls.sites import Site
     from interp.model.locate.find_sites import Event
-    from interp.model.locate.sites import Site
     from interp.model.transformer import Transformer
 
 _STEPS = 4

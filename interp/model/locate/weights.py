@@ -21,7 +21,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from interp.core.errors import UnknownName, UnreadableAttention
-from interp.model.hooks.calls import precise
+from interp.model.calls.call import precise
+from interp.model.calls.sites import circuit_sites
 from interp.model.hooks.inference import part_output
 from interp.model.locate.find_layout import layouts
 from interp.model.locate.find_sites import output_projection
@@ -35,10 +36,9 @@ from interp.model.locate.layout import (
 from interp.model.locate.linear import linear_map
 from interp.model.locate.lowrank import LowRank
 from interp.model.locate.norms import Norm, norm_at, read_norm
-from interp.model.locate.sites import circuit_sites
 
 if TYPE_CHECKING:
-    from interp.model.locate.sites import Site
+    from interp.model.calls.sites import Site
     from interp.model.transformer import Transformer
 
 PARTS = ("qk", "ov", "vocabulary", "pairs")

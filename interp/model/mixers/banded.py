@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.model.hooks.calls import ALL, RowIndex, precise
-from interp.model.mixers.map_call import MapCall
+from interp.model.calls.call import ALL, RowIndex, precise
+from interp.model.calls.map_call import MapCall
 from interp.model.mixers.mixer import Forward, Mixer, register_mixer
 
 

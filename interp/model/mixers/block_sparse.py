@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from interp.core.errors import PromptError, UnreadableAttention
-from interp.model.hooks.calls import ALL, RowIndex, precise
+from interp.model.calls.call import ALL, RowIndex, precise
+from interp.model.calls.map_call import MapCall
 from interp.model.inputs import given_cache
-from interp.model.mixers.map_call import MapCall
 from interp.model.mixers.mixer import Forward, Mixer, register_mixer
 
 

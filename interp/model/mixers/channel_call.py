@@ -14,9 +14,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.model.hooks.calls import ALL, RowIndex, precise
-from interp.model.mixers import map_call
-from interp.model.mixers.map_call import MapCall, MapRows, absolute_share
+from interp.model.calls import map_call
+from interp.model.calls.call import ALL, RowIndex, precise
+from interp.model.calls.map_call import MapCall, MapRows, absolute_share
 
 ChannelRows = Callable[[Tensor, slice], Tensor]
 """Function of query indices and heads that returns `[batch, head, channel, row, key_pos]`."""

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from interp.core.errors import UnreadableAttention
-from interp.model.hooks.calls import RowIndex
-from interp.model.mixers.map_call import MapCall
+from interp.model.calls.call import RowIndex
+from interp.model.calls.map_call import MapCall
 from interp.model.mixers.mixer import Forward, Mixer, register_mixer
 
 

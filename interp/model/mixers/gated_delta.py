@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers.activations import ACT2FN
 
-from interp.model.mixers.map_call import MapCall
+from interp.model.calls.map_call import MapCall
 from interp.model.mixers.mixer import Forward, Mixer, refuse_state, register_mixer
 
 

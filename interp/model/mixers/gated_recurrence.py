@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from interp.core.errors import UnreadableAttention
+from interp.model.calls.map_call import MapCall
 from interp.model.mixers.channel_call import ChannelCall
-from interp.model.mixers.map_call import MapCall
 from interp.model.mixers.mixer import Forward, Mixer, register_mixer
 
 

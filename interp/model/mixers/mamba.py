@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from interp.model.calls.map_call import MapCall
 from interp.model.mixers.channel_call import ChannelCall, by_head, head_width
-from interp.model.mixers.map_call import MapCall
 from interp.model.mixers.mixer import Forward, Mixer, real_positions, refuse_state, register_mixer
 from interp.model.mixers.selective_scan import SelectiveScan
 

@@ -18,9 +18,9 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from interp.core.errors import OptionError, UnreadableAttention
-from interp.model.hooks.calls import ComputedCall
+from interp.model.calls.call import ComputedCall
+from interp.model.calls.map_call import MapCall
 from interp.model.inputs import given_cache
-from interp.model.mixers.map_call import MapCall
 
 
 @dataclass(eq=False)

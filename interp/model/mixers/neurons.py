@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interp.model.mixers.map_call import MapCall
+from interp.model.calls.map_call import MapCall
 from interp.model.mixers.mixer import Forward, Mixer, register_mixer
 
 

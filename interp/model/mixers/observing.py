@@ -9,8 +9,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from interp.core.errors import UnreadableAttention
-from interp.model.hooks.calls import Call
-from interp.model.mixers.map_call import MapCall
+from interp.model.calls.call import Call
+from interp.model.calls.map_call import MapCall
 from interp.model.mixers.mixer import Forward, Mixer, arguments_of
 
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from interp.core.errors import UnreadableAttention
+from interp.model.calls.map_call import MapCall
 from interp.model.mixers.channel_call import ChannelCall, by_head, head_width
-from interp.model.mixers.map_call import MapCall
 from interp.model.mixers.mixer import Forward, Mixer, register_mixer
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from interp.model.mixers.map_call import MapCall
+from interp.model.calls.map_call import MapCall
 from interp.model.mixers.mixer import Forward, Mixer, real_positions, refuse_state, register_mixer
 
 

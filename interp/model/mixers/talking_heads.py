@@ -10,8 +10,8 @@ from typing import Any
 
 from torch import Tensor
 
-from interp.model.hooks.calls import ALL, RowIndex
-from interp.model.mixers.map_call import MapCall
+from interp.model.calls.call import ALL, RowIndex
+from interp.model.calls.map_call import MapCall
 from interp.model.mixers.mixer import Forward, Mixer, register_mixer
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from interp.model.mixers.map_call import MapCall
+from interp.model.calls.map_call import MapCall
 from interp.model.mixers.mixer import Forward, Mixer, register_mixer
 
 

@@ -19,8 +19,8 @@ from interp.core.protocols import Progress
 from interp.model.activation_names import NAMES
 from interp.model.capture_request import requested
 from interp.model.content import result_provenance
-from interp.model.given import takes_model
 from interp.model.model import Model
+from interp.model.model_argument import takes_model
 from interp.model.recorded.corpus import Corpus, corpus_ids, number_of_prompts
 from interp.model.recorded.layout import (
     INDEX,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from math import prod
 from pathlib import Path
 
-from interp.core.errors import LoadError
+from interp.core.errors import LoadError, error_line
 
 _INDEX = "model.safetensors.index.json"
 _PICKLES = (
@@ -18,13 +18,6 @@ _PICKLES = (
     "model.pth",
     "model.ckpt",
 )
-
-
-def error_line(error: BaseException) -> str:
-    """Format an error as one line, in terms of a config file instead of Python's types."""
-    text = re.sub(r"\s+", " ", str(error)).strip() or type(error).__name__
-    text = re.sub(r"<class '([\w.]+)'>", r"\1", text)
-    return re.sub(r"'NoneType' object|NoneType", "null", text)[:300]
 
 
 def _check_config(config: Path) -> None:

@@ -20,11 +20,11 @@ import torch
 from torch import Tensor, nn
 
 from interp.core.errors import LoadError, UnreadableAttention
+from interp.model.calls.sites import Site
 from interp.model.hooks import in_trace
 from interp.model.hooks.inference import in_this_thread, inference
 from interp.model.inputs import is_encoder_decoder, probe_inputs, takes
 from interp.model.locate.find_sites import stacks_and_layers
-from interp.model.locate.sites import Site
 from interp.model.sources.packages import Held
 from interp.model.sources.remote import Asked, HeadChanges, RemoteModel
 

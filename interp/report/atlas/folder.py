@@ -241,7 +241,7 @@ def _read_parquet(path: Path, found: Contents) -> None:
 def _add_categories(table: HeadTable, found: Contents) -> None:
     """Add scores of `interp texts categories` and `interp study vision`, which no store holds."""
     made_by = {str(about.get("made_by")) for about in table.provenance.values()}
-    on_images = all(name.startswith("interp.heads.vision.") for name in made_by)
+    on_images = all(name.startswith("interp.vision.") for name in made_by)
     if made_by == {"interp.syntax.category_scores"} or on_images:
         found.scores.append(table)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.report.atlas.rows import (
     FoundPart,
     between,
@@ -17,12 +18,11 @@ from interp.report.atlas.rows import (
 )
 
 if TYPE_CHECKING:
+    from interp.cache.cards import CacheCards
+    from interp.cache.methods import RetrievalMethods
+    from interp.cache.plan_result import CachePlan
+    from interp.cache.sources import ContextSources
     from interp.causal.gating.result import LearnedGates
-    from interp.causal.steering.result import DoseCurve
-    from interp.heads.kv_cache.cards import CacheCards
-    from interp.heads.kv_cache.methods import RetrievalMethods
-    from interp.heads.kv_cache.plan_result import CachePlan
-    from interp.heads.kv_cache.sources import ContextSources
     from interp.probes.result import ProbeResult
 
 NAMED = 4  # heads named in a sentence, and methods in the note on a head
@@ -39,32 +39,29 @@ def part_of_file(kind: str, path: Path) -> FoundPart | None:
     Raises:
         StoreError: the file cannot be read, or is damaged.
     """
+    from interp.alignment.pictures import PairAlignment
+    from interp.alignment.result import HeadAlignments
+    from interp.alignment.time_result import TimeAlignments
+    from interp.alignment.translation import TranslationHeads
+    from interp.alignment.word_times import WordTimes
+    from interp.cache.cards import CacheCards
+    from interp.cache.methods import RetrievalMethods
+    from interp.cache.plan_result import CachePlan
+    from interp.cache.sources import ContextSources
     from interp.causal.gating.result import LearnedGates
-    from interp.causal.steering.result import DoseCurve
     from interp.circuits.why.shares import QKShares
-    from interp.heads.alignment.pictures import PairAlignment
-    from interp.heads.alignment.result import HeadAlignments
-    from interp.heads.alignment.time_result import TimeAlignments
-    from interp.heads.alignment.translation import TranslationHeads
-    from interp.heads.alignment.word_times import WordTimes
-    from interp.heads.chains.anchors_result import Anchors
-    from interp.heads.chains.receivers import ReceiverHeads
-    from interp.heads.kv_cache.cards import CacheCards
-    from interp.heads.kv_cache.methods import RetrievalMethods
-    from interp.heads.kv_cache.plan_result import CachePlan
-    from interp.heads.kv_cache.sources import ContextSources
-    from interp.heads.vision.maps import ImageMaps
-    from interp.lens.encoder_layers import DecoderLens
     from interp.probes.result import ProbeResult
-    from interp.report.atlas.written_alignment import alignment_part, translation_part
-    from interp.report.atlas.written_depths import anchors_part, decoder_lens_part, receivers_part
-    from interp.report.atlas.written_pictures import (
+    from interp.report.atlas.alignment_part import alignment_part, translation_part
+    from interp.report.atlas.depths_part import anchors_part, decoder_lens_part, receivers_part
+    from interp.report.atlas.pictures_part import (
         maps_part,
         pair_part,
         time_errors_part,
         word_times_part,
     )
-    from interp.report.atlas.written_shares import qk_shares_part
+    from interp.report.atlas.shares_part import qk_shares_part
+    from interp.text.chains.anchors_result import Anchors
+    from interp.text.chains.receivers import ReceiverHeads
 
     shown: dict[type[Result], Callable[[Any], FoundPart]] = {
         CacheCards: cache_cards_part,
@@ -73,18 +70,20 @@ def part_of_file(kind: str, path: Path) -> FoundPart | None:
         ContextSources: sources_part,
         LearnedGates: gates_part,
         ProbeResult: probe_part,
-        DoseCurve: doses_part,
         QKShares: qk_shares_part,
         HeadAlignments: alignment_part,
         TranslationHeads: translation_part,
         PairAlignment: pair_part,
         TimeAlignments: time_errors_part,
         WordTimes: word_times_part,
-        ImageMaps: maps_part,
-        DecoderLens: decoder_lens_part,
         Anchors: anchors_part,
         ReceiverHeads: receivers_part,
     }
+    of_rows: dict[str, Callable[[Any], FoundPart]] = {
+        "DecoderLens": decoder_lens_part, "DoseCurve": doses_part, "ImageMaps": maps_part,
+    }  # fmt: skip
+    if kind in of_rows:
+        return of_rows[kind](ResultRows.load(path))
     for cls, part_of in shown.items():
         if cls.__name__ == kind:
             return part_of(cls.load(path))
@@ -243,22 +242,22 @@ def probe_part(found: ProbeResult) -> FoundPart:
     return _of_model(part, made, notes=notes)
 
 
-def doses_part(found: DoseCurve) -> FoundPart:
+def doses_part(found: ResultRows) -> FoundPart:
     """Return what steering some heads does to a task and to plain text, over the factors."""
     frame: Any = found.to_pandas()
     lines: list[Any] = []
     told = []
-    for k, task in enumerate(found.tasks):
+    for (task, unit, _), random in zip(found.tasks, found.random, strict=True):
         mine = frame.loc[(frame["task"] == task).to_numpy()]
         values = {name: [plain_value(x) for x in mine[name]]
                   for name in ("factor", "score", "low", "high", "null")}  # fmt: skip
-        lines.append({"name": f"{task} ({found.units[k]})", "kind": "result",
+        lines.append({"name": f"{task} ({unit})", "kind": "result",
                       "x": values["factor"], "y": values["score"], "low": values["low"],
                       "high": values["high"]})  # fmt: skip
-        if found.random[k].shape[0]:
+        if len(random):
             lines.append({"name": f"{task}, random heads", "kind": "random", "x": values["factor"],
                           "y": values["null"], "low": [], "high": []})  # fmt: skip
-        said = {min(found.factors), found.unchanged, max(found.factors)}
+        said = {found.factor.min(), found.unchanged, found.factor.max()}
         ends = mine.loc[mine["factor"].isin(sorted(said)).to_numpy()].sort_values(by="factor")
         told.append(
             f"{task}: "
@@ -266,14 +265,14 @@ def doses_part(found: DoseCurve) -> FoundPart:
                 f"{row['score']:.3g}{between(row['low'], row['high'])} at {row['factor']:g}"
                 for row in ends.to_dict(orient="records")
             )
-            + f" ({found.units[k]})"
+            + f" ({unit})"
         )
     what = "output times the factor" if found.how == "scale" else "a direction times the factor"
     names = ", ".join(found.steered)
     text = f"{names}: {what}; 1 is the model itself. " if found.how == "scale" else (
         f"{names}: {what} is added; 0 is the model itself. "
     )  # fmt: skip
-    part = _part("steering", f"Steering {names}: {found.tasks[0]}", text + "; ".join(told) + ".",
+    part = _part("steering", f"Steering {names}: {found.tasks[0][0]}", text + "; ".join(told) + ".",
                  frame, found.provenance)  # fmt: skip
     part["heads"] = list(found.steered)
     part["figure"] = {"draw": "curves", "x": "factor", "y": "task and loss", "lines": lines}

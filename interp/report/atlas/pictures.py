@@ -13,9 +13,9 @@ from interp.report.atlas.document import Alignment, Maps, Sound
 
 def alignment_picture(figure: Alignment) -> Markup:
     """Return the weights of a sentence pair as a matrix, and its links as lines."""
+    from interp.alignment.pictures import PairAlignment
     from interp.core.head import Head
     from interp.draw.figure import svg
-    from interp.heads.alignment.pictures import PairAlignment
 
     sure = figure["sure"]
     pair: Any = PairAlignment(
@@ -29,8 +29,8 @@ def alignment_picture(figure: Alignment) -> Markup:
 
 def sound_picture(figure: Sound) -> Markup:
     """Return a spectrogram above the attention over the same time."""
+    from interp.alignment import sound_pictures
     from interp.draw.figure import svg
-    from interp.heads.alignment import sound_pictures
 
     starts = [(float(second), int(row)) for second, row in figure["starts"]]
     return svg(
@@ -44,7 +44,7 @@ def sound_picture(figure: Sound) -> Markup:
 def maps_picture(figure: Maps) -> Markup:
     """Return every image with its maps."""
     from interp.draw.figure import svg
-    from interp.heads.vision.overlay import map_figure
+    from interp.vision.overlay import map_figure
 
     drawn = [
         svg(map_figure(_array(one["pixels"]), {k: _array(v) for k, v in one["maps"].items()}))

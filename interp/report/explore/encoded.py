@@ -14,7 +14,7 @@ from interp.draw.sprite import data_url, thumbnails
 from interp.heads.patterns.detail import LetterBlocks, terms_written
 from interp.heads.patterns.result import View
 from interp.heads.patterns.stack import Stack
-from interp.report.explore.kept import TILE, KeptPrompt, Shares
+from interp.report.explore.queries_keys import TILE, KeptPrompt, Shares
 
 
 def prompt(

@@ -13,7 +13,7 @@ from interp.draw.page import table
 from interp.draw.sprite import data_url
 from interp.draw.svg import element, standing
 from interp.heads.patterns.stack import Stack
-from interp.model.given import one_model
+from interp.model.model_argument import one_model
 from interp.report.explore.page import live_data
 from interp.report.explore.session import MEMORY, Session
 from interp.report.view_parts import thumbs

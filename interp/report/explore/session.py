@@ -18,7 +18,7 @@ from interp.heads.patterns.tile_names import stack_and_head
 from interp.model.inputs import is_encoder_decoder, ran_out
 from interp.report.explore import encoded
 from interp.report.explore.ablated import INTERVENTIONS, edits_of, logits_at, moved, position_logits
-from interp.report.explore.kept import TILE, KeptPrompt
+from interp.report.explore.queries_keys import TILE, KeptPrompt
 from interp.report.explore.requests import require_text
 from interp.report.explore.turns import GoingOn, Turns
 

@@ -11,6 +11,8 @@ from importlib import import_module
 from itertools import groupby
 from typing import Any
 
+from interp.report.by_type import names_of
+
 TEXTS = {
     "Attribution": "interp.report.printed.attribution:attribution_text",
     "Anchors": "interp.report.printed.texts:anchors_text",
@@ -52,9 +54,9 @@ JSON_LINES = ("TextScores",)
 """Types of results with so many rows that JSON has a line for each."""
 
 
-def of_type(table: dict[str, str], kind: type) -> str | None:
-    """Return the entry of a type or of the nearest one that it inherits from."""
-    return next((table[base.__name__] for base in kind.__mro__ if base.__name__ in table), None)
+def of_type(table: dict[str, str], result: Any) -> str | None:
+    """Return the entry of a result's kind, of its type or of the nearest type it inherits from."""
+    return next((table[name] for name in names_of(result) if name in table), None)
 
 
 def call(target: str) -> Any:
@@ -73,7 +75,7 @@ def printed(results: Sequence[Any], model: str = "", by: str = "", /, **options:
         options: options of the functions of these types.
     """
     parts = []
-    for target, group in groupby(results, lambda one: by or of_type(TEXTS, type(one))):
+    for target, group in groupby(results, lambda one: by or of_type(TEXTS, one)):
         if target is None:
             parts += [f"{model}\n{one}\n" if model else repr(one) for one in group]
             continue
@@ -90,5 +92,5 @@ def nothing(results: Sequence[Any]) -> str:
 
 def result_rows(result: Any, model: str) -> Any:
     """Return the rows of a result as a frame."""
-    target = of_type(ROWS, type(result)) or "to_pandas"
+    target = of_type(ROWS, result) or "to_pandas"
     return call(target)(result, model) if ":" in target else getattr(result, target)()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from interp.report.printed.tables import aligned_table
 
 if TYPE_CHECKING:
-    from interp.heads.alignment import HeadAlignments, TimeAlignments, TranslationHeads, WordTimes
+    from interp.alignment import HeadAlignments, TimeAlignments, TranslationHeads, WordTimes
 
 
 def alignments_text(found: HeadAlignments, top: int) -> str:

@@ -10,7 +10,7 @@ from interp.core.result import Result
 from interp.report.printed.tables import aligned_columns
 
 if TYPE_CHECKING:
-    from interp.heads.kv_cache import CacheCards, CachePlan, ContextSources, RetrievalMethods
+    from interp.cache import CacheCards, CachePlan, ContextSources, RetrievalMethods
 
 SHORT = {
     "trained_gates": "trained",

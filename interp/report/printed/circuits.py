@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, Literal
 from interp.report.printed.tables import aligned_table
 
 if TYPE_CHECKING:
-    from interp.circuits.causal_traces import CausalTraces
     from interp.circuits.made_pairs import MadePairs
-    from interp.circuits.path_patching import PathEffects
     from interp.circuits.why.graph_result import AttributionGraph
     from interp.circuits.why.loadings import HeadLoadings
     from interp.circuits.why.share_check import ShareCheck
     from interp.circuits.why.shares import QKShares
+    from interp.core.result_rows import ResultRows
 
 SHOWN = 6
 
 
-def path_text(results: Sequence[PathEffects], *, top: int = 20) -> str:
+def path_text(results: Sequence[ResultRows], *, top: int = 20) -> str:
     """Format the routes with the largest effects.
 
     Args:
@@ -32,7 +31,7 @@ def path_text(results: Sequence[PathEffects], *, top: int = 20) -> str:
         f"{found.model}, {found.task}: {len(found)} routes, MLPs {found.mlps}, {len(found.gap)} "
         f"pairs, {found.gap.mean():.4g} {found.unit} from clean to corrupted"
     ]
-    width = max(len(route) for route in found.routes)
+    width = max(len(route) for route in found.route)
     lines += [
         f"  {row['route']:<{width}}  {row['score']:8.4g} ± {row['sem']:.2g} {found.unit}"
         f"  share {row['share']:.3f} [{row['share_low']:.3f}, {row['share_high']:.3f}]"
@@ -41,12 +40,12 @@ def path_text(results: Sequence[PathEffects], *, top: int = 20) -> str:
     return "\n".join(lines)
 
 
-def trace_text(results: Sequence[CausalTraces]) -> str:
+def trace_text(results: Sequence[ResultRows]) -> str:
     """Format maps: a row per layer, a column per place, gains of probability."""
     return "\n".join(_trace(found) for found in results)
 
 
-def _trace(found: CausalTraces) -> str:
+def _trace(found: ResultRows) -> str:
     frame = found.wide()
     table = frame.pivot_table(index="layer", columns="place", values="score", sort=False)
     rows = [("layer", *map(str, table.columns))]

@@ -9,11 +9,10 @@ from interp.report.printed.tables import aligned_table
 
 if TYPE_CHECKING:
     from interp.core.prompt_means import PromptMeans
-    from interp.lens import DecoderLens
-    from interp.lens.logit import LogitLens
+    from interp.core.result_rows import ResultRows
 
 
-def decoder_lens_text(found: DecoderLens) -> str:
+def decoder_lens_text(found: ResultRows) -> str:
     """Format the loss by depth of the encoder, with its interval."""
     frame = found.to_pandas()
     table = [
@@ -32,7 +31,7 @@ def decoder_lens_text(found: DecoderLens) -> str:
     )
 
 
-def lens_text(found: LogitLens, position: int, name: str) -> str:
+def lens_text(found: ResultRows, position: int, name: str) -> str:
     """Format the first tokens at one position, and the target's rank, by depth.
 
     Raises:
@@ -45,7 +44,7 @@ def lens_text(found: LogitLens, position: int, name: str) -> str:
     for d, depth in enumerate(found.depths):
         each = zip(found.top_tokens[d][at], found.top_logits[d, at], strict=True)
         best = ", ".join(f"{shown(token)} {logit:.2f}" for token, logit in each)
-        rank = found.target_rank
+        rank = found.target_ranks
         says = "" if rank is None else f"  {found.target}: rank {rank[d, at] + 1}"
         lines.append(f"  {depth:<10} {best}{says}")
     return "\n".join(lines)

@@ -8,7 +8,7 @@ from pathlib import Path
 from interp.core.calibration import chance_of
 from interp.core.entry import Entry
 from interp.core.registry import ATTRIBUTION_METHODS, INSTALLED, METRICS
-from interp.heads.causal_check.stated import told_task
+from interp.heads.causal_check.declared_tasks import told_task
 
 # Heads that are shown first; --by selects another order.
 LISTED = {"high": "highest first", "low": "lowest first", "both": "both ends of the scale"}

@@ -10,9 +10,10 @@ from interp.report.printed.tables import aligned_columns
 
 if TYPE_CHECKING:
     from interp.causal.influence.result import TextScores
-    from interp.heads.chains import Anchors, ReceiverHeads
-    from interp.heads.context import AnswerSources, SourceJudgement
-    from interp.heads.graphs import AttentionGraph, GraphInput
+    from interp.core.result_rows import ResultRows
+    from interp.text.chains import Anchors, ReceiverHeads
+    from interp.text.context import SourceJudgement
+    from interp.text.graphs import AttentionGraph, GraphInput
 
 SHOWN = 10  # texts of an influence
 
@@ -77,10 +78,10 @@ def judgement_text(judged: SourceJudgement) -> str:
     return "\n".join(lines)
 
 
-def answer_text(found: AnswerSources, top: int) -> str:
+def answer_text(found: ResultRows, top: int) -> str:
     """Format the sentences on which an answer rests most, by way."""
     lines = []
-    for way in found.scores:
+    for way in dict.fromkeys(found.metric.tolist()):
         part = found[way].to_pandas().sort_values("score", ascending=False).head(top)
         rows = [("sentence", "score", "confidence", "")]
         for r in part.to_dict("records"):

@@ -24,9 +24,9 @@ def vision_text(results: Sequence[Result], *, top: int = 5) -> str:
 
 
 def _result_lines(result: Result, top: int) -> list[str]:
-    if type(result).__name__ == "CorrectedAccuracy":
+    if result._name == "CorrectedAccuracy":
         return [f"  {result!r}"]
-    if type(result).__name__ == "HeadDescriptions":
+    if result._name == "HeadDescriptions":
         return _description_lines(result, top)
     rows: list[tuple[str, ...]] = []
     every: Any = result.to_pandas()

@@ -1,5 +1,5 @@
 """Scores of heads around refusal, one experiment per file."""
 
-from interp.core.room import furnish
+from interp.core.lazy_analyses import lazy_analyses
 
-furnish(__name__)
+lazy_analyses(__name__)

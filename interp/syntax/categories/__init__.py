@@ -4,6 +4,6 @@ Each file declares a metric, or a family of them. They
 are scored on request: `interp score MODEL -m categories`.
 """
 
-from interp.core.room import furnish
+from interp.core.lazy_analyses import lazy_analyses
 
-furnish(__name__)
+lazy_analyses(__name__)

@@ -23,9 +23,9 @@ from interp.core.prompts import Prompts
 from interp.heads.engine import attention_statistics_of
 from interp.heads.scoring import choose_engine
 from interp.heads.trials import Lab, Trials
-from interp.model.hooks.calls import Call
+from interp.model.calls.call import Call
+from interp.model.calls.sites import Site
 from interp.model.hooks.kernel_call import as_attention
-from interp.model.locate.sites import Site
 from interp.syntax.categories._texts import SHARED, Codes, Tokenized
 from interp_kernels.reductions import Mass, Targets
 

@@ -22,7 +22,7 @@ from training.variants import permuted
 def test_permuted_heads_are_matched_exactly(bundled_induction, by: str, within: str) -> None:
     other, places = permuted(bundled_induction, 0)
     prompts = repeats(bundled_induction, n=6, max_length=12)
-    found = interp.match_heads(
+    found = interp.heads.match_heads(
         bundled_induction, other, prompts, method=by, within=within, n_random=99, n_boot=50
     )
     frame = found.to_pandas()
@@ -49,7 +49,7 @@ def test_prompts_of_one_length_share_a_forward_pass(bundled_induction) -> None:
     try:
         for size in (1, 2, 16):
             rows.clear()
-            found[size] = interp.match_heads(
+            found[size] = interp.heads.match_heads(
                 bundled_induction, other, ids, batch_size=size, n_random=0, n_boot=0
             )
             assert rows == {1: [1] * 7, 2: [2, 2, 1, 2], 16: [4, 3]}[size]
@@ -59,7 +59,7 @@ def test_prompts_of_one_length_share_a_forward_pass(bundled_induction) -> None:
         assert np.allclose(found[size].per_prompt, found[1].per_prompt, atol=1e-6)
         assert found[size].heads_of_b() == found[1].heads_of_b()
     with pytest.raises(OptionError, match="batch_size=0"):
-        interp.match_heads(bundled_induction, other, ids, batch_size=0)
+        interp.heads.match_heads(bundled_induction, other, ids, batch_size=0)
 
 
 def test_heads_of_the_planted_model_are_matched(bundled_induction) -> None:
@@ -71,7 +71,7 @@ def test_heads_of_the_planted_model_are_matched(bundled_induction) -> None:
         for s in (0, 1)
     )
     roles = [planted.build("induction", heads=6, seed=s).roles for s in (0, 1)]
-    found = interp.match_heads(a, b, repeats(a, n=8, max_length=12), n_random=0).heads_of_b()
+    found = interp.heads.match_heads(a, b, repeats(a, n=8, max_length=12), n_random=0).heads_of_b()
     for role in ("previous_token", "induction"):
         [head], [match] = (each[role] for each in roles)
         there = found["decoder", *head]
@@ -84,7 +84,7 @@ def test_random_weights_match_at_chance(bundled_induction) -> None:
     prompts = repeats(bundled_induction, n=4, max_length=8)
     whole, each, same = [], [], 0
     for a, b in zip(draws[::2], draws[1::2], strict=True):
-        found = interp.match_heads(a, b, prompts, n_random=99, n_boot=0)
+        found = interp.heads.match_heads(a, b, prompts, n_random=99, n_boot=0)
         whole.append(found.p_all)
         frame = found.to_pandas()
         each += frame["p"].tolist()
@@ -99,7 +99,7 @@ def test_random_weights_match_at_chance(bundled_induction) -> None:
 def test_the_similarity_is_the_mean_coefficient_of_the_patterns(bundled_induction) -> None:
     other, _ = permuted(bundled_induction, 1)
     prompts = repeats(bundled_induction, n=2, max_length=6, seed=4)
-    found = interp.match_heads(bundled_induction, other, prompts, n_random=0, n_boot=0)
+    found = interp.heads.match_heads(bundled_induction, other, prompts, n_random=0, n_boot=0)
     expected = []
     for ids in prompts.ids:
         p, q = (
@@ -112,7 +112,7 @@ def test_the_similarity_is_the_mean_coefficient_of_the_patterns(bundled_inductio
 
 
 def test_a_circuit_is_compared_as_whole_matrices_say(bundled_induction) -> None:
-    found = interp.match_heads(
+    found = interp.heads.match_heads(
         bundled_induction, "bundled:induction", method="ov", n_random=0, n_boot=0
     )
     from interp.model.locate.weights import embeddings
@@ -157,12 +157,12 @@ def test_different_numbers_of_heads_leave_some_without_a_match(bundled_induction
 
     small = interp.load(planted.build("induction", heads=4).model, name="small")
     large = interp.load(planted.build("induction", heads=6).model, name="large")
-    found = interp.match_heads(
+    found = interp.heads.match_heads(
         small, large, repeats(small, n=4, max_length=8), n_random=9, n_boot=9
     )
     assert len(found) == 8
     assert len(found.provenance["unmatched_b"]) == 4
-    turned = interp.match_heads(
+    turned = interp.heads.match_heads(
         large, small, repeats(small, n=4, max_length=8), n_random=9, n_boot=9
     )
     assert sum(not row["head_b"] for row in turned.rows) == 4
@@ -181,19 +181,23 @@ def test_compare_pairs_matched_heads(bundled_induction) -> None:
 
 
 def test_files_page_and_errors(bundled_induction, tmp_path) -> None:
-    found = interp.match_heads(
+    found = interp.heads.match_heads(
         bundled_induction, permuted(bundled_induction, 0)[0], n_random=9, n_boot=9
     )
     found.save(tmp_path / "x.parquet")
     assert HeadMatches.load(tmp_path / "x.parquet").equals(found)
     found.save(tmp_path / "x.html")
     with pytest.raises(OptionError, match="within='model'"):
-        interp.match_heads(bundled_induction, "bundled:one-layer")
+        interp.heads.match_heads(bundled_induction, "bundled:one-layer")
     assert (
-        len(interp.match_heads(bundled_induction, "bundled:one-layer", within="model", n_random=0))
+        len(
+            interp.heads.match_heads(
+                bundled_induction, "bundled:one-layer", within="model", n_random=0
+            )
+        )
         == 16
     )
     with pytest.raises(PromptError, match="different vocabularies"):
-        interp.match_heads(bundled_induction, "bundled:deceive", method="ov")
+        interp.heads.match_heads(bundled_induction, "bundled:deceive", method="ov")
     with pytest.raises(UnknownName, match="similarity of heads"):
-        interp.match_heads(bundled_induction, bundled_induction, method="weights")
+        interp.heads.match_heads(bundled_induction, bundled_induction, method="weights")

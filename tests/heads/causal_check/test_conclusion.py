@@ -18,10 +18,10 @@ from interp.circuits.head_tasks import own_task
 from interp.circuits.tasks import TASKS
 from interp.core.registry import METRICS
 from interp.heads.causal_check.conclusion import Conclusion, conclusion_of
+from interp.heads.causal_check.declared_tasks import stated_task
 from interp.heads.causal_check.needles import Unanswered
 from interp.heads.causal_check.one_check import CausalCheck
 from interp.heads.causal_check.result import confirmation_of
-from interp.heads.causal_check.stated import stated_task
 from interp.report.atlas.mechanisms import check_parts
 from interp.report.checks import check_page
 from interp.report.printed.confirmation import confirmation_text

@@ -20,9 +20,9 @@ from interp.circuits.tasks import TASKS
 from interp.core.errors import OptionError, UnknownName
 from interp.core.prompts import repeats
 from interp.core.registry import METRICS
+from interp.heads.causal_check.declared_tasks import NONE, OF_OPTION, stated_task
 from interp.heads.causal_check.needles import needle_task
 from interp.heads.causal_check.sets import Chosen, anywhere, matched_sets
-from interp.heads.causal_check.stated import NONE, OF_OPTION, stated_task
 from interp.model.random_weights import random_init
 
 SMALL = {"n": 4, "max_length": 12}

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture(scope="module")
 def found() -> Emergence:
-    return interp.emergence("bundled:induction", ["induction", "previous_token"])
+    return interp.heads.emergence("bundled:induction", ["induction", "previous_token"])
 
 
 def test_the_heads_of_the_bundled_model_form_where_the_record_says(found) -> None:
@@ -129,18 +129,25 @@ def test_steps_are_read_and_bad_runs_refused(tmp_path) -> None:
     folder.mkdir()
     (folder / "trainer_state.json").write_text('{"global_step": 42}')
     assert training_step(folder) == 42
+    plain = tmp_path / "step-9"
+    plain.mkdir()
+    for name, step in (("checkpoint-3", 3), ("latest", 9)):
+        (tmp_path / name).symlink_to(plain, target_is_directory=True)
+        assert training_step(tmp_path / name) == step
     assert steps_of(["a/step-1", "a/step-2", "a/step-4"]) == [1, 2, 4]
     assert steps_of(["a/step-1", "a/step-1", "a/step-4"]) is None
     assert steps_of(["gpt2", "a/step-1", "a/step-4"]) is None
     with pytest.raises(OptionError, match="not a folder of checkpoints"):
-        interp.emergence(str(tmp_path / "none"))
+        interp.heads.emergence(str(tmp_path / "none"))
     with pytest.raises(OptionError, match="0 checkpoints"):
-        interp.emergence(str(tmp_path))
+        interp.heads.emergence(str(tmp_path))
     with pytest.raises(OptionError, match="comes without checkpoints; induction"):
-        interp.emergence("bundled:one-layer")
+        interp.heads.emergence("bundled:one-layer")
     with pytest.raises(OptionError, match="step of bundled:induction is unknown"):
-        interp.emergence(["bundled:induction", "step-3"])
+        interp.heads.emergence(["bundled:induction", "step-3"])
     with pytest.raises(OptionError, match="both of step"):
-        interp.emergence(["bundled:induction", "bundled:one-layer"], steps=[1, 1])
+        interp.heads.emergence(["bundled:induction", "bundled:one-layer"], steps=[1, 1])
     with pytest.raises(OptionError, match="other heads"):
-        interp.emergence(["bundled:induction", "bundled:one-layer"], "induction", steps=[1, 2])
+        interp.heads.emergence(
+            ["bundled:induction", "bundled:one-layer"], "induction", steps=[1, 2]
+        )

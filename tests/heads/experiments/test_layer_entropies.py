@@ -40,7 +40,7 @@ def test_a_layer_whose_attention_writes_a_constant_is_the_lowest(loaded) -> None
     cache = model.capture([PROMPTS[0]], ["mlp_out"], layers=0)
     x = cache["mlp_out", 0].double()[0].numpy()
     wanted = np.mean(0.5 * np.log(2 * np.pi * np.e * (x.var(0) + FLOOR)))
-    at = list(zip(found.layers, found.parts, strict=True)).index((("decoder", 0), "mlp"))
+    at = [*zip(found.stack, found.layer, found.part, strict=True)].index(("decoder", 0, "mlp"))
     assert found.per_prompt[at, 0] == pytest.approx(wanted, abs=1e-4)
     with pytest.raises(OptionError, match="two tokens or more"):
         layer_entropies(model, [[5]])

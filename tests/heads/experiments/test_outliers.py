@@ -25,8 +25,8 @@ from interp.heads.outliers import (
     result_inf_norm,
     result_kurtosis,
 )
+from interp.model.calls.call import ComputedCall
 from interp.model.edits import calibrate
-from interp.model.hooks.calls import ComputedCall
 
 
 @pytest.fixture

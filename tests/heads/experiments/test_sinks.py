@@ -23,7 +23,7 @@ from interp.heads.outliers import (
     value_shortfall,
     written_share,
 )
-from interp.model.hooks.calls import ComputedCall, RecordedCall
+from interp.model.calls.call import ComputedCall, RecordedCall
 
 RESTING = ("sink", "backup", "induction", "bystander", "copy_suppression")
 METRICS = ("sink", "sink:copies=8", "active_dormant", "no_op_value", "no_op_written")

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from interp.core.registry import METRICS
 from interp.heads.layer import LayerCall
-from interp.model.hooks.calls import ComputedCall
-from interp.model.locate.sites import Site
+from interp.model.calls.call import ComputedCall
+from interp.model.calls.sites import Site
 
 MEASURES = [n for n, e in METRICS.items() if e.group == "geometry" and e.kind == "measurement"]
 

@@ -11,8 +11,16 @@ from zoo import FAMILIES
 
 import interp
 from interp.heads.patterns import View, view
-from interp.heads.patterns.coding import checked, quantised, resolution, weights_of
-from interp.heads.patterns.detail import order
+from interp.heads.patterns.coding import (
+    as_letters,
+    checked,
+    compressed,
+    quantised,
+    resolution,
+    weights_of,
+)
+from interp.heads.patterns.detail import LetterBlocks, order, terms_written
+from interp.heads.patterns.stack import Terms
 
 WITH_PRODUCTS = ["gpt2", "llama", "gemma2", "gpt_oss", "mistral_sliding", "deepseek_v3", "bert",
                  "t5", "falcon_alibi", "bloom", "gpt_neo", "gptj", "mpnet"]  # fmt: skip
@@ -166,3 +174,13 @@ def test_only_the_past_is_stored_where_there_is_no_future() -> None:
 def test_scores_are_not_taken_for_weights(bad) -> None:
     with pytest.raises(interp.core.errors.OptionError):
         checked(bad, "a pattern")
+
+
+def test_a_position_of_zeros_is_written_as_zeros() -> None:
+    q = np.array([[0.0, 0.0], [3.0, -1.0]], dtype=np.float32)
+    store = LetterBlocks()
+    terms_written(Terms(q, q, 1.0), store)
+    steps = np.array([[1.0], [3 / 32767]], dtype="<f4")
+    numbers = np.array([[0, 0], [32767, -10922]], dtype="<i2")
+    want = [as_letters(compressed(x, triangle=False)) for x in (numbers, steps)]
+    assert [store.blobs["b0"], store.blobs["b1"]] == want

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -302,3 +303,12 @@ def test_sentences_name_heads_interval_and_null() -> None:
     merged = said["positional"]  # one sentence for near-duplicate scores
     assert "(local_window, recency)" in merged.text
     assert "duplicate_token" not in said  # not scored, so nothing is said
+
+
+def test_a_sentence_names_as_many_heads_as_asked() -> None:
+    table = table_of({"induction": [HIGH] * 5 + [0.0] * 20})
+    sure = HeadTable(table.wide().assign(p=1e-12), table.provenance)
+    [said] = [x for x in statements(sure, roles(sure), named=3) if x.role == "induction"]
+    assert len(re.findall(r"L\d+H\d+", said.text.partition(".")[0])) <= 3
+    assert "; also L" in said.text
+    assert "and 2 more" in said.text

@@ -14,8 +14,8 @@ from torch import Tensor
 
 import interp
 from interp.core.errors import UnreadableAttention
+from interp.model.calls.sites import circuit_sites
 from interp.model.locate.layout import stream_read
-from interp.model.locate.sites import circuit_sites
 from interp.model.locate.weights import HeadWeights, embeddings, head_weights, why_unreadable
 
 

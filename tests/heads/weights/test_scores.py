@@ -15,7 +15,7 @@ from interp.core.registry import METRICS
 from interp.heads.declaration import Analysis
 from interp.heads.scoring import score, why_not
 from interp.heads.weights import composition_scores
-from interp.model.locate.sites import circuit_sites
+from interp.model.calls.sites import circuit_sites
 from interp.model.random_weights import RandomWeights
 
 # --- an implementation of its own: whole matrices in float64

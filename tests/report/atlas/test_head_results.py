@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from probes.made_features import PLANTED, made
 
+from interp.cache.cards import CacheCards
+from interp.cache.plan_result import CachePlan
+from interp.cache.windows import KVHead, Window
 from interp.causal.gating.result import LearnedGates
-from interp.causal.steering.result import DoseCurve
+from interp.causal.steering.result import dose_rows
 from interp.core.table import HeadTable
-from interp.heads.kv_cache.cards import CacheCards
-from interp.heads.kv_cache.plan_result import CachePlan
-from interp.heads.kv_cache.windows import KVHead, Window
 from interp.probes import HeadFeatures, train_probe
 from interp.report.atlas.build import build_atlas
 from interp.report.atlas.folder import read_folder
@@ -140,10 +140,10 @@ def test_a_probe_gives_the_loss_without_each_head(folder: Path) -> None:
 def test_steering_is_drawn_over_the_factors(folder: Path) -> None:
     values = np.linspace(0, 1, 12).reshape(3, 4)
     random = np.full((2, 3, 4), 0.5)
-    curve = DoseCurve(
-        "tiny", ("L0H3",), "scale", (-1.0, 1.0, 2.0), ("copying", "plain_loss"),
-        ("logits", "nats/token"), (True, False), (values, values), (random, random), (None, None),
-        MADE,
+    curve = dose_rows(
+        "tiny", ("L0H3",), "scale", (-1.0, 1.0, 2.0),
+        (("copying", "logits", True), ("plain_loss", "nats/token", False)), (values, values),
+        (random, random), (None, None), MADE,
     )  # fmt: skip
     curve.save(folder / "steer.json")
     atlas = build_atlas(folder)

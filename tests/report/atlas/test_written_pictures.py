@@ -11,17 +11,18 @@ from report.atlas_sample import HOSTILE
 from report.browser import needs_browser
 from report.looking import CUT, PALE, SQUEEZED
 
+from interp.alignment import PairAlignment, TimeAlignments, WordTimes
 from interp.core.head import Head
 from interp.core.prompt_values import SUFFIX
+from interp.core.result_rows import ResultRows
 from interp.core.table import HeadTable
-from interp.heads.alignment import PairAlignment, TimeAlignments, WordTimes
-from interp.heads.chains.anchors_result import Anchors
-from interp.heads.chains.receivers import ReceiverHeads
-from interp.heads.vision.maps import ImageMaps
-from interp.heads.vision.overlay import reduced_image
-from interp.lens import DecoderLens
+from interp.lens.encoder_layers import lens_rows
 from interp.report.atlas.build import build_atlas
 from interp.report.atlas.page import atlas_page
+from interp.text.chains.anchors_result import Anchors
+from interp.text.chains.receivers import ReceiverHeads
+from interp.vision.maps import map_rows
+from interp.vision.overlay import reduced_image
 
 MADE = {"model_id": "tiny", "content_hash": "c" * 64}
 THINKS = {"model_id": "thinker", "content_hash": "d" * 64}
@@ -53,15 +54,15 @@ def errors() -> TimeAlignments:
     )  # fmt: skip
 
 
-def maps() -> ImageMaps:
+def maps() -> ResultRows:
     pixels = np.random.default_rng(0).random((1, 3, 120, 120))
-    return ImageMaps(("rollout",), np.ones((1, 1, 2, 2)), pixels, ("attention mass",), MADE)
+    return map_rows(("rollout",), np.ones((1, 1, 2, 2)), pixels, ("attention mass",), MADE)
 
 
-def lens() -> DecoderLens:
+def lens() -> ResultRows:
     loss = np.array([[4.0, 5.0], [1.0, 2.0]])
-    return DecoderLens(("embedding", "layer 0"), loss, loss, (("a",), ("b",)), ("b",), 0.0, "",
-                       MADE)  # fmt: skip
+    return lens_rows(("embedding", "layer 0"), loss, loss, (("a",), ("b",)), MADE, labels=("b",),
+                     residual=0.0, norm="")  # fmt: skip
 
 
 def anchors() -> Anchors:

@@ -158,11 +158,11 @@ def find(
         resume: folder of finished steps.
     """
     from interp.circuits.find import asked_method, find_circuit
-    from interp.circuits.folder import write_evaluation, write_found
     from interp.circuits.plan import Plan
     from interp.circuits.printed import evaluation_lines, found_lines
     from interp.circuits.published import published
     from interp.circuits.whole_evaluation import evaluated, with_set
+    from interp.report.circuit_folder import write_evaluation, write_found
 
     known = None if against is None else published(against)
     if known is not None:

@@ -14,7 +14,7 @@ from interp.cli.value_types import PromptFile
 from interp.cli.vocabulary import ABOVE_0, FROM_1, FROM_2, Spelling
 
 if TYPE_CHECKING:
-    from interp.circuits.causal_traces import CausalTraces
+    from interp.core.result_rows import ResultRows
     from interp.model.model import Model
 
 SITES = ("stream", "attention", "mlp")
@@ -49,7 +49,7 @@ def trace(
     *,
     n: int | None = None,
     **options: Any,
-) -> Iterator[CausalTraces]:
+) -> Iterator[ResultRows]:
     """Restore activations of MODEL in a noisy run on facts, and measure how the answer comes back.
 
     Noise on the subject makes the model lose the answer; each place is restored alone. FILE holds

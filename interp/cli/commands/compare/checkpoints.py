@@ -78,7 +78,7 @@ def checkpoints(
     import interp
 
     given: Any = sources[0] if len(sources) == 1 else list(sources)
-    return interp.emergence(
+    return interp.heads.emergence(
         given, metrics or None, prompts, revisions=revisions, seed=seed, batch_size=batch_size,
         progress=progress,
     )  # fmt: skip

@@ -27,7 +27,7 @@ def _check(run: Run) -> None:
     loading=("remote", "tp_plan"),
     also=GAME,
     omit=("tolerance",),
-    options={"methods": Spelling(default="ablation,gate_gradient,aumann_shapley,shapley")},
+    options={"methods": Spelling(default="ablation,gate_gradient,aumann_shapley")},
     check=_check,
     example="interp importance bundled:induction -m ablation,shapley -o results",
 )
@@ -45,7 +45,8 @@ def rank(
     """Score the heads of each MODEL by several methods, and report their agreement.
 
     The methods answer different questions, so a low agreement is a finding: the page that --out
-    writes gives the question of each method, with scatter plots of every pair.
+    writes gives the question of each method, with scatter plots of every pair. Shapley values take
+    longest, 16 evaluations per head: name them with -m, or see `interp importance shapley`.
 
     Args:
         run: the run.

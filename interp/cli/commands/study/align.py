@@ -15,7 +15,7 @@ from interp.cli.written import OUT_FILE
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
-    from interp.heads.alignment import SentencePair
+    from interp.alignment import SentencePair
     from interp.model.model import Model
 
 OWN = "bundled:reorder"
@@ -24,13 +24,13 @@ ENDS = ("json", "csv", "html")
 
 
 def _read(path: str) -> list[SentencePair]:
-    from interp.heads.alignment.pair_file import read_sentence_pairs
+    from interp.alignment.pair_file import read_sentence_pairs
 
     return read_sentence_pairs(path)
 
 
 def _pairs(run: Run) -> list[SentencePair]:
-    from interp.heads.alignment import made_sentence_pairs
+    from interp.alignment import made_sentence_pairs
 
     given = run.values["pairs"]
     return made_sentence_pairs(run.values["n"]) if given is None else given
@@ -110,7 +110,7 @@ def align(
         seed: seed of split and null.
         progress: see `Progress`.
     """
-    from interp.heads import alignment
+    from interp import alignment
     from interp.report.printed.alignment import alignments_text, translation_heads_text
 
     found: Any
@@ -143,10 +143,10 @@ def align(
 
 
 def _draw(model: Model, found: Any, pair: SentencePair, path: Path) -> None:
+    from interp.alignment import pair_alignment
     from interp.core.files import write_atomically
     from interp.draw.figure import svg
     from interp.draw.page import page
-    from interp.heads.alignment import pair_alignment
 
     best = found.best_head()
     one = pair_alignment(model, pair, best.of[0], rows=best.rows[0])

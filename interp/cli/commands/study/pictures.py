@@ -77,7 +77,7 @@ def pictures(
         n_heads: with -m grounding: number of heads.
         seed: seed of halves and random tokens.
     """
-    from interp.heads import vision_language as found_in
+    from interp.vision import language as found_in
 
     wanted = [_token(model, answer) for answer in answers]
     found: Any

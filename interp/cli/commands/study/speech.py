@@ -13,14 +13,14 @@ from interp.cli.vocabulary import FROM_1, Spelling
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
-    from interp.heads.alignment import TimeAlignments, Utterance
+    from interp.alignment import TimeAlignments, Utterance
     from interp.model.model import Model
 
 ENDS = ("json", "csv", "html")
 
 
 def _recordings(path: str) -> list[Utterance]:
-    from interp.heads.alignment.recordings import read_recordings
+    from interp.alignment.recordings import read_recordings
 
     return read_recordings(path)
 
@@ -36,7 +36,7 @@ def _asked(run: Run) -> list[Utterance]:
         return listed
     if len(text) != len(audio):
         raise OptionError(f"{len(text)} --text for {len(audio)} --audio; give one for each")
-    from interp.heads.alignment.recordings import Utterance
+    from interp.alignment.recordings import Utterance
 
     return [Utterance(file, spoken) for file, spoken in zip(audio, text, strict=True)]
 
@@ -110,8 +110,8 @@ def speech(
         top: number of heads and of words to print.
         seed: seed of split and null.
     """
-    from interp.heads.alignment import word_times
-    from interp.heads.alignment.time_result import CHOSEN
+    from interp.alignment import word_times
+    from interp.alignment.time_result import CHOSEN
     from interp.report.printed.alignment import errors_text, words_text
 
     if method == "decoder-lens":
@@ -130,7 +130,7 @@ def speech(
 
 
 def _lens(run: Run, model: Model, recordings: list[Utterance], language: str | None) -> Any:
-    from interp.heads.alignment.heard import heard_recordings, spoken_targets
+    from interp.alignment.heard import heard_recordings, spoken_targets
     from interp.lens import decoder_lens
     from interp.report.printed.lens import decoder_lens_text
 
@@ -152,7 +152,7 @@ def _errors(
     """
     if not any(one.words for one in recordings):
         return None
-    from interp.heads.alignment import word_time_errors
+    from interp.alignment import word_time_errors
 
     if len(recordings) < 4:
         choose = 0  # too few to choose on some and judge by others

@@ -153,8 +153,8 @@ def trees(
     """
     from interp.report.printed.syntax import minimal_pairs_text, trees_text
     from interp.syntax.attention import WordReading
-    from interp.syntax.kept import kept_trees
     from interp.syntax.pairs import checked_pairs
+    from interp.syntax.stored_searches import kept_trees
 
     found, version = kept_trees(
         model, treebank, train, WordReading(**words), stack=stack, controls=controls, seed=seed,

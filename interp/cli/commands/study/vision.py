@@ -15,8 +15,8 @@ from interp.core.result_folder import folder_for
 
 if TYPE_CHECKING:
     from interp.core.result import Result
-    from interp.heads.vision.own_images import Pictures
     from interp.model.model import Model
+    from interp.vision.own_images import Pictures
 
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
@@ -24,14 +24,14 @@ OF_IMAGES = ("image", "masks", "cues", "texts", "bank", "resize", "n", "seed")
 
 
 def _pictures(run: Run) -> Pictures:
-    from interp.heads.vision.own_images import Pictures
+    from interp.vision.own_images import Pictures
 
     given = {name: run.values[name] for name in OF_IMAGES}
     return Pictures.of(run.model, given.pop("image"), number=given.pop("n"), **given)
 
 
 def _check(run: Run) -> None:
-    from interp.heads.vision.measures import chosen_measures, require_maps
+    from interp.vision.measures import chosen_measures, require_maps
 
     chosen_measures(run.values["method"])
     require_maps(run.values["maps"])
@@ -101,9 +101,9 @@ def vision(
         top: number of rows to print per metric.
         seed: seed of images, splits and nulls.
     """
-    from interp.heads.vision.measures import chosen_measures, maps_to_draw, measures_of_images
     from interp.report.printed.vision import vision_text
     from interp.report.vision_folder import write_head_table, write_maps
+    from interp.vision.measures import chosen_measures, maps_to_draw, measures_of_images
 
     found = measures_of_images(model, pictures, chosen_measures(method), seed)
     run.say(f"{model.name}: {len(pictures.pixels)} images, {pictures.origin}\n")

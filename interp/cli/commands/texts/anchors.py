@@ -14,8 +14,8 @@ from interp.cli.vocabulary import ABOVE_0, FROM_1, FROM_2, Spelling
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
-    from interp.heads.chains import Anchors, Chain
     from interp.model.model import Model
+    from interp.text.chains import Anchors, Chain
 
 ENDS = ("json", "csv", "html")
 
@@ -28,7 +28,7 @@ def _check(run: Run) -> None:
 
 def _chains(run: Run) -> list[Chain]:
     from interp.core.prompt_file import prompt_text
-    from interp.heads.chains import Chain, linked_chains
+    from interp.text.chains import Chain, linked_chains
 
     files, seed = run.values["file"], run.values["seed"]
     if not files:
@@ -49,7 +49,7 @@ def _chains(run: Run) -> list[Chain]:
 
 @command(
     also={
-        "interp.heads.chains.anchors:thought_anchors": (
+        "interp.text.chains.anchors:thought_anchors": (
             "n_heads", "min_distance", "most", "n_rollouts", "max_new_tokens", "temperature",
             "beyond", "batch_size", "seed",
         )
@@ -117,8 +117,8 @@ def anchors(
         progress: see `Progress`.
         options: of `thought_anchors`.
     """
-    from interp.heads.chains import receiver_heads, thought_anchors
     from interp.report.printed.texts import anchors_text, receivers_text
+    from interp.text.chains import receiver_heads, thought_anchors
 
     own = {name: options[name] for name in ("min_distance", "beyond", "seed")}
     heads = receiver_heads(model, chains, progress=progress, **own)

@@ -13,8 +13,8 @@ from interp.cli.vocabulary import FROM_2, Spelling
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
-    from interp.heads.graphs import AttentionGraph, GraphInput
     from interp.model.model import Model
+    from interp.text.graphs import AttentionGraph, GraphInput
 
 
 def _check(run: Run) -> None:
@@ -30,7 +30,7 @@ def _check(run: Run) -> None:
 
 
 def _edges(run: Run) -> GraphInput | None:
-    from interp.heads.graphs import read_graph
+    from interp.text.graphs import read_graph
 
     return None if run.values["file"] is None else read_graph(run.values["file"])
 
@@ -85,8 +85,8 @@ def graph(
         seed: seed of random graphs and prompt.
     """
     from interp.core.prompts import repeats
-    from interp.heads.graphs import attention_graph
     from interp.report.printed.texts import attention_graph_text, compared_text
+    from interp.text.graphs import attention_graph
 
     if edges is not None:
         found = _of_edges(model, edges, threshold)
@@ -108,8 +108,8 @@ def _of_edges(model: Model, given: GraphInput, threshold: str) -> AttentionGraph
     import numpy as np
 
     from interp.core.prompts import Prompts
-    from interp.heads.graphs import graph_of, node_attention
     from interp.model.content import result_provenance
+    from interp.text.graphs import graph_of, node_attention
 
     matrix, chain = node_attention(model, given)
     about = result_provenance(model, "interp texts graph", Prompts((chain.ids,), "edges"))

@@ -14,9 +14,10 @@ from interp.cli.vocabulary import FROM_1, FROM_2, Spelling
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
-    from interp.heads.chains import Chain
-    from interp.heads.context import AnswerSources, SourceJudgement
+    from interp.core.result_rows import ResultRows
     from interp.model.model import Model
+    from interp.text.chains import Chain
+    from interp.text.context import SourceJudgement
 
 WAYS = ("attention", "heads", "gradient", "ablations", "leave_one_out")
 
@@ -35,7 +36,7 @@ def _check(run: Run) -> None:
 
 def _chain(run: Run) -> Chain | None:
     from interp.core.prompt_file import prompt_text
-    from interp.heads.chains import Chain
+    from interp.text.chains import Chain
 
     file = run.values["file"]
     if file is None:
@@ -48,7 +49,7 @@ def _chain(run: Run) -> Chain | None:
 
 @command(
     also={
-        "interp.heads.context.judge:judge_sources": (
+        "interp.text.context.judge:judge_sources": (
             "n_heads", "candidates", "n_ablations", "batch_size", "beyond", "seed",
         )
     },
@@ -87,7 +88,7 @@ def sources(
     top: int = 5,
     progress: Any = None,
     **options: Any,
-) -> AnswerSources | SourceJudgement | None:
+) -> ResultRows | SourceJudgement | None:
     """Score the sentences of a document (FILE) by how much the answer of MODEL rests on them.
 
     First every way is judged on documents with known sources: precision at k, and the calibration
@@ -106,8 +107,8 @@ def sources(
         progress: see `Progress`.
         options: of `judge_sources`.
     """
-    from interp.heads.context import answer_sources, judge_sources
     from interp.report.printed.texts import answer_text, judgement_text
+    from interp.text.context import answer_sources, judge_sources
 
     judged = found = None
     wanted, n_heads = methods or WAYS, options.pop("n_heads", None)
@@ -130,8 +131,8 @@ def sources(
 def _known(run: Run, known: str, documents: int, sentences: int, seed: int) -> list[Chain]:
     """Return documents with known sources, of English sentences where the model reads them."""
     from interp.core.errors import PromptError
-    from interp.heads.chains import linked_chains
-    from interp.heads.context import sentence_documents
+    from interp.text.chains import linked_chains
+    from interp.text.context import sentence_documents
 
     if known != "ids":
         try:

@@ -1,0 +1,126 @@
+"""Agreement of the alignments of two models that translate in opposite directions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from interp.alignment.links import alignment_error_rate, drawn_error_rates, share_of
+from interp.alignment.result import HeadAlignments, interval_of_draws
+from interp.core.errors import OptionError
+from interp.core.result import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Array = np.ndarray
+KINDS = ("forward", "backward", "intersection", "union")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class BothDirections(Result):
+    """Error rate of two opposite alignments, of their intersection and of their union.
+
+    Args:
+        kinds: name of each row.
+        counts: links, sure gold links, links that are sure, and that are possible,
+            `[row, sentence, 4]`.
+        null: error rate of the single directions against the null gold of their results; NaN for
+            intersection and union.
+        agreement: twice the common links over the links of both; 1 if the alignments are the same.
+    """
+
+    kinds: tuple[str, ...]
+    counts: Int[Array, "row sentence 4"]
+    null: Float[Array, " row"]
+    agreement: float
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    _units = ("alignment",)
+    _per_row = ("kinds", "counts", "null")
+    _by = "lowest"
+
+    @property
+    def per_prompt(self) -> Float[Array, "row sentence"]:  # type: ignore[override]
+        """Alignment error rate of each sentence alone."""
+        return alignment_error_rate(*np.moveaxis(self.counts, -1, 0))
+
+    def _drawn(self) -> Float[Array, "draw row"]:
+        return drawn_error_rates(self.counts)
+
+    def bounds(self, level: float = 0.95) -> Float[Array, "row 2"]:
+        """Return the interval of each error rate over draws of sentences, widened where few."""
+        return interval_of_draws(self._drawn(), level, self.counts.shape[1])
+
+    def _rows(self) -> pd.DataFrame:
+        import pandas as pd
+
+        links, sure, in_sure, in_possible = self.counts.sum(1).T
+        low, high = self.bounds().T
+        return pd.DataFrame(
+            {
+                "alignment": list(self.kinds),
+                "metric": "alignment_error_rate",
+                "score": alignment_error_rate(links, sure, in_sure, in_possible),
+                "sem": self._drawn().std(0, ddof=1),
+                "low": low,
+                "high": high,
+                "null": self.null,
+                "n": self.counts.shape[1],
+                "unit": "share of links",
+                "precision": share_of(in_possible, links),
+                "recall": share_of(in_sure, sure),
+            }
+        )
+
+    def __repr__(self) -> str:
+        scores = alignment_error_rate(*self.counts.sum(1).T)
+        told = ", ".join(f"{k} {x:.3f}" for k, x in zip(self.kinds, scores, strict=True))
+        return f"Alignment error rate in two directions: {told}; agreement {self.agreement:.3f}"
+
+
+def both_directions(forward: HeadAlignments, backward: HeadAlignments) -> BothDirections:
+    """Combine one head of a model with one of a model of the opposite direction.
+
+    Of each result the head that was chosen on the other sentences is taken; give `result.top(1)` to
+    take another. Links common to both are usually more precise, and those of either find more.
+
+    Args:
+        forward: `word_alignment` of the one model.
+        backward: `word_alignment` of the other model, on `SentencePair.swapped` of the same pairs
+            with the same seed.
+
+    Raises:
+        OptionError: the two were not judged on the same pairs.
+    """
+    same = forward.judged == backward.judged and len(forward.gold) == len(backward.gold)
+    turned = [np.array(sorted(g[:, [1, 0, 2]].tolist())).reshape(-1, 3) for g in backward.gold]
+    if not same or not all(map(np.array_equal, forward.gold, turned)):
+        raise OptionError(
+            "the results were not judged on the same pairs in opposite directions; align "
+            "[pair.swapped for pair in pairs] with the same seed and select"
+        )
+    one, other = forward.best_head(), backward.best_head()
+    counts, common, every = [], 0, 0
+    for at, gold in enumerate(forward.gold):
+        sure = {(s, t) for s, t, is_sure in gold.tolist() if is_sure}
+        possible = {(s, t) for s, t, _ in gold.tolist()}
+        ahead = {(s, t) for t, s in enumerate(one.links[0, at].tolist()) if s >= 0}
+        back = {(s, t) for s, t in enumerate(other.links[0, at].tolist()) if t >= 0}
+        found = (ahead, back, ahead & back, ahead | back)
+        counts.append([[len(a), len(sure), len(a & sure), len(a & possible)] for a in found])
+        common, every = common + 2 * len(ahead & back), every + len(ahead) + len(back)
+    made = {
+        name: {"model_id": x.provenance.get("model_id"), "head": str(x.of[0]), "rows": x.rows[0]}
+        for name, x in (("forward", one), ("backward", other))
+    }
+    return BothDirections(
+        KINDS,
+        np.array(counts, np.int64).swapaxes(0, 1),
+        np.array([one.null[0], other.null[0], np.nan, np.nan]),
+        common / every if every else np.nan,
+        {**one.provenance, "made_by": "interp.alignment.both_directions", "of": made},
+    )

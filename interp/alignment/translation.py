@@ -1,0 +1,271 @@
+"""Heads of translation models: what ablation costs, beside confidence and spread of positions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.alignment.pairs import encode_pairs
+from interp.causal.ablation import leave_one_out
+from interp.causal.measures import loss
+from interp.core.clusters import cluster_summary
+from interp.core.errors import PromptError
+from interp.core.head import Head
+from interp.core.protocols import Progress
+from interp.core.rank_statistics import spearman
+from interp.core.result import Result
+from interp.core.statistics import DRAWS, percentile_interval, redraw_counts
+from interp.model.calls.call import Call
+from interp.model.calls.sites import Site
+from interp.model.content import result_provenance
+from interp.model.model_argument import takes_model
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from interp.model.model import Model
+
+Array = np.ndarray
+LEAST_RELIABLE = 0.5  # share of the variance over heads that is not noise
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TranslationHeads(Result):
+    """Effect of ablating each head on the loss of the target, with two statistics of its attention.
+
+    The score is the rise of the loss per target token if the head's output is zeroed; positive if
+    the translation is better with the head.
+
+    Args:
+        of: the heads, with their stacks.
+        per_prompt: rise of the loss, nats per token, `[head, pair]`.
+        confidence: mean over rows of the largest weight, without weights on the end token of the
+            source, `[head, pair]`.
+        position_variance: mean over rows of the variance of the attended position, in squared
+            tokens, `[head, pair]`.
+        null: rise of the loss on random weights; NaN without.
+    """
+
+    of: tuple[Head, ...]
+    per_prompt: Float[Array, "head pair"]
+    confidence: Float[Array, "head pair"]
+    position_variance: Float[Array, "head pair"]
+    null: Float[Array, " head"]
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    _units = ("stack", "layer", "head")
+    _per_row = ("of", "per_prompt", "confidence", "position_variance", "null")
+
+    def _rows(self) -> pd.DataFrame:
+        import pandas as pd
+
+        found = pd.DataFrame(
+            {
+                "stack": [head.stack for head in self.of],
+                "layer": [head.layer for head in self.of],
+                "head": [head.head for head in self.of],
+                "metric": "loss_without_head",
+                "null": self.null,
+                "n": self.per_prompt.shape[1],
+                "unit": "nats per token (+ helps)",
+            }
+        )
+        for name, values in (
+            ("", self.per_prompt),
+            ("confidence", self.confidence),
+            ("position_variance", self.position_variance),
+        ):
+            own = cluster_summary(values.T)
+            found[name or "score"] = own.score
+            found[f"{name}_sem" if name else "sem"] = own.sem
+        return found
+
+    def rank_agreement(self, seed: int = 0) -> pd.DataFrame:
+        """Return Spearman's correlation of the ablation with each statistic, per stack and overall.
+
+        `low` and `high` are the 95 % interval for other pairs; the heads are fixed. Noise in the
+        means of heads moves their correlation towards 0, and once more in bootstrap draws of the
+        pairs, so the interval holds the percentiles of the draws and their reflection at the
+        correlation. Where noise is more than half of the variance of the means over heads
+        (`reliability` below 0.5, the lower of both values), the ranks are not known, and the
+        interval is -1 to 1. NaN where all heads have the same value.
+        """
+        import pandas as pd
+
+        n = self.per_prompt.shape[1]
+        times = redraw_counts(n, DRAWS, np.random.default_rng(seed)).astype(float)
+        times /= times.sum(1, keepdims=True)
+        rows = []
+        stacks = list(dict.fromkeys(str(head.stack) for head in self.of))
+        for stack in ["all", *stacks] if len(stacks) > 1 else stacks:
+            mine = [i for i, head in enumerate(self.of) if stack in ("all", head.stack)]
+            for name in ("confidence", "position_variance"):
+                both = np.stack([self.per_prompt[mine], getattr(self, name)[mine]])
+                drawn = np.array([spearman(x)[0, 1] for x in np.einsum("shp,dp->dsh", both, times)])
+                known = drawn[np.isfinite(drawn)]
+                score, certain = spearman(both.mean(-1))[0, 1], reliability(both)
+                low, high = _reflected(score, known, certain) if len(known) else (np.nan, np.nan)
+                rows.append(
+                    {"stack": stack, "statistic": name, "spearman": score, "low": low,
+                     "high": high, "reliability": certain, "heads": len(mine),
+                     "pairs": both.shape[2]}
+                )  # fmt: skip
+        return pd.DataFrame(rows)
+
+    def __repr__(self) -> str:
+        if not len(self.of):
+            return "TranslationHeads without rows"
+        first = self.top(1).to_pandas().iloc[0]
+        return (
+            f"TranslationHeads: {len(self.of)} heads on {self.per_prompt.shape[1]} pairs; without "
+            f"{first['stack']}.L{first['layer']}H{first['head']} the loss rises most, by "
+            f"{first['score']:.3g} ± {first['sem']:.2g} nats per token"
+        )
+
+
+def reliability(values: Float[Array, "statistic head pair"]) -> float:
+    """Return the share of the variance of means over heads that is not noise of the pairs, 0 to 1.
+
+    The lowest over statistics. What all heads share on a pair does not change their order, and is
+    left out. NaN with one head or one pair.
+    """
+    if min(values.shape[1:]) < 2:
+        return np.nan
+    apart = values - values.mean(1, keepdims=True)
+    noise = apart.var(2, ddof=1).mean(1) / values.shape[2]
+    total = apart.mean(2).var(1, ddof=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return float(np.clip(1 - noise / total, 0, 1).min())
+
+
+def _reflected(score: float, drawn: Float[Array, " draw"], certain: float) -> tuple[float, float]:
+    low, high = percentile_interval(drawn)
+    if certain < LEAST_RELIABLE:
+        return -1.0, 1.0
+    return max(-1.0, min(low, 2 * score - high)), min(1.0, max(high, 2 * score - low))
+
+
+@takes_model
+def translation_heads(
+    model: Model,
+    pairs: Any,
+    *,
+    stack: str | None = None,
+    null: bool = True,
+    seed: int = 0,
+    batch_size: int = 16,
+    progress: Progress | None = None,
+) -> TranslationHeads:
+    """Measure what each head is needed for in translation, beside two statistics of its attention.
+
+    Args:
+        model: the encoder-decoder model.
+        pairs: sentence pairs; gold alignments are not needed. See `encode_pairs`.
+        stack: "encoder", "decoder" or "cross"; all by default.
+        null: also ablate the same architecture with random weights.
+        seed: seed of the random weights.
+        batch_size: pairs per forward pass.
+        progress: called after each step.
+
+    Reference: Voita et al. 2019, "Analyzing Multi-Head Self-Attention" (confidence). The position
+    variance is that of the attended position, sum A j^2 - (sum A j)^2.
+
+    Raises:
+        OptionError: the model has no cross attention, or no such stack.
+        PromptError: a pair does not fit the model, or has a target of one token.
+
+    Unit: nats per token.
+
+    Cost: One forward pass per head, from the head's layer on, and one more.
+
+    Null: the same ablation on random weights.
+
+    Not for: sharing credit between heads: where two heads do the same, ablating either costs
+    little.
+    """
+    encoded = encode_pairs(model, pairs)
+    decoder = encoded.prompts.decoder
+    assert decoder is not None
+    short = [i for i, ids in enumerate(decoder.ids) if len(ids) < 2]
+    if short:
+        raise PromptError(f"the target of pair {short[0]} holds only an end token")
+    task = loss(model, encoded.prompts, name="target_loss")
+    found = leave_one_out(
+        model, task, null="random-init" if null else "none", stack=stack, seed=seed,
+        progress=progress,
+    )  # fmt: skip
+    frame = found.to_pandas()
+    of = tuple(
+        Head(int(row["layer"]), int(row["head"]), row["stack"]) for row in frame.to_dict("records")
+    )
+    confidence, variance = _statistics(model, encoded, batch_size)
+    return TranslationHeads(
+        of,
+        np.asarray(found.per_prompt, float),
+        np.stack([confidence[head] for head in of]),
+        np.stack([variance[head] for head in of]),
+        frame["null"].to_numpy(float),
+        result_provenance(
+            model, "interp.alignment.translation_heads", encoded.prompts, seed=seed,
+            stack=stack, kind="zero",
+        ),
+    )  # fmt: skip
+
+
+def _statistics(
+    model: Model, encoded: Any, batch_size: int
+) -> tuple[dict[Head, Array], dict[Head, Array]]:
+    """Return confidence and position variance of every head, `[pair]` each."""
+    values: dict[str, dict[Head, list[float]]] = {"confidence": {}, "variance": {}}
+    start = 0
+    for batch in model.batches(encoded.prompts, batch_size):
+        ends = [
+            [key for key, word in enumerate(encoded.source_words[start + i]) if word < 0]
+            for i in range(len(batch))
+        ]
+
+        def visit(
+            site: Site, call: Call, real: Tensor, batch: Any = batch, ends: Any = ends
+        ) -> None:
+            model.require_finite(call, site)
+            pattern = call.pattern().double().cpu()
+            for i, source in enumerate(batch.ids):
+                rows = pattern[i][:, real[i].cpu()]
+                keys = len(batch.decoder.ids[i]) if site.stack == "decoder" else len(source)
+                hidden = ends[i] if site.stack != "decoder" else []
+                for name, each in (
+                    ("confidence", confidences(rows[..., :keys], hidden)),
+                    ("variance", position_variances(rows[..., :keys])),
+                ):
+                    for h, value in enumerate(each.tolist()):
+                        head = Head(site.layer, h, site.stack)
+                        values[name].setdefault(head, []).append(value)
+
+        model.read(batch, visit, last=1)
+        start += len(batch)
+    confidence, variance = (
+        {head: np.array(x) for head, x in values[name].items()}
+        for name in ("confidence", "variance")
+    )
+    return confidence, variance
+
+
+def confidences(
+    pattern: Float[Tensor, "head row key"], hidden: list[int]
+) -> Float[Tensor, " head"]:
+    """Return the mean over rows of the largest weight, without those on some keys."""
+    kept = pattern.clone()
+    kept[..., hidden] = 0
+    return kept.amax(-1).mean(-1)
+
+
+def position_variances(pattern: Float[Tensor, "head row key"]) -> Float[Tensor, " head"]:
+    """Return the mean over rows of the variance of the attended position, in squared tokens."""
+    at = torch.arange(pattern.shape[-1], dtype=pattern.dtype)
+    middle = (pattern * at).sum(-1, keepdim=True)
+    return (pattern * (at - middle) ** 2).sum(-1).mean(-1)

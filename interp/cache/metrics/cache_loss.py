@@ -1,0 +1,63 @@
+"""Measured loss of a cut cache."""
+
+from interp.heads.declaration import experiment
+
+
+@experiment(
+    unit="nats per token",
+    requires=("tokens", "causal"),
+    end="high",
+    task="none: it is an intervention and measures a loss itself",
+)
+def cache_loss(
+    model,
+    lab,
+    *,
+    n: int = 8,
+    max_length: int = 24,
+    copies: int = 2,
+    sink: int = 1,
+    recent: int = 4,
+):
+    """Lose when the cache is cut: increase of the loss with only a sink and a window kept.
+
+    The model runs with the cache of one key-value head cut to the first and the last tokens, at
+    their true positions, and the mean loss per token of random tokens repeated twice is compared
+    with that of the uncut model. Query heads of a group share the score. For texts of your own, a
+    search over windows and a plan for the whole model: `interp cache`.
+
+    Cost: One forward pass of all prompts per key-value head.
+
+    Not for: adding up heads: two heads that can replace each other both lose nothing alone.
+
+    Options:
+        n: number of prompts; those of one period form a cluster.
+        max_length: longest period of the repeated tokens.
+        copies: number of copies in a prompt.
+        sink: first tokens that the cut cache keeps.
+        recent: last tokens that it keeps, the current one included.
+
+    Reference: this project; sink and window as in Xiao et al. 2023, "Efficient Streaming Language
+    Models with Attention Sinks", whose positions shift inside the cache and here do not.
+    """
+    import torch
+
+    from interp.cache.losses import CutLosses, require_longer
+    from interp.cache.windows import Window, cached_sites, kv_heads
+    from interp.core.prompts import repeats
+    from interp.heads.trials import Trials
+
+    prompts = repeats(model, n=n, max_length=max_length, copies=copies, seed=lab.seed)
+    window, heads = Window(sink, recent), kv_heads(model)
+    require_longer(prompts, window)
+    losses = CutLosses(model, prompts)
+    found = {}
+    for done, head in enumerate(heads, 1):
+        found[head] = torch.from_numpy(losses({head: window}))
+        lab.progress("cache_loss", done, len(heads))
+    values = {}
+    for site in cached_sites(model):
+        each = [found[h] for h in heads if (h.stack, h.layer) == (site.stack, site.layer)]
+        values[site] = torch.stack(each, 1).repeat_interleave(site.n_heads // site.n_kv_heads, 1)
+    notes = {"uncut loss": float(losses.full.mean()), "prompts": prompts.design}
+    return Trials(values, notes=notes, clusters=prompts.clusters)

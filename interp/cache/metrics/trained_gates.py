@@ -1,0 +1,106 @@
+"""Trained gates of retrieval heads."""
+
+from interp.heads.declaration import experiment
+
+
+@experiment(
+    unit="gate",
+    low=0.0,
+    high=1.0,
+    requires=("tokens", "causal"),
+    chance="gate of random weights, whose even attention holds the mean of far keys",
+    task="none: the gates were trained on a task of their own",
+)
+def trained_gates(
+    model,
+    lab,
+    *,
+    task: str = "auto",
+    needles: int = 8,
+    min_length: int = 32,
+    max_length: int = 48,
+    lengths: int = 2,
+    depths: int = 3,
+    answer: int = 4,
+    trials: int = 2,
+    sink: int = 2,
+    recent: int = 8,
+    steps: int = 60,
+    rate: float = 0.02,
+    penalty: float = 0.05,
+    relative: bool = True,
+):
+    """Need keys beyond a sink and a window: gates between a full and a cut cache, by training.
+
+    One gate per key-value head mixes its output with full attention (gate 1) and with attention to
+    the first and last tokens only (gate 0). The gates are trained so that the last hidden states of
+    question and answer stay those of the full model, with a penalty on the mean gate. The score is
+    the trained gate; query heads of a group share it. Every trial trains on needles of its own.
+
+    Cost: One forward and one backward pass of four prompts per step and trial, 60 steps by default.
+
+    Not for: a threshold of 1/2, since the penalty sets the level: rank the heads. Nor for the loss
+    of a cut, which `cache_loss` measures; a head that writes what nothing reads also gets a gate
+    near 1.
+
+    Options:
+        task: as in `retrieval`; `auto` is the task that the model answers best, else `ids`.
+        needles: number of different needles, divided among the trials.
+        min_length, max_length, lengths: tokens of the shortest and of the longest prompt, and
+            how many lengths from one to the other.
+        depths: number of needle positions, from first to last.
+        answer: number of tokens of the needle after its key, in the task `ids`.
+        trials: number of trainings.
+        sink: first tokens that a cut cache keeps (the authors train with 128).
+        recent: last tokens that it keeps, the current one included (the authors: 256).
+        steps: updates per training (the authors: 2000).
+        rate: highest learning rate.
+        penalty: weight of the mean gate in the loss.
+        relative: divide the distance of hidden states by their mean square; the published code does
+            not, so its penalty depends on the model's scale.
+
+    Reference: Xiao et al. 2024, "DuoAttention: Efficient Long-Context LLM Inference with Retrieval
+    and Streaming Heads" (there with ten passkeys of 32 words in a book).
+    """
+    import torch
+
+    from interp.cache.gates import train_gates
+    from interp.cache.windows import Window
+    from interp.core.errors import OptionError
+    from interp.heads.experiments._needles import chosen_task, instances_of, needle_notes
+    from interp.heads.trials import Trials
+
+    if not 1 <= trials <= needles:
+        raise OptionError(f"trials={trials}, needles={needles}: every trial needs its own needle")
+    sizes, tried = (min_length, max_length, lengths), []
+    if task == "auto":
+        chosen, tried = chosen_task(model, lab.seed, sizes, answer)
+        task = chosen or "ids"
+    instances = instances_of(model, lab.seed, task, needles, sizes, depths, answer)
+    each = []
+    for trial in range(trials):
+        mine = [x for x in instances if x.needle % trials == trial]
+        each.append(
+            train_gates(
+                model,
+                mine,
+                Window(sink, recent),
+                steps=steps,
+                rate=rate,
+                penalty=penalty,
+                relative=relative,
+                seed=lab.seed + trial,
+                progress=lambda _, done, total, at=trial: lab.progress(
+                    "trained_gates", at * total + done, trials * total
+                ),
+            )
+        )
+    values = {
+        site: torch.stack([found[site] for found in each]).repeat_interleave(
+            site.n_heads // site.n_kv_heads, 1
+        )
+        for site in each[0]
+    }
+    notes = {"window": f"{sink} first and {recent} last tokens, {steps} steps"}
+    notes |= {"tasks": needle_notes(tried)} if tried else {}
+    return Trials(values, notes=notes, settled={"task": task}, headline=f"task {task}")

@@ -1,0 +1,219 @@
+"""Result of a cache plan: what each key-value head keeps, its bytes, and the bound on the loss."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.cache.bytes import spelled
+from interp.cache.losses import CutLosses
+from interp.cache.patterns import write_pattern
+from interp.cache.windows import KVHead, Window, cut_cache
+from interp.core.errors import OptionError, UnknownName
+from interp.core.files import write_atomically
+from interp.core.prompts import Prompts
+from interp.core.result import Result
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    import pandas as pd
+
+    from interp.model.edits import Edit
+    from interp.model.model import Model
+
+FORMATS = ("duo", "kvpress")
+KVPRESS = "kvpress.json"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CachePlan(Result):
+    """Tokens that every key-value head keeps; rows are heads, the score is their number.
+
+    Args:
+        kv: the key-value heads.
+        windows: what each keeps; None for everything.
+        sizes: bytes of each cache under the plan.
+        full_sizes: bytes of each full cache.
+        alone: measured loss of each head's cut alone, nats per token, on the search prompts.
+        length: tokens for which bytes are counted.
+        bound: the loss of a new prompt is at most this, with probability `level`.
+        calibration: loss of every calibration prompt under the plan.
+        held_out: loss of every prompt that neither chose nor calibrated the plan.
+    """
+
+    kv: tuple[KVHead, ...]
+    windows: tuple[Window | None, ...]
+    sizes: tuple[int, ...]
+    full_sizes: tuple[int, ...]
+    alone: tuple[float, ...]
+    length: int
+    bound: float
+    level: float
+    calibration: Float[np.ndarray, " prompt"]
+    held_out: Float[np.ndarray, " prompt"]
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    per_prompt = None
+    why_no_per_prompt = "a plan is one choice; `held_out` has its loss on every held-out prompt"
+    _units = ("stack", "layer", "kv_head")
+    _holds = (KVHead, Window)
+    _per_row = ("kv", "windows", "sizes", "full_sizes", "alone")
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the cache under the plan."""
+        return sum(self.sizes)
+
+    @property
+    def full_bytes(self) -> int:
+        """Bytes of the full cache."""
+        return sum(self.full_sizes)
+
+    @property
+    def loss(self) -> tuple[float, float]:
+        """Mean loss on the held-out prompts and its standard error, in nats per token."""
+        n = len(self.held_out)
+        return float(self.held_out.mean()), float(self.held_out.std(ddof=1) / n**0.5)
+
+    def cuts(self) -> dict[KVHead, Window]:
+        """Return the heads whose cache is cut, with what they keep."""
+        pairs = zip(self.kv, self.windows, strict=True)
+        return {head: window for head, window in pairs if window is not None}
+
+    def edit(self, model: Model) -> Edit:
+        """Return the edit that runs a model under this plan.
+
+        Raises:
+            OptionError: the plan was made for another model, or cuts nothing.
+        """
+        self.require(model)
+        return cut_cache(model, self.cuts())
+
+    def require(self, model: Model) -> None:
+        """Raise if the plan was made for other weights.
+
+        Raises:
+            OptionError: the hashes differ.
+        """
+        made = str(self.provenance.get("content_hash", ""))
+        if made != model.content_hash:
+            raise OptionError(
+                f"this plan was made for {self.provenance.get('model_id')} (weights {made[:12]}), "
+                f"and {model.name} has weights {model.content_hash[:12]}; make a plan for it"
+            )
+
+    def losses(self, model: Model, prompts: Any, batch_size: int = 16) -> np.ndarray:
+        """Return the increase of the loss under the plan on other prompts, in nats per token.
+
+        Raises:
+            OptionError: the plan was made for another model.
+            PromptError: the prompts do not fit the model.
+        """
+        self.require(model)
+        scored = dict(self.provenance.get("options", {})).get("scored")
+        return CutLosses(model, Prompts.of(prompts, model), scored, batch_size)(self.cuts())
+
+    def _rows(self) -> pd.DataFrame:
+        import pandas as pd
+
+        frame = pd.DataFrame([h._asdict() for h in self.kv], columns=list(self._units))
+        kept = [self.length if w is None else min(self.length, w.tokens) for w in self.windows]
+        return frame.assign(
+            metric="kept tokens",
+            score=[float(x) for x in kept],
+            unit="tokens",
+            keeps=["all" if w is None else str(w) for w in self.windows],
+            sink=[-1 if w is None else w.sink for w in self.windows],
+            recent=[-1 if w is None else w.recent for w in self.windows],
+            bytes=list(self.sizes),
+            full_bytes=list(self.full_sizes),
+            loss_alone=list(self.alone),
+        )
+
+    def export(self, folder: str | PathLike, form: str = "duo") -> Path:
+        """Write the plan for DuoAttention ("duo") or kvpress ("kvpress"); return the folder.
+
+        "duo" writes `full_attention_heads.tsv` (1 for a full cache, 0 for a cut one) and
+        `config.json`, and needs one window for all cut heads. "kvpress" writes `kvpress.json`, per
+        layer and key-value head the sink and recent tokens, or null for a full cache; where there
+        is one window, also the settings and files of `DuoAttentionPress`. `masked_keys` gives what
+        a press assigns.
+
+        Raises:
+            UnknownName: the form is not known.
+            OptionError: the plan has several windows, or none, and the form is "duo".
+            StoreError: the folder cannot be written.
+        """
+        if form not in FORMATS:
+            raise UnknownName("export format", form, FORMATS)
+        folder = Path(folder)
+        cuts = self.cuts()
+        one = set(cuts.values())
+        gates = [1.0 if w is None else 0.0 for w in self.windows]
+        if form == "duo":
+            if len(one) != 1:
+                raise OptionError(
+                    f"the plan has {len(one)} windows and DuoAttention's layout has one for all "
+                    "cut heads; make a plan with recents=(N,), or export it for kvpress"
+                )
+            return write_pattern(folder, self.kv, gates, one.pop())
+        layers: dict[int, list[list[int] | None]] = {}
+        for head, window in zip(self.kv, self.windows, strict=True):
+            kept = None if window is None else [window.sink, window.recent]
+            layers.setdefault(head.layer, []).append(kept)
+        content: dict[str, Any] = {
+            "model": self.provenance.get("model_id"),
+            "content_hash": self.provenance.get("content_hash"),
+            "keeps": {str(layer): row for layer, row in layers.items()},
+        }
+        if len(one) == 1 and next(iter(one)).recent > 1:
+            window = one.pop()
+            write_pattern(folder, self.kv, gates, window)
+            content["DuoAttentionPress"] = {
+                "head_compression_ratio": len(cuts) / len(self.kv),
+                "sink_size": window.sink,
+                "recent_size": window.recent - 1,
+            }
+        write_atomically(folder / KVPRESS, (json.dumps(content, indent=1) + "\n").encode())
+        return folder
+
+    def masked_keys(self, layer: int, keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the cached keys of a layer that the next token must not see.
+
+        Batch, key-value head and position of each, as kvpress reads `module.masked_key_indices`.
+
+        Args:
+            layer: the layer.
+            keys: its cached keys, `[batch, kv_head, token, d_head]`, without the next token.
+        """
+        hidden = torch.zeros(keys.shape[:3], dtype=torch.bool, device=keys.device)
+        for head, window in self.cuts().items():
+            if head.layer == layer:
+                end = max(window.sink, keys.shape[2] - window.recent + 1)
+                hidden[:, head.kv_head, window.sink : end] = True
+        batch, head, token = torch.nonzero(hidden, as_tuple=True)
+        return batch, head, token
+
+    def told(self) -> str:
+        """Return the plan in one paragraph: bytes, heads, loss and bound."""
+        mean, error = self.loss
+        share = self.bytes / self.full_bytes
+        return (
+            f"{spelled(self.bytes)} of {spelled(self.full_bytes)} ({share:.0%}) at {self.length:,} "
+            f"tokens; {len(self.cuts())} of {len(self.kv)} key-value heads are cut. The loss of a "
+            f"new prompt rises by at most {self.bound:.4g} nats per token with probability "
+            f"{self.level:g} ({len(self.calibration)} calibration prompts); on "
+            f"{len(self.held_out)} held-out prompts the mean is {mean:+.4f} +- {error:.4f}, and "
+            f"{float((self.held_out <= self.bound).mean()):.0%} are within the bound."
+        )
+
+    def __repr__(self) -> str:
+        return f"CachePlan: {self.told()}"

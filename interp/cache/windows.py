@@ -1,0 +1,222 @@
+"""Caches cut to the first and the last tokens: the reference mask, and the edit that applies it.
+
+A query sees key `j` from position `i` if `j < sink` or `i - j < recent`: the first `sink` tokens
+and the last `recent`, itself included, at their true positions. A cache of `sink + recent` tokens
+holds exactly these. Published evaluations that shift positions inside the cache (StreamingLLM)
+measure something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp.core.errors import OptionError, UnknownName, UnreadableAttention
+from interp.core.head import Head
+from interp.model.calls.call import Call, ComputedCall, repeat_kv
+from interp.model.edits import Edit
+
+if TYPE_CHECKING:
+    from interp.model.calls.sites import Site
+    from interp.model.model import Model
+
+BLOCK = 2**21  # scores of a block of rows
+
+
+class KVHead(NamedTuple):
+    """One key-value head, whose cache its group of query heads shares."""
+
+    stack: str
+    layer: int
+    kv_head: int
+
+    def __str__(self) -> str:
+        return f"L{self.layer}KV{self.kv_head}"
+
+
+@dataclass(frozen=True)
+class Window:
+    """Tokens that a cut cache keeps: the first `sink` and the last `recent`.
+
+    Raises:
+        OptionError: `sink` is negative or `recent` below 1, since a token always sees itself.
+    """
+
+    sink: int
+    recent: int
+
+    def __post_init__(self) -> None:
+        if self.sink < 0 or self.recent < 1:
+            raise OptionError(
+                f"sink={self.sink}, recent={self.recent}: a cache keeps 0 or more first tokens and "
+                "at least 1 recent token, the current one"
+            )
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens that the cache holds."""
+        return self.sink + self.recent
+
+    def __str__(self) -> str:
+        return f"{self.sink}+{self.recent}"
+
+
+def window_mask(queries: int, keys: int, window: Window) -> Bool[Tensor, "query key"]:
+    """Return the reference mask of a cut cache; the last query is at the last key."""
+    query = torch.arange(keys - queries, keys)[:, None]
+    key = torch.arange(keys)
+    return (key <= query) & ((key < window.sink) | (query - key < window.recent))
+
+
+def cached_heads(model: Model) -> tuple[Head, ...]:
+    """Return the heads of `cached_sites`, in order.
+
+    Raises:
+        OptionError: there are none.
+    """
+    return tuple(Head(s.layer, h, s.stack) for s in cached_sites(model) for h in range(s.n_heads))
+
+
+def cached_sites(model: Model) -> tuple[Site, ...]:
+    """Return the causal self-attentions of a model, which have a cache that grows with the text.
+
+    Maps that are not one softmax are left out: states of a recurrence do not grow.
+
+    Raises:
+        OptionError: the model has none.
+    """
+    found = tuple(site for site in model.sites if site.causal and site.kind == "softmax")
+    if not found or not model.takes_text:
+        raise OptionError(
+            f"{model.name} ({model.kind}) has no causal attention over tokens, so it keeps no "
+            "cache that could be cut; give a decoder of text"
+        )
+    return found
+
+
+def kv_heads(model: Model) -> tuple[KVHead, ...]:
+    """Return every key-value head with a cache, in order of layers.
+
+    Raises:
+        OptionError: the model has none.
+    """
+    return tuple(
+        KVHead(site.stack, site.layer, head)
+        for site in cached_sites(model)
+        for head in range(site.n_kv_heads)
+    )
+
+
+def query_heads(model: Model, head: KVHead) -> tuple[int, ...]:
+    """Return the query heads that read a key-value head."""
+    site = model.site(head.layer, head.stack)
+    group = site.n_heads // site.n_kv_heads
+    return tuple(range(head.kv_head * group, (head.kv_head + 1) * group))
+
+
+def cut_cache(model: Model, windows: Mapping[KVHead, Window]) -> Edit:
+    """Make the edit under which the given key-value heads keep only a sink and a window.
+
+    Attention is computed again over the kept keys, in blocks of rows, so memory is linear in the
+    length of the prompt. Positions are counted from the first real token of each prompt; during
+    generation, tokens in the cache count. Gradients reach queries, keys and values.
+
+    Args:
+        model: the model whose caches are cut.
+        windows: what each key-value head keeps; heads that are not named keep everything.
+
+    Raises:
+        OptionError: there are no windows.
+        UnknownName: a key-value head does not exist.
+    """
+    known = kv_heads(model)
+    if not windows:
+        raise OptionError("no key-value head is cut; name at least one")
+    for head in windows:
+        if head not in known:
+            raise UnknownName("key-value head", str(head), [str(k) for k in known])
+    heads, each = [], {}
+    for head, window in windows.items():
+        for query in query_heads(model, head):
+            heads.append(Head(head.layer, query, head.stack))
+            each[head.stack, head.layer, query] = window
+    sizes = sorted({str(w) for w in windows.values()})
+
+    def new_z(call: Call, site: Site, real: Tensor) -> Tensor:
+        mine = [h for h in range(site.n_heads) if (site.stack, site.layer, h) in each]
+        kept = [each[site.stack, site.layer, h] for h in mine]
+        z = call.z.clone()
+        z[:, mine] = windowed_output(call, site, real, mine, kept).to(z.dtype)
+        return z
+
+    return Edit("cut-cache", tuple(heads), new_z, detail=f"sink+recent {', '.join(sizes)}")
+
+
+def windowed_output(
+    call: Call, site: Site, real: Tensor, heads: list[int], windows: list[Window]
+) -> Float[Tensor, "batch head query_pos d_v"]:
+    """Compute z of some query heads, each with its own window, in blocks of rows."""
+    order_q, order_k = _positions(call, real, site)
+    part = _of_heads(call, heads)
+    sink = torch.tensor([w.sink for w in windows], device=call.z.device)[None, :, None, None]
+    recent = torch.tensor([w.recent for w in windows], device=call.z.device)[None, :, None, None]
+    queries, keys = call.z.shape[2], call.v.shape[2]
+    v = repeat_kv(call.v, call.n_heads)[:, heads]
+    size = max(1, BLOCK // (call.z.shape[0] * call.n_heads * keys))
+    found = []
+    for start in range(0, queries, size):
+        rows = torch.arange(start, min(start + size, queries), device=call.z.device)
+        scores = part.scores(rows) if part is not call else call.scores(rows)[:, heads]
+        key, query = order_k[:, None, None, :], order_q[:, None, rows, None]
+        gone = (key >= sink) & (query - key >= recent)
+        scores = scores.masked_fill(gone, torch.finfo(scores.dtype).min)
+        pattern = part.normalised(scores)
+        found.append(pattern @ v.to(pattern.dtype))
+    return torch.cat(found, 2)
+
+
+def _of_heads(call: Call, heads: list[int]) -> Call:
+    """Return the call of some query heads only; other calls than computed ones stay whole."""
+    if type(call) is not ComputedCall:
+        return call
+
+    def picked(x: Tensor | None) -> Tensor | None:
+        return x if x is None or x.dim() < 4 or x.shape[1] == 1 else x[:, heads]
+
+    k, v = repeat_kv(call.k, call.n_heads), repeat_kv(call.v, call.n_heads)
+    return replace(
+        call,
+        q=call.q[:, heads],
+        k=k[:, heads],
+        v=v[:, heads],
+        z=call.z[:, heads],
+        mask=picked(call.mask),
+        bias=picked(call.bias),
+        sinks=None if call.sinks is None else call.sinks.reshape(-1)[heads],
+    )
+
+
+def _positions(
+    call: Call, real: Tensor, site: Site
+) -> tuple[Int[Tensor, "batch query"], Int[Tensor, "batch key"]]:
+    """Return the position of every query and key within its own prompt, padding left out."""
+    queries, keys = call.z.shape[2], call.v.shape[2]
+    order = real.long().cumsum(1) - 1
+    if call.before is None and queries == keys:
+        return order, order
+    before = torch.zeros(len(real), dtype=torch.long, device=real.device)
+    before = before if call.before is None else before + call.before
+    order = order + before[:, None]
+    end = before + real.long().sum(1)
+    if keys > int(end.max()) + int((~real).sum(1).max()) and keys > queries + int(before.max()):
+        raise UnreadableAttention(
+            f"{site.name}: the cache holds {keys} places for {int(end.max())} tokens, so positions "
+            "of keys are not known; generate with a dynamic cache"
+        )
+    # the last key is the last token; a cache of a sliding window has dropped the first ones
+    return order, torch.arange(keys, device=real.device) - keys + end[:, None]

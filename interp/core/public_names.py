@@ -1,0 +1,48 @@
+"""Public names of a package whose subfolders declare analyses.
+
+`from interp.heads import induction` imports the analysis declared in
+`heads/detectors/induction.py`. All names in the package's stub (`__init__.pyi`) are available as
+with `lazy_loader`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import lazy_loader
+
+from interp.core.lazy_analyses import declared_in
+
+
+def attach(
+    package: str, file: str, declared: tuple[str, ...]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Make the lazy `__getattr__`, `__dir__` and `__all__` of a package.
+
+    Args:
+        package: name of the package.
+        file: path of its `__init__.py`; the stub lies beside it.
+        declared: subfolders whose files declare analyses.
+    """
+    listed, _, public = lazy_loader.attach_stub(package, file)
+    folder = Path(file).parent
+
+    def get(name: str) -> Any:
+        if name in public:
+            return listed(name)
+        for inner in declared:
+            if not name.startswith("_") and name in declared_in(folder / inner):
+                return getattr(import_module(f"{package}.{inner}"), name)
+        raise AttributeError(
+            f"{package} has no public name {name!r}; dir({package}) lists the public names"
+        )
+
+    def names() -> list[str]:
+        return sorted(
+            {*public, *(name for inner in declared for name in declared_in(folder / inner))}
+        )
+
+    return get, names, public

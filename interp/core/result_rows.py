@@ -1,0 +1,153 @@
+"""Result whose columns, facts and kind are stated by the function that computes it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from interp.core.display import drawn
+from interp.core.errors import OptionError
+from interp.core.long_rows import STANDARD, t_bounds
+from interp.core.result import Result, picked
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+    from jaxtyping import Float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ResultRows(Result):
+    """Rows of one computation. The function that returns them documents its columns and facts.
+
+    Columns, arrays and facts are attributes: `found.score` is a numpy array with the entry of each
+    row. `to_pandas()["heads"]` is a column whose name is that of a method.
+
+    Args:
+        kind: name of what was computed, by which `interp.report` finds text, figure and page.
+        columns: by name, one value per row, or one value for all rows; also a DataFrame.
+        units: columns that name the unit of analysis of a row.
+        provenance: model, prompts, options and versions.
+        facts: by name, values that hold for all rows. Those named as a column of
+            `interp.core.long_rows.STANDARD`, such as the unit, fill this column; `limits` are the
+            ends of possible scores, which no interval exceeds.
+        per_prompt: values behind the means, `[row, prompt]`; None with `why_no_per_prompt`.
+        arrays: by name, further values per row, `[row, ...]`, which are no columns.
+        clusters: a label per prompt where prompts share something.
+        by: default order of `top`.
+        same_as: standard columns that repeat another column, such as score and "rank".
+    """
+
+    kind: str
+    columns: Mapping[str, Any] = field(repr=False)
+    units: tuple[str, ...] = ()
+    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    facts: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    per_prompt: Float[np.ndarray, "row prompt"] | None = field(default=None, repr=False)
+    why_no_per_prompt: str = ""
+    arrays: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    clusters: tuple[str, ...] | None = field(default=None, repr=False)
+    by: str = "score"
+    same_as: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        import pandas as pd
+
+        frame = pd.DataFrame(self.columns)
+        columns = {str(name): _plain(frame[name]) for name in frame.columns}
+        object.__setattr__(self, "columns", columns)
+
+    def __getattr__(self, name: str) -> Any:
+        # not through `self`: a copy that is being made has no fields yet
+        parts = [] if name.startswith("_") else [vars(self).get(x, {}) for x in _NAMED]
+        for part in parts:
+            if name in part:
+                value = part[name]
+                return np.asarray(value) if part is self.columns else value
+        known = ", ".join(dict.fromkeys(x for part in parts for x in part))
+        raise AttributeError(f"{vars(self).get('kind')} has no {name!r}; it has {known}")
+
+    def __dir__(self) -> Iterable[str]:
+        return [*super().__dir__(), *self.columns, *self.arrays, *self.facts]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()), ()))
+
+    def __repr__(self) -> str:
+        return drawn("summary", self)
+
+    def plot(self, *args: Any, **options: Any) -> go.Figure:
+        """Plot the result; the options are those of the figure of its kind in `interp.report`."""
+        return drawn("plot", self, *args, **options)
+
+    @property
+    def _name(self) -> str:
+        return self.kind
+
+    @property
+    def _units(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.units
+
+    @property
+    def _by(self) -> str:  # type: ignore[override]
+        return self.by
+
+    @property
+    def _same_as(self) -> Mapping[str, str]:  # type: ignore[override]
+        return self.same_as
+
+    @classmethod
+    def _types(cls) -> tuple[type, ...]:
+        from interp.core.prompt_means import PromptMeans
+        from interp.core.table import HeadTable
+
+        return PromptMeans, HeadTable
+
+    def _facts(self) -> Mapping[str, Any]:
+        return {name: self.facts[name] for name in STANDARD if name in self.facts}
+
+    def _rows(self) -> pd.DataFrame:
+        import pandas as pd
+
+        return pd.DataFrame({name: self.columns[name] for name in self.columns})
+
+    def _bounds_of(self, frame: pd.DataFrame, level: float) -> np.ndarray:
+        if not {"low", "high"} & {*self.columns, *self.same_as}:
+            return t_bounds(frame, level).clip(*self.facts.get("limits", (-np.inf, np.inf)))
+        stated = frame[["low", "high"]].to_numpy(float)
+        if level == 0.95:
+            return stated
+        if self.clusters is not None and "clusters" not in frame.columns:
+            frame = frame.assign(clusters=len(set(self.clusters)))
+        found = t_bounds(frame, level)
+        if not np.allclose(t_bounds(frame, 0.95), stated, equal_nan=True):
+            raise OptionError(
+                f"the intervals of {self.kind} are known at level 0.95 only, not at {level}; they "
+                "are not those of the t distribution"
+            )
+        return found
+
+    def _take(self, rows: Sequence[int]) -> Self:
+        parts = {
+            name: {key: picked(values, rows) for key, values in getattr(self, name).items()}
+            for name in ("columns", "arrays")
+        }
+        part = dataclasses.replace(self, **parts, per_prompt=picked(self.per_prompt, rows))
+        object.__setattr__(part, "_asked", self._asked)
+        return part
+
+
+_NAMED = ("columns", "arrays", "facts")
+
+
+def _plain(column: pd.Series) -> Any:
+    """Return the values of a column as an array of numbers, or a tuple of anything else."""
+    from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
+    if is_numeric_dtype(column) or is_bool_dtype(column):
+        return column.to_numpy()
+    return tuple(column.tolist())

@@ -1,9 +1,0 @@
-"""Heads and caches: what a key-value cache must keep for each head, scored per head.
-
-Each file declares a metric, or a family of them. They
-are scored on request: `interp score MODEL -m cache`.
-"""
-
-from interp.core.room import furnish
-
-furnish(__name__)

@@ -1,0 +1,163 @@
+"""Output folder of a circuit and its evaluation: data files, pictures and one HTML page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from interp.circuits.edge_evaluation import EdgeEvaluation
+    from interp.circuits.head_evaluation import Evaluation
+    from interp.circuits.patched import Patched
+    from interp.circuits.published import Published
+    from interp.circuits.result import Circuit
+    from interp.circuits.set_evaluation import SetEvaluation
+    from interp.core.result_rows import ResultRows
+
+SHOWN = 100  # edges in the page's table
+
+
+def write_found(found: Circuit, folder: Path) -> None:
+    """Write a circuit in all formats, before it is evaluated."""
+    from interp.core.files import write_atomically
+
+    found.to_json(folder / "circuit.json")
+    found.to_toml(folder / "circuit.toml")
+    found.to_graphml(folder / "circuit.graphml")
+    found.to_dot(folder / "circuit.dot")
+    found.to_mermaid(folder / "circuit.mmd")
+    found.to_svg(folder / "circuit.svg")
+    frames = {"nodes": found.nodes_to_pandas()}
+    if found.edges:
+        frames["edges"] = _largest_first(found.edges_to_pandas())
+    for name, frame in frames.items():
+        write_atomically(folder / f"{name}.csv", frame.to_csv(index=False).encode())
+
+
+def write_evaluation(
+    found: Circuit,
+    measured: Evaluation,
+    folder: Path,
+    *,
+    command: str,
+    held_out: str,
+    edges: EdgeEvaluation | str | None = None,
+    against: Published | None = None,
+    patched: Patched | str | None = None,
+    of_set: SetEvaluation | str | None = None,
+    maps: Sequence[ResultRows] = (),
+) -> None:
+    """Write the evaluation of a circuit and the page of both, each file completely or not at all.
+
+    Args:
+        found: The circuit.
+        measured: Its evaluation on held-out pairs.
+        folder: The folder to write to.
+        command: The command line, for provenance.
+        held_out: Description of the held-out pairs.
+        edges: The evaluation of its edges, or why there is none.
+        against: A published circuit of the model to show beside it.
+        patched: Its top nodes patched on the held-out pairs, or why they were not.
+        of_set: The evaluation of its smallest set, or why there is none.
+        maps: Maps of patching over layers and positions.
+    """
+    import pandas as pd
+    from markupsafe import Markup
+
+    from interp.core.display import drawn
+    from interp.core.files import write_atomically
+    from interp.core.json_document import json_document
+    from interp.draw.figure import svg
+    from interp.draw.svg import element, standing
+
+    curve, figures = measured.wide(), measured.figures()
+    frames = {"evaluation": curve}
+    if patched is not None and not isinstance(patched, str):
+        frames["patched"] = patched.wide()
+    if of_set is not None and not isinstance(of_set, str):
+        frames["set"] = of_set.wide()
+        figures += [
+            row | {"figure": f"{row['figure']} of the set", "ablation": "corrupted"}
+            for row in of_set.figures()
+        ]
+    frames |= {f"map_{each.site}": each.wide() for each in maps}
+    for name, frame in frames.items():
+        write_atomically(folder / f"{name}.csv", frame.to_csv(index=False).encode())
+    told_all = _told(measured, edges, held_out) | {"figures": figures}
+    write_atomically(folder / "evaluation.json", json_document(told_all))
+    pictured = svg(measured.plot())
+    write_atomically(folder / "evaluation.svg", standing(pictured, style=True).encode())
+    parts: list[tuple[Any, ...]] = [
+        ("Evaluation", held_out, pd.DataFrame(figures)),
+        ("The first heads alone, over sizes", pictured, curve),
+    ]
+    if against is not None:
+        told = pd.DataFrame([against.compared(found).figures()])
+        theirs = element("div", Markup(against.to_svg()), class_="scroll", tabindex=0)
+        parts.insert(0, (f"Published: {against.name}", against.source, told, theirs))
+    parts += _of_edges(found, edges)
+    parts.append(("Nodes", _nodes(found)))
+    if "patched" in frames:
+        parts.append(
+            ("The first nodes patched on held-out pairs", _told_columns(frames["patched"]))
+        )
+    if "set" in frames:
+        parts.append(("The smallest set, node by node", _told_columns(frames["set"])))
+    parts.append(("The first nodes of all, with their edges", Markup(found.to_svg())))
+    parts += [(f"Table: {n}", pd.DataFrame(rows)) for n, rows in found.tables.items() if rows]
+    parts.append(("Notes", *(found.notes or ["none"])))
+    about = told_all | {"curve": curve.to_dict("list")}
+    content = drawn("page", found, about, sections=parts, command=command)
+    write_atomically(folder / "circuit.html", content)
+
+
+def _of_edges(found: Circuit, edges: EdgeEvaluation | str | None) -> list[tuple[Any, ...]]:
+    """Return the sections of the page about edges; none without edges."""
+    from interp.draw.figure import svg
+
+    if not found.edges:
+        return []
+    of = edges if isinstance(edges, str) or edges is None else edges.told()
+    shown: list[Any] = [str(of)]
+    if not isinstance(edges, str) and edges is not None:
+        shown += [svg(edges.plot()), edges.wide()]
+    first = _largest_first(found.top(SHOWN).edges_to_pandas())
+    return [("Evaluation of edges", *shown), ("Edges", first)]
+
+
+def _nodes(found: Circuit) -> pd.DataFrame:
+    """Return all nodes in the order of the circuit, without columns that are empty throughout."""
+    frame = found.nodes_to_pandas().set_index("node").loc[list(found.ranking)].reset_index()
+    return _told_columns(frame)
+
+
+def _told_columns(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.loc[:, [bool((frame[c].notna() & (frame[c] != "")).any()) for c in frame]]
+
+
+def _largest_first(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.sort_values("score", key=abs, ascending=False, kind="stable")
+
+
+def _told(
+    measured: Evaluation, edges: EdgeEvaluation | str | None, held_out: str
+) -> dict[str, Any]:
+    """Return the figures that are not in the curve of evaluation.csv."""
+    of_edges: Any = edges
+    if edges is not None and not isinstance(edges, str):
+        of_edges = {
+            "cmd": edges.cmd, "cpr": edges.cpr, "random_cmd": edges.random_cmd,
+            "truth": [list(e) for e in edges.truth],
+            "against_truth": edges.against_truth() if edges.truth else None,
+            "edges": edges.edges, "ablation": "corrupted", "n": edges.per_prompt.shape[1],
+            "curve": edges.wide().to_dict("list"),
+        }  # fmt: skip
+    return {
+        "pairs": held_out, "one_out": dict(measured.one_out), "minimality": measured.minimality(),
+        "edges": of_edges,
+        "random_cmd": measured.random_cmd, "found_on": measured.found_on, "seen": measured.seen,
+        "made": dict(measured.made),
+    }  # fmt: skip

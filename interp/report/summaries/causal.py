@@ -1,0 +1,48 @@
+"""Text of results on interventions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from interp.core.result_rows import ResultRows
+
+
+def tucker_loss(found: ResultRows) -> str:
+    """Return the loss by share of the directions kept."""
+    cells = zip(found.share, found.score, found.null, strict=True)
+    said = [f"{share:g}: {score:.3g} (random {null:.3g})" for share, score, null in cells]
+    return f"TuckerLoss({', '.join(said)} {found.unit})"
+
+
+def head_responsibilities(found: ResultRows) -> str:
+    """Return the information of the responsibilities."""
+    return (
+        f"HeadResponsibilities({len(found)} heads, information {found.information:.3g} nats, "
+        f"shuffled {found.information_null:.3g}, p {found.information_p:.3g})"
+    )
+
+
+def head_aggregation(found: ResultRows) -> str:
+    """Return the task's value of the sums that are not of one named head."""
+    score = dict(zip(found.part, found.score, strict=True))
+    names = ("none", "best alone", "uniform average", "learned weights", "full")
+    said = ", ".join(f"{name} {score[name]:.4g}" for name in names if name in score)
+    return f"HeadAggregation({said} {found.unit}, {found.n} held-out prompts)"
+
+
+def dose_curve(found: ResultRows) -> str:
+    """Return both tasks at every factor."""
+    frame = found.to_pandas()
+    lines = [f"{found.model[0]}: {', '.join(found.steered)} ({found.how})"]
+    for task, unit, higher in found.tasks:
+        lines.append(f"  {task} ({unit}, {'higher' if higher else 'lower'} is better)")
+        mine = frame.loc[(frame["task"] == task).to_numpy()]
+        for row in mine.to_dict(orient="records"):
+            ends = "" if np.isnan(row["low"]) else f" [{row['low']:.3g}, {row['high']:.3g}]"
+            null = "" if np.isnan(row["null"]) else f", random sets {row['null']:.3g}"
+            same = "  (the model itself)" if row["factor"] == found.unchanged else ""
+            lines.append(f"    x {row['factor']:>5g}  {row['score']:.3g}{ends}{null}{same}")
+    return "\n".join(lines)

@@ -1,0 +1,47 @@
+"""Text of results on dictionaries of features."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from interp.core.result_rows import ResultRows
+
+
+def feature_effects(found: ResultRows) -> str:
+    """Return the task as it is and the largest changes without a feature."""
+    lines = [
+        f"{len(found)} features, {found.task}: {found.unchanged:.4g} {found.unit} as it is; "
+        "largest changes without one:"
+    ]
+    for x in found.top(min(8, len(found))).to_pandas().to_dict("records"):
+        lines.append(f"  F{x['feature']}: {x['score']:+.4g} [{x['low']:+.4g}, "
+                     f"{x['high']:+.4g}], random direction {x['null']:+.4g}")  # fmt: skip
+    return "\n".join(lines)
+
+
+def dictionary_scores(found: ResultRows) -> str:
+    """Return the losses, and each metric of the dictionary beside its controls."""
+    frame = found.to_pandas()
+    lines = [
+        f"Dictionary on {found.per_prompt.shape[1]} prompts, {found.positions} positions: loss "
+        f"{found.unchanged_loss:.4g} nats per token, {found.zero_loss:.4g} with zeros and "
+        f"{found.mean_loss:.4g} with the mean in place of the activations"
+    ]
+    for metric, rows in frame.groupby("metric", sort=False):
+        told = []
+        for x in rows.to_dict("records"):
+            there = x["dictionary"] == "trained" and x["low"] == x["low"]
+            span = f" [{x['low']:.3f}, {x['high']:.3f}]" if there else ""
+            told.append(f"{x['dictionary']} {x['score']:.3f}{span}")
+        lines.append(f"  {metric}: {'; '.join(told)}")
+    return "\n".join(lines)
+
+
+def lorsa_scores(found: ResultRows) -> str:
+    """Return the scores of the layer and of the untrained one."""
+    lines = [f"Lorsa layer on {found.per_prompt.shape[1]} held-out prompts"]
+    for x in found:
+        lines.append(f"  {x['layer_kind']} {x['metric']}: {x['score']:.3f} [{x['low']:.3f}, "
+                     f"{x['high']:.3f}]")  # fmt: skip
+    return "\n".join(lines)

@@ -1,0 +1,17 @@
+"""Text of results on heads and layers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from interp.core.result_rows import ResultRows
+
+
+def layer_entropies(found: ResultRows) -> str:
+    """Return the entropy of attention minus that of the MLP in each layer."""
+    rows = found.wide()
+    rows = rows[rows["part"] == "difference"]
+    pairs = zip(rows["layer"], rows["score"], strict=True)
+    said = [f"layer {layer}: {score:+.3g}" for layer, score in pairs]
+    return f"LayerEntropies(attention minus MLP, nats per channel; {', '.join(said)})"

@@ -1,0 +1,87 @@
+"""Text of results on texts and their tokens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from interp.core.result_rows import ResultRows
+
+
+def topic_products(found: ResultRows) -> str:
+    """Return the difference between pairs of words of the same topic and of two."""
+    said = [
+        f"(same minus other topic {row['score']:+.3g} standard deviations [{row['low']:.3g}, "
+        f"{row['high']:.3g}], shuffled {row['null']:+.3g})"
+        for row in found
+        if row["part"] == "difference"
+    ]
+    return "TopicProducts" + "".join(said)
+
+
+def learned_head_weights(found: ResultRows) -> str:
+    """Return the correlations on held-out texts and the largest weights."""
+    lines = ["rank correlation with the change under ablation, held-out texts [95 %]"]
+    for row in found.held_out:
+        says = f"null {row['null']:+.3f}, p {row['p_holm']:.2g}, {row['n']} texts"
+        lines.append(
+            f"  {row['weights']:<10} {row['score']:+.3f} [{row['low']:+.3f}, "
+            f"{row['high']:+.3f}]  {says}"
+        )
+    lines.append(f"weights ({found.unit}), ridge penalty {found.penalty:g}")
+    for row in found.top(found._asked or 8):
+        name = f"L{row['layer']}H{row['head']}"
+        lines.append(f"  {name:<8} {row['score']:+.4g} ± {row['sem']:.2g}")
+    return "\n".join(lines)
+
+
+def answer_sources(found: ResultRows) -> str:
+    """Return the first sentence by each way."""
+    parts = {way: found[way] for way in dict.fromkeys(found.metric.tolist())}
+    each = ", ".join(f"{way} {x.sentence[x.score.argmax()]}" for way, x in parts.items())
+    return f"AnswerSources of {found.name}, first sentence by {each}"
+
+
+def static_attention(found: ResultRows) -> str:
+    """Return the heads whose queries agree most on the order of keys."""
+    heads, mean = found.columns["head"], found.per_prompt.mean(1)
+    each = ", ".join(f"L{found.layer[i]}H{heads[i]} {mean[i]:.2f}" for i in np.argsort(-mean)[:3])
+    return f"StaticAttention of {len(found)} heads, most static: {each}"
+
+
+def decoder_lens(found: ResultRows) -> str:
+    """Return the loss by depth of the encoder."""
+    loss = zip(found.depth, found.per_prompt.mean(1), strict=True)
+    told = ", ".join(f"{name} {x:.3g}" for name, x in loss)
+    norm = f"; {found.norm} applied" if found.norm else ""
+    return f"DecoderLens, loss in nats per token by depth of the encoder{norm}: {told}"
+
+
+def direct_logits(found: ResultRows) -> str:
+    """Return the logit and its largest parts."""
+    rows = found.wide().sort_values("score", key=abs, ascending=False, kind="stable")
+    rows = rows.head(found._asked or 10)
+    best = "\n".join(
+        f"  {name:<10} {x:+.4g}" for name, x in zip(rows["part"], rows["score"], strict=True)
+    )
+    return (
+        f"{found.target} = {found.value:.6g} at {found.token!r} (position {found.position})\n"
+        f"{best}\n  residual {found.residual:.2g}"
+    )
+
+
+def similarity_matrix(found: ResultRows) -> str:
+    """Return the parts of the cosine and the largest pairs of tokens."""
+    a, b, c = found.reference_terms
+    lines = [
+        f"cosine {found.cosine:+.4f} = pairs of tokens {found.matrix.sum():+.4f}, references "
+        f"{a:+.4f} {b:+.4f} {c:+.4f}, residual {found.residual:+.1e}"
+    ]
+    shown = found.wide().sort_values("score", key=abs, ascending=False, kind="stable")
+    for row in shown.head(found._asked or 10).to_dict("records"):
+        pair = f"{row['token']} ({row['position']})"
+        other = f"{row['other_token']} ({row['other_position']})"
+        lines.append(f"  {row['score']:+.4f}  {pair:<16} {other}")
+    return "\n".join(lines)

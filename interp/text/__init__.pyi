@@ -1,0 +1,3 @@
+from . import chains, context, graphs
+
+__all__ = ["chains", "context", "graphs"]

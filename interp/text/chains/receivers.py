@@ -1,0 +1,224 @@
+"""Receiver heads: heads whose attention from far behind goes to few sentences of a long text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from interp.cache.windows import cached_heads, cached_sites
+from interp.core.errors import OptionError, UnknownName
+from interp.core.head import Head
+from interp.core.prompts import Prompts
+from interp.core.protocols import Progress, silent
+from interp.core.result import Result
+from interp.core.statistics import finite_mean
+from interp.model.content import result_provenance
+from interp.model.model_argument import takes_model
+from interp.text.chains.chain import Chain
+from interp.text.chains.vertical import APART, vertical_scores, visit_sentence_attention
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from interp.model.calls.sites import Site
+    from interp.model.model import Model
+    from interp.text.chains.vertical import SentencePairs
+
+HEADS = 20
+"""Receiver heads in the published analysis."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ReceiverHeads(Result):
+    """Kurtosis of the vertical scores of every head, averaged over chains; rows are heads.
+
+    Args:
+        names: the heads.
+        kurtosis: excess kurtosis over sentences, `[head, chain]`; NaN where a head scores all
+            sentences equally.
+        null_kurtosis: the same with the tokens of each chain in random order.
+        vertical: vertical score of every sentence of all chains, `[head, sentence]`.
+        of_chain: chain of each sentence.
+        texts: the sentences.
+        chains: names of the chains.
+        provenance: model, chains and options.
+    """
+
+    names: tuple[Head, ...]
+    kurtosis: Float[np.ndarray, "head chain"]
+    null_kurtosis: Float[np.ndarray, "head chain"]
+    vertical: Float[np.ndarray, "head sentence"]
+    of_chain: Int[np.ndarray, " sentence"]
+    texts: tuple[str, ...]
+    chains: tuple[str, ...]
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    _units = ("layer", "head")
+    _per_row = ("names", "kurtosis", "null_kurtosis", "vertical")
+
+    @property
+    def per_prompt(self) -> Float[np.ndarray, "head chain"]:  # type: ignore[override]
+        """Kurtosis of each head on each chain."""
+        return self.kurtosis
+
+    def _rows(self) -> pd.DataFrame:
+        import pandas as pd
+
+        n = np.isfinite(self.kurtosis).sum(1)
+        mean = finite_mean(self.kurtosis)
+        spread = np.full(len(mean), np.nan)
+        several = n > 1
+        spread[several] = np.nanstd(self.kurtosis[several], axis=1, ddof=1)
+        return pd.DataFrame(
+            {
+                "layer": [h.layer for h in self.names],
+                "head": [h.head for h in self.names],
+                "stack": [h.stack for h in self.names],
+                "metric": "receiver kurtosis",
+                "score": mean,
+                "sem": spread / np.sqrt(np.maximum(n, 1)),
+                "null": finite_mean(self.null_kurtosis),
+                "n": n,
+                "unit": "excess kurtosis",
+                "far_attention": np.nanmean(self.vertical, axis=1) if len(mean) else mean,
+            }
+        )
+
+    def receivers(self, k: int = HEADS) -> tuple[Head, ...]:
+        """Return the k heads of largest mean kurtosis, the largest first."""
+        return self.receivers_on(range(len(self.chains)), k)
+
+    def receivers_on(self, chains: Sequence[int], k: int = HEADS) -> tuple[Head, ...]:
+        """Return the k heads of largest mean kurtosis on some chains, given by number."""
+        mean = finite_mean(self.kurtosis[:, list(chains)])
+        order = np.argsort(-np.nan_to_num(mean, nan=-np.inf), kind="stable")
+        return tuple(self.names[i] for i in order[:k])
+
+    def received(self, chain: str, heads: Sequence[Head] | None = None) -> np.ndarray:
+        """Return the vertical score of each sentence of a chain, averaged over heads.
+
+        Args:
+            chain: name of the chain.
+            heads: the heads; the receivers by default.
+
+        Raises:
+            UnknownName: there is no such chain.
+            OptionError: a head is not among the rows.
+        """
+        if chain not in self.chains:
+            raise UnknownName("chain", chain, self.chains)
+        wanted = self.receivers() if heads is None else tuple(heads)
+        if missing := [str(h) for h in wanted if h not in self.names]:
+            raise OptionError(f"heads {', '.join(missing)} are not among the rows")
+        rows = [self.names.index(h) for h in wanted]
+        return self.vertical[np.ix_(rows, self.of_chain == self.chains.index(chain))].mean(0)
+
+    def __repr__(self) -> str:
+        first = ", ".join(
+            f"{h} {k:.1f}"
+            for h, k in zip(
+                self.receivers(3), np.sort(finite_mean(self.kurtosis))[::-1], strict=False
+            )
+        )
+        return f"ReceiverHeads on {len(self.chains)} chains, largest kurtosis: {first}"
+
+
+@takes_model
+def receiver_heads(
+    model: Model,
+    chains: Sequence[Chain],
+    *,
+    min_distance: int = APART,
+    null: bool = True,
+    beyond: bool = False,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> ReceiverHeads:
+    """Score how narrowly each head attends to single sentences of long texts, from far behind.
+
+    The vertical score of a sentence is the mean attention to it from all sentences at least
+    `min_distance` later; the score of a head is the excess (Fisher) kurtosis of its vertical scores
+    over sentences, averaged over chains. Heads with a high score attend to few sentences: they are
+    receivers. A beginning-of-sequence token belongs to no sentence, so an attention sink on it does
+    not count. Kurtosis does not depend on how much a head attends: `far_attention`, the mean
+    vertical score, shows which heads hardly attend far behind at all.
+
+    Args:
+        model: the model.
+        chains: texts in sentences; heads chosen on some should be judged on others.
+        min_distance: least distance in sentences; 4 in the published analysis.
+        null: also score the chains with their tokens in random order.
+        beyond: allow more tokens than the config states.
+        seed: seed of the random order.
+        progress: callback with the name of the step, the steps done and their total.
+
+    Raises:
+        PromptError: a chain has too few sentences or too many tokens.
+        OptionError: there are no chains, or the model has no causal attention over tokens.
+
+    Unit: excess kurtosis; 0 for a Gaussian, negative where all sentences receive alike.
+
+    Null: the same chains with the tokens of their sentences in random order.
+
+    Cost: One forward pass per chain, two with the null; memory linear in the tokens.
+
+    Reference: Bogdan et al. 2025, "Thought Anchors: Which LLM Reasoning Steps Matter?".
+
+    Not for: texts of few sentences: the kurtosis of a handful of numbers says little.
+    """
+    if not chains:
+        raise OptionError("no chains given; give at least one Chain")
+    names = tuple(c.name for c in chains)
+    if len(set(names)) < len(names):
+        raise OptionError("two chains have the same name; give each its own name=")
+    progress = progress or silent
+    found, nulls = [], []
+    for done, chain in enumerate(chains, 1):
+        found.append(_vertical(model, chain, min_distance, beyond))
+        if null:
+            nulls.append(_vertical(model, chain.shuffled(seed), min_distance, beyond))
+        progress("chains", done, len(chains))
+    kurtosis = np.stack([_kurtosis(v) for v in found], 1)
+    made = result_provenance(
+        model,
+        "interp.text.chains.receiver_heads",
+        Prompts(tuple(c.ids for c in chains), "chains"),
+        seed=seed,
+        engine="streamed",
+        apart=min_distance,
+        null=null,
+        beyond=beyond,
+    )
+    return ReceiverHeads(
+        cached_heads(model),
+        kurtosis,
+        np.stack([_kurtosis(v) for v in nulls], 1) if null else np.full_like(kurtosis, np.nan),
+        np.concatenate(found, 1),
+        np.concatenate([np.full(len(c), i) for i, c in enumerate(chains)]),
+        tuple(t for c in chains for t in c.texts),
+        names,
+        made,
+    )
+
+
+def _vertical(model: Model, chain: Chain, apart: int, beyond: bool) -> np.ndarray:
+    found: dict[Any, np.ndarray] = {}
+
+    def use(site: Site, pairs: SentencePairs) -> None:
+        found[site] = vertical_scores(pairs, apart)
+
+    visit_sentence_attention(model, chain, use, beyond=beyond)
+    return np.concatenate([found[site] for site in cached_sites(model)])
+
+
+def _kurtosis(vertical: Float[np.ndarray, "head sentence"]) -> Float[np.ndarray, " head"]:
+    """Return the biased excess kurtosis over sentences; NaN where all are equal."""
+    seen = vertical[:, np.isfinite(vertical).all(0)]
+    centred = seen - seen.mean(1, keepdims=True)
+    variance = (centred**2).mean(1)
+    flat = variance <= (1e-9 * np.abs(seen).max(1)) ** 2
+    fourth = (centred**4).mean(1)
+    return np.where(flat, np.nan, fourth / np.where(flat, 1, variance) ** 2 - 3)

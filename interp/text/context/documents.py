@@ -1,0 +1,71 @@
+"""Documents of simple English sentences in which one sentence holds the answer."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from interp.core.errors import OptionError, PromptError
+from interp.heads.needle.sentences import FILLER, FRAMES, NAMES
+from interp.model.model import Model
+from interp.model.model_argument import takes_model
+from interp.text.chains.chain import Chain
+
+
+@takes_model
+def sentence_documents(
+    model: Model, *, documents: int = 12, sentences: int = 10, copies: int = 1, seed: int = 0
+) -> list[Chain]:
+    """Make documents that tell who got what, among sentences without names.
+
+    Each tells of several people; the prompt ends with the beginning of one of these sentences, and
+    the answer is its name. The other people's sentences have the same form and are no sources.
+
+    Args:
+        model: the model, whose tokenizer is used.
+        documents: number of documents.
+        sentences: sentences per document.
+        copies: times that the source is told.
+        seed: seed of names, events and order.
+
+    Raises:
+        PromptError: the model has no tokenizer, or it does not know the words.
+        OptionError: the sizes leave no room.
+    """
+    others = max(1, sentences // 4)
+    if documents < 1 or copies < 1 or sentences < copies + others + 1 or others >= len(FRAMES):
+        raise OptionError(
+            f"documents={documents}, sentences={sentences}, copies={copies}: all must be at least "
+            f"1, with room for {others} sentences about other people and one more"
+        )
+    if model.tokenizer is None:
+        raise PromptError(f"{model.name} has no tokenizer; use linked_chains, which needs none")
+    found = []
+    for number in range(documents):
+        rng = np.random.default_rng((seed, number))
+        frames = rng.choice(len(FRAMES), others + 1, replace=False)
+        names = rng.choice(len(NAMES), others + 1, replace=False)
+        told = [FRAMES[f][0].format(NAMES[n]) for f, n in zip(frames, names, strict=True)]
+        hay = [FILLER[i % len(FILLER)] for i in rng.permutation(max(len(FILLER), sentences))]
+        lines = told[:1] * copies + told[1:]
+        lines += hay[: sentences - len(lines)]
+        order = rng.permutation(sentences)
+        text = " ".join(lines[i] for i in order)
+        spans, at = [], 0
+        for i in order:
+            spans.append((at, at + len(lines[i])))
+            at += len(lines[i]) + 1
+        asked = FRAMES[frames[0]][0].split(" {}")[0]
+        name = NAMES[names[0]]
+        chain = Chain.of_text(
+            model, text, question=f" {asked}", answer=f" {name}", spans=spans,
+            name=f"document {number}",
+        )  # fmt: skip
+        unknown = getattr(model.tokenizer, "unk_token_id", None)
+        if unknown is not None and unknown in chain.prompt:
+            raise PromptError(
+                f"the tokenizer of {model.name} does not know the words of these documents; use "
+                "linked_chains"
+            )
+        sources = tuple(i for i, which in enumerate(order) if which < copies)
+        found.append(Chain(**{**vars(chain), "sources": sources}))
+    return found

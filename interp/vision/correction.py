@@ -1,0 +1,280 @@
+"""Accuracy by group before and after spurious heads are corrected, on held-out images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from interp.core.errors import OptionError
+from interp.core.head import Head
+from interp.core.intervals import share_interval
+from interp.core.result import Result
+from interp.core.statistics import DRAWS, percentile_interval, redraw, tails_of
+from interp.model.edits import resample
+from interp.model.model_argument import takes_model
+from interp.vision.images import batches_of, image_batch, image_provenance, vision_stack
+from interp.vision.readout import image_output
+from interp.vision.result import ImageScores
+from interp.vision.spurious import REPAIRS, CuedImages, Repair, cued_images
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch import Tensor
+
+    from interp.model.model import Model
+
+Array = np.ndarray
+WORST = "worst group"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CorrectedAccuracy(Result):
+    """Accuracy of every group of images, and of the worst one, before and after a correction.
+
+    Rows are a group and a moment: before, after, or the gain of the worst group. Intervals of
+    groups are Wilson's. The worst group is not known beforehand, and the lowest of several noisy
+    shares is too low: its interval reaches from the lowest lower end of all groups to the lowest
+    upper end, where upper ends are corrected for the number of groups. That of the gain is a
+    bootstrap of the images within each group. `null` is the same number after as many random other
+    heads are corrected.
+
+    Args:
+        group: name of each image's group: its class, with an aligned or a conflicting cue.
+        before: True where the model was right.
+        after: True where it is right after the correction.
+        random: the same after random other heads were corrected, one row per draw.
+        spurious: heads whose output was replaced.
+        target: heads whose projection was added.
+        seed: seed of the bootstrap.
+        provenance: model, images and options.
+    """
+
+    group: tuple[str, ...] = field(repr=False)
+    before: Bool[Array, " image"] = field(repr=False)
+    after: Bool[Array, " image"] = field(repr=False)
+    random: Bool[Array, "draw image"] = field(repr=False)
+    spurious: tuple[str, ...]
+    target: tuple[str, ...]
+    seed: int = 0
+    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    per_prompt = None
+    why_no_per_prompt = "the accuracy of the worst group is not a mean over images"
+    _units = ("group", "when")
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Names of the groups."""
+        return tuple(sorted(set(self.group)))
+
+    def worst(self, right: Bool[Array, "*n image"]) -> Float[Array, "*n"]:
+        """Return the accuracy of the worst group."""
+        labels = np.array(self.group)
+        return np.stack([right[..., labels == g].mean(-1) for g in self.groups]).min(0)
+
+    def _facts(self) -> Mapping[str, Any]:
+        return {"metric": "accuracy", "unit": "share of images"}
+
+    def _rows(self) -> pd.DataFrame:
+        import pandas as pd
+
+        labels, rows = np.array(self.group), []
+        for name in self.groups:
+            mine, n = labels == name, int((labels == name).sum())
+            null = float(self.random[:, mine].mean()) if len(self.random) else np.nan
+            rows.append((name, "before", float(self.before[mine].mean()), np.nan, n))
+            rows.append((name, "after", float(self.after[mine].mean()), null, n))
+        worst, n = [float(self.worst(x)) for x in (self.before, self.after)], len(labels)
+        null = float(self.worst(self.random).mean()) if len(self.random) else np.nan
+        rows.append((WORST, "before", worst[0], np.nan, n))
+        rows.append((WORST, "after", worst[1], null, n))
+        rows.append((WORST, "gain", worst[1] - worst[0], null - worst[0], n))
+        return pd.DataFrame(rows, columns=["group", "when", "score", "null", "n"])
+
+    def _bounds_of(self, frame: pd.DataFrame, level: float) -> np.ndarray:
+        labels, found = np.array(self.group), []
+        drawn = self._drawn(level)
+        for row in frame.to_dict("records"):
+            if row["group"] == WORST:
+                found.append(drawn[row["when"]])
+                continue
+            right = (self.before if row["when"] == "before" else self.after)[labels == row["group"]]
+            found.append(share_interval(int(right.sum()), len(right), level))
+        return np.array(found).reshape(-1, 2)
+
+    def _drawn(self, level: float) -> dict[str, tuple[float, float]]:
+        """Return intervals of the worst group before and after, and of its gain."""
+        if not 0 < level < 1:
+            raise OptionError(f"level={level} is not a confidence level; give a number in (0, 1)")
+        rng, labels = np.random.default_rng(self.seed), np.array(self.group)
+        lowest = np.full((2, DRAWS), np.inf)
+        for name in self.groups:
+            index = np.flatnonzero(labels == name)
+            pick = index[redraw(len(index), DRAWS, rng)]
+            for row, right in zip(lowest, (self.before, self.after), strict=True):
+                np.minimum(row, right[pick].mean(1), out=row)
+        low, high = percentile_interval(lowest[1] - lowest[0], tails_of(level)).tolist()
+        found = {"gain": (low, high)}
+        for when, right in (("before", self.before), ("after", self.after)):
+            shares = [right[labels == name] for name in self.groups]
+            # the lowest share is below every upper end if all of them hold: Bonferroni
+            each = 1 - (1 - level) / len(shares)
+            found[when] = (
+                min(share_interval(int(x.sum()), len(x), level)[0] for x in shares),
+                min(share_interval(int(x.sum()), len(x), each)[1] for x in shares),
+            )
+        return found
+
+    def __repr__(self) -> str:
+        low, high = self._drawn(0.95)["gain"]
+        before, after = float(self.worst(self.before)), float(self.worst(self.after))
+        heads = ", ".join(self.spurious) or "none"
+        return (
+            f"CorrectedAccuracy(worst group {before:.3f} before, {after:.3f} after; gain "
+            f"{after - before:+.3f} [{low:+.3f}, {high:+.3f}]; spurious heads: {heads})"
+        )
+
+
+@takes_model
+def correct_spurious_heads(
+    model: Model,
+    images: Any,
+    labels: Any,
+    cues: Any,
+    located: ImageScores | Sequence[str],
+    *,
+    repair: Repair = "mean",
+    how: Literal["direct", "forward"] = "direct",
+    texts: Float[Array, "text d"] | None = None,
+    n_random: int = 20,
+    seed: int = 0,
+    batch_size: int = 64,
+) -> CorrectedAccuracy:
+    """Measure accuracy by group on new images with and without the heads that read a cue.
+
+    `repair="mean"` replaces what spurious heads add by its mean over the images; "projection" adds
+    to what target heads write its projection on the span of the class differences; "both" does
+    both. `how="direct"` changes direct contributions alone, as published; "forward" replaces the
+    head's output by its mean over images in the forward pass, so that later layers change too.
+
+    Args:
+        model: a classifier of images, or a tower with an image embedding.
+        images: images on which no head was located.
+        labels: right class of each image.
+        cues: class that the cue of each image suggests; -1 without a cue.
+        located: what `locate_spurious_heads` found on other images, or names of spurious heads.
+        repair: mean, projection or both.
+        how: direct or forward.
+        texts: text embeddings of the classes, for an image tower.
+        n_random: draws of random other heads, for the null.
+        seed: seed of these draws and of the bootstrap.
+        batch_size: images that run together.
+
+    Reference: Yeo et al. 2025, "Debiasing CLIP: Interpreting and Correcting Bias in Attention
+    Heads" (arXiv 2505.17425).
+
+    Raises:
+        OptionError: heads were located on these images, a head does not exist, an option is
+            unknown, or a projection is asked for in the forward pass.
+
+    Unit: share of images.
+
+    Cost: One forward pass; with how="forward" one for each draw.
+
+    Null: the same correction of random other heads.
+
+    Not for: a cue that nobody named, or one that always goes with the class.
+    """
+    if repair not in REPAIRS or how not in ("direct", "forward"):
+        raise OptionError(
+            f"repair={repair!r}, how={how!r}; known: {', '.join(REPAIRS)}, and direct or forward"
+        )
+    if how == "forward" and repair != "mean":
+        raise OptionError("a projection changes direct contributions; use how='direct'")
+    pixels = image_batch(model, images)
+    about = image_provenance(
+        model, pixels, "correct_spurious_heads", seed=seed, repair=repair, how=how,
+        null="the same correction of random other heads",
+    )  # fmt: skip
+    if isinstance(located, ImageScores):
+        if located.provenance["prompts_hash"] == about["prompts_hash"]:
+            raise OptionError(
+                "these heads were located on the same images, so the gain would be that of the "
+                "selection; give other images"
+            )
+        spurious, target = (
+            [p for p, x in zip(located.parts, located.extra[key], strict=True) if x]
+            for key in ("spurious", "target")
+        )
+    else:
+        spurious, target = [str(Head.parse(x)) for x in located], []
+    held = cued_images(model, pixels, labels, cues, texts, batch_size)
+    unknown = set(spurious) - set(held.parts.labels)
+    if unknown:
+        raise OptionError(f"{model.name} has no head {', '.join(sorted(unknown))}")
+    if repair == "projection":
+        spurious = []
+    target = target if repair != "mean" else []
+
+    def right(replaced: Sequence[str], added: Sequence[str]) -> Bool[Array, " image"]:
+        if not replaced and not added:
+            found = held.logits
+        elif how == "forward":
+            found = _forward(model, pixels, replaced, batch_size) @ held.directions.T
+        else:
+            found = _direct(held, replaced, added)
+        return found.argmax(1) == held.labels
+
+    rng = np.random.default_rng(seed)
+    rest = [x for x in held.parts.labels if x not in (*spurious, *target)]
+    size, more = min(len(spurious), len(rest)), len(target)
+    random = []
+    for _ in range(n_random if size or more else 0):
+        drawn = rng.permutation(rest).tolist()
+        random.append(right(drawn[:size], drawn[size : size + more]))
+    group = tuple(
+        f"{label}, {'no cue' if cue < 0 else 'aligned' if cue == label else 'conflicting'}"
+        for label, cue in zip(held.labels.tolist(), held.cues.tolist(), strict=True)
+    )
+    empty = np.zeros((0, len(group)), dtype=bool)
+    return CorrectedAccuracy(
+        group, right([], []), right(spurious, target), np.array(random) if random else empty,
+        tuple(spurious), tuple(target), seed, about,
+    )  # fmt: skip
+
+
+def _direct(
+    held: CuedImages, replaced: Sequence[str], added: Sequence[str]
+) -> Float[Array, "image class"]:
+    """Compute the logits after direct contributions of some heads are changed."""
+    output = held.parts.output.copy()
+    for name in replaced:
+        own = held.parts.heads[:, held.parts.find(name)]
+        output += own.mean(0) - own
+    differences = held.directions - held.directions.mean(0)
+    basis = np.linalg.svd(differences, full_matrices=False)[2][: len(differences) - 1]
+    for name in added:
+        own = held.parts.heads[:, held.parts.find(name)]
+        output += own @ basis.T @ basis
+    return output @ held.directions.T
+
+
+def _forward(
+    model: Model, pixels: Tensor, heads: Sequence[str], batch_size: int
+) -> Float[Array, "image out"]:
+    """Compute the outputs while the heads' outputs are their mean over the images."""
+    stack = vision_stack(model)
+    layers = sorted({Head.parse(h).layer for h in heads})
+    total: dict[tuple[str, int], Any] = {}
+    for inputs in batches_of(model, pixels, size=batch_size):
+        z = model.capture(inputs, ("z",), stack=stack, layers=layers).z_by_site()
+        total = {key: total.get(key, 0.0) + x.double().sum(0, keepdim=True) for key, x in z.items()}
+    means = {key: x / len(pixels) for key, x in total.items()}
+    found = []
+    with model.edited(resample(list(heads), means, stack=stack)):
+        for inputs in batches_of(model, pixels, size=batch_size):
+            found.append(image_output(model, inputs)[0].double().cpu().numpy())
+    return np.concatenate(found)

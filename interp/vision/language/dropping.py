@@ -1,0 +1,141 @@
+"""Loss of the answer when tokens of a picture are dropped after a few layers (FastV).
+
+Dropping a token from layer K on is hiding its key from every query in those layers: nothing else
+reads what is computed at it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from interp.core.result_rows import ResultRows
+from interp.model.calls.call import Call
+from interp.model.calls.sites import Site
+from interp.vision.language.prompts import (
+    PicturePrompt,
+    answer_log_p,
+    prompts_with_pictures,
+    provenance,
+    require_option,
+    text_sites,
+)
+from interp.vision.language.result import token_effects
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+
+def drop_tokens(
+    model: Model,
+    inputs: Mapping[str, Any],
+    answers: Sequence[int],
+    *,
+    layer: int = 2,
+    drop: float | Sequence[float] = 0.5,
+    draws: int = 5,
+    seed: int = 0,
+) -> ResultRows:
+    """Drop the tokens of a picture with the least attention, and measure the loss of the answer.
+
+    Tokens are ranked by the attention of the last token in layer K - 1, averaged over heads; from
+    layer K on the highest (1 - R) N of N remain. The null drops as many random tokens.
+
+    Args:
+        model: the model.
+        inputs: prompts with pictures, from `model.inputs(text=..., images=...)`.
+        answers: the token of the answer to each prompt.
+        layer: K, the first layer without the dropped tokens.
+        drop: R, the share that is dropped, or several.
+        draws: random sets of the null.
+        seed: seed of the random sets.
+
+    Returns:
+        A row per share; see `token_effects` for the columns.
+
+    Raises:
+        OptionError: the layer has no attention before it, or a share is not between 0 and 1.
+        PromptError: the inputs hold no pictures, or the answers do not fit.
+        UnreadableAttention: the model does not read pictures inside text.
+
+    Reference: Chen et al. 2024, "An Image is Worth 1/2 Tokens After Layer 2" (arXiv 2403.06764).
+
+    Unit: nats of loss.
+
+    Cost: One forward pass per prompt, share and random set.
+
+    Null: as many random tokens.
+
+    Not for: savings of time: dropped tokens are hidden, not left out.
+    """
+    view, prompts = prompts_with_pictures(model, inputs, answers)
+    shares = [drop] if isinstance(drop, (int, float)) else list(drop)
+    sites = text_sites(view)
+    layers = [s.layer for s in sites]
+    known = ", ".join(str(n + 1) for n in layers[:-1])
+    require_option(layer - 1 in layers[:-1], f"layer={layer}: give one of {known}")
+    require_option(
+        bool(shares) and all(0 < r < 1 for r in shares), f"drop={shares}: give 0 < R < 1"
+    )
+    require_option(draws >= 1, f"draws={draws}: give at least 1")
+    ranked = next(s for s in sites if s.layer == layer - 1)
+    rng = np.random.default_rng(seed)
+    shape = len(shares), len(prompts)
+    change, random, kept = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    chosen: list[list[tuple[int, ...]]] = [[] for _ in shares]
+    for j, prompt in enumerate(prompts):
+        places = prompt.image.nonzero().flatten()
+        scores = _ranks(view, prompt, ranked)[places]
+        plain = _loss(view, prompt)
+        for i, share in enumerate(shares):
+            number = max(1, round((1 - share) * len(places)))
+            best = places[scores.argsort(descending=True, stable=True)[:number]]
+            change[i, j] = _loss(view, prompt, best, layer) - plain
+            sets = [places[rng.permutation(len(places))[:number]] for _ in range(draws)]
+            random[i, j] = np.mean([_loss(view, prompt, s, layer) - plain for s in sets])
+            kept[i, j] = number
+            chosen[i].append(tuple(sorted(best.tolist())))
+    options = {"layer": layer, "drop": tuple(shares), "draws": draws, "seed": seed,
+               "answers": tuple(map(int, answers))}  # fmt: skip
+    changes = [f"drop {r:g} after layer {layer - 1}" for r in shares]
+    made = provenance(view, inputs, "interp.vision.language.drop_tokens", **options)
+    measured = "token_dropping", "nats"
+    return token_effects(changes, measured, change, random, kept, chosen, prompts, made)
+
+
+def _ranks(view: Model, prompt: PicturePrompt, ranked: Site) -> Tensor:
+    """Return the attention of the last token in a layer, averaged over heads, per key."""
+    found: list[Tensor] = []
+
+    def visit(site: Site, call: Call, real: Tensor) -> None:
+        if site == ranked:
+            last = torch.tensor([call.z.shape[2] - 1], device=call.z.device)
+            found.append(call.pattern(last)[0, :, 0].double().mean(0).cpu())
+
+    view.read(prompt.inputs, visit)
+    return found[0]
+
+
+def _loss(
+    view: Model, prompt: PicturePrompt, keep: Tensor | None = None, layer: int | None = None
+) -> float:
+    """Return -log p(answer), with all other tokens of the picture hidden from a layer on."""
+    hidden = prompt.image.clone()
+    if keep is not None:
+        hidden[keep] = False
+
+    def visit(site: Site, call: Call, real: Tensor) -> None:
+        if site.of_tower or site.layer < (layer or 0):
+            return
+        scores = call.scores()
+        there = hidden.to(scores.device)
+        scores = scores.masked_fill(there, torch.finfo(scores.dtype).min)
+        call.z = call.mix(call.normalised(scores)).to(call.z.dtype)
+
+    if keep is None:
+        return -answer_log_p(view, prompt)
+    return -prompt.log_p(view.read(prompt.inputs, visit)[0, -1].double().cpu())

@@ -1,0 +1,117 @@
+"""Images of `interp study vision`: a folder with labels, masks and cues, or drawn ones."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from interp.core.errors import OptionError, PromptError
+from interp.core.text_file import read_lines
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+
+@dataclass(frozen=True, eq=False)
+class Pictures:
+    """Images with what is known about them, and texts.
+
+    Args:
+        pixels: the images.
+        origin: where they come from.
+        labels: class of each image.
+        masks: pixels of the object.
+        cues: class that a cue suggests; -1 without a cue.
+        texts: texts of the classes.
+        bank: texts that may describe a head.
+    """
+
+    pixels: np.ndarray
+    origin: str
+    labels: np.ndarray | None
+    masks: np.ndarray | None
+    cues: np.ndarray | None
+    texts: tuple[str, ...] | None
+    bank: tuple[str, ...] | None
+
+    @classmethod
+    def of(
+        cls, model: Model, images: Path | None, *, masks: Path | None, cues: Path | None,
+        texts: Path | None, bank: Path | None, resize: bool, number: int, seed: int,
+    ) -> Pictures:  # fmt: skip
+        """Read a folder, or draw images for a bundled model.
+
+        Raises:
+            PromptError: the model reads no images, or needs a folder of them.
+            OptionError: masks or cues are given without images, or do not fit them.
+        """
+        from interp.vision.folder import read_images
+        from interp.vision.images import vision_config
+
+        vision_config(model)
+        lines = tuple(None if x is None else _lines(x) for x in (texts, bank))
+        if images is None:
+            if masks is not None or cues is not None:
+                raise OptionError("--set masks and --set cues belong to the images of --image DIR")
+            made = _drawn(model, number, seed)
+            return cls(made.pixels, "drawn by the package", made.labels, made.masks, made.cues,
+                       *lines)  # fmt: skip
+        found = read_images(model, images, masks=masks, resize=resize, limit=number, texts=lines[0])
+        given = None if cues is None else _cues(model, cues, found.names, lines[0])
+        return cls(found.pixels, str(images), found.labels, found.masks, given, *lines)
+
+    @property
+    def hash(self) -> str:
+        """Digest of the images and their labels."""
+        digest = hashlib.sha256(self.pixels.tobytes())
+        digest.update(b"" if self.labels is None else self.labels.tobytes())
+        return digest.hexdigest()
+
+
+def _drawn(model: Model, number: int, seed: int) -> Any:
+    from interp.bundled.shape_images import PATTERNS, SIZE, shape_images
+    from interp.vision.images import expected_size
+
+    names = tuple((getattr(model.config, "id2label", None) or {}).values())
+    if expected_size(model) != (3, SIZE, SIZE) or names != PATTERNS:
+        raise PromptError(f"{model.name} was not trained on drawn shapes; give images: --image DIR")
+    return shape_images(10_000 + seed, number, aligned=0.5)
+
+
+def _lines(path: Path) -> tuple[str, ...]:
+    found = [line.strip() for line in read_lines(path)]
+    found = [line for line in found if line]
+    if not found:
+        raise PromptError(f"{path} holds no text; give one text per line")
+    return tuple(found)
+
+
+def _cues(
+    model: Model, path: Path, names: Sequence[str], texts: Sequence[str] | None
+) -> np.ndarray:
+    """Return the class each image's cue suggests, from a CSV of image and class."""
+    from interp.vision.images import checked_labels, classes_by_text, has_classes
+
+    rows = csv.reader(read_lines(path))
+    given = {row[0]: row[1].strip() for row in rows if len(row) == 2}
+    missing = [name for name in names if name not in given]
+    if missing:
+        raise OptionError(
+            f"{path} has no cue of {missing[0]}; give a line 'image,class' per image, with an "
+            "empty class where there is no cue"
+        )
+    found = np.full(len(names), -1)
+    shown = [i for i, name in enumerate(names) if given[name]]
+    if shown:
+        told = [given[names[i]] for i in shown]
+        own = has_classes(model)
+        found[shown] = (
+            checked_labels(model, told, len(told)) if own else classes_by_text(told, texts)
+        )
+    return found

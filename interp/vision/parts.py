@@ -1,0 +1,195 @@
+"""Exact decomposition of class logits or image embeddings into heads, MLPs, embedding, biases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.core.errors import UnreadableAttention
+from interp.lens.finish import frozen_scale
+from interp.model.calls.sites import POOLING
+from interp.model.hooks.inference import part_output
+from interp.model.locate.norms import read_norm
+from interp.vision.images import batches_of, image_batch, vision_sites
+from interp.vision.readout import FrozenReadout, ImageReadout, image_output, image_readout
+
+if TYPE_CHECKING:
+    from interp.model.calls.sites import Site
+    from interp.model.capture import ActivationCache
+    from interp.model.model import Model
+
+Array = np.ndarray
+_RESIDUAL = 1e-4  # relative to the sum of absolute parts: float32 error over many layers
+
+
+@dataclass(frozen=True, eq=False)
+class ImageParts:
+    """Contribution of each part of a model to the output of each image.
+
+    Args:
+        heads: contributions of the heads, in order of layers.
+        others: contributions of the MLPs by layer, of the embedding of patches and positions, of
+            the biases, and of the MLP of a pooling head where there is one.
+        names: names of the parts in `others`.
+        places: stack, layer and head of each head.
+        output: class logits, or embeddings before they are normalised.
+        kind: "logits" or "embedding".
+        readout: how the output is read from the stream.
+        residual: largest difference between the output and the sum of its parts.
+        pooling: contributions of the heads of a pooling attention, of its MLP and of its bias: the
+            same output once more, split where the patches are pooled; None without one.
+        pooling_places: stack, layer and head of the heads of the pooling attention.
+    """
+
+    heads: Float[Array, "image head out"]
+    others: Float[Array, "image part out"]
+    names: tuple[str, ...]
+    places: tuple[tuple[str, int, int], ...]
+    output: Float[Array, "image out"]
+    kind: str
+    readout: str
+    residual: float
+    pooling: Float[Array, "image part out"] | None = None
+    pooling_places: tuple[tuple[str, int, int], ...] = ()
+
+    @property
+    def pooling_labels(self) -> tuple[str, ...]:
+        """Names of the heads of the pooling attention."""
+        return tuple(f"L{layer}H{head}" for _, layer, head in self.pooling_places)
+
+    def written(self, name: str) -> Float[Array, "image out"]:
+        """Return what a head of the tower or of its pooling attention adds to the output."""
+        if self.pooling is not None and name in self.pooling_labels:
+            return self.pooling[:, self.pooling_labels.index(name)]
+        return self.heads[:, self.find(name)]
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the heads."""
+        return tuple(f"L{layer}H{head}" for _, layer, head in self.places)
+
+    def find(self, name: str) -> int:
+        """Return the index of a head by its name, such as L2H3."""
+        return self.labels.index(name)
+
+
+def image_parts(model: Model, images: Any, *, batch_size: int = 64) -> ImageParts:
+    """Split the output of a vision transformer into what its parts write, image by image.
+
+    The output is a vector of class logits, or the embedding of an image tower (projected, before
+    it is normalised). The scale of the final norm, the ratio of an activation in the classifier
+    and the pattern of a pooling attention are held at their values on the image, so that the parts
+    sum to the output, which is checked.
+
+    Args:
+        model: the loaded model.
+        images: images; see `interp.vision.image_batch`.
+        batch_size: images that run together.
+
+    Reference: Gandelsman et al. 2024, "Interpreting CLIP's Image Representation via Text-Based
+    Decomposition" (arXiv 2310.05916).
+
+    Raises:
+        PromptError: the images do not fit the model.
+        UnreadableAttention: the output cannot be read from the last stream, or the stream is not a
+            sum of attention and MLPs.
+    """
+    pixels, readout = image_batch(model, images), image_readout(model)
+    sites = vision_sites(model)
+    pools = [s for s in model.sites if s.stack == POOLING and readout.pools_by(s)]
+    found = [
+        _of_batch(model, sites, readout, inputs, pools)
+        for inputs in batches_of(model, pixels, size=batch_size)
+    ]
+    heads, others, output = (torch.cat([x[i] for x in found]).cpu().numpy() for i in range(3))
+    pooling = torch.cat([x[3] for x in found]).cpu().numpy() if pools else None
+    apart = np.abs(output - heads.sum(1) - others.sum(1)).max(1)
+    size = np.abs(heads).sum(1).max(1) + np.abs(others).sum(1).max(1)
+    if bool((apart > _RESIDUAL * size).any()):
+        raise UnreadableAttention(
+            f"{model.name}: the parts differ from the output by up to {apart.max():.2g}: something "
+            "besides attention and MLPs writes to the stream, or a norm is applied to it"
+        )
+    names = [f"MLP {site.layer}" for site in sites] + ["embedding", "biases"]
+    names += [] if others.shape[1] == len(names) else ["pooling MLP"]
+    places = [(s.stack, s.layer, h) for s in sites for h in range(s.n_heads)]
+    return ImageParts(
+        heads, others, tuple(names), tuple(places), output, readout.kind, readout.pooled_by,
+        float(apart.max()), pooling, tuple((s.stack, s.layer, h) for s in pools
+                                           for h in range(s.n_heads)),
+    )  # fmt: skip
+
+
+def _of_batch(
+    model: Model, sites: list[Site], readout: ImageReadout, inputs: dict[str, Tensor],
+    pools: list[Site],
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    stack, last = sites[-1].stack, sites[-1].layer
+    names = ("resid_pre", "resid_post", "result", "attn_out", "mlp_out")
+    own = model.capture(inputs, names, stack=stack)
+    output = image_output(model, inputs)[0].double()
+    frozen = readout.freeze(own["resid_post", last])
+    keep = slice(0, 1) if readout.only_class_token else slice(None)
+    heads, biases, mlps = [], 0.0, []
+    for site in sites:
+        mine, rest = _of_site(model, site, own, frozen, keep)
+        heads.append(mine)
+        biases = biases + rest
+        mlps.append(_whole(frozen, own["mlp_out", site.layer][:, keep]))
+    embedding = _whole(frozen, own["resid_pre", sites[0].layer][:, keep])
+    constant, beside = frozen.rest()
+    others = [*mlps, embedding, biases + constant]
+    others += [beside] if readout.pooled_by not in ("", readout.pool) else []
+    pooling = torch.zeros_like(output[:, None])[:, :0]
+    for site in pools:
+        results = model.capture(inputs, ("result",), layers=site.layer, stack=site.stack)
+        of_heads, mlp = frozen.of_pooling(results["result", site.layer][:, 0])
+        rest = output - of_heads.sum(1) - mlp
+        pooling = torch.cat([of_heads, mlp[:, None], rest[:, None]], 1)
+    return torch.cat(heads, 1), torch.stack(others, 1), output, pooling
+
+
+def _whole(frozen: FrozenReadout, written: Tensor) -> Tensor:
+    return frozen.linear(written[:, None])[:, 0]
+
+
+def _of_site(
+    model: Model, site: Site, own: ActivationCache, frozen: FrozenReadout, keep: slice
+) -> tuple[Float[Tensor, "image head out"], Float[Tensor, "image out"]]:
+    """Return what the heads of one layer add, and what its biases add."""
+    written = own["result", site.layer][:, keep].double().movedim(2, 1)
+    written = written * _after(model, site, own["result", site.layer][:, keep])
+    heads = frozen.linear(written)
+    whole = _whole(frozen, own["attn_out", site.layer][:, keep])
+    return heads, whole - heads.sum(1)
+
+
+def _after(model: Model, site: Site, result: Tensor) -> Tensor | float:
+    """Return the factor between the output projection and the stream, such as a layer scale."""
+    weights = model.weights_of(site)
+    writing = weights.layout.o
+    if isinstance(writing, str):
+        raise UnreadableAttention(writing)
+    if writing.after is None:
+        return writing.scale
+    module = model.module.get_submodule(writing.after)
+    whole = (result.sum(2) + weights.b_O).to(model.dtype)
+    norm = read_norm(module, whole.shape[-1:])
+    with torch.no_grad():
+        if norm is None:
+            gain = part_output(module, torch.ones_like(whole[:1, :1]))[0, 0]
+            return gain.double() * writing.scale
+        if norm.centred:
+            raise UnreadableAttention(
+                f"{site.name}: a centred norm follows the output projection, so no head's part of "
+                "the stream can be read by a factor"
+            )
+        rows = whole.reshape(-1, whole.shape[-1])
+        scales = [frozen_scale(norm, x, part_output(module, x[None, None])[0, 0]) for x in rows]
+        held = torch.tensor(scales, dtype=torch.double, device=rows.device).view(whole.shape[:2])
+        return held[:, None, :, None] * norm.gain.double() * writing.scale
