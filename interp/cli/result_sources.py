@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from interp.cli.wrong_models import require_one_known
-
 
 def parted(sources: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the folders and tables of results among arguments, and the models.
@@ -17,6 +15,4 @@ def parted(sources: Sequence[str]) -> tuple[list[str], list[str]]:
     from interp.report.atlas.sources import is_results
 
     results = [source for source in sources if is_results(Path(source).expanduser())]
-    models = [source for source in sources if source not in results]
-    require_one_known(models)
-    return results, models
+    return results, [source for source in sources if source not in results]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 import pytest
 
@@ -28,13 +30,19 @@ def test_a_file_that_exists_is_refused(run, tmp_path, words) -> None:
         "there.html" if flag == "--html" or command[0] in ("view", "atlas") else "x.csv"
     )
     file.write_text("mine")
-    done = run(*command, "bundled:induction", "bundled:induction", flag, file)
+    models = ("bundled:induction", "bundled:induction")
+
+    def given(path: Path) -> tuple[str, ...]:
+        option, _, setting = flag.partition(" ")
+        return (option, f"{setting}={path}" if setting else str(path))
+
+    done = run(*command, *models, *given(file))
     assert done.exit_code == 2
     assert f"interp: error: {file} exists already" in done.stderr
     assert "--overwrite" in done.stderr
     assert file.read_text() == "mine"
     missing = tmp_path / "no" / file.name
-    done = run(*command, "bundled:induction", "bundled:induction", flag, missing)
+    done = run(*command, *models, *given(missing))
     assert "is not a folder; make it first" in done.stderr
     assert not missing.parent.exists()
 

@@ -20,7 +20,7 @@ class Run:
 
     null: str = "none"
     null_draws: int = 6
-    context: int | None = None
+    max_length: int | None = None
     prompt_file: Path | None = None
     batch_size: int = 16
     engine: str = "auto"
@@ -39,10 +39,10 @@ def wide_llama(tmp_path) -> Path:
 def test_activations_grow_with_prompts_and_engine(wide_llama, tmp_path) -> None:
     short = activation_bytes(Run(), wide_llama)
     assert 0 < short < 32 * 2**20
-    stored = activation_bytes(Run(context=2048, engine="stored"), wide_llama)
+    stored = activation_bytes(Run(max_length=2048, engine="stored"), wide_llama)
     patterns = 4 * 16 * 8 * 2048**2
     assert 3 * patterns < stored < 4 * patterns
-    streamed = activation_bytes(Run(context=2048, engine="streamed"), wide_llama)
+    streamed = activation_bytes(Run(max_length=2048, engine="streamed"), wide_llama)
     assert streamed < stored / 10
     file = tmp_path / "prompts.jsonl"
     file.write_text("\n".join(json.dumps({"tokens": [2] * n}) for n in (3, 1000)))
@@ -81,5 +81,5 @@ def test_the_estimate_of_a_long_prompt_is_near_the_peak_of_a_process(wide_llama)
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
     )
     grown = int(done.stdout)
-    told = activation_bytes(Run(context=1024, batch_size=4, engine="stored"), wide_llama)
+    told = activation_bytes(Run(max_length=1024, batch_size=4, engine="stored"), wide_llama)
     assert grown / 3 < told < 3 * grown

@@ -13,6 +13,7 @@ from interp.cli.run import Input, Run
 from interp.cli.value_types import OUT_FOLDER
 from interp.cli.vocabulary import ABOVE_0, FROM_1, Spelling
 from interp.cli.written import OutFile, as_given, beside
+from interp.cli.wrong_models import require_one_known
 from interp.core.errors import OptionError
 from interp.core.registry import METRICS
 from interp.model.loading import source_labels
@@ -35,7 +36,9 @@ def _check(run: Run) -> None:
                 raise OptionError(
                     f"the page's numbers would overwrite {number}; give --out another name"
                 )
-    if parted(run.sources)[1]:
+    models = parted(run.sources)[1]
+    require_one_known(models)
+    if models:
         for each in run.values["metrics"]:
             METRICS.check(each)
 

@@ -13,6 +13,7 @@ from interp.cli.run import Run
 from interp.cli.vocabulary import ABOVE_0, Spelling
 from interp.cli.written import as_given
 from interp.core.errors import OptionError
+from interp.model.sources.known import require_known
 
 GROUP = "Look"
 _GB = 1_000_000_000
@@ -22,6 +23,8 @@ def _check(run: Run) -> None:
     from interp.report.explore.server import listening, require_server
 
     _, models = parted(run.sources)
+    for source in models:
+        require_known(source)
     if len(models) > 1:
         raise OptionError(
             f"{', '.join(models)} are {len(models)} models; one is held in memory, so give one"
