@@ -52,7 +52,7 @@ def ray_command(*args: str) -> None:
 
 def command(models: list[str], metrics: str, out: Path, *options: str) -> subprocess.Popen:
     """Start `interp score` on the models."""
-    args = ["score", *models, "-m", metrics, "--null-draws", str(DRAWS), "--top", "0"]
+    args = ["score", *models, "-m", metrics, "--random", str(DRAWS), "--top", "0"]
     args += ["-o", str(out), *options]
     args += [x for path in own_code(models) for x in ("--import", str(path))]
     return subprocess.Popen(

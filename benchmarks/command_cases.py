@@ -74,7 +74,7 @@ BEFORE = {"prune verify": "prune {model} --method ablation --keep 120 --save {sm
 # rows above the aim, and why they stay there
 ABOVE = {
     "cache": "640 passes of 32 prompts, one per head and window and a null per head, 0.4 s each: "
-    "the losses are measured and not estimated; `--recent 16` measures one window, which takes two "
+    "the losses are measured and not estimated; `--set recent=16` measures one window, which takes two "
     "fifths",
     "circuit path": "137 routes, one from each node, each measured on 64 pairs; a route that is "
     "named takes one of them",

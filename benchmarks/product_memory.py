@@ -23,7 +23,7 @@ def growth(case: Case, given: argparse.Namespace) -> dict[str, float]:
     if not Path("/proc/self/clear_refs").exists():
         return {}
     peers = peers_of(case) if given.peers and case.tokens <= PEERS_AT else []
-    options = ["--quick"] * given.quick + ["--set", "long=--engine", given.engine]
+    options = ["--quick"] * given.quick + ["--long", "--engine", given.engine]
     options += ["--layers", str(given.layers)] if given.layers else []
     options += ["--threads", str(given.threads)] if given.threads else []
     for method in ("plain", "score", *peers):
