@@ -36,6 +36,7 @@ from .model.load import load
 from .model.model import Model
 from .model.recorded.reading import RecordedActivations
 from .model.recorded.recording import record_activations
+from .profiles.run import profile
 from .report.atlas.written import write_report
 from .syntax.search import dependency_trees
 
@@ -78,6 +79,7 @@ __all__ = [
     "match_heads",
     "mean",
     "next_token_task",
+    "profile",
     "pruning_curve",
     "record_activations",
     "repeats",

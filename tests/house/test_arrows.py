@@ -22,7 +22,7 @@ from interp.report.by_type import FORMS
 ROOT = Path(__file__).parents[2]
 ORDER = (
     "core", "draw", "planted", "bundled", "model", "lens", "causal", "attribution", "heads",
-    "safety", "probes", "syntax", "dictionaries", "circuits", "testing", "report",
+    "safety", "probes", "syntax", "dictionaries", "circuits", "profiles", "testing", "report",
     "cli",
 )  # fmt: skip
 BY_NAME = {
