@@ -51,7 +51,7 @@ class Rule:
     @property
     def identity(self) -> list[str]:
         """Everything that changes its masks, as plain data."""
-        return [self.name, self.code or repr(code_of(self.mask))]
+        return [self.name, self.code or code_of([self.mask])]
 
 
 def _of_key(kind: str) -> Mask:

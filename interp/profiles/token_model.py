@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from interp.profiles.log_linear import log_rows
+from interp.profiles.log_linear import HIDDEN, log_rows
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -26,6 +26,7 @@ COMPONENTS = 64  # principal components of the embeddings
 RIDGE = 5e-2  # of the squared entries, in nats per unit of weight
 RATE = 0.01
 EPOCHS = 8
+FACTORS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 
 def token_vectors(model: Model, windows: Sequence[Window]) -> Float[Tensor, "token dim"]:
@@ -79,12 +80,17 @@ class TokenGroup:
 
 
 def fit_tokens(groups: Sequence[TokenGroup]) -> Float[Tensor, "head query key"]:
-    """Fit the bilinear function of all heads by Adam, one group of documents a step."""
-    here = torch.zeros(groups[0].observed.shape)
+    """Fit the bilinear function of all heads by Adam, one group of documents a step.
+
+    The last group does not take part in the steps: with it every head's function is multiplied by
+    the factor that predicts best, 0 where the tokens add nothing to the rules.
+    """
+    *fitted, last = groups
+    here = torch.zeros(last.observed.shape)
     first, second = torch.zeros_like(here), torch.zeros_like(here)
-    total = EPOCHS * len(groups)
+    total = EPOCHS * len(fitted)
     for step in range(1, total + 1):
-        group = groups[(step - 1) % len(groups)]
+        group = fitted[(step - 1) % len(fitted)]
         slope = group.observed.float()
         for page in group.pages():
             slope = slope - _predicted(page, here)
@@ -94,7 +100,20 @@ def fit_tokens(groups: Sequence[TokenGroup]) -> Float[Tensor, "head query key"]:
         size = (second / (1 - 0.99**step)).sqrt() + 1e-6
         rate = RATE * (1 - step / (total + 1))
         here = here + rate * first / (1 - 0.9**step) / size
-    return here
+    return here * _factor(last, here)[:, None, None]
+
+
+def _factor(group: TokenGroup, parameters: Tensor) -> Float[Tensor, " head"]:
+    """Return the factor on the parameters under which a group of documents is likeliest."""
+    factors = torch.tensor(FACTORS)
+    mass = (group.observed * parameters).sum((1, 2))
+    likelihood = factors[:, None].double() * mass
+    for page in group.pages():
+        logits = token_logits(parameters, page.queries, page.keys)
+        for at, factor in enumerate(FACTORS):
+            whole = (page.base + factor * logits).masked_fill(~page.visible, HIDDEN)
+            likelihood[at] -= (page.weight * torch.logsumexp(whole, -1)).sum(1).double()
+    return factors[likelihood.argmax(0)]
 
 
 def token_logits(
