@@ -32,6 +32,7 @@ def examples_of(
     judged: Judged,
     head: int,
     seed: int,
+    texts: dict[int, tuple[str, ...]],
     each: int = EACH,
 ) -> list[dict[str, Any]]:
     """Return examples of one head: query, its largest keys, context, document and place.
@@ -45,6 +46,7 @@ def examples_of(
         judged: what the second look kept of every query.
         head: number of the head.
         seed: seed of the random choice.
+        texts: tokens of the windows that were decoded before, by number; more are added.
         each: examples of a kind.
     """
     of = np.concatenate([np.full(len(w.queries), at) for at, w in enumerate(windows)])
@@ -59,7 +61,7 @@ def examples_of(
         "surprise": _first(real, (-surprise, chance), of, each),
     }
     return [
-        _example(model, windows[of[at]], int(row[at]), judged, int(of[at]), head, kind)
+        _example(model, windows[of[at]], int(row[at]), judged, int(of[at]), head, kind, texts)
         for kind, places in chosen.items()
         for at in places
     ]
@@ -101,7 +103,14 @@ def _of_bins(
 
 
 def _example(
-    model: Model, window: Window, row: int, judged: Judged, at: int, head: int, kind: str
+    model: Model,
+    window: Window,
+    row: int,
+    judged: Judged,
+    at: int,
+    head: int,
+    kind: str,
+    texts: dict[int, tuple[str, ...]],
 ) -> dict[str, Any]:
     """Return one example as plain data; positions count the tokens of the shown context."""
     query = int(window.queries[row])
@@ -113,13 +122,14 @@ def _example(
     # a key far back is shown with the token before it
     shown = sorted({*range(start, end), *(k for k, _ in kept), *(k - 1 for k, _ in kept if k)})
     place: Mapping[int, int] = {position: n for n, position in enumerate(shown)}
-    texts = words(model, window.ids)
+    if at not in texts:
+        texts[at] = words(model, window.ids)
     return {
         "kind": kind,
         "document": window.name,
         "offset": window.offset,
         "position": query,
-        "tokens": [texts[position] for position in shown],
+        "tokens": [texts[at][position] for position in shown],
         "gaps": [n for n in range(1, len(shown)) if shown[n] != shown[n - 1] + 1],
         "query": place[query],
         "keys": [[place[key], round(m, 4)] for key, m in kept],

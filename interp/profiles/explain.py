@@ -28,6 +28,7 @@ EVERYWHERE = 0.98  # share of the visible keys from which a rule says nothing
 NOWHERE = 1e-5
 _EVERY = 4  # documents per document whose curvature is summed
 _TABLE = 2**25  # entries of the logits of position that are held for all pairs
+ALL = slice(None)
 _CHUNK = 32  # queries of a sheet of positions
 
 
@@ -166,35 +167,36 @@ class _Part:
             for start in range(0, longest, _CHUNK)
         ]
 
-    def position_sheets(self) -> Iterator[Sheet]:
-        """Yield the queries with the features of positions."""
+    def position_sheets(self, heads: Int[Tensor, " head"]) -> Iterator[Sheet]:
+        """Yield the queries with the features of positions, for some of the heads."""
         for features, visible, weight in self._even or self._each():
-            yield Sheet(Features.of(features[self.features]), visible, weight)
+            yield Sheet(Features.of(features[self.features]), visible, weight[heads])
 
     def _each(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         for window, weight, visible in chain.from_iterable(self.places):
             yield position_features(window.queries, len(window.ids)), visible, weight
 
-    def _base(self, window: Window) -> Tensor:
+    def rule_sheets(self, heads: Int[Tensor, " head"]) -> Iterator[Sheet]:
+        """Yield the queries with the rules, on top of position, for some of the heads."""
+        for window, weight, visible in chain.from_iterable(self.places):
+            base = self._base(window, heads)
+            yield Sheet(self._fired(window), visible, weight[heads], base)
+
+    def _base(self, window: Window, heads: Int[Tensor, " head"] | slice = ALL) -> Tensor:
         """Return the logits of position on a window, from one table where it is small."""
         n = self._longest
         if len(self.heads) * n * n > _TABLE:
-            return position_logits(self.position, window.queries, len(window.ids))
+            return position_logits(self.position[heads], window.queries, len(window.ids))
         if self._table is None:
             self._table = position_logits(self.position, np.arange(n), n)
-        return self._table[:, window.queries, : len(window.ids)]
+        rows = self._table[:, torch.as_tensor(window.queries), : len(window.ids)]
+        return rows[heads]
 
     def _fired(self, window: Window) -> Features:
         """Return the live rules on a window, evaluated once."""
         if id(window) not in self._masks:
             self._masks[id(window)] = Features.of(self.look.masks(window)[self.live].float())
         return self._masks[id(window)]
-
-    def rule_sheets(self) -> Iterator[Sheet]:
-        """Yield the queries with the rules, on top of position."""
-        for window, weight, visible in chain.from_iterable(self.places):
-            base = self._base(window)
-            yield Sheet(self._fired(window), visible, weight, base)
 
     def token_groups(self) -> list[TokenGroup]:
         """Return the groups of documents with their sums, on top of the rules."""

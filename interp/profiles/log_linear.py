@@ -99,7 +99,7 @@ class Fit:
 
 
 def fit_rows(
-    sheets: Callable[[], Iterable[Sheet]],
+    sheets: Callable[[Int[Tensor, " head"]], Iterable[Sheet]],
     observed: Float[Tensor, "head feature"],
     weight: Float[Tensor, " head"],
     *,
@@ -111,7 +111,7 @@ def fit_rows(
     """Maximise the likelihood of all heads at once; a step that does not help is halved.
 
     Args:
-        sheets: yields the documents, once per pass.
+        sheets: yields the documents for some of the heads, once per pass.
         observed: attention mass on every feature, summed over the documents.
         weight: total weight of the queries.
         start: where to start; zero unless given.
@@ -129,21 +129,22 @@ def fit_rows(
     step = torch.zeros_like(best)
     loss = torch.full((heads,), torch.inf, dtype=torch.double)
     curvature = torch.eye(size, dtype=torch.double).repeat(heads, 1, 1)
-    for at in range(passes):
-        value, slope, bend = _sums(sheets(), trial, unit, every)
-        value = value - (trial * target).sum(1) + 0.5 * RIDGE * (trial**2).sum(1)
-        slope = torch.where(used, target - slope - RIDGE * trial, 0)
-        better = value <= loss + 1e-12
-        best = torch.where(better[:, None], trial, best)
-        loss = torch.where(better, value, loss)
-        curvature = torch.where(better[:, None, None], bend, curvature)
-        fresh = _step(slope, curvature, used)
-        gain = 0.5 * (fresh * slope).sum(1)
-        step = torch.where(better[:, None], fresh, 0.5 * step)
-        if at == passes - 1 or bool((better & (gain < SETTLED)).all()):
+    gain = torch.full((heads,), torch.inf, dtype=torch.double)
+    for _ in range(passes):
+        moving = (gain >= SETTLED).nonzero()[:, 0]
+        if not len(moving):
             break
-        moving = ~better | (gain >= SETTLED)
-        trial = best + torch.where(moving[:, None], step, 0)
+        mine = trial[moving]
+        value, slope, bend = _sums(sheets(moving), mine, unit[moving], every)
+        value = value - (mine * target[moving]).sum(1) + 0.5 * RIDGE * (mine**2).sum(1)
+        slope = torch.where(used[moving], target[moving] - slope - RIDGE * mine, 0)
+        better = value <= loss[moving] + 1e-12
+        fresh = _step(slope, bend, used[moving])
+        here = moving[better]
+        best[here], loss[here], curvature[here] = mine[better], value[better], bend[better]
+        step[here], gain[here] = fresh[better], 0.5 * (fresh * slope).sum(1)[better]
+        step[moving[~better]] *= 0.5
+        trial[moving] = best[moving] + step[moving]
     return Fit(best.float(), curvature)
 
 
@@ -171,9 +172,11 @@ def _sums(
         if sheet.base is not None:
             logits = logits + sheet.base
         logits = logits.masked_fill_(~sheet.visible, HIDDEN)
-        top = torch.logsumexp(logits, -1, keepdim=True)
-        value += (sheet.weight * top[..., 0]).double().sum(1)
-        pairs = logits.sub_(top).exp_().mul_(sheet.weight[..., None])
+        top = logits.amax(-1, keepdim=True)
+        pairs = logits.sub_(top).exp_()
+        under = pairs.sum(-1, keepdim=True)
+        value += (sheet.weight * (top + under.log())[..., 0]).double().sum(1)
+        pairs = pairs.mul_(sheet.weight[..., None] / under)
         mass, table = sheet.features.mass(pairs), sheet.features.table
         slope += (mass @ table.T).double()
         if at % every == 0:

@@ -40,6 +40,19 @@ class Rows:
     weight: Float[Tensor, "head row"]
     sink: Float[Tensor, "head row"]
 
+    @classmethod
+    def of(cls, pattern: Float[Tensor, "head row pos"], visible: Bool[Tensor, "row pos"]) -> Rows:
+        """Return the rows of a pattern; a query below the floor, or without a choice, is left out.
+
+        Args:
+            pattern: attention on every key.
+            visible: keys off the sink that a query may see.
+        """
+        mass = pattern * visible
+        weight = mass.sum(-1)
+        counted = (weight >= FLOOR) & (visible.sum(-1) > 1)
+        return cls(mass * counted[..., None], visible, weight * counted, 1 - weight)
+
 
 def described_sites(model: Model) -> list[Site]:
     """Return the attentions whose rows are described: softmax, within one sequence of text.
@@ -81,9 +94,6 @@ def read_rows(
         model.require_finite(call, site)
         at = rows.to(call.z.device)
         seen = call.visible(at)[0].any(0).cpu() & ~sink
-        mass = call.pattern(at)[0].float().cpu() * seen
-        weight = mass.sum(-1)
-        counted = (weight >= FLOOR) & (seen.sum(-1) > 1)
-        visit(site, Rows(mass * counted[..., None], seen, weight * counted, 1 - weight))
+        visit(site, Rows.of(call.pattern(at)[0].float().cpu(), seen))
 
     model.read(Prompts((window.ids,)), take, last=1, streamed=True)

@@ -203,6 +203,7 @@ def _answered(
     )
     many = len({site.stack for site in look.sites}) > 1
     rows, descriptions, examples = [], [], []
+    texts: dict[int, tuple[str, ...]] = {}
     for site, h in wanted:
         place = look.places[site].start + h
         answer = judge.answer(place)
@@ -220,7 +221,7 @@ def _answered(
             }
         )
         examples += [
-            {"name": name, **one} for one in examples_of(model, windows, whole, place, seed)
+            {"name": name, **one} for one in examples_of(model, windows, whole, place, seed, texts)
         ]
     return Profile(tuple(rows), tuple(descriptions), tuple(examples), provenance)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from interp.profiles.log_linear import HIDDEN, log_rows
+from interp.profiles.log_linear import HIDDEN
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -128,5 +128,6 @@ def token_logits(
 def _predicted(page: TokenPage, parameters: Tensor) -> Float[Tensor, "head query key"]:
     """Return the mass times vectors that the present parameters predict."""
     logits = page.base + token_logits(parameters, page.queries, page.keys)
-    mass = torch.exp(log_rows(logits, page.visible)) * page.weight[..., None]
+    hidden = logits.masked_fill_(~page.visible, HIDDEN)
+    mass = torch.softmax(hidden, -1).mul_(page.weight[..., None])
     return page.queries.T @ (mass @ page.keys)

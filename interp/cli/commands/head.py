@@ -11,8 +11,8 @@ from interp.cli.commands.profile import CORPUS
 from interp.cli.loading import Loading, loaded, loading_options, source_labels
 from interp.cli.name_types import MODEL_NAME
 from interp.cli.value_types import HEADS
-from interp.cli.wrong_models import checked_source
 from interp.cli.written import model_folder
+from interp.cli.wrong_models import checked_source
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def head(
     if folder is not None and corpus:
         raise OptionError("--profile has its own corpus; give --profile or --corpus, not both")
     if folder is not None:
-        found = _kept(folder, [*source_labels((source,)).values()][0])
+        found = _kept(folder, next(iter(source_labels((source,)).values())))
     else:
         from interp.profiles.run import profile
 

@@ -115,7 +115,7 @@ def head_text(found: Profile, head: str, *, examples: int = 2) -> str:
         if picked:
             lines.append(f"  {kind}: {KINDS[kind]}")
             lines += [line for one in picked for line in _example(one)]
-    name = head.split()[-1]
+    name = head.rsplit(maxsplit=1)[-1]
     lines += [
         "",
         "  Next:",
