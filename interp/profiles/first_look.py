@@ -181,11 +181,12 @@ def divergence(rows: Rows, log_model: Float[Tensor, "*head row pos"]) -> Float[T
 
 
 def groups_of(windows: Sequence[Window]) -> list[list[int]]:
-    """Split the windows of each part evenly into groups; the first half of these are of part 0."""
+    """Split the windows of each part evenly into groups, those of part 0 first."""
     found: list[list[int]] = []
     for part in (0, 1):
         mine = [at for at, window in enumerate(windows) if window.part == part]
-        found += [mine[at :: GROUPS // 2] for at in range(GROUPS // 2)]
+        n = min(GROUPS // 2, len(mine))
+        found += [mine[at::n] for at in range(n)]
     return found
 
 

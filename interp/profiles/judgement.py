@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,16 +22,34 @@ LEAST_SHARE = 0.05  # of the attention off the sink, from which a rule is named
 LEAST_POSITION = 0.25  # share of the pattern from which a head is described by position
 SHOWN = 4  # rules named in a sentence
 DRAWS = 1000
-PARTS = (0, 1, None)  # each part, then all documents
+_LOWER = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.16, 0.25, 0.4)
+PROBABILITIES = (*_LOWER, 0.5, *(round(1 - p, 4) for p in reversed(_LOWER)))
 
 
 @dataclass(frozen=True)
 class Number:
-    """A share or mean with its 95 % interval over documents."""
+    """A share or mean with quantiles of its bootstrap over documents, at `PROBABILITIES`."""
 
     value: float
-    low: float
-    high: float
+    quantiles: tuple[float, ...]
+
+    @property
+    def low(self) -> float:
+        """Lower end of the 95 % interval."""
+        return self.quantiles[PROBABILITIES.index(0.025)]
+
+    @property
+    def high(self) -> float:
+        """Upper end of the 95 % interval."""
+        return self.quantiles[PROBABILITIES.index(0.975)]
+
+    def without(self) -> Number:
+        """Return what is left to 1."""
+        return Number(1 - self.value, tuple(1 - q for q in reversed(self.quantiles)))
+
+    def plain(self) -> dict[str, float]:
+        """Return value and 95 % interval as plain data."""
+        return {"value": self.value, "low": self.low, "high": self.high}
 
 
 @dataclass(frozen=True)
@@ -55,6 +73,10 @@ class Label:
     total: float
     expected: float
     nats: float
+
+    def plain(self) -> dict[str, Any]:
+        """Return the label as plain data."""
+        return {**vars(self), "share": self.share.plain()}
 
 
 @dataclass(frozen=True)
@@ -123,9 +145,11 @@ class Judge:
         rows = self.rows[part]
         top, under = top[rows], under[rows]
         if under.sum() <= 0:
-            return Number(np.nan, np.nan, np.nan)
-        low, high = self.draws[part].interval(top, under)
-        return Number(float(top.sum() / under.sum()), low, high)
+            return Number(np.nan, (np.nan,) * len(PROBABILITIES))
+        drawn = self.draws[part].ratios(top, under)
+        drawn = drawn[np.isfinite(drawn)]
+        ends = np.quantile(drawn, PROBABILITIES).tolist()
+        return Number(float(top.sum() / under.sum()), tuple(ends))
 
     def nats(self, head: int, name: str) -> Float[np.ndarray, " document"]:
         """Return the KL from a rung or control, of every document."""
@@ -218,8 +242,7 @@ class Judge:
         }
         for rung in RUNGS[1:]:
             found[f"explained_{rung}"] = self.explained(head, rung)
-        tokens = found["explained_tokens"]
-        found["needs_context"] = Number(1 - tokens.value, 1 - tokens.high, 1 - tokens.low)
+        found["needs_context"] = found["explained_tokens"].without()
         for part in (0, 1):
             found[f"explained_rules_part_{part}"] = self.explained(head, "rules", part)
         found["beyond_position"] = self.gain(head, "rules", "position")

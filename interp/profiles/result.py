@@ -6,24 +6,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from interp.core.errors import UnknownName
+from interp.core.errors import OptionError, UnknownName
 from interp.core.result import Result
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
+    from jaxtyping import Float
 
     from interp.core.head import Head
 
+OFF_SINK, EXPLAINED = "share of attention off the sink", "share of the pattern explained"
 UNITS = {
     "off_sink": "share of attention",
     "entropy": "nats",
     "distance": "tokens",
-    "largest_weight": "share of attention off the sink",
+    "largest_weight": OFF_SINK,
     "pattern": "nats per query",
-    "uncovered": "share of attention off the sink",
+    "uncovered": OFF_SINK,
 }
-"""Units of metrics; all others are shares of the pattern (of its KL from the uniform row)."""
+"""Units of the metrics that are not shares of the pattern (of its KL from the uniform row)."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -32,12 +34,15 @@ class Profile(Result):
 
     Args:
         rows: a number per head and metric, with its interval over documents.
+        quantiles: of the bootstrap behind each row, at the `PROBABILITIES` of
+            `interp.profiles.judgement`.
         descriptions: of every head: status, sentence and labels.
         examples: queries with their keys and context, by head and kind.
         provenance: model, corpus, rules and settings.
     """
 
     rows: tuple[Mapping[str, Any], ...]
+    quantiles: Float[np.ndarray, "row probability"]
     descriptions: tuple[Mapping[str, Any], ...]
     examples: tuple[Mapping[str, Any], ...]
     provenance: Mapping[str, Any] = field(default_factory=dict)
@@ -47,7 +52,7 @@ class Profile(Result):
         " interval is a bootstrap over documents"
     )
     _units = ("stack", "layer", "head")
-    _per_row = ("rows",)
+    _per_row = ("rows", "quantiles")
 
     def _rows(self) -> pd.DataFrame:
         import pandas as pd
@@ -55,19 +60,24 @@ class Profile(Result):
         return pd.DataFrame([*self.rows])
 
     def bounds(self, level: float = 0.95) -> np.ndarray:
-        """Return the stored bootstrap interval of each row; only 95 % intervals are kept.
+        """Return the bootstrap interval of each row over documents.
+
+        Between the stored quantiles it is interpolated on the scale of a normal distribution; an
+        interval beyond the outermost ones (99.8 %) is that of these.
 
         Raises:
-            OptionError: another level is asked for.
+            OptionError: the level does not lie between 0 and 1.
         """
-        from interp.core.errors import OptionError
+        import numpy as np
+        from scipy.stats import norm
 
-        if level != 0.95:
-            raise OptionError(
-                f"level={level}: a profile keeps 95 % intervals; run interp.profile again for the "
-                "documents behind them"
-            )
-        return self.to_pandas()[["low", "high"]].to_numpy(float)
+        from interp.core.statistics import tails_of
+        from interp.profiles.judgement import PROBABILITIES
+
+        if not 0 < level < 1:
+            raise OptionError(f"level={level}: a confidence level lies between 0 and 1")
+        at, known = norm.ppf(tails_of(level)), norm.ppf(PROBABILITIES)
+        return np.array([np.interp(at, known, row) for row in self.quantiles]).reshape(-1, 2)
 
     def description(self, head: str | Head) -> Mapping[str, Any]:
         """Return status, sentence and labels of one head.
@@ -131,25 +141,26 @@ def head_name(stack: str, layer: int, head: int, many: bool) -> str:
 
 def number_rows(
     where: Mapping[str, Any], numbers: Mapping[str, Any], labels: Sequence[Any], n: int
-) -> list[dict[str, Any]]:
-    """Return the long rows of one head."""
+) -> tuple[list[dict[str, Any]], list[tuple[float, ...]]]:
+    """Return the long rows of one head, and the quantiles behind each."""
+    nan = float("nan")
     swapped = numbers["control_swapped_document"].value
-    rows = []
-    for name, number in numbers.items():
-        unit = UNITS.get(name, "share of the pattern explained")
-        null = swapped if name == "explained_rules" else float("nan")
-        rows.append({"metric": name, **_ends(number), "null": null, "unit": unit})
-    for label in labels:
-        rows.append(
-            {
-                "metric": f"rule:{label.rule}",
-                **_ends(label.share),
-                "null": label.position,
-                "unit": "share of attention off the sink",
-            }
-        )
-    return [{**where, **row, "n": n} for row in rows]
-
-
-def _ends(number: Any) -> dict[str, float]:
-    return {"score": number.value, "low": number.low, "high": number.high}
+    every = [
+        (name, one, swapped if name == "explained_rules" else nan, UNITS.get(name, EXPLAINED))
+        for name, one in numbers.items()
+    ]
+    every += [(f"rule:{label.rule}", label.share, label.position, OFF_SINK) for label in labels]
+    rows = [
+        {
+            **where,
+            "metric": name,
+            "score": one.value,
+            "low": one.low,
+            "high": one.high,
+            "null": null,
+            "n": n,
+            "unit": unit,
+        }
+        for name, one, null, unit in every
+    ]
+    return rows, [one.quantiles for _, one, _, _ in every]

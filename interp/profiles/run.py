@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -101,7 +100,7 @@ def profile(
         for at, group in enumerate(groups)
     ]
     live, dead = _live(look, sample)
-    half = len(groups) // 2
+    half = sum(windows[group[0]].part == 0 for group in groups)
     sides = (slice(0, half), slice(half, None))
     fitted = [
         steps.done(
@@ -202,28 +201,32 @@ def _answered(
         seed,
     )
     many = len({site.stack for site in look.sites}) > 1
-    rows, descriptions, examples = [], [], []
+    rows, quantiles, descriptions, examples = [], [], [], []
     texts: dict[int, tuple[str, ...]] = {}
     for site, h in wanted:
         place = look.places[site].start + h
         answer = judge.answer(place)
         name = head_name(site.stack, site.layer, h, many)
         where = {"stack": site.stack, "layer": site.layer, "head": h}
-        rows += number_rows(where, answer.numbers, answer.labels, judge.n)
+        more, ends = number_rows(where, answer.numbers, answer.labels, judge.n)
+        rows += more
+        quantiles += ends
         descriptions.append(
             {
                 **where,
                 "name": name,
                 "status": answer.status,
                 "sentence": sentence_of(answer, len(look.rules)),
-                "labels": [asdict(label) for label in answer.labels],
-                "avoided": [asdict(label) for label in answer.avoided],
+                "labels": [label.plain() for label in answer.labels],
+                "avoided": [label.plain() for label in answer.avoided],
             }
         )
         examples += [
             {"name": name, **one} for one in examples_of(model, windows, whole, place, seed, texts)
         ]
-    return Profile(tuple(rows), tuple(descriptions), tuple(examples), provenance)
+    return Profile(
+        tuple(rows), np.array(quantiles), tuple(descriptions), tuple(examples), provenance
+    )
 
 
 class _Steps:
