@@ -83,6 +83,7 @@ class Look:
         sites: attentions whose heads are described.
         rules: the rules.
         vectors: a vector per token id.
+        corpus: ids of all windows, by which tokens are rare or frequent.
     """
 
     def __init__(
@@ -91,9 +92,10 @@ class Look:
         sites: Sequence[Site],
         rules: Sequence[Rule],
         vectors: Float[Tensor, "token dim"],
+        corpus: Int[np.ndarray, " token"],
     ) -> None:
         self.model, self.sites, self.rules, self.vectors = model, sites, rules, vectors
-        self.reader = Reader(model)
+        self.reader = Reader(model, corpus)
         starts = np.cumsum([0, *(site.n_heads for site in sites)])
         self.places = {
             site: slice(int(a), int(b))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -45,6 +46,7 @@ WORDS = {
 _GRAMMAR = {name: frozenset(words.split()) for name, words in WORDS.items()}
 _OTHERS = frozenset(["there", "here", "which", "what", "very", "too", "also", "just"])
 FUNCTION_WORDS = _OTHERS.union(*_GRAMMAR.values())
+RARE, FREQUENT = 5e-4, 1e-2  # share of a token in the corpus
 ENDINGS = {"past": "ed", "present": "ing", "plural": "s"}
 """Endings of content words of at least four letters."""
 
@@ -60,7 +62,7 @@ class Reading:
         sentence: number of the sentence.
         line: number of the line.
         kinds: masks by name, those of `KINDS`, `WORDS` and `ENDINGS`, and "function", "content",
-            "sentence_start", "word_start", "special".
+            "sentence_start", "word_start", "special", "rare", "frequent".
     """
 
     tokens: Int[np.ndarray, " pos"]
@@ -79,10 +81,14 @@ class Reader:
 
     Args:
         model: the model.
+        corpus: ids of a corpus, by which a token is rare or frequent; no token is either without.
     """
 
-    def __init__(self, model: TokenModel) -> None:
+    def __init__(self, model: TokenModel, corpus: Int[np.ndarray, " token"] | None = None) -> None:
         self.model = model
+        counts = Counter() if corpus is None else Counter(corpus.tolist())
+        total = max(counts.total(), 1)
+        self._share = {index: n / total for index, n in counts.items()}
         self.special = special_ids(model)
         self.has_text = model.tokenizer is not None
         known = getattr(model.tokenizer, "get_vocab", dict)() if self.has_text else {}
@@ -128,6 +134,9 @@ class Reader:
         kinds = dict(zip((*KINDS, *WORDS, *ENDINGS, "function", "word"), flags, strict=True))
         kinds["content"] = kinds["letters"] & ~kinds["function"]
         kinds["special"] = special
+        shares = np.array([self._share.get(int(i), np.nan) for i in ids])
+        kinds["rare"] = (shares < RARE) & kinds["letters"]
+        kinds["frequent"] = shares > FREQUENT
         letters = kinds.pop("word")
         before = np.r_[False, letters[:-1]]
         kinds["word_start"] = letters & (spaced | ~before)

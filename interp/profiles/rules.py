@@ -102,8 +102,10 @@ def _in_sentence(number: int) -> Mask:
 
 
 def _name(text: Reading) -> Bool[np.ndarray, " pos"]:
-    """Return capitalised tokens that do not begin a sentence."""
-    return text.kinds["capital"] & ~text.kinds["sentence_start"] & ~text.kinds["function"]
+    """Return capitalised words that the document also capitalises inside a sentence."""
+    capital = text.kinds["capital"] & text.kinds["letters"] & ~text.kinds["function"]
+    inside = capital & ~text.kinds["sentence_start"]
+    return capital & np.isin(text.same, text.same[inside])
 
 
 def _repeated(text: Reading) -> Bool[np.ndarray, " pos"]:
@@ -131,6 +133,11 @@ def _other_form(query: Any, key: Any, text: Reading) -> Any:
 def _same_before(query: Any, key: Any, text: Reading) -> Any:
     previous = _before(text.same)
     return (previous[key] == previous[query]) & (key < query) & (key > 0)
+
+
+def _before_copy(query: Any, key: Any, text: Reading) -> Any:
+    following = np.r_[text.tokens[1:], -1]
+    return (following[key] == text.tokens[query]) & (key < query - 1)
 
 
 def _first_of_sentence(query: Any, key: Any, text: Reading) -> Any:
@@ -193,10 +200,14 @@ TEXT_RULES = (
     ),
     Rule("brackets", "to opening brackets", _of_key("opening")),
     Rule("numbers", "to numbers", _of_key("number")),
-    Rule("names", "to capitalised words inside sentences", lambda q, k, t: _name(t)[k] & (k != q)),
+    Rule(
+        "names",
+        "to names (words that are capitalised inside sentences)",
+        lambda q, k, t: _name(t)[k] & (k != q),
+    ),
     Rule(
         "last_name",
-        "to the last capitalised word inside a sentence",
+        "to the last name",
         lambda q, k, t: _name(t)[k] & (k == _last(_name(t))[q]),
     ),
     Rule("function_words", "to function words", _of_key("function")),
@@ -210,7 +221,7 @@ TEXT_RULES = (
     Rule("pronoun_pairs", "from pronouns to pronouns", _both("pronoun")),
     Rule(
         "pronoun_names",
-        "from pronouns to capitalised words inside sentences",
+        "from pronouns to names",
         lambda q, k, t: _name(t)[k] & t.kinds["pronoun"][q],
     ),
     Rule("possessives", "to possessives and demonstratives", _of_key("possessive")),
@@ -225,6 +236,19 @@ TEXT_RULES = (
     Rule("recent_delimiters", "to delimiters among the last 12 tokens", _recent("delimiter")),
     Rule("sentence_second", "to the second token of the sentence", _in_sentence(1)),
     Rule("sentence_third", "to the third token of the sentence", _in_sentence(2)),
+    Rule(
+        "first_names",
+        "to first mentions of names",
+        lambda q, k, t: ~_repeated(t)[k] & _name(t)[k] & (k != q),
+    ),
+    Rule("rare", "to words that are rare in the corpus", _of_key("rare")),
+    Rule(
+        "frequent",
+        "to the most frequent tokens of the corpus",
+        _of_key("frequent"),
+        needs_text=False,
+    ),
+    Rule("before_copy", "to the token before an earlier copy", _before_copy, needs_text=False),
     Rule(
         "repeated",
         "to words that occurred before",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -87,7 +88,8 @@ def profile(
     wanted = _wanted(loaded, sites, heads)
     sites = [site for site in sites if any(s is site for s, _ in wanted)]
     windows = sample.windows
-    look = Look(loaded, sites, chosen, token_vectors(loaded, windows))
+    ids = np.concatenate([window.ids for window in windows])
+    look = Look(loaded, sites, chosen, token_vectors(loaded, ids), ids)
     steps = _Steps(loaded, sample, chosen, sites, resume, progress, 2 * len(windows) + 8)
     groups = groups_of(windows)
     sums = [
@@ -167,16 +169,24 @@ def _other(windows: Sequence[Any], at: int) -> Any:
 
 
 def _live(look: Look, sample: Sample) -> tuple[torch.Tensor, list[str]]:
-    """Return which rules fire on some visible keys and not on all, and the names of the others."""
+    """Return which rules can tell keys apart, and the names of the others.
+
+    A rule that fires nowhere, on all keys, or on the keys of an earlier rule says nothing.
+    """
     fired, keys = torch.zeros(len(look.rules), dtype=torch.double), 0.0
+    digests = [hashlib.blake2b(digest_size=16) for _ in look.rules]
     for window in sample.windows:
-        n = len(window.ids)
-        before = torch.as_tensor(window.queries)[:, None] >= torch.arange(n)
+        before = torch.as_tensor(window.queries)[:, None] >= torch.arange(len(window.ids))
         before[:, 0] = False
-        fired += (look.masks(window) & before).sum((1, 2))
+        masks = look.masks(window) & before
+        fired += masks.sum((1, 2))
         keys += float(before.sum())
+        for digest, mask in zip(digests, masks.numpy(), strict=True):
+            digest.update(np.packbits(mask).tobytes())
     share = fired / max(keys, 1.0)
-    live = (share > NOWHERE) & (share < EVERYWHERE)
+    told = [digest.digest() for digest in digests]
+    first = torch.tensor([told.index(one) == at for at, one in enumerate(told)], dtype=torch.bool)
+    live = (share > NOWHERE) & (share < EVERYWHERE) & first
     return live, [rule.name for rule, kept in zip(look.rules, live, strict=True) if not kept]
 
 

@@ -16,11 +16,10 @@ import torch
 from interp.profiles.log_linear import HIDDEN
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float
+    from jaxtyping import Bool, Float, Int
     from torch import Tensor
 
     from interp.model.model import Model
-    from interp.profiles.corpus import Window
 
 COMPONENTS = 64  # principal components of the embeddings
 RIDGE = 5e-2  # of the squared entries, in nats per unit of weight
@@ -29,12 +28,15 @@ EPOCHS = 8
 FACTORS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 
-def token_vectors(model: Model, windows: Sequence[Window]) -> Float[Tensor, "token dim"]:
+def token_vectors(model: Model, ids: Int[np.ndarray, " token"]) -> Float[Tensor, "token dim"]:
     """Return whitened principal components of the input embeddings, weighted by the corpus.
 
     A model without an embedding of ids gets indicators of its most frequent tokens.
+
+    Args:
+        model: the model.
+        ids: tokens of the corpus.
     """
-    ids = np.concatenate([window.ids for window in windows])
     counts = torch.from_numpy(np.bincount(ids, minlength=model.d_vocab)).float()
     embedding = getattr(model.module, "get_input_embeddings", lambda: None)()
     matrix = getattr(embedding, "weight", None)

@@ -106,15 +106,19 @@ def test_two_rules_of_one_name_are_refused(model: interp.Model) -> None:
         interp.profile(model, ROWS, rules=["induction", "induction"])
 
 
-def test_rules_that_are_true_everywhere_or_nowhere_are_named(model: interp.Model) -> None:
+def test_rules_that_tell_no_keys_apart_are_named(model: interp.Model) -> None:
     def everywhere(query, key):
         return key <= query
 
     def nowhere(query, key):
         return key > query
 
-    found = interp.profile(model, ROWS, rules=["induction", everywhere, nowhere])
-    assert found.provenance["rules_without_use"] == ["everywhere", "nowhere"]
+    def again(query, key):
+        return key == query - 1
+
+    rules = ["previous_token", everywhere, nowhere, again]
+    found = interp.profile(model, ROWS, rules=rules)
+    assert found.provenance["rules_without_use"] == ["everywhere", "nowhere", "again"]
 
 
 def test_the_first_token_is_named(found: Profile) -> None:
