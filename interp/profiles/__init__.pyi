@@ -1,6 +1,6 @@
-from .corpus import Corpus
+from .corpus import DocumentCorpus
 from .result import Profile
-from .rules import Rule, declared_rules
+from .rules import KeyRule, declared_rules
 from .run import profile
 
-__all__ = ["Corpus", "Profile", "Rule", "declared_rules", "profile"]
+__all__ = ["DocumentCorpus", "KeyRule", "Profile", "declared_rules", "profile"]

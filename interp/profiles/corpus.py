@@ -16,14 +16,14 @@ import numpy as np
 from interp.core.errors import OptionError, PromptError
 from interp.core.resources import folder
 from interp.core.tokens import encoded_text
+from interp.model.segments import special_ids
 from interp.profiles.copies import copy_clusters
-from interp.profiles.reading import special_ids
 from interp.profiles.sources import Document, documents_of
 
 if TYPE_CHECKING:
     from jaxtyping import Int
 
-    from interp.core.protocols import TokenModel
+    from interp.model.model import Model
 
 BUNDLED = "bundled"
 SHORTEST = 6  # tokens; a query of a shorter document has hardly a choice of keys
@@ -32,7 +32,7 @@ UNKNOWN = 0.5  # share of unknown tokens from which the tokenizer does not know 
 _CHARACTERS = 12  # of a text per token of the window: a longer text is cut before it is tokenized
 
 
-class Corpus:
+class DocumentCorpus:
     """Documents from files, texts or token ids, read as a stream.
 
     Args:
@@ -57,9 +57,9 @@ class Corpus:
         self.of_files = all(isinstance(item, os.PathLike) for item in self.items)
 
     @classmethod
-    def of(cls, corpus: Any) -> Corpus:
-        """Return a corpus as it is, or one of anything that `Corpus` accepts."""
-        return corpus if isinstance(corpus, Corpus) else cls(corpus)
+    def of(cls, corpus: Any) -> DocumentCorpus:
+        """Return a corpus as it is, or one of anything that `DocumentCorpus` accepts."""
+        return corpus if isinstance(corpus, DocumentCorpus) else cls(corpus)
 
     @property
     def name(self) -> str:
@@ -80,7 +80,7 @@ class Corpus:
 
 
 @dataclass(frozen=True, eq=False)
-class Window:
+class TextWindow:
     """Part of a document that the model reads.
 
     Args:
@@ -110,14 +110,14 @@ class Sample:
         hash: sha256 of all ids and queries.
     """
 
-    windows: tuple[Window, ...]
+    windows: tuple[TextWindow, ...]
     facts: dict[str, Any]
     hash: str
 
 
 def sample_corpus(
-    corpus: Corpus,
-    model: TokenModel,
+    corpus: DocumentCorpus,
+    model: Model,
     *,
     n_documents: int | None = 400,
     n_queries: int | None = 32,
@@ -181,7 +181,7 @@ def sample_corpus(
     for (key, name, ids, offset), cluster in zip(windows, clusters, strict=True):
         rng = np.random.default_rng([seed, key % 2**63, 1])
         queries = _queries(len(ids), n_queries, rng)
-        made.append(Window(name, ids, offset, queries, cluster, parts[cluster]))
+        made.append(TextWindow(name, ids, offset, queries, cluster, parts[cluster]))
     firsts = {window.ids[0] in special for window in made}
     facts = {
         "corpus": corpus.name,
@@ -249,7 +249,7 @@ def _cut(document: Document, key: int, limit: int) -> _Cut:
 
 
 def _window(
-    document: Any, model: TokenModel, limit: int, rng: np.random.Generator, unknown: Counter
+    document: Any, model: Model, limit: int, rng: np.random.Generator, unknown: Counter
 ) -> tuple[tuple[int, ...], int] | None:
     """Return ids and offset of a random window; None for a document that is too short."""
     if document.ids is not None:

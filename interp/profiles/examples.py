@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
     from interp.model.model import Model
-    from interp.profiles.corpus import Window
-    from interp.profiles.second_look import Judged
+    from interp.profiles.corpus import TextWindow
+    from interp.profiles.second_look import JudgedRows
 
 KINDS = {
     "strongest": "the queries with the largest attention on one key",
@@ -28,8 +28,8 @@ BEFORE, AFTER = 40, 6  # tokens of context
 
 def examples_of(
     model: Model,
-    windows: Sequence[Window],
-    judged: Judged,
+    windows: Sequence[TextWindow],
+    judged: JudgedRows,
     head: int,
     seed: int,
     texts: dict[int, tuple[str, ...]],
@@ -104,9 +104,9 @@ def _of_bins(
 
 def _example(
     model: Model,
-    window: Window,
+    window: TextWindow,
     row: int,
-    judged: Judged,
+    judged: JudgedRows,
     at: int,
     head: int,
     kind: str,

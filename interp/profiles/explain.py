@@ -12,15 +12,15 @@ import numpy as np
 import torch
 
 from interp.profiles.first_look import Look, Sums, summed, visible_groups
-from interp.profiles.log_linear import Features, Sheet, fit_rows, sparse
-from interp.profiles.position import N_OFFSETS, position_features, position_logits
+from interp.profiles.log_linear import Features, Sheet, fit_row_models, sparse
+from interp.profiles.position import N_OFFSETS, logits_of_position, position_features
 from interp.profiles.token_model import TokenGroup, TokenPage, fit_tokens
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
     from torch import Tensor
 
-    from interp.profiles.corpus import Window
+    from interp.profiles.corpus import TextWindow
 
 LEAST_SHARE = 0.004  # of the KL from the uniform row, that a rule must explain to be kept
 LEAST_NATS = 0.0005  # per unit of attention off the sink, that it must explain besides
@@ -63,7 +63,7 @@ class Description:
 
 def describe(
     look: Look,
-    windows: Sequence[Window],
+    windows: Sequence[TextWindow],
     groups: Sequence[Sequence[int]],
     sums: Sequence[Sums],
     live: Bool[Tensor, " rule"],
@@ -95,16 +95,16 @@ def describe(
             part.features = observed.sum(0) > 0
             if name == "offset":
                 part.features[N_OFFSETS:] = False
-            fit = fit_rows(part.position_sheets, observed[:, part.features], weight)
+            fit = fit_row_models(part.position_sheets, observed[:, part.features], weight)
             getattr(found, name)[heads[:, None], part.features.nonzero().T] = fit.parameters
             advance()
         part.position = found.position[heads]
         observed = total["rules"][heads][:, live]
         if live.any():
-            fit = fit_rows(part.rule_sheets, observed, weight, every=_EVERY)
+            fit = fit_row_models(part.rule_sheets, observed, weight, every=_EVERY)
             apart = (total["uniform"][heads] / weight.clamp_min(1e-9)).clamp_min(0)
             used = sparse(fit, (LEAST_SHARE * apart).clamp_min(LEAST_NATS))
-            fit = fit_rows(
+            fit = fit_row_models(
                 part.rule_sheets, observed, weight, start=fit, used=used, passes=3, every=_EVERY
             )
             part.rules = fit.parameters
@@ -121,7 +121,7 @@ class _Part:
     def __init__(
         self,
         look: Look,
-        windows: Sequence[Window],
+        windows: Sequence[TextWindow],
         groups: Sequence[Sequence[int]],
         sums: Sequence[Sums],
         sites: Sequence[int],
@@ -182,17 +182,17 @@ class _Part:
             base = self._base(window, heads)
             yield Sheet(self._fired(window), visible, weight[heads], base)
 
-    def _base(self, window: Window, heads: Int[Tensor, " head"] | slice = ALL) -> Tensor:
+    def _base(self, window: TextWindow, heads: Int[Tensor, " head"] | slice = ALL) -> Tensor:
         """Return the logits of position on a window, from one table where it is small."""
         n = self._longest
         if len(self.heads) * n * n > _TABLE:
-            return position_logits(self.position[heads], window.queries, len(window.ids))
+            return logits_of_position(self.position[heads], window.queries, len(window.ids))
         if self._table is None:
-            self._table = position_logits(self.position, np.arange(n), n)
+            self._table = logits_of_position(self.position, np.arange(n), n)
         rows = self._table[:, torch.as_tensor(window.queries), : len(window.ids)]
         return rows[heads]
 
-    def _fired(self, window: Window) -> Features:
+    def _fired(self, window: TextWindow) -> Features:
         """Return the live rules on a window, evaluated once."""
         if id(window) not in self._masks:
             self._masks[id(window)] = Features.of(self.look.masks(window)[self.live].float())

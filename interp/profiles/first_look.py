@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from interp.profiles.position import position_features
-from interp.profiles.reading import Reader
-from interp.profiles.rows_read import Rows, read_rows
-from interp.profiles.rules import Rule, masks_of
+from interp.profiles.reading import TokenReader
+from interp.profiles.rows_read import AttentionRows, read_rows
+from interp.profiles.rules import KeyRule, masks_of
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from interp.model.locate.sites import Site
     from interp.model.model import Model
-    from interp.profiles.corpus import Window
+    from interp.profiles.corpus import TextWindow
 
 GROUPS = 16  # of windows, half of each part: what a resumed run repeats, and a step of the tokens
 
@@ -90,12 +90,12 @@ class Look:
         self,
         model: Model,
         sites: Sequence[Site],
-        rules: Sequence[Rule],
+        rules: Sequence[KeyRule],
         vectors: Float[Tensor, "token dim"],
         corpus: Int[np.ndarray, " token"],
     ) -> None:
         self.model, self.sites, self.rules, self.vectors = model, sites, rules, vectors
-        self.reader = Reader(model, corpus)
+        self.reader = TokenReader(model, corpus)
         starts = np.cumsum([0, *(site.n_heads for site in sites)])
         self.places = {
             site: slice(int(a), int(b))
@@ -103,18 +103,18 @@ class Look:
         }
         self.n_heads = int(starts[-1])
 
-    def masks(self, window: Window, text: Sequence[int] | None = None) -> Tensor:
+    def masks(self, window: TextWindow, text: Sequence[int] | None = None) -> Tensor:
         """Return the rules' masks on a window, or on other tokens at its positions."""
         reading = self.reader.read(window.ids if text is None else text)
         return torch.from_numpy(masks_of(self.rules, reading, window.queries))
 
-    def token_vectors(self, window: Window) -> tuple[Tensor, Tensor]:
+    def token_vectors(self, window: TextWindow) -> tuple[Tensor, Tensor]:
         """Return the vectors of the queries, each after a 1, and of the keys."""
         keys = self.vectors[torch.as_tensor(window.ids)]
         queries = keys[torch.as_tensor(window.queries)]
         return torch.cat([torch.ones(len(queries), 1), queries], 1), keys
 
-    def rows(self, window: Window, visit: Callable[[slice, Rows], None]) -> None:
+    def rows(self, window: TextWindow, visit: Callable[[slice, AttentionRows], None]) -> None:
         """Pass the rows of every site to `visit`, with the place of its heads."""
         read_rows(
             self.model,
@@ -125,7 +125,7 @@ class Look:
         )
 
 
-def first_look(look: Look, windows: Sequence[Window], advance: Callable[[], Any]) -> Sums:
+def first_look(look: Look, windows: Sequence[TextWindow], advance: Callable[[], Any]) -> Sums:
     """Run the model on a group of windows and sum what the fits need."""
     size = look.vectors.shape[1]
     heads, rules = look.n_heads, len(look.rules)
@@ -144,11 +144,11 @@ def first_look(look: Look, windows: Sequence[Window], advance: Callable[[], Any]
         places = position_features(window.queries, len(window.ids)).flatten(1)
         queries, keys = look.token_vectors(window)
         weight = torch.zeros(heads, len(window.queries))
-        visible = torch.zeros(len(look.sites), len(window.queries), len(window.ids), dtype=bool)
+        visible = torch.zeros(len(look.sites), len(window.queries), len(window.ids)).bool()
 
         def add(
             at: slice,
-            rows: Rows,
+            rows: AttentionRows,
             masks: Tensor = masks,
             places: Tensor = places,
             tokens: tuple[Tensor, Tensor] = (queries, keys),
@@ -161,7 +161,7 @@ def first_look(look: Look, windows: Sequence[Window], advance: Callable[[], Any]
             total.tokens[at] += tokens[0].T @ (rows.mass @ tokens[1])
             weight[at] = rows.weight
             visible[order[at.start]] = rows.visible
-            total.uniform[at] += divergence(rows, uniform_rows(rows.visible)).double().sum(1)
+            total.uniform[at] += row_divergence(rows, uniform_rows(rows.visible)).double().sum(1)
 
         look.rows(window, add)
         total.weight.append(weight)
@@ -175,14 +175,16 @@ def uniform_rows(visible: Bool[Tensor, "row pos"]) -> Float[Tensor, "row pos"]:
     return -torch.log(visible.sum(-1, keepdim=True).clamp_min(1).float()).expand(visible.shape)
 
 
-def divergence(rows: Rows, log_model: Float[Tensor, "*head row pos"]) -> Float[Tensor, "head row"]:
+def row_divergence(
+    rows: AttentionRows, log_model: Float[Tensor, "*head row pos"]
+) -> Float[Tensor, "head row"]:
     """Return the KL divergence of every row from a model's row, times the row's weight, in nats."""
     own = torch.special.xlogy(rows.mass, rows.mass).sum(-1)
     own = own - torch.special.xlogy(rows.weight, rows.weight)
     return own - (rows.mass * log_model.clamp_min(-50)).sum(-1)
 
 
-def groups_of(windows: Sequence[Window]) -> list[list[int]]:
+def groups_of(windows: Sequence[TextWindow]) -> list[list[int]]:
     """Split the windows of each part evenly into groups, those of part 0 first."""
     found: list[list[int]] = []
     for part in (0, 1):

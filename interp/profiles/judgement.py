@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.core.statistics import RatioBootstrap
-from interp.profiles.second_look import CONTROLS, MEASURES, RUNGS, Judged
+from interp.profiles.second_look import CONTROLS, MEASURES, RUNGS, JudgedRows
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-    from interp.profiles.rules import Rule
+    from interp.profiles.rules import KeyRule
 
 LEAST_GAIN = 0.01  # share of the pattern that the rules must explain beyond position
 LEAST_NATS = 0.005  # per unit of attention off the sink, that they must explain beyond position
@@ -115,11 +115,11 @@ class Judge:
 
     def __init__(
         self,
-        judged: Judged,
+        judged: JudgedRows,
         clusters: Sequence[int],
         parts: Sequence[int],
         parameters: Float[np.ndarray, "part head rule"],
-        rules: Sequence[Rule],
+        rules: Sequence[KeyRule],
         seed: int,
     ) -> None:
         self.rules, self.parameters = rules, parameters

@@ -98,7 +98,7 @@ class Fit:
     curvature: Float[Tensor, "head feature feature"]
 
 
-def fit_rows(
+def fit_row_models(
     sheets: Callable[[Int[Tensor, " head"]], Iterable[Sheet]],
     observed: Float[Tensor, "head feature"],
     weight: Float[Tensor, " head"],

@@ -39,7 +39,7 @@ def position_features(rows: Int[np.ndarray, " row"], n: int) -> Float[Tensor, "f
     return torch.stack([x.float().expand(len(query), n) for x in (*found, *slopes, *shares)])
 
 
-def position_logits(
+def logits_of_position(
     parameters: Float[Tensor, "head feature"], rows: Int[np.ndarray, " row"], n: int
 ) -> Float[Tensor, "head row pos"]:
     """Return the logits of a model of positions for some queries and all keys."""

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from interp.core.tokens import separate_words
+from interp.model.segments import special_ids
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Int
 
-    from interp.core.protocols import TokenModel
 
 KINDS = {
     "stop": r"[.!?]+[\"')\]]*",
@@ -76,20 +76,20 @@ class Reading:
         return len(self.tokens)
 
 
-class Reader:
-    """Reader of the tokens of one model; without a tokenizer it knows ids and special tokens only.
+class TokenReader:
+    """Reader of one model's tokens; without a tokenizer it knows ids and special tokens only.
 
     Args:
         model: the model.
         corpus: ids of a corpus, by which a token is rare or frequent; no token is either without.
     """
 
-    def __init__(self, model: TokenModel, corpus: Int[np.ndarray, " token"] | None = None) -> None:
+    def __init__(self, model: Model, corpus: Int[np.ndarray, " token"] | None = None) -> None:
         self.model = model
         counts = Counter() if corpus is None else Counter(corpus.tolist())
         total = max(counts.total(), 1)
         self._share = {index: n / total for index, n in counts.items()}
-        self.special = special_ids(model)
+        self.special = frozenset(special_ids(model))
         self.has_text = model.tokenizer is not None
         known = getattr(model.tokenizer, "get_vocab", dict)() if self.has_text else {}
         self._pieces = any(name.startswith("##") for name in known)  # continue a word
@@ -158,14 +158,3 @@ class Reader:
             np.cumsum(np.r_[False, kinds["newline"][:-1]]),
             kinds,
         )
-
-
-def special_ids(model: TokenModel) -> frozenset[int]:
-    """Return the ids of tokens that stand for no text, such as BOS, CLS and SEP."""
-    if model.tokenizer is not None:
-        return frozenset(getattr(model.tokenizer, "all_special_ids", None) or ())
-    found = set()
-    for name in ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"):
-        value = getattr(model.config, name, None)
-        found |= {value} if isinstance(value, int) else set()
-    return frozenset(found)

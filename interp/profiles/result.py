@@ -107,18 +107,17 @@ class Profile(Result):
     def explained(self) -> pd.DataFrame:
         """Return the mean share of the pattern that each rung explains, by layer.
 
-        Heads count equally; heads without attention off the sink do not count. "nats" weighs them
-        by what the uniform row leaves to explain.
+        Heads count equally; heads without attention off the sink do not count. `pattern` is what
+        the even row leaves to explain, in nats per query.
         """
-        frame = self.to_pandas()
-        wide = frame.pivot_table(
+        import pandas as pd
+
+        wide = self.to_pandas().pivot_table(
             index=["stack", "layer", "head"], columns="metric", values="score", sort=False
         )
-        rungs = [x for x in wide.columns if x.startswith("explained_") and "part" not in x]
-        order = [f"explained_{x}" for x in ("offset", "position", "rules", "tokens")]
-        found = wide[[x for x in order if x in rungs]].groupby(["stack", "layer"]).mean()
-        found.insert(0, "pattern", wide["pattern"].groupby(["stack", "layer"]).mean())
-        return found
+        names = ["pattern", *(f"explained_{x}" for x in ("offset", "position", "rules", "tokens"))]
+        every = pd.DataFrame(wide.reindex(columns=names))
+        return pd.DataFrame(every.groupby(level=["stack", "layer"], sort=False).mean())
 
     def counts(self) -> dict[str, int]:
         """Return the number of heads of each status: rules, position, unclear."""

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from interp.model.model import Model
-    from interp.profiles.corpus import Window
+    from interp.profiles.corpus import TextWindow
 
 FLOOR = 0.02  # attention off the sink below which a query is not described
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class AttentionRows:
     """Attention of the sampled queries of one window at one site, on the CPU.
 
     Args:
@@ -41,7 +41,9 @@ class Rows:
     sink: Float[Tensor, "head row"]
 
     @classmethod
-    def of(cls, pattern: Float[Tensor, "head row pos"], visible: Bool[Tensor, "row pos"]) -> Rows:
+    def of(
+        cls, pattern: Float[Tensor, "head row pos"], visible: Bool[Tensor, "row pos"]
+    ) -> AttentionRows:
         """Return the rows of a pattern; a query below the floor, or without a choice, is left out.
 
         Args:
@@ -72,9 +74,9 @@ def described_sites(model: Model) -> list[Site]:
 
 def read_rows(
     model: Model,
-    window: Window,
+    window: TextWindow,
     special: Sequence[int],
-    visit: Callable[[Site, Rows], None],
+    visit: Callable[[Site, AttentionRows], None],
     sites: Sequence[Site],
 ) -> None:
     """Run the model on one window and pass the sampled rows of every site to `visit`.
@@ -94,6 +96,6 @@ def read_rows(
         model.require_finite(call, site)
         at = rows.to(call.z.device)
         seen = call.visible(at)[0].any(0).cpu() & ~sink
-        visit(site, Rows.of(call.pattern(at)[0].float().cpu(), seen))
+        visit(site, AttentionRows.of(call.pattern(at)[0].float().cpu(), seen))
 
     model.read(Prompts((window.ids,)), take, last=1, streamed=True)

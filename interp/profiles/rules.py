@@ -28,7 +28,7 @@ RECENT = 12  # tokens back that count as recent
 
 
 @dataclass(frozen=True)
-class Rule:
+class KeyRule:
     """One rule.
 
     Args:
@@ -155,106 +155,106 @@ def _previous_word(query: Any, key: Any, text: Reading) -> Any:
 
 
 TEXT_RULES = (
-    Rule(
+    KeyRule(
         "same_word",
         "to other pieces of the same word",
         lambda q, k, t: (t.word[k] == t.word[q]) & (k != q),
     ),
-    Rule("previous_word", "to earlier pieces of the word before", _previous_word),
-    Rule("other_form", "to the same word with another case or space", _other_form),
-    Rule(
+    KeyRule("previous_word", "to earlier pieces of the word before", _previous_word),
+    KeyRule("other_form", "to the same word with another case or space", _other_form),
+    KeyRule(
         "after_same_form",
         "to the token after an earlier copy of the word in another form",
         _after_same_form,
     ),
-    Rule(
+    KeyRule(
         "same_before",
         "to earlier tokens that follow the same token",
         _same_before,
         needs_text=False,
     ),
-    Rule(
+    KeyRule(
         "sentence",
         "to the same sentence",
         lambda q, k, t: (t.sentence[k] == t.sentence[q]) & (k != q),
     ),
-    Rule(
+    KeyRule(
         "last_sentence",
         "to the sentence before",
         lambda q, k, t: t.sentence[k] == t.sentence[q] - 1,
     ),
-    Rule("sentence_first", "to the first token of the sentence", _first_of_sentence),
-    Rule("sentence_starts", "to the first tokens of earlier sentences", _earlier_sentence_start),
-    Rule("stops", "to ends of sentences", _of_key("stop")),
-    Rule("last_stop", "to the end of the sentence before", _latest("stop")),
-    Rule("delimiters", "to delimiters", _of_key("delimiter")),
-    Rule("last_delimiter", "to the last delimiter", _latest("delimiter")),
-    Rule("delimiter_pairs", "from delimiters to delimiters", _both("delimiter")),
-    Rule("quotes", "to quotation marks", _of_key("quote")),
-    Rule("last_quote", "to the last quotation mark", _latest("quote")),
-    Rule("newlines", "to line ends", _of_key("newline")),
-    Rule(
+    KeyRule("sentence_first", "to the first token of the sentence", _first_of_sentence),
+    KeyRule("sentence_starts", "to the first tokens of earlier sentences", _earlier_sentence_start),
+    KeyRule("stops", "to ends of sentences", _of_key("stop")),
+    KeyRule("last_stop", "to the end of the sentence before", _latest("stop")),
+    KeyRule("delimiters", "to delimiters", _of_key("delimiter")),
+    KeyRule("last_delimiter", "to the last delimiter", _latest("delimiter")),
+    KeyRule("delimiter_pairs", "from delimiters to delimiters", _both("delimiter")),
+    KeyRule("quotes", "to quotation marks", _of_key("quote")),
+    KeyRule("last_quote", "to the last quotation mark", _latest("quote")),
+    KeyRule("newlines", "to line ends", _of_key("newline")),
+    KeyRule(
         "line_start",
         "to the first token of the line",
         lambda q, k, t: (t.line[k] == t.line[q]) & (t.line[k] != _before(t.line)[k]) & (k != q),
     ),
-    Rule("brackets", "to opening brackets", _of_key("opening")),
-    Rule("numbers", "to numbers", _of_key("number")),
-    Rule(
+    KeyRule("brackets", "to opening brackets", _of_key("opening")),
+    KeyRule("numbers", "to numbers", _of_key("number")),
+    KeyRule(
         "names",
         "to names (words that are capitalised inside sentences)",
         lambda q, k, t: _name(t)[k] & (k != q),
     ),
-    Rule(
+    KeyRule(
         "last_name",
         "to the last name",
         lambda q, k, t: _name(t)[k] & (k == _last(_name(t))[q]),
     ),
-    Rule("function_words", "to function words", _of_key("function")),
-    Rule("last_function", "to the last function word", _latest("function")),
-    Rule("function_pairs", "from function words to function words", _both("function")),
-    Rule("content_words", "to content words", _of_key("content")),
-    Rule("last_content", "to the last content word", _latest("content")),
-    Rule("content_pairs", "from content words to content words", _both("content")),
-    Rule("articles", "to articles", _of_key("article")),
-    Rule("pronouns", "to pronouns", _of_key("pronoun")),
-    Rule("pronoun_pairs", "from pronouns to pronouns", _both("pronoun")),
-    Rule(
+    KeyRule("function_words", "to function words", _of_key("function")),
+    KeyRule("last_function", "to the last function word", _latest("function")),
+    KeyRule("function_pairs", "from function words to function words", _both("function")),
+    KeyRule("content_words", "to content words", _of_key("content")),
+    KeyRule("last_content", "to the last content word", _latest("content")),
+    KeyRule("content_pairs", "from content words to content words", _both("content")),
+    KeyRule("articles", "to articles", _of_key("article")),
+    KeyRule("pronouns", "to pronouns", _of_key("pronoun")),
+    KeyRule("pronoun_pairs", "from pronouns to pronouns", _both("pronoun")),
+    KeyRule(
         "pronoun_names",
         "from pronouns to names",
         lambda q, k, t: _name(t)[k] & t.kinds["pronoun"][q],
     ),
-    Rule("possessives", "to possessives and demonstratives", _of_key("possessive")),
-    Rule("conjunctions", "to conjunctions", _of_key("conjunction")),
-    Rule("prepositions", "to prepositions", _of_key("preposition")),
-    Rule("auxiliaries", "to auxiliary verbs and negations", _of_key("auxiliary")),
-    Rule("past_forms", "to words in -ed", _of_key("past")),
-    Rule("ing_forms", "to words in -ing", _of_key("present")),
-    Rule("plurals", "to words in -s", _of_key("plural")),
-    Rule("recent_content", "to content words among the last 12 tokens", _recent("content")),
-    Rule("recent_function", "to function words among the last 12 tokens", _recent("function")),
-    Rule("recent_delimiters", "to delimiters among the last 12 tokens", _recent("delimiter")),
-    Rule("sentence_second", "to the second token of the sentence", _in_sentence(1)),
-    Rule("sentence_third", "to the third token of the sentence", _in_sentence(2)),
-    Rule(
+    KeyRule("possessives", "to possessives and demonstratives", _of_key("possessive")),
+    KeyRule("conjunctions", "to conjunctions", _of_key("conjunction")),
+    KeyRule("prepositions", "to prepositions", _of_key("preposition")),
+    KeyRule("auxiliaries", "to auxiliary verbs and negations", _of_key("auxiliary")),
+    KeyRule("past_forms", "to words in -ed", _of_key("past")),
+    KeyRule("ing_forms", "to words in -ing", _of_key("present")),
+    KeyRule("plurals", "to words in -s", _of_key("plural")),
+    KeyRule("recent_content", "to content words among the last 12 tokens", _recent("content")),
+    KeyRule("recent_function", "to function words among the last 12 tokens", _recent("function")),
+    KeyRule("recent_delimiters", "to delimiters among the last 12 tokens", _recent("delimiter")),
+    KeyRule("sentence_second", "to the second token of the sentence", _in_sentence(1)),
+    KeyRule("sentence_third", "to the third token of the sentence", _in_sentence(2)),
+    KeyRule(
         "first_names",
         "to first mentions of names",
         lambda q, k, t: ~_repeated(t)[k] & _name(t)[k] & (k != q),
     ),
-    Rule("rare", "to words that are rare in the corpus", _of_key("rare")),
-    Rule(
+    KeyRule("rare", "to words that are rare in the corpus", _of_key("rare")),
+    KeyRule(
         "frequent",
         "to the most frequent tokens of the corpus",
         _of_key("frequent"),
         needs_text=False,
     ),
-    Rule("before_copy", "to the token before an earlier copy", _before_copy, needs_text=False),
-    Rule(
+    KeyRule("before_copy", "to the token before an earlier copy", _before_copy, needs_text=False),
+    KeyRule(
         "repeated",
         "to words that occurred before",
         lambda q, k, t: _repeated(t)[k] & t.kinds["letters"][k] & (k != q),
     ),
-    Rule(
+    KeyRule(
         "first_mentions",
         "to first mentions of content words",
         lambda q, k, t: ~_repeated(t)[k] & t.kinds["content"][k] & (k != q),
@@ -263,7 +263,7 @@ TEXT_RULES = (
 """Rules that read the text."""
 
 
-def of_metric(metric: Metric) -> Rule:
+def of_metric(metric: Metric) -> KeyRule:
     """Return the rule of a detector, given as in `interp.score`.
 
     Raises:
@@ -283,7 +283,7 @@ def of_metric(metric: Metric) -> Rule:
 
     reads = "tokens" in analysis.inputs
     code = json.dumps(declared.identity())
-    return Rule(declared.label, _phrase(analysis), mask, not reads, needs_text=False, code=code)
+    return KeyRule(declared.label, _phrase(analysis), mask, not reads, needs_text=False, code=code)
 
 
 def _phrase(analysis: Any) -> str:
@@ -293,7 +293,7 @@ def _phrase(analysis: Any) -> str:
     return found[1] if found else f"where {analysis.name} says"
 
 
-def declared_rules() -> list[Rule]:
+def declared_rules() -> list[KeyRule]:
     """Return all rules of the package: detectors of one sequence, then those that read the text."""
     from interp.core.registry import METRICS
 
@@ -306,11 +306,11 @@ def declared_rules() -> list[Rule]:
     return [*found, *TEXT_RULES]
 
 
-def chosen_rules(rules: Iterable[str | Rule | Metric] | None, has_text: bool) -> list[Rule]:
+def chosen_rules(rules: Iterable[str | KeyRule | Metric] | None, has_text: bool) -> list[KeyRule]:
     """Return the rules that a user names, or all that the model's tokens allow.
 
     Args:
-        rules: names of rules or of detectors, `Rule`s, and detector functions; None for all.
+        rules: names of rules or of detectors, `KeyRule`s, and detector functions; None for all.
         has_text: the model has a tokenizer.
 
     Raises:
@@ -321,14 +321,14 @@ def chosen_rules(rules: Iterable[str | Rule | Metric] | None, has_text: bool) ->
         return [rule for rule in declared_rules() if has_text or not rule.needs_text]
     known = {rule.name: rule for rule in TEXT_RULES}
     given: Sequence[Any] = (
-        [rules] if isinstance(rules, (str, Rule)) or callable(rules) else [*rules]
+        [rules] if isinstance(rules, (str, KeyRule)) or callable(rules) else [*rules]
     )
     found = []
     for rule in given:
         if isinstance(rule, str) and rule in known:
             found.append(known[rule])
         else:
-            found.append(rule if isinstance(rule, Rule) else of_metric(rule))
+            found.append(rule if isinstance(rule, KeyRule) else of_metric(rule))
     names = [rule.name for rule in found]
     if twice := {name for name in names if names.count(name) > 1}:
         raise OptionError(f"rules named twice: {', '.join(sorted(twice))}; give each once")
@@ -341,7 +341,7 @@ def chosen_rules(rules: Iterable[str | Rule | Metric] | None, has_text: bool) ->
 
 
 def masks_of(
-    rules: Sequence[Rule], reading: Reading, rows: Int[np.ndarray, " row"]
+    rules: Sequence[KeyRule], reading: Reading, rows: Int[np.ndarray, " row"]
 ) -> Bool[np.ndarray, "rule row pos"]:
     """Evaluate rules on the sampled queries of one document."""
     query, key = np.asarray(rows)[:, None], np.arange(len(reading))[None]

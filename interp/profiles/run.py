@@ -13,7 +13,7 @@ import torch
 from interp.core.errors import OptionError, UnknownName
 from interp.model.content import model_provenance
 from interp.model.given import one_model
-from interp.profiles.corpus import Corpus, Sample, sample_corpus
+from interp.profiles.corpus import DocumentCorpus, Sample, sample_corpus
 from interp.profiles.examples import examples_of
 from interp.profiles.explain import EVERYWHERE, NOWHERE, Description, describe
 from interp.profiles.first_look import Look, Sums, first_look, groups_of
@@ -21,14 +21,14 @@ from interp.profiles.judgement import Judge
 from interp.profiles.result import Profile, head_name, number_rows
 from interp.profiles.rows_read import described_sites
 from interp.profiles.rules import chosen_rules
-from interp.profiles.second_look import Judged, second_look
+from interp.profiles.second_look import JudgedRows, second_look
 from interp.profiles.sentence import sentence_of
 from interp.profiles.token_model import token_vectors
 
 if TYPE_CHECKING:
     from interp.core.protocols import Progress
     from interp.model.model import Model
-    from interp.profiles.rules import Rule
+    from interp.profiles.rules import KeyRule
 
 
 def profile(
@@ -36,7 +36,7 @@ def profile(
     corpus: Any = None,
     *,
     field: str = "text",
-    rules: Iterable[str | Rule | Any] | None = None,
+    rules: Iterable[str | KeyRule | Any] | None = None,
     heads: Sequence[str] | None = None,
     n_documents: int = 400,
     n_queries: int = 32,
@@ -57,7 +57,7 @@ def profile(
     Args:
         model: a model, or anything that `interp.load` accepts.
         corpus: files or folders of text, JSON lines, Parquet or Arrow, texts, lists of token ids,
-            or a `Corpus`; by default the short texts that come with the package.
+            or a `DocumentCorpus`; by default the short texts that come with the package.
         field: field or column of the text, or of token ids.
         rules: rules to try: names, detectors, or functions of (query, key) or (query, key, tokens);
             by default all that the package declares.
@@ -77,7 +77,7 @@ def profile(
     loaded = one_model(model)
     sites = described_sites(loaded)
     sample = sample_corpus(
-        Corpus(corpus, field=field) if not isinstance(corpus, Corpus) else corpus,
+        DocumentCorpus(corpus, field=field) if not isinstance(corpus, DocumentCorpus) else corpus,
         loaded,
         n_documents=n_documents,
         n_queries=n_queries,
@@ -126,12 +126,12 @@ def profile(
                 seed,
                 steps.advance,
             ),
-            Judged,
+            JudgedRows,
             len(group),
         )
         for at, group in enumerate(groups)
     ]
-    whole = Judged.joined(judged, [i for group in groups for i in group])
+    whole = JudgedRows.joined(judged, [i for group in groups for i in group])
     parameters = np.stack([one.rules.numpy() for one in fitted])
     provenance = model_provenance(loaded) | dict(
         sample.facts,
@@ -194,7 +194,7 @@ def _answered(
     model: Model,
     look: Look,
     sample: Sample,
-    whole: Judged,
+    whole: JudgedRows,
     parameters: np.ndarray,
     wanted: Sequence[tuple],
     seed: int,
@@ -246,7 +246,7 @@ class _Steps:
         self,
         model: Model,
         sample: Sample,
-        rules: Sequence[Rule],
+        rules: Sequence[KeyRule],
         sites: Sequence[Any],
         resume: str | os.PathLike | None,
         progress: Progress | None,

@@ -11,17 +11,17 @@ import numpy as np
 import torch
 
 from interp.profiles.explain import Description
-from interp.profiles.first_look import Look, divergence, uniform_rows
+from interp.profiles.first_look import Look, row_divergence, uniform_rows
 from interp.profiles.log_linear import log_rows
-from interp.profiles.position import position_logits
-from interp.profiles.rows_read import Rows
+from interp.profiles.position import logits_of_position
+from interp.profiles.rows_read import AttentionRows
 from interp.profiles.token_model import token_logits
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
     from torch import Tensor
 
-    from interp.profiles.corpus import Window
+    from interp.profiles.corpus import TextWindow
 
 RUNGS = ("uniform", "offset", "position", "rules", "tokens")
 CONTROLS = ("other_head", "random_keys", "swapped_document")
@@ -31,7 +31,7 @@ KEYS = 3  # keys of a query that are kept for examples
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class JudgedRows:
     """Sums over the queries of each window, and what is kept of each query.
 
     Args:
@@ -70,20 +70,25 @@ class Judged:
         return file.getvalue()
 
     @classmethod
-    def from_bytes(cls, content: bytes) -> Judged:
+    def from_bytes(cls, content: bytes) -> JudgedRows:
         """Read what `to_bytes` wrote."""
         with np.load(io.BytesIO(content)) as file:
-            whole = {name: file[name] for name in _WHOLE}
-            n = len(whole["nats"])
-            return cls(**whole, **{x: [file[f"{x}{at}"] for at in range(n)] for x in _EACH})
+            parts: dict[str, Any] = {name: file[name] for name in _WHOLE}
+            n = len(parts["nats"])
+            parts |= {x: [file[f"{x}{at}"] for at in range(n)] for x in _EACH}
+        return cls(**parts)
 
     @classmethod
-    def joined(cls, parts: Sequence[Judged], order: Sequence[int]) -> Judged:
+    def joined(cls, parts: Sequence[JudgedRows], order: Sequence[int]) -> JudgedRows:
         """Join groups of windows, and put the windows in order."""
         back = np.argsort(order)
-        whole = {x: np.concatenate([getattr(p, x) for p in parts])[back] for x in _WHOLE}
-        each = {x: [value for part in parts for value in getattr(part, x)] for x in _EACH}
-        return cls(**whole, **{x: [values[at] for at in back] for x, values in each.items()})
+        found: dict[str, Any] = {
+            x: np.concatenate([getattr(part, x) for part in parts])[back] for x in _WHOLE
+        }
+        for name in _EACH:
+            values = [value for part in parts for value in getattr(part, name)]
+            found[name] = [values[at] for at in back]
+        return cls(**found)
 
 
 _EACH = ("surprise", "largest", "keys")
@@ -92,12 +97,12 @@ _WHOLE = ("nats", "measures", "shared", "guessed", "total", "expected", "uncover
 
 def second_look(
     look: Look,
-    windows: Sequence[Window],
-    others: Sequence[Window],
+    windows: Sequence[TextWindow],
+    others: Sequence[TextWindow],
     description: Description,
     seed: int,
     advance: Callable[[], Any],
-) -> Judged:
+) -> JudgedRows:
     """Run the model on a group of windows and judge a description on them.
 
     Args:
@@ -108,26 +113,24 @@ def second_look(
         seed: seed of the random keys.
         advance: called after each window.
     """
-    found = [_one(look, *pair, description, seed) for pair in _told(windows, others, advance)]
-    whole = {x: np.stack([one[x] for one in found]) for x in _WHOLE}
-    return Judged(**whole, **{x: [one[x] for one in found] for x in _EACH})
-
-
-def _told(windows: Sequence, others: Sequence, advance: Callable[[], Any]) -> Any:
+    found = []
     for window, other in zip(windows, others, strict=True):
-        yield window, other
+        found.append(_one(look, window, other, description, seed))
         advance()
+    parts: dict[str, Any] = {x: np.stack([one[x] for one in found]) for x in _WHOLE}
+    parts |= {x: [one[x] for one in found] for x in _EACH}
+    return JudgedRows(**parts)
 
 
 def _one(
-    look: Look, window: Window, other: Window, description: Description, seed: int
+    look: Look, window: TextWindow, other: TextWindow, description: Description, seed: int
 ) -> dict[str, np.ndarray]:
     """Judge one window."""
     heads, n_rules = look.n_heads, len(look.rules)
     rows, n = window.queries, len(window.ids)
     masks = look.masks(window).float()
-    swapped = look.masks(window, np.resize(np.asarray(other.ids), n)).float()
-    position = position_logits(description.position, rows, n)
+    swapped = look.masks(window, np.resize(np.asarray(other.ids), n).tolist()).float()
+    position = logits_of_position(description.position, rows, n)
     used = (description.rules != 0).float()
     models = _Models(look, window, description, masks, swapped, position, seed)
     out = {
@@ -145,9 +148,9 @@ def _one(
     flat = masks.flatten(1)
     back = (torch.as_tensor(rows)[:, None] - torch.arange(n)).abs().float()
 
-    def judge(at: slice, seen: Rows) -> None:
+    def judge(at: slice, seen: AttentionRows) -> None:
         for which, log_model in enumerate(models.of(at, seen.visible)):
-            nats = divergence(seen, log_model)
+            nats = row_divergence(seen, log_model)
             out["nats"][at, which] = nats.sum(1)
             if which == RUNGS.index("rules"):
                 out["surprise"][at] = nats.half()
@@ -180,7 +183,7 @@ class _Models:
     def __init__(
         self,
         look: Look,
-        window: Window,
+        window: TextWindow,
         description: Description,
         masks: Tensor,
         swapped: Tensor,
@@ -189,7 +192,7 @@ class _Models:
     ) -> None:
         self.look, self.window, self.description = look, window, description
         self.masks, self.swapped, self.position = masks, swapped, position
-        self.offset = position_logits(description.offset, window.queries, len(window.ids))
+        self.offset = logits_of_position(description.offset, window.queries, len(window.ids))
         self.vectors = look.token_vectors(window)
         self.rng = np.random.default_rng([seed, *window.ids[:8], window.offset])
         self._random: tuple[Tensor, Tensor] | None = None

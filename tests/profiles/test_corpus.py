@@ -13,7 +13,7 @@ import pytest
 
 import interp
 from interp.core.errors import OptionError, PromptError
-from interp.profiles import Corpus
+from interp.profiles import DocumentCorpus
 from interp.profiles.corpus import FEWEST, sample_corpus
 
 PAIRS = [("Ann", "Bo"), ("Cy", "Di"), ("Ed", "Flo")] * 4
@@ -63,25 +63,25 @@ def write(folder: Path, kind: str) -> Path:
     "kind", ["jsonl", "jsonl.gz", "jsonl.zst", "json", "parquet", "dataset", "folder"]
 )
 def test_every_format_gives_the_same_documents(tmp_path: Path, kind: str) -> None:
-    assert [document.text for document in Corpus(write(tmp_path, kind))] == TEXTS
+    assert [document.text for document in DocumentCorpus(write(tmp_path, kind))] == TEXTS
 
 
 def test_a_folder_holds_several_formats(tmp_path: Path) -> None:
     write(tmp_path, "jsonl.gz")
     write(tmp_path, "parquet")
     (tmp_path / "notes.bin").write_bytes(b"\0")
-    assert len([*Corpus(tmp_path)]) == 2 * len(TEXTS)
+    assert len([*DocumentCorpus(tmp_path)]) == 2 * len(TEXTS)
 
 
 def test_the_corpus_of_the_package_has_four_kinds_of_documents() -> None:
-    assert len({document.text for document in Corpus()}) >= 60
-    assert Corpus().name == "corpus.jsonl"
+    assert len({document.text for document in DocumentCorpus()}) >= 60
+    assert DocumentCorpus().name == "corpus.jsonl"
 
 
 def test_another_field_may_hold_the_text_or_ids(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"story": "Once."}\n{"story": [1, 2]}\n')
-    found = [*Corpus(path, field="story")]
+    found = [*DocumentCorpus(path, field="story")]
     assert (found[0].text, found[1].ids) == ("Once.", (1, 2))
 
 
@@ -103,27 +103,27 @@ def test_damaged_files_are_refused_by_name(
 ) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(PromptError, match=says):
-        _ = [*Corpus(tmp_path / name)]
+        _ = [*DocumentCorpus(tmp_path / name)]
 
 
 def test_a_missing_column_lists_those_that_are_there(tmp_path: Path) -> None:
     pq.write_table(pa.table({"story": TEXTS}), tmp_path / "a.parquet")
     with pytest.raises(PromptError, match="no column 'text'; it has story"):
-        _ = [*Corpus(tmp_path / "a.parquet")]
+        _ = [*DocumentCorpus(tmp_path / "a.parquet")]
 
 
 def test_missing_and_empty_sources_are_refused(tmp_path: Path) -> None:
     with pytest.raises(PromptError, match="does not exist"):
-        _ = [*Corpus(tmp_path / "no")]
+        _ = [*DocumentCorpus(tmp_path / "no")]
     with pytest.raises(PromptError, match="no file of a known kind"):
-        _ = [*Corpus(tmp_path)]
+        _ = [*DocumentCorpus(tmp_path)]
     with pytest.raises(PromptError, match="corpus is empty"):
-        Corpus([])
+        DocumentCorpus([])
 
 
 def test_windows_are_random_and_say_where_they_begin(model: interp.Model) -> None:
     long = [words_of(4000, seed) for seed in range(12)]
-    sample = sample_corpus(Corpus(long), model, max_length=32, n_queries=8)
+    sample = sample_corpus(DocumentCorpus(long), model, max_length=32, n_queries=8)
     assert len({window.offset for window in sample.windows}) > 8
     for window in sample.windows:
         text = long[int(window.name.split()[1])]
@@ -137,17 +137,17 @@ def test_windows_are_random_and_say_where_they_begin(model: interp.Model) -> Non
 
 def test_the_choice_does_not_depend_on_the_order_of_documents(model: interp.Model) -> None:
     texts = [words_of(40, seed) for seed in range(40)]
-    one = sample_corpus(Corpus(texts), model, n_documents=20)
-    other = sample_corpus(Corpus(texts[::-1]), model, n_documents=20)
+    one = sample_corpus(DocumentCorpus(texts), model, n_documents=20)
+    other = sample_corpus(DocumentCorpus(texts[::-1]), model, n_documents=20)
     assert one.hash == other.hash
     assert one.facts["documents_read"] == 40
-    assert sample_corpus(Corpus(texts), model, n_documents=20, seed=1).hash != one.hash
+    assert sample_corpus(DocumentCorpus(texts), model, n_documents=20, seed=1).hash != one.hash
 
 
 def test_near_duplicates_are_one_cluster_on_one_side(model: interp.Model) -> None:
     texts = [words_of(60, seed) for seed in range(12)]
     copies = [text + f" end{at}" for at, text in enumerate(texts[:4])]
-    sample = sample_corpus(Corpus([*texts, *copies, texts[0]]), model)
+    sample = sample_corpus(DocumentCorpus([*texts, *copies, texts[0]]), model)
     assert sample.facts["distinct_documents"] == 12
     assert sample.facts["exact_copies"] == 1
     sides: dict[int, set[int]] = {}
@@ -159,12 +159,12 @@ def test_near_duplicates_are_one_cluster_on_one_side(model: interp.Model) -> Non
 
 def test_ten_copies_of_a_document_are_one_document(model: interp.Model) -> None:
     with pytest.raises(PromptError, match=r"1 distinct document.*9 are exact copies"):
-        sample_corpus(Corpus([words_of(50, 0)] * 10), model)
+        sample_corpus(DocumentCorpus([words_of(50, 0)] * 10), model)
 
 
 def test_documents_of_one_token_are_too_short(model: interp.Model) -> None:
     with pytest.raises(PromptError, match=rf"0 distinct.*20 too short.*at least {FEWEST}"):
-        sample_corpus(Corpus([f"w{n}" for n in range(20)]), model)
+        sample_corpus(DocumentCorpus([f"w{n}" for n in range(20)]), model)
 
 
 def test_an_unknown_language_is_named() -> None:
@@ -174,21 +174,21 @@ def test_an_unknown_language_is_named() -> None:
         pytest.skip("the tokenizer spells every text in bytes")
     texts = [("語" * 3 + " ") * (n + 10) for n in range(12)]
     with pytest.raises(PromptError, match="unknown to the tokenizer"):
-        sample_corpus(Corpus(texts), model)
+        sample_corpus(DocumentCorpus(texts), model)
 
 
 def test_a_model_without_a_tokenizer_takes_ids() -> None:
     planted = interp.load("planted:induction")
     with pytest.raises(PromptError, match=r"no tokenizer.*lists of token ids"):
-        sample_corpus(Corpus(TEXTS), planted)
+        sample_corpus(DocumentCorpus(TEXTS), planted)
     rng = np.random.default_rng(0)
     rows = [[0, *rng.integers(1, 64, 30).tolist()] for _ in range(12)]
-    assert len(sample_corpus(Corpus(rows), planted).windows) == 12
+    assert len(sample_corpus(DocumentCorpus(rows), planted).windows) == 12
     rows[3][4] = 9999
     with pytest.raises(PromptError, match="holds the token id 9999"):
-        sample_corpus(Corpus(rows), planted)
+        sample_corpus(DocumentCorpus(rows), planted)
 
 
 def test_too_small_numbers_are_refused(model: interp.Model) -> None:
     with pytest.raises(OptionError, match="n_documents=4 is too small"):
-        sample_corpus(Corpus(), model, n_documents=4)
+        sample_corpus(DocumentCorpus(), model, n_documents=4)

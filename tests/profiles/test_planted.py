@@ -7,7 +7,7 @@ import pytest
 from profiles.planted_rows import documents, elsewhere, even, hidden_keys, mixture, on, plant
 
 import interp
-from interp.profiles import Corpus, Profile
+from interp.profiles import DocumentCorpus, Profile
 from interp.profiles.corpus import sample_corpus
 
 
@@ -69,7 +69,7 @@ def number(found: Profile, head: str, metric: str) -> float:
 
 def true_share(corpus: list, head: int, mask) -> float:
     """Share of a head's attention off the sink on the keys of a predicate, over all queries."""
-    sample = sample_corpus(Corpus(corpus), interp.load("planted:noise"), n_queries=None)
+    sample = sample_corpus(DocumentCorpus(corpus), interp.load("planted:noise"), n_queries=None)
     top = under = 0.0
     for window in sample.windows:
         row = HEADS[head](window)
@@ -111,7 +111,7 @@ def test_what_no_rule_covers_is_unclear_and_its_examples_show_it(
     assert found.description("L0H3")["status"] == "unclear"
     assert found.description("L0H3")["sentence"].startswith("Unclear: none of 4 rules")
     assert number(found, "L0H3", "needs_context") > 0.8
-    sample = sample_corpus(Corpus(corpus), interp.load("planted:noise"), n_queries=16)
+    sample = sample_corpus(DocumentCorpus(corpus), interp.load("planted:noise"), n_queries=16)
     hidden = {w.name: dict(zip(w.queries.tolist(), hidden_keys(w), strict=True))
               for w in sample.windows}  # fmt: skip
     surprising = found.examples_of("L0H3", "surprise")
@@ -216,5 +216,5 @@ def test_intervals_hold_the_true_share_at_their_rate(monkeypatch: pytest.MonkeyP
 
 
 def test_even_rows_are_over_visible_keys(corpus: list) -> None:
-    sample = sample_corpus(Corpus(corpus), interp.load("planted:noise"), n_queries=4)
+    sample = sample_corpus(DocumentCorpus(corpus), interp.load("planted:noise"), n_queries=4)
     assert (even(sample.windows[0])[:, 0] == 0).all()

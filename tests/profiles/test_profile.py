@@ -11,7 +11,7 @@ from profiles.planted_rows import documents
 import interp
 from interp.cli.main import main
 from interp.core.errors import OptionError, UnknownName
-from interp.profiles import Profile, Rule, run
+from interp.profiles import KeyRule, Profile, run
 from interp.report.printed import printed
 from interp.report.printed.profile import head_text
 
@@ -127,7 +127,7 @@ def test_the_first_token_is_named(found: Profile) -> None:
 
 
 def test_a_rule_of_ones_own_is_an_object() -> None:
-    rule = Rule("even", "to even places", lambda q, k, t: (k % 2 == 0) & (k < q), True, False)
+    rule = KeyRule("even", "to even places", lambda q, k, t: (k % 2 == 0) & (k < q), True, False)
     found = interp.profile("planted:induction", ROWS, rules=[rule, "induction"])
     assert found.provenance["rules"] == ["even", "induction"]
 

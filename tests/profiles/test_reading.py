@@ -7,9 +7,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from transformers import PretrainedConfig
 
 from interp.profiles import declared_rules
-from interp.profiles.reading import Reader, Reading
+from interp.profiles.reading import Reading, TokenReader
 from interp.profiles.rules import masks_of
 
 TEXT = (
@@ -46,9 +47,8 @@ def words() -> Words:
 
 @pytest.fixture(scope="module")
 def reading(words: Words) -> Reading:
-    return Reader(SimpleNamespace(tokenizer=words, config=None), np.array(words.ids() * 9)).read(
-        words.ids()
-    )
+    model = SimpleNamespace(tokenizer=words, config=PretrainedConfig())
+    return TokenReader(model, np.array(words.ids() * 9)).read(words.ids())
 
 
 def keys(reading: Reading, words: Words, rule: str, query: str) -> list[str]:

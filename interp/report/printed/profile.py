@@ -6,6 +6,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from interp.core.tokens import shown
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ def _one(found: Profile, top: int) -> str:
         "  share of the pattern explained on documents that did not fit it, mean of heads",
     ]
     frame = found.explained().reset_index()
-    many = frame["stack"].nunique() > 1
+    many = len({*frame["stack"]}) > 1
     lines.append("  layer    nats  " + "  ".join(f"{rung:>8}" for rung in RUNGS))
     for row in frame.to_dict("records"):
         name = f"{row['stack']} {row['layer']}" if many else str(row["layer"])
@@ -79,7 +81,7 @@ def _ordered(found: Profile) -> list[Mapping[str, Any]]:
     frame = found.to_pandas()
     frame = frame[frame["metric"] == "beyond_position"]
     keys = zip(frame["stack"], frame["layer"], frame["head"], strict=True)
-    gain = dict(zip(keys, frame["score"].fillna(-1), strict=True))
+    gain = dict(zip(keys, np.nan_to_num(np.asarray(frame["score"], float), nan=-1.0), strict=True))
     rank = {name: at for at, name in enumerate(STATUS)}
     return sorted(
         found.descriptions,
