@@ -56,11 +56,6 @@ class DocumentCorpus:
             raise PromptError("the corpus is empty; give files, texts or lists of token ids")
         self.of_files = all(isinstance(item, os.PathLike) for item in self.items)
 
-    @classmethod
-    def of(cls, corpus: Any) -> DocumentCorpus:
-        """Return a corpus as it is, or one of anything that `DocumentCorpus` accepts."""
-        return corpus if isinstance(corpus, DocumentCorpus) else cls(corpus)
-
     @property
     def name(self) -> str:
         """Name of the corpus in tables and pages."""

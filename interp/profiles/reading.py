@@ -117,12 +117,6 @@ class TokenReader:
         kinds += [lower in FUNCTION_WORDS, bare[:1].isalnum()]
         return lower, text[:1].isspace(), kinds
 
-    def texts(self, ids: Sequence[int]) -> list[str]:
-        """Return the text of every token; empty without a tokenizer and for special tokens."""
-        if not self.has_text:
-            return [""] * len(ids)
-        return ["" if i in self.special else self._text(i) for i in ids]
-
     def read(self, ids: Sequence[int]) -> Reading:
         """Label the tokens of a document."""
         tokens = np.asarray(ids, dtype=np.int64)

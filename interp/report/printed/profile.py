@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.core.tokens import shown
+from interp.profiles.examples import KINDS
 
 if TYPE_CHECKING:
     from interp.profiles.result import Profile
@@ -18,11 +19,6 @@ STATUS = {
     "rules": "described by rules beyond position",
     "position": "described by position alone",
     "unclear": "unclear",
-}
-KINDS = {
-    "strongest": "where it attends most to one key",
-    "uniform": "a query of each fifth, from the largest attention on one key down",
-    "surprise": "where the rules predict it worst",
 }
 RUNGS = ("offset", "position", "rules", "tokens")
 
