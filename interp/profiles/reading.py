@@ -17,6 +17,8 @@ from interp.model.segments import special_ids
 if TYPE_CHECKING:
     from jaxtyping import Bool, Int
 
+    from interp.model.model import Model
+
 
 KINDS = {
     "stop": r"[.!?]+[\"')\]]*",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from profiles.planted_rows import documents
@@ -191,8 +192,12 @@ def test_one_head_is_profiled_without_a_folder(tmp_path: Path) -> None:
 def test_right_to_left_and_byte_pieces_are_read_and_shown() -> None:
     """Letters of several tokens, and scripts from right to left, in documents and on the screen."""
     words = ["\u0627\u0644\u0628\u064a\u062a", "\u05d1\u05d9\u05ea", "\U0001f642", "house"]
-    texts = [f"There was a house. {words[n % 4]} was red, and we saw {n} boats." for n in range(12)]
-    found = interp.profile("bundled:one-layer", texts, n_queries=6, rules=["duplicate_token"])
+    rng = np.random.default_rng(0)
+    plain = [
+        f"{word} was" for word in ("house", "boat", "tree", "river", "road", "dog", "sea", "sun")
+    ]
+    texts = [" ".join([*rng.permutation(plain), words[n % 4], str(n)]) + "." for n in range(12)]
+    found = interp.profile("bundled:induction", texts, n_queries=6, rules=["duplicate_token"])
     text = head_text(found, "L0H0")
     assert "needs context" in text
     assert "\u202e" not in text
