@@ -27,6 +27,7 @@ import torch
 import interp
 from interp import planted
 from interp.circuits.head_checks import confirm
+from interp.core.intervals import share_interval
 from interp.core.prompts import repeats
 from interp.core.table import HeadTable
 from interp.heads.between_models.answer import head_changes, role_changes
@@ -106,20 +107,35 @@ def checked(model: interp.Model, sets: int, models: int) -> dict[str, dict[str, 
     return out
 
 
+def share(hits: int, n: int) -> str:
+    """A count with the interval of its share."""
+    low, high = share_interval(hits, n)
+    return f"{hits} [{low:.1%}, {high:.1%}]"
+
+
 def page(found: dict[str, Any]) -> str:
     """The figures in words and tables."""
     same, random = found["same"], found["random"]
+    of_sets = [told for name, told in found["verify"].items() if "random heads" in name]
+    sets = sum(sum(told.values()) for told in of_sets)
+    needed, one_form = (
+        sum(told.get(what, 0) for told in of_sets) for what in ("needed", "needed in one form")
+    )
     out = [
         "# Answers of compare and verify: false claims",
         "",
-        f"The same model on two draws of prompts, {same['pairs']} pairs: {same['roles']} claim a "
-        f"role gained or lost, {same['heads']} a head that differs. Without the test of the "
-        f"deciding score {same['naive']} would claim a role. Of {random['pairs']} pairs of random "
-        f"models {random['roles']} claim a role gained or lost.",
+        f"The same model on two draws of prompts, {same['pairs']} pairs: "
+        f"{share(same['roles'], same['pairs'])} claim a role gained or lost, "
+        f"{share(same['heads'], same['pairs'])} a head that differs. Without the test of the "
+        f"deciding score {share(same['naive'], same['pairs'])} would claim a role. Of "
+        f"{random['pairs']} pairs of random models {share(random['roles'], random['pairs'])} claim "
+        "a role gained or lost. In brackets the Wilson 95 % interval.",
         "",
         "Verdicts of `interp importance verify`. A random set is not chosen for what it does, "
         "so at most 5 % "
-        "should be called needed; random models and heads that are never read never.",
+        "should be called needed; random models and heads that are never read never. Of "
+        f"{sets} random sets {share(needed, sets)} are called needed, and {share(one_form, sets)} "
+        "needed in one form of the task and not in another.",
         "",
         "| what was checked | verdicts |",
         "|---|---|",

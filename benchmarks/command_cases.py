@@ -54,17 +54,17 @@ CASES = {
     "evaluate faithfulness": "evaluate faithfulness {model} --file {few}",
     "attribute flow": "attribute flow {model} --text {text}",
     "attribute head-weights": "attribute head-weights {model} --file {few}",
-    "texts influence": "texts influence {model} --file {texts}",
+    "texts influence": "texts influence {model} --heads L1H0,L1H1 --file {texts}",
     "attribute lens": "attribute lens {model} --text {text}",
     "attribute lens --tune": "attribute lens {model} --tune {texts}",
     "evaluate plausibility": "evaluate plausibility {model} --file {rationales}",
     "evaluate sanity": "evaluate sanity {model} --file {few}",
-    "attribute similarity": "attribute similarity {model} --text {text} --text {other}",
     "attribute tokens": "attribute tokens {model} --text {text}",
     "view": "view {model} --text {text} -o {out}.html",
     "record": "record {model} --file {texts} -o {out}",
     "study align": "study align bundled:reorder",
-    "study pictures": "study pictures {llava} {images} -m grounding --text w5 --answer w9",
+    "study pictures": "study pictures {llava} {images} -m grounding --text w5 --answer w9 "
+    "--answer w9 --answer w9 --answer w9",
     "study safety": "study safety",
     "study speech": "study speech {whisper} --file {whisper}/recordings.jsonl",
     "study vision": "study vision bundled:shapes",
@@ -85,6 +85,7 @@ ABOVE = {
 }
 # commands without a row
 WITHOUT = {
+    "attribute similarity": "needs a sentence encoder, and none is bundled",
     "completion": "runs no model",
     "explore": "a server, which runs until it is stopped; a prompt is one forward pass",
     "list": "runs no model",
@@ -115,7 +116,7 @@ def files(folder: Path, model: str) -> dict[str, str]:
         "labelled": [json.dumps(row) for row in labelled],
     }
     given = {
-        "model": model, "text": TEXT, "other": FACTS[0][0], "out": str(folder / "out"),
+        "model": model, "text": TEXT, "out": str(folder / "out"),
         "texts": str(texts), "treebank": str(ROOT / "data" / "treebank.conllu"),
         "smaller": str(folder / "smaller"),
     }  # fmt: skip

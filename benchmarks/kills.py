@@ -75,10 +75,16 @@ def run(asked: list[str], patience: float | None, sent: signal.Signals) -> tuple
 
 
 def contents(folder: Path, name: str) -> dict[str, Any]:
-    """Return what the files of a folder say, without times and without the folder's own name."""
+    """Return what the files of a folder say, without times and without the folder's own name.
+
+    The folder `kept` of finished steps is left out: short steps are not stored, so its contents
+    depend on the time that each took, in undisturbed runs as well.
+    """
     found: dict[str, Any] = {}
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         inside = path.relative_to(folder).as_posix()
+        if inside.startswith("kept/"):
+            continue
         if path.suffix == ".parquet":
             import pyarrow.parquet as pq
 

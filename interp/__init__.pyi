@@ -13,6 +13,7 @@ from . import (
     model,
     planted,
     probes,
+    profiles,
     report,
     safety,
     syntax,
@@ -42,6 +43,7 @@ from .model.edits import Edit, zero
 from .model.load import load
 from .model.model import Model
 from .model.recorded.recording import record_activations
+from .profiles.run import profile
 from .report.atlas.atlas_file import write_report
 
 __version__: str
@@ -79,6 +81,8 @@ __all__ = [
     "next_token_task",
     "planted",
     "probes",
+    "profile",
+    "profiles",
     "record_activations",
     "repeats",
     "repeats_task",

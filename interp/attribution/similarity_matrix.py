@@ -119,8 +119,8 @@ def matrix_rows(
     """Return a row per pair of tokens; see `similarity_matrix`."""
     i, j = (x.flatten() for x in np.indices(matrix.shape))
     columns = {
-        "position": i, "token": [first[k] for k in i], "other_position": j,
-        "other_token": [second[k] for k in j], "score": matrix.flatten(),
+        "position": i, "token": [first[k] for k in i.tolist()], "other_position": j,
+        "other_token": [second[k] for k in j.tolist()], "score": matrix.flatten(),
     }  # fmt: skip
     facts = {
         "metric": "integrated Jacobians", "unit": "cosine", "first": tuple(first),

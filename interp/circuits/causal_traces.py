@@ -54,5 +54,5 @@ def trace_rows(
     }  # fmt: skip
     return ResultRows(
         "CausalTraces", dict(zip(names, zip(*rows, strict=True), strict=True)), ("layer", "place"),
-        made, known | facts, gains, arrays={"other": other, "noise_error": noise_error},
+        made, {**known, **facts}, gains, arrays={"other": other, "noise_error": noise_error},
     )  # fmt: skip

@@ -150,8 +150,9 @@ def mean_intervals(
             values[known], level, clusters=clusters, bounds=bounds, others=own, draws=draws,
             seed=seed,
         )  # fmt: skip
-        ends[known], why = some.ends, iter(some.why_not)
-        return MeanIntervals(ends, tuple(next(why) if x else NO_SCORE for x in known))
+        ends[known] = some.ends
+        told = dict(zip(np.flatnonzero(known).tolist(), some.why_not, strict=True))
+        return MeanIntervals(ends, tuple(told.get(at, NO_SCORE) for at in range(len(values))))
     unit = "cluster" if clusters is not None else "prompt"
     if number < LEAST_CLUSTERS:
         why = f"{TOO_FEW}: {number} {unit}{'s' * (number != 1)} of at least {LEAST_CLUSTERS}"

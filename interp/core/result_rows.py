@@ -17,7 +17,6 @@ from interp.core.result import Result, picked
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
-    from jaxtyping import Float
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -29,13 +28,15 @@ class ResultRows(Result):
 
     Args:
         kind: name of what was computed, by which `interp.report` finds text, figure and page.
-        columns: by name, one value per row, or one value for all rows; also a DataFrame.
+        columns: a mapping of names to one value per row, or one for all rows; or a DataFrame. Kept
+            as a mapping to arrays of numbers and tuples of anything else.
         units: columns that name the unit of analysis of a row.
         provenance: model, prompts, options and versions.
         facts: by name, values that hold for all rows. Those named as a column of
             `interp.core.long_rows.STANDARD`, such as the unit, fill this column; `limits` are the
             ends of possible scores, which no interval exceeds.
-        per_prompt: values behind the means, `[row, prompt]`; None with `why_no_per_prompt`.
+        per_prompt: array of the values behind the means, `[row, prompt]`; None with the reason in
+            `why_no_per_prompt`.
         arrays: by name, further values per row, `[row, ...]`, which are no columns.
         clusters: a label per prompt where prompts share something.
         by: default order of `top`.
@@ -43,11 +44,11 @@ class ResultRows(Result):
     """
 
     kind: str
-    columns: Mapping[str, Any] = field(repr=False)
+    columns: Any = field(repr=False)
     units: tuple[str, ...] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
     facts: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    per_prompt: Float[np.ndarray, "row prompt"] | None = field(default=None, repr=False)
+    per_prompt: Any = field(default=None, repr=False)
     why_no_per_prompt: str = ""
     arrays: Mapping[str, Any] = field(default_factory=dict, repr=False)
     clusters: tuple[str, ...] | None = field(default=None, repr=False)
@@ -144,7 +145,7 @@ class ResultRows(Result):
 _NAMED = ("columns", "arrays", "facts")
 
 
-def _plain(column: pd.Series) -> Any:
+def _plain(column: Any) -> Any:
     """Return the values of a column as an array of numbers, or a tuple of anything else."""
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
 

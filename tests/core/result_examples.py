@@ -51,6 +51,7 @@ from interp.planted.with_picture import image_text
 from interp.planted.with_sound import spoken_words
 from interp.probes import train_probe
 from interp.probes.result import ProbeResult
+from interp.profiles import Profile
 from interp.syntax.pairs import PairCheck
 from interp.syntax.topic_embeddings import product_rows
 from interp.text import chains, context, graphs
@@ -73,6 +74,12 @@ def dropped_tokens() -> ResultRows:
 
 def visual_sinks_found() -> ResultRows:
     return language.visual_sinks(*pictures()[:2])
+
+
+def profiled() -> Profile:
+    rng = np.random.default_rng(0)
+    rows = [(0, *rng.integers(1, 9, 20).tolist()) for _ in range(10)]
+    return interp.profile(model(), rows, rules=["induction", "previous_token"], n_queries=6)
 
 
 def probe() -> ProbeResult:
@@ -266,6 +273,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "ImageTokenEffects": dropped_tokens,
     "VisualSinks": visual_sinks_found,
     "interp.probes.result.ProbeResult": probe,
+    "interp.profiles.result.Profile": profiled,
     "interp.core.result.Differences": differences,
     "interp.core.table.HeadTable": table,
     "interp.dictionaries.card_result.FeatureCards": lambda: feature_cards(

@@ -1,0 +1,6 @@
+from .corpus import DocumentCorpus
+from .result import Profile
+from .rules import KeyRule, declared_rules
+from .run import profile
+
+__all__ = ["DocumentCorpus", "KeyRule", "Profile", "declared_rules", "profile"]

@@ -1,0 +1,137 @@
+"""Examples of a head's attention: strong, typical and unexplained queries in their context."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from interp.core.tokens import words
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+    from interp.model.model import Model
+    from interp.profiles.corpus import TextWindow
+    from interp.profiles.second_look import JudgedRows
+
+KINDS = {
+    "strongest": "the queries with the largest attention on one key",
+    "uniform": "queries at random, one of every fifth of the largest attention",
+    "surprise": "the queries whose attention the rules predict worst",
+}
+EACH = 5  # examples of a kind
+BEFORE, AFTER = 40, 6  # tokens of context
+
+
+def examples_of(
+    model: Model,
+    windows: Sequence[TextWindow],
+    judged: JudgedRows,
+    head: int,
+    seed: int,
+    texts: dict[int, tuple[str, ...]],
+    each: int = EACH,
+) -> list[dict[str, Any]]:
+    """Return examples of one head: query, its largest keys, context, document and place.
+
+    Equal values are ordered by a hash, and bins are of equal numbers of queries, so that ties empty
+    no bin; a kind shows one query of a document while there are enough documents.
+
+    Args:
+        model: the model, for the text of tokens.
+        windows: the windows.
+        judged: what the second look kept of every query.
+        head: number of the head.
+        seed: seed of the random choice.
+        texts: tokens of the windows that were decoded before, by number; more are added.
+        each: examples of a kind.
+    """
+    of = np.concatenate([np.full(len(w.queries), at) for at, w in enumerate(windows)])
+    row = np.concatenate([np.arange(len(w.queries)) for w in windows])
+    peak = np.concatenate([x[head, :, 0] for x in judged.largest]).astype(np.float32)
+    surprise = np.concatenate([x[head] for x in judged.surprise]).astype(np.float32)
+    chance = _chances(seed, head, len(of))
+    real = np.flatnonzero(peak > 0)
+    chosen = {
+        "strongest": _first(real, (-peak, chance), of, each),
+        "uniform": _of_bins(real, peak, chance, each),
+        "surprise": _first(real, (-surprise, chance), of, each),
+    }
+    return [
+        _example(model, windows[of[at]], int(row[at]), judged, int(of[at]), head, kind, texts)
+        for kind, places in chosen.items()
+        for at in places
+    ]
+
+
+def _chances(seed: int, head: int, n: int) -> Float[np.ndarray, " query"]:
+    """Return random numbers that no other head shares."""
+    digest = hashlib.blake2b(f"{seed} {head}".encode(), digest_size=8).digest()
+    return np.random.default_rng(int.from_bytes(digest, "big")).random(n)
+
+
+def _first(
+    real: Int[np.ndarray, " query"],
+    keys: tuple[np.ndarray, np.ndarray],
+    document: Int[np.ndarray, " query"],
+    n: int,
+) -> list[int]:
+    """Return the first queries in an order, of different documents where these suffice."""
+    order = real[np.lexsort((keys[1][real], keys[0][real]))]
+    found: list[int] = []
+    seen: set[int] = set()
+    for at in order.tolist():
+        if len(found) == n:
+            break
+        if document[at] not in seen:
+            seen.add(int(document[at]))
+            found.append(at)
+    rest = [at for at in order[: n + len(found)].tolist() if at not in found]
+    return [*found, *rest[: n - len(found)]]
+
+
+def _of_bins(
+    real: Int[np.ndarray, " query"], value: np.ndarray, chance: np.ndarray, n: int
+) -> list[int]:
+    """Return a random query of each of n bins with equal numbers of queries, the largest first."""
+    order = real[np.lexsort((chance[real], -value[real]))]
+    bins = [part for part in np.array_split(order, n) if len(part)]
+    return [int(part[chance[part].argmax()]) for part in bins]
+
+
+def _example(
+    model: Model,
+    window: TextWindow,
+    row: int,
+    judged: JudgedRows,
+    at: int,
+    head: int,
+    kind: str,
+    texts: dict[int, tuple[str, ...]],
+) -> dict[str, Any]:
+    """Return one example as plain data; positions count the tokens of the shown context."""
+    query = int(window.queries[row])
+    keys = judged.keys[at][head, row].tolist()
+    mass = judged.largest[at][head, row].astype(float).tolist()
+    kept = [(key, m) for key, m in zip(keys, mass, strict=True) if m > 0]
+    start = max(0, query - BEFORE)
+    end = min(len(window.ids), query + 1 + AFTER)
+    # a key far back is shown with the token before it
+    shown = sorted({*range(start, end), *(k for k, _ in kept), *(k - 1 for k, _ in kept if k)})
+    place: Mapping[int, int] = {position: n for n, position in enumerate(shown)}
+    if at not in texts:
+        texts[at] = words(model, window.ids)
+    return {
+        "kind": kind,
+        "document": window.name,
+        "offset": window.offset,
+        "position": query,
+        "tokens": [texts[at][position] for position in shown],
+        "gaps": [n for n in range(1, len(shown)) if shown[n] != shown[n - 1] + 1],
+        "query": place[query],
+        "keys": [[place[key], round(m, 4)] for key, m in kept],
+        "surprise": round(float(judged.surprise[at][head, row]), 4),
+    }

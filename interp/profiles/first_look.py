@@ -1,0 +1,218 @@
+"""First look at a corpus: the sums per head from which every row model is fitted."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from interp.profiles.position import position_features
+from interp.profiles.reading import TokenReader
+from interp.profiles.rows_read import AttentionRows, read_rows
+from interp.profiles.rules import KeyRule, masks_of
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int
+    from torch import Tensor
+
+    from interp.model.calls.sites import Site
+    from interp.model.model import Model
+    from interp.profiles.corpus import TextWindow
+
+GROUPS = 16  # of windows, half of each part: what a resumed run repeats, and a step of the tokens
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """Sums over the queries of one group of windows.
+
+    Args:
+        rules: mass on the keys of every rule.
+        position: mass on every feature of positions.
+        tokens: mass times the vectors of query (after a 1) and key.
+        uniform: KL from the uniform row, weighted by the attention off the sink.
+        weight: attention off the sink, of every query of every window in order.
+        visible: keys that each query may see, as bits, by site and window.
+    """
+
+    rules: Float[Tensor, "head rule"]
+    position: Float[Tensor, "head feature"]
+    tokens: Float[Tensor, "head query key"]
+    uniform: Float[Tensor, "head"]
+    weight: list[Float[Tensor, "head row"]]
+    visible: list[Bool[Tensor, "site row pos"]]
+
+    def to_bytes(self) -> bytes:
+        """Return the sums as the bytes of one file."""
+        parts = {name: getattr(self, name).numpy() for name in _WHOLE}
+        for at, (weight, visible) in enumerate(zip(self.weight, self.visible, strict=True)):
+            parts[f"weight{at}"] = weight.numpy()
+            parts[f"shape{at}"] = np.array(visible.shape)
+            parts[f"visible{at}"] = np.packbits(visible.numpy())
+        file = io.BytesIO()
+        np.savez(file, **parts)
+        return file.getvalue()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Sums:
+        """Read what `to_bytes` wrote."""
+        with np.load(io.BytesIO(content)) as file:
+            weight, visible = [], []
+            while f"weight{len(weight)}" in file:
+                at = len(weight)
+                weight.append(torch.from_numpy(file[f"weight{at}"]))
+                shape = file[f"shape{at}"]
+                bits = np.unpackbits(file[f"visible{at}"], count=int(shape.prod()))
+                visible.append(torch.from_numpy(bits.reshape(shape).astype(bool)))
+            whole = {name: torch.from_numpy(file[name]) for name in _WHOLE}
+        return cls(**whole, weight=weight, visible=visible)
+
+
+_WHOLE = ("rules", "position", "tokens", "uniform")
+
+
+class Look:
+    """What every look at a corpus knows: the model, its sites, the rules and the token vectors.
+
+    Args:
+        model: the model.
+        sites: attentions whose heads are described.
+        rules: the rules.
+        vectors: a vector per token id.
+        corpus: ids of all windows, by which tokens are rare or frequent.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        sites: Sequence[Site],
+        rules: Sequence[KeyRule],
+        vectors: Float[Tensor, "token dim"],
+        corpus: Int[np.ndarray, " token"],
+    ) -> None:
+        self.model, self.sites, self.rules, self.vectors = model, sites, rules, vectors
+        self.reader = TokenReader(model, corpus)
+        starts = np.cumsum([0, *(site.n_heads for site in sites)])
+        self.places = {
+            site: slice(int(a), int(b))
+            for site, a, b in zip(sites, starts[:-1], starts[1:], strict=True)
+        }
+        self.n_heads = int(starts[-1])
+
+    def masks(self, window: TextWindow, text: Sequence[int] | None = None) -> Tensor:
+        """Return the rules' masks on a window, or on other tokens at its positions."""
+        reading = self.reader.read(window.ids if text is None else text)
+        return torch.from_numpy(masks_of(self.rules, reading, window.queries))
+
+    def token_vectors(self, window: TextWindow) -> tuple[Tensor, Tensor]:
+        """Return the vectors of the queries, each after a 1, and of the keys."""
+        keys = self.vectors[torch.as_tensor(window.ids)]
+        queries = keys[torch.as_tensor(window.queries)]
+        return torch.cat([torch.ones(len(queries), 1), queries], 1), keys
+
+    def rows(self, window: TextWindow, visit: Callable[[slice, AttentionRows], None]) -> None:
+        """Pass the rows of every site to `visit`, with the place of its heads."""
+        read_rows(
+            self.model,
+            window,
+            sorted(self.reader.special),
+            lambda site, rows: visit(self.places[site], rows),
+            self.sites,
+        )
+
+
+def first_look(look: Look, windows: Sequence[TextWindow], advance: Callable[[], Any]) -> Sums:
+    """Run the model on a group of windows and sum what the fits need."""
+    size = look.vectors.shape[1]
+    heads, rules = look.n_heads, len(look.rules)
+    n_features = len(position_features(np.array([2]), 3))
+    total = Sums(
+        torch.zeros(heads, rules, dtype=torch.double),
+        torch.zeros(heads, n_features, dtype=torch.double),
+        torch.zeros(heads, size + 1, size),
+        torch.zeros(heads, dtype=torch.double),
+        [],
+        [],
+    )
+    order = {place.start: at for at, place in enumerate(look.places.values())}
+    for window in windows:
+        masks = look.masks(window).float().flatten(1)
+        places = position_features(window.queries, len(window.ids)).flatten(1)
+        queries, keys = look.token_vectors(window)
+        weight = torch.zeros(heads, len(window.queries))
+        visible = torch.zeros(len(look.sites), len(window.queries), len(window.ids)).bool()
+
+        def add(
+            at: slice,
+            rows: AttentionRows,
+            masks: Tensor = masks,
+            places: Tensor = places,
+            tokens: tuple[Tensor, Tensor] = (queries, keys),
+            weight: Tensor = weight,
+            visible: Tensor = visible,
+        ) -> None:
+            flat = rows.mass.flatten(1)
+            total.rules[at] += (flat @ masks.T).double()
+            total.position[at] += (flat @ places.T).double()
+            total.tokens[at] += tokens[0].T @ (rows.mass @ tokens[1])
+            weight[at] = rows.weight
+            visible[order[at.start]] = rows.visible
+            total.uniform[at] += row_divergence(rows, uniform_rows(rows.visible)).double().sum(1)
+
+        look.rows(window, add)
+        total.weight.append(weight)
+        total.visible.append(visible)
+        advance()
+    return total
+
+
+def uniform_rows(visible: Bool[Tensor, "row pos"]) -> Float[Tensor, "row pos"]:
+    """Return log probabilities of the row that is even over the visible keys."""
+    return -torch.log(visible.sum(-1, keepdim=True).clamp_min(1).float()).expand(visible.shape)
+
+
+def row_divergence(
+    rows: AttentionRows, log_model: Float[Tensor, "*head row pos"]
+) -> Float[Tensor, "head row"]:
+    """Return the KL divergence of every row from a model's row, times the row's weight, in nats."""
+    own = torch.special.xlogy(rows.mass, rows.mass).sum(-1)
+    own = own - torch.special.xlogy(rows.weight, rows.weight)
+    return own - (rows.mass * log_model.clamp_min(-50)).sum(-1)
+
+
+def groups_of(windows: Sequence[TextWindow]) -> list[list[int]]:
+    """Split the windows of each part evenly into groups, those of part 0 first."""
+    found: list[list[int]] = []
+    for part in (0, 1):
+        mine = [at for at, window in enumerate(windows) if window.part == part]
+        n = min(GROUPS // 2, len(mine))
+        found += [mine[at::n] for at in range(n)]
+    return found
+
+
+def summed(parts: Sequence[Sums]) -> dict[str, Tensor]:
+    """Add the sums of several groups."""
+    return {name: sum(getattr(part, name) for part in parts) for name in _WHOLE}  # type: ignore[misc]
+
+
+def visible_groups(
+    look: Look, sums: Sequence[Sums]
+) -> list[tuple[list[int], Int[Tensor, " head"]]]:
+    """Group the sites that see the same keys in every window, with their heads."""
+    groups: list[list[int]] = []
+    for site in range(len(look.sites)):
+        for group in groups:
+            if all(bool((v[site] == v[group[0]]).all()) for part in sums for v in part.visible):
+                group.append(site)
+                break
+        else:
+            groups.append([site])
+    places = [*look.places.values()]
+    return [
+        (group, torch.cat([torch.arange(places[s].start, places[s].stop) for s in group]))
+        for group in groups
+    ]

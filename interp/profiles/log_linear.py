@@ -1,0 +1,218 @@
+"""Log-linear row models p(j | i) ~ base(j | i) exp(sum over k of lambda_k F_k(i, j)), by Newton.
+
+The log-likelihood of a head needs its attention only through two sums: the mass that it puts on
+every feature, and the weight of every query. All else depends on the features alone, so that a fit
+needs no pattern.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int
+    from torch import Tensor
+
+RIDGE = 1e-3  # of the squared parameters, in nats per unit of weight
+PASSES = 7
+SETTLED = 1e-4  # nats of predicted gain at which a head is no longer moved
+LARGEST = 3.0  # nats that a parameter may move in one step
+HIDDEN = -1e9  # logit of a hidden key
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """Values of features on pairs of a query and a key, each distinct combination once.
+
+    Args:
+        table: the distinct combinations.
+        codes: the combination of every pair.
+    """
+
+    table: Float[Tensor, "feature combination"]
+    codes: Int[Tensor, "row pos"]
+
+    @classmethod
+    def of(cls, values: Float[Tensor, "feature row pos"]) -> Features:
+        """Find the distinct combinations; of rules there are a few hundred in a document."""
+        flat = values.flatten(1)
+        generator = torch.Generator().manual_seed(0)
+        weights = torch.rand(len(flat), generator=generator, dtype=torch.double) + 0.5
+        keys, codes = torch.unique(weights @ flat.double(), return_inverse=True)
+        first = torch.zeros(len(keys), dtype=torch.long)
+        first[codes] = torch.arange(flat.shape[1])
+        return cls(flat[:, first], codes.unflatten(0, values.shape[1:]))
+
+    def logits(self, parameters: Float[Tensor, "head feature"]) -> Float[Tensor, "head row pos"]:
+        """Return the sum of features times parameters."""
+        return (parameters @ self.table)[:, self.codes]
+
+    def mass(self, pairs: Float[Tensor, "head row pos"]) -> Float[Tensor, "head combination"]:
+        """Sum a number over the pairs of every combination."""
+        found = torch.zeros(len(pairs), self.table.shape[1])
+        return found.index_add_(1, self.codes.flatten(), pairs.flatten(1))
+
+    def dense(self) -> Float[Tensor, "feature row pos"]:
+        """Return the values on every pair."""
+        return self.table[:, self.codes]
+
+
+@dataclass(frozen=True, eq=False)
+class Sheet:
+    """Queries of one document.
+
+    Args:
+        features: values of all features.
+        visible: keys that a query may see, without the sink.
+        weight: of every query, of every head: its attention off the sink.
+        base: logits of the model that the features are added to; None for uniform rows.
+    """
+
+    features: Features
+    visible: Bool[Tensor, "row pos"]
+    weight: Float[Tensor, "head row"]
+    base: Float[Tensor, "head row pos"] | None = None
+
+
+def log_rows(
+    logits: Float[Tensor, "head row pos"], visible: Bool[Tensor, "row pos"]
+) -> Float[Tensor, "head row pos"]:
+    """Return log probabilities over the visible keys; a very negative number elsewhere."""
+    return torch.log_softmax(logits.masked_fill(~visible, HIDDEN), -1)
+
+
+@dataclass(eq=False)
+class Fit:
+    """Parameters of every head, with the curvature there.
+
+    Args:
+        parameters: the parameters.
+        curvature: second derivatives of the loss, per unit of weight.
+    """
+
+    parameters: Float[Tensor, "head feature"]
+    curvature: Float[Tensor, "head feature feature"]
+
+
+def fit_row_models(
+    sheets: Callable[[Int[Tensor, " head"]], Iterable[Sheet]],
+    observed: Float[Tensor, "head feature"],
+    weight: Float[Tensor, " head"],
+    *,
+    start: Fit | None = None,
+    used: Bool[Tensor, "head feature"] | None = None,
+    passes: int = PASSES,
+    every: int = 1,
+) -> Fit:
+    """Maximise the likelihood of all heads at once; a step that does not help is halved.
+
+    Args:
+        sheets: yields the documents for some of the heads, once per pass.
+        observed: attention mass on every feature, summed over the documents.
+        weight: total weight of the queries.
+        start: where to start; zero unless given.
+        used: parameters that are not held at zero; all unless given.
+        passes: passes over the documents.
+        every: the curvature is summed over every so many documents, the rest is exact.
+    """
+    heads, size = observed.shape
+    used = torch.ones(heads, size, dtype=torch.bool) if used is None else used
+    unit = weight.clamp_min(1e-9)[:, None].double()
+    target = observed.double() / unit
+    here = torch.zeros(heads, size, dtype=torch.double) if start is None else start.parameters
+    best = torch.where(used, here.double(), 0)
+    trial = best.clone()
+    step = torch.zeros_like(best)
+    loss = torch.full((heads,), torch.inf, dtype=torch.double)
+    curvature = torch.eye(size, dtype=torch.double).repeat(heads, 1, 1)
+    gain = torch.full((heads,), torch.inf, dtype=torch.double)
+    for _ in range(passes):
+        moving = (gain >= SETTLED).nonzero()[:, 0]
+        if not len(moving):
+            break
+        mine = trial[moving]
+        value, slope, bend = _sums(sheets(moving), mine, unit[moving], every)
+        value = value - (mine * target[moving]).sum(1) + 0.5 * RIDGE * (mine**2).sum(1)
+        slope = torch.where(used[moving], target[moving] - slope - RIDGE * mine, 0)
+        better = value <= loss[moving] + 1e-12
+        fresh = _step(slope, bend, used[moving])
+        here = moving[better]
+        best[here], loss[here], curvature[here] = mine[better], value[better], bend[better]
+        step[here], gain[here] = fresh[better], 0.5 * (fresh * slope).sum(1)[better]
+        step[moving[~better]] *= 0.5
+        trial[moving] = best[moving] + step[moving]
+    return Fit(best.float(), curvature)
+
+
+def _step(slope: Tensor, curvature: Tensor, used: Tensor) -> Tensor:
+    """Return the Newton step within the used parameters, of limited size."""
+    free = used[:, :, None] & used[:, None, :]
+    system = torch.where(free, curvature, 0)
+    system = system + torch.diag_embed(torch.where(used, RIDGE, 1.0).double())
+    step = torch.linalg.solve(system, slope[..., None])[..., 0]
+    size = step.abs().amax(1, keepdim=True)
+    return step * (LARGEST / size.clamp_min(LARGEST))
+
+
+def _sums(
+    sheets: Iterable[Sheet], parameters: Tensor, unit: Tensor, every: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return log normalisers, predicted mass on features, and their covariance, per weight."""
+    heads, size = parameters.shape
+    value = torch.zeros(heads, dtype=torch.double)
+    slope = torch.zeros(heads, size, dtype=torch.double)
+    bend = torch.zeros(heads, size, size, dtype=torch.double)
+    sampled = torch.zeros(heads, 1, dtype=torch.double)
+    for at, sheet in enumerate(sheets):
+        logits = sheet.features.logits(parameters.float())
+        if sheet.base is not None:
+            logits = logits + sheet.base
+        logits = logits.masked_fill_(~sheet.visible, HIDDEN)
+        top = logits.amax(-1, keepdim=True)
+        pairs = logits.sub_(top).exp_()
+        under = pairs.sum(-1, keepdim=True)
+        value += (sheet.weight * (top + under.log())[..., 0]).double().sum(1)
+        pairs = pairs.mul_(sheet.weight[..., None] / under)
+        mass, table = sheet.features.mass(pairs), sheet.features.table
+        slope += (mass @ table.T).double()
+        if at % every == 0:
+            squares = (table[:, None] * table[None]).flatten(0, 1)
+            bend += (mass @ squares.T).unflatten(1, (size, size)).double()
+            mean = torch.einsum("hij,kij->hik", pairs, sheet.features.dense())
+            each = sheet.weight.clamp_min(1e-9)[..., None]
+            bend -= torch.einsum("hik,hil->hkl", mean / each, mean).double()
+            sampled += sheet.weight.double().sum(1, keepdim=True)
+    return value / unit[:, 0], slope / unit, bend / sampled.clamp_min(1e-9)[..., None]
+
+
+def sparse(fit: Fit, least: Float[Tensor, " head"]) -> Bool[Tensor, "head feature"]:
+    """Return the features to keep: the weakest goes while its loss stays below `least` nats.
+
+    The loss without a feature is that of the quadratic model at the optimum, in which the others
+    move to their best values.
+    """
+    heads, size = fit.parameters.shape
+    used = torch.ones(heads, size, dtype=torch.bool)
+    ridge = RIDGE * torch.eye(size, dtype=torch.double)
+    for head in range(heads):
+        bend = fit.curvature[head] + ridge
+        best = fit.parameters[head].double()
+        kept = [*range(size)]
+        while kept:
+            # the best values of the kept ones, if the others are held at zero
+            inner = bend[kept][:, kept]
+            gone = [k for k in range(size) if k not in kept]
+            moved = torch.linalg.solve(inner, bend[kept][:, gone] @ best[gone]) if gone else 0
+            values = best[kept] + moved
+            cost = 0.5 * values**2 / torch.linalg.inv(inner).diagonal()
+            weakest = int(cost.argmin())
+            if float(cost[weakest]) >= float(least[head]):
+                break
+            kept.pop(weakest)
+        used[head] = False
+        used[head, kept] = True
+    return used

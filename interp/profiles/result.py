@@ -1,0 +1,165 @@
+"""Profile of a model's heads on a corpus: sentences, shares with intervals, examples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from interp.core.errors import OptionError, UnknownName
+from interp.core.result import Result
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    from jaxtyping import Float
+
+    from interp.core.head import Head
+
+OFF_SINK, EXPLAINED = "share of attention off the sink", "share of the pattern explained"
+UNITS = {
+    "off_sink": "share of attention",
+    "entropy": "nats",
+    "distance": "tokens",
+    "largest_weight": OFF_SINK,
+    "pattern": "nats per query",
+    "uncovered": OFF_SINK,
+}
+"""Units of the metrics that are not shares of the pattern (of its KL from the uniform row)."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Profile(Result):
+    """What every head does on a corpus, judged on documents that did not fit the description.
+
+    Args:
+        rows: a number per head and metric, with its interval over documents.
+        quantiles: of the bootstrap behind each row, at the `PROBABILITIES` of
+            `interp.profiles.judgement`.
+        descriptions: of every head: status, sentence and labels.
+        examples: queries with their keys and context, by head and kind.
+        provenance: model, corpus, rules and settings.
+    """
+
+    rows: tuple[Mapping[str, Any], ...]
+    quantiles: Float[np.ndarray, "row probability"]
+    descriptions: tuple[Mapping[str, Any], ...]
+    examples: tuple[Mapping[str, Any], ...]
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    per_prompt = None
+    why_no_per_prompt = (
+        "a share is a ratio of sums over documents, so it is not a mean of values of documents; its"
+        " interval is a bootstrap over documents"
+    )
+    _units = ("stack", "layer", "head")
+    _per_row = ("rows", "quantiles")
+
+    def _rows(self) -> pd.DataFrame:
+        import pandas as pd
+
+        return pd.DataFrame([*self.rows])
+
+    def bounds(self, level: float = 0.95) -> np.ndarray:
+        """Return the bootstrap interval of each row over documents.
+
+        Between the stored quantiles it is interpolated on the scale of a normal distribution; an
+        interval beyond the outermost ones (99.8 %) is that of these.
+
+        Raises:
+            OptionError: the level does not lie between 0 and 1.
+        """
+        import numpy as np
+        from scipy.stats import norm
+
+        from interp.core.statistics import tails_of
+        from interp.profiles.judgement import PROBABILITIES
+
+        if not 0 < level < 1:
+            raise OptionError(f"level={level}: a confidence level lies between 0 and 1")
+        at, known = norm.ppf(tails_of(level)), norm.ppf(PROBABILITIES)
+        return np.array([np.interp(at, known, row) for row in self.quantiles]).reshape(-1, 2)
+
+    def description(self, head: str | Head) -> Mapping[str, Any]:
+        """Return status, sentence and labels of one head.
+
+        Raises:
+            UnknownName: the profile has no such head.
+        """
+        found = {row["name"]: row for row in self.descriptions}
+        if str(head) not in found:
+            raise UnknownName("head of this profile", str(head), found)
+        return found[str(head)]
+
+    def examples_of(self, head: str | Head, kind: str | None = None) -> list[Mapping[str, Any]]:
+        """Return the examples of one head, of one kind ("strongest", "uniform", "surprise") or all.
+
+        Raises:
+            UnknownName: the profile has no such head, or there is no such kind.
+        """
+        name = self.description(head)["name"]
+        from interp.profiles.examples import KINDS
+
+        if kind is not None and kind not in KINDS:
+            raise UnknownName("kind of example", kind, KINDS)
+        mine = [one for one in self.examples if one["name"] == name]
+        return [one for one in mine if kind in (None, one["kind"])]
+
+    def explained(self) -> pd.DataFrame:
+        """Return the mean share of the pattern that each rung explains, by layer.
+
+        Heads count equally; heads without attention off the sink do not count. `pattern` is what
+        the even row leaves to explain, in nats per query.
+        """
+        import pandas as pd
+
+        wide = self.to_pandas().pivot_table(
+            index=["stack", "layer", "head"], columns="metric", values="score", sort=False
+        )
+        names = ["pattern", *(f"explained_{x}" for x in ("offset", "position", "rules", "tokens"))]
+        every = pd.DataFrame(wide.reindex(columns=names))
+        return pd.DataFrame(every.groupby(level=["stack", "layer"], sort=False).mean())
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of heads of each status: rules, position, unclear."""
+        status = [row["status"] for row in self.descriptions]
+        return {name: status.count(name) for name in ("rules", "position", "unclear")}
+
+    def __repr__(self) -> str:
+        counts = self.counts()
+        return (
+            f"Profile of {len(self.descriptions)} heads on {self.provenance.get('corpus', '')}: "
+            f"{counts['rules']} by rules beyond position, {counts['position']} by position, "
+            f"{counts['unclear']} unclear"
+        )
+
+
+def head_name(stack: str, layer: int, head: int, many: bool) -> str:
+    """Return the name of a head, with its stack where a model has several."""
+    return f"{stack} L{layer}H{head}" if many else f"L{layer}H{head}"
+
+
+def number_rows(
+    where: Mapping[str, Any], numbers: Mapping[str, Any], labels: Sequence[Any], n: int
+) -> tuple[list[dict[str, Any]], list[tuple[float, ...]]]:
+    """Return the long rows of one head, and the quantiles behind each."""
+    nan = float("nan")
+    swapped = numbers["control_swapped_document"].value
+    every = [
+        (name, one, swapped if name == "explained_rules" else nan, UNITS.get(name, EXPLAINED))
+        for name, one in numbers.items()
+    ]
+    every += [(f"rule:{label.rule}", label.share, label.position, OFF_SINK) for label in labels]
+    rows = [
+        {
+            **where,
+            "metric": name,
+            "score": one.value,
+            "low": one.low,
+            "high": one.high,
+            "null": null,
+            "n": n,
+            "unit": unit,
+        }
+        for name, one, null, unit in every
+    ]
+    return rows, [one.quantiles for _, one, _, _ in every]

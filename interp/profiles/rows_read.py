@@ -1,0 +1,101 @@
+"""Rows of attention of one window after the other, taken from the model's own forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from interp.core.errors import OptionError
+from interp.core.prompts import Prompts
+from interp.model.calls.call import Call
+from interp.model.calls.sites import Site
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
+    from torch import Tensor
+
+    from interp.model.model import Model
+    from interp.profiles.corpus import TextWindow
+
+FLOOR = 0.02  # attention off the sink below which a query is not described
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionRows:
+    """Attention of the sampled queries of one window at one site, on the CPU.
+
+    Args:
+        mass: attention on every key off the sink; rows sum to `weight`.
+        visible: keys that a query may see, without the sink.
+        weight: attention of every query off the sink; 0 below the floor.
+        sink: attention of every query on the sink.
+    """
+
+    mass: Float[Tensor, "head row pos"]
+    visible: Bool[Tensor, "row pos"]
+    weight: Float[Tensor, "head row"]
+    sink: Float[Tensor, "head row"]
+
+    @classmethod
+    def of(
+        cls, pattern: Float[Tensor, "head row pos"], visible: Bool[Tensor, "row pos"]
+    ) -> AttentionRows:
+        """Return the rows of a pattern; a query below the floor, or without a choice, is left out.
+
+        Args:
+            pattern: attention on every key.
+            visible: keys off the sink that a query may see.
+        """
+        mass = pattern * visible
+        weight = mass.sum(-1)
+        counted = (weight >= FLOOR) & (visible.sum(-1) > 1)
+        return cls(mass * counted[..., None], visible, weight * counted, 1 - weight)
+
+
+def described_sites(model: Model) -> list[Site]:
+    """Return the attentions whose rows are described: softmax, within one sequence of text.
+
+    Raises:
+        OptionError: the model reads no text, or has no such attention.
+    """
+    stacks = ("decoder", "encoder")
+    found = [s for s in model.sites if s.kind == "softmax" and s.stack in stacks]
+    if not model.takes_text or not found:
+        raise OptionError(
+            f"{model.name} has no softmax attention within a sequence of tokens, so its heads "
+            "cannot be described on text"
+        )
+    return found
+
+
+def read_rows(
+    model: Model,
+    window: TextWindow,
+    special: Sequence[int],
+    visit: Callable[[Site, AttentionRows], None],
+    sites: Sequence[Site],
+) -> None:
+    """Run the model on one window and pass the sampled rows of every site to `visit`.
+
+    Only the rows of the window's queries are computed. A window runs alone, so that padding never
+    enters. The sink is the first token and every special token.
+    """
+    ids = np.asarray(window.ids)
+    sink = torch.as_tensor(np.isin(ids, list(special)))
+    sink[0] = True
+    rows = torch.as_tensor(window.queries)
+    wanted = set(sites)
+
+    def take(site: Site, call: Call, real: Tensor) -> None:
+        if site not in wanted:
+            return
+        model.require_finite(call, site)
+        at = rows.to(call.z.device)
+        seen = call.visible(at)[0].any(0).cpu() & ~sink
+        visit(site, AttentionRows.of(call.pattern(at)[0].float().cpu(), seen))
+
+    model.read(Prompts((window.ids,)), take, last=1, streamed=True)

@@ -1,0 +1,285 @@
+"""Profile every head of a model on a corpus of text."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from interp.core.errors import OptionError, UnknownName
+from interp.model.content import model_provenance
+from interp.model.model_argument import one_model
+from interp.profiles.corpus import DocumentCorpus, Sample, sample_corpus
+from interp.profiles.examples import examples_of
+from interp.profiles.explain import EVERYWHERE, NOWHERE, Description, describe
+from interp.profiles.first_look import Look, Sums, first_look, groups_of
+from interp.profiles.judgement import Judge
+from interp.profiles.result import Profile, head_name, number_rows
+from interp.profiles.rows_read import described_sites
+from interp.profiles.rules import chosen_rules
+from interp.profiles.second_look import JudgedRows, second_look
+from interp.profiles.sentence import sentence_of
+from interp.profiles.token_model import token_vectors
+
+if TYPE_CHECKING:
+    from interp.core.protocols import Progress
+    from interp.model.model import Model
+    from interp.profiles.rules import KeyRule
+
+
+def profile(
+    model: Any,
+    corpus: Any = None,
+    *,
+    field: str = "text",
+    rules: Iterable[str | KeyRule | Any] | None = None,
+    heads: Sequence[str] | None = None,
+    n_documents: int = 400,
+    n_queries: int = 32,
+    max_length: int = 256,
+    seed: int = 0,
+    resume: str | os.PathLike | None = None,
+    progress: Progress | None = None,
+) -> Profile:
+    """Describe what every head does on a corpus, and judge the description on unseen documents.
+
+    Random documents are split in two parts. On each part row models of every head are fitted, and
+    judged on the other: even attention, offset, position, rules (which keys a rule names), and the
+    two tokens (whatever the pair of query and key token alone can say); the rest needs context. A
+    rung's number is the share of the head's pattern that it explains: of the KL divergence from
+    even attention, off the sink. A head is described by rules if these explain more than position
+    on both parts, and more than the same rules do with the tokens of another document.
+
+    Args:
+        model: a model, or anything that `interp.load` accepts.
+        corpus: files or folders of text, JSON lines, Parquet or Arrow, texts, lists of token ids,
+            or a `DocumentCorpus`; by default the short texts that come with the package.
+        field: field or column of the text, or of token ids.
+        rules: rules to try: names, detectors, or functions of (query, key) or (query, key, tokens);
+            by default all that the package declares.
+        heads: heads to describe, such as L5H4; all by default.
+        n_documents: number of random documents.
+        n_queries: number of random queries read of each document.
+        max_length: longest window of a document, in tokens; a longer document gives a random one.
+        seed: seed of every random choice.
+        resume: folder with finished steps, from which a run that was stopped goes on.
+        progress: called with the name of the step, the steps done and their number.
+
+    Raises:
+        PromptError: the corpus cannot be read, or has too few distinct documents.
+        OptionError: the model has no softmax attention over text, or an option does not fit.
+        UnknownName: there is no such rule or head.
+    """
+    loaded = one_model(model)
+    sites = described_sites(loaded)
+    sample = sample_corpus(
+        DocumentCorpus(corpus, field=field) if not isinstance(corpus, DocumentCorpus) else corpus,
+        loaded,
+        n_documents=n_documents,
+        n_queries=n_queries,
+        max_length=max_length,
+        seed=seed,
+    )
+    chosen = chosen_rules(rules, loaded.tokenizer is not None)
+    wanted = _wanted(loaded, sites, heads)
+    sites = [site for site in sites if any(s is site for s, _ in wanted)]
+    windows = sample.windows
+    ids = np.concatenate([window.ids for window in windows])
+    look = Look(loaded, sites, chosen, token_vectors(loaded, ids), ids)
+    steps = _Steps(loaded, sample, chosen, sites, resume, progress, 2 * len(windows) + 8)
+    groups = groups_of(windows)
+    sums = [
+        steps.done(
+            f"sums {at}",
+            lambda group=group: first_look(look, [windows[i] for i in group], steps.advance),
+            Sums,
+            len(group),
+        )
+        for at, group in enumerate(groups)
+    ]
+    live, dead = _live(look, sample)
+    half = sum(windows[group[0]].part == 0 for group in groups)
+    sides = (slice(0, half), slice(half, None))
+    fitted = [
+        steps.done(
+            f"description {part}",
+            lambda side=side: describe(
+                look, windows, groups[side], sums[side], live, steps.advance
+            ),
+            Description,
+            4,
+        )
+        for part, side in enumerate(sides)
+    ]
+    judged = [
+        steps.done(
+            f"judged {at}",
+            lambda at=at, group=group: second_look(
+                look,
+                [windows[i] for i in group],
+                [_other(windows, i) for i in group],
+                fitted[1 if at < half else 0],
+                seed,
+                steps.advance,
+            ),
+            JudgedRows,
+            len(group),
+        )
+        for at, group in enumerate(groups)
+    ]
+    whole = JudgedRows.joined(judged, [i for group in groups for i in group])
+    parameters = np.stack([one.rules.numpy() for one in fitted])
+    provenance = model_provenance(loaded) | dict(
+        sample.facts,
+        corpus_hash=sample.hash,
+        rules=[rule.name for rule in chosen],
+        rules_without_use=dead,
+        sink="the first token, special tokens, and learned sinks",
+        made_by="interp.profile",
+        options={"n_documents": n_documents, "n_queries": n_queries, "max_length": max_length},
+    )
+    return _answered(loaded, look, sample, whole, parameters, wanted, seed, provenance)
+
+
+def _wanted(model: Model, sites: Sequence[Any], heads: Sequence[str] | None) -> list[tuple]:
+    """Return site and number of the heads that are asked for."""
+    every = [(site, h) for site in sites for h in range(site.n_heads)]
+    many = len({site.stack for site in sites}) > 1
+    names = {head_name(site.stack, site.layer, h, many): (site, h) for site, h in every}
+    if heads is None:
+        return every
+    asked = [str(head) for head in ([heads] if isinstance(heads, str) else heads)]
+    for name in asked:
+        if name not in names:
+            raise UnknownName(f"head of {model.name}", name, names)
+    if not asked:
+        raise OptionError("heads is empty; name heads such as L5H4, or leave it out for all")
+    return [names[name] for name in dict.fromkeys(asked)]
+
+
+def _other(windows: Sequence[Any], at: int) -> Any:
+    """Return the next document of another cluster that is at least as long, or else the next."""
+    rest = [*windows[at + 1 :], *windows[:at]]
+    rest = [w for w in rest if w.cluster != windows[at].cluster]
+    return next((w for w in rest if len(w.ids) >= len(windows[at].ids)), rest[0])
+
+
+def _live(look: Look, sample: Sample) -> tuple[torch.Tensor, list[str]]:
+    """Return which rules can tell keys apart, and the names of the others.
+
+    A rule that fires nowhere, on all keys, or on the keys of an earlier rule says nothing.
+    """
+    fired, keys = torch.zeros(len(look.rules), dtype=torch.double), 0.0
+    digests = [hashlib.blake2b(digest_size=16) for _ in look.rules]
+    for window in sample.windows:
+        before = torch.as_tensor(window.queries)[:, None] >= torch.arange(len(window.ids))
+        before[:, 0] = False
+        masks = look.masks(window) & before
+        fired += masks.sum((1, 2))
+        keys += float(before.sum())
+        for digest, mask in zip(digests, masks.numpy(), strict=True):
+            digest.update(np.packbits(mask).tobytes())
+    share = fired / max(keys, 1.0)
+    told = [digest.digest() for digest in digests]
+    first = torch.tensor([told.index(one) == at for at, one in enumerate(told)], dtype=torch.bool)
+    live = (share > NOWHERE) & (share < EVERYWHERE) & first
+    return live, [rule.name for rule, kept in zip(look.rules, live, strict=True) if not kept]
+
+
+def _answered(
+    model: Model,
+    look: Look,
+    sample: Sample,
+    whole: JudgedRows,
+    parameters: np.ndarray,
+    wanted: Sequence[tuple],
+    seed: int,
+    provenance: dict[str, Any],
+) -> Profile:
+    """Judge the heads that are asked for, and collect their examples."""
+    windows = sample.windows
+    judge = Judge(
+        whole,
+        [w.cluster for w in windows],
+        [w.part for w in windows],
+        parameters,
+        look.rules,
+        seed,
+    )
+    many = len({site.stack for site in look.sites}) > 1
+    rows, quantiles, descriptions, examples = [], [], [], []
+    texts: dict[int, tuple[str, ...]] = {}
+    for site, h in wanted:
+        place = look.places[site].start + h
+        answer = judge.answer(place)
+        name = head_name(site.stack, site.layer, h, many)
+        where = {"stack": site.stack, "layer": site.layer, "head": h}
+        more, ends = number_rows(where, answer.numbers, answer.labels, judge.n)
+        rows += more
+        quantiles += ends
+        descriptions.append(
+            {
+                **where,
+                "name": name,
+                "status": answer.status,
+                "sentence": sentence_of(answer, len(look.rules)),
+                "labels": [label.plain() for label in answer.labels],
+                "avoided": [label.plain() for label in answer.avoided],
+            }
+        )
+        examples += [
+            {"name": name, **one} for one in examples_of(model, windows, whole, place, seed, texts)
+        ]
+    return Profile(
+        tuple(rows), np.array(quantiles), tuple(descriptions), tuple(examples), provenance
+    )
+
+
+class _Steps:
+    """Steps of a run: computed, or read from the folder of a run that was stopped."""
+
+    def __init__(
+        self,
+        model: Model,
+        sample: Sample,
+        rules: Sequence[KeyRule],
+        sites: Sequence[Any],
+        resume: str | os.PathLike | None,
+        progress: Progress | None,
+        total: int,
+    ) -> None:
+        self.progress, self.at, self.total = progress, 0, total
+        self.kept = None
+        if resume is not None:
+            from interp.core.store import Store
+            from interp.model.identity import identity_of
+
+            settings = {
+                "model": identity_of(model),
+                "corpus": sample.hash,
+                "seed": sample.facts["seed"],
+                "rules": [rule.identity for rule in rules],
+                "sites": [site.name for site in sites],
+            }
+            self.kept = Store(resume).steps("profile", model.content_hash, settings)
+
+    def advance(self) -> None:
+        """Count one step."""
+        self.at += 1
+        if self.progress is not None:
+            self.progress("profile", self.at, self.total)
+
+    def done(self, name: str, make: Callable[[], Any], kind: Any, size: int) -> Any:
+        """Return a step's result, computed unless it is kept."""
+        known = self.kept.find([name]) if self.kept is not None else {}
+        if name in known:
+            self.at += size
+            return kind.from_bytes(known[name])
+        found = make()
+        if self.kept is not None:
+            self.kept.add({name: found.to_bytes()})
+        return found

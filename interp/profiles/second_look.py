@@ -1,0 +1,227 @@
+"""Second look at a corpus: every row model judged on the documents that did not fit it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from interp.profiles.explain import Description
+from interp.profiles.first_look import Look, row_divergence, uniform_rows
+from interp.profiles.log_linear import log_rows
+from interp.profiles.position import logits_of_position
+from interp.profiles.rows_read import AttentionRows
+from interp.profiles.token_model import token_logits
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int
+    from torch import Tensor
+
+    from interp.profiles.corpus import TextWindow
+
+RUNGS = ("uniform", "offset", "position", "rules", "tokens")
+CONTROLS = ("other_head", "random_keys", "swapped_document")
+"""Descriptions that should fail: the rules of another head, on other keys, on another document."""
+MEASURES = ("weight", "sink", "entropy", "distance", "largest")
+KEYS = 3  # keys of a query that are kept for examples
+
+
+@dataclass(frozen=True, eq=False)
+class JudgedRows:
+    """Sums over the queries of each window, and what is kept of each query.
+
+    Args:
+        nats: KL from the rows of every rung, then of every control, times the attention off the
+            sink.
+        measures: sums of `MEASURES`; entropy (nats), distance (tokens) and largest weight are those
+            of the rows off the sink, times the attention off the sink.
+        shared: mass on the rules that describe a head, split evenly where several fire.
+        guessed: the same of the row that position predicts.
+        total: mass on every rule.
+        expected: mass that the model of position puts on every rule.
+        uncovered: mass on keys on which no rule of the head fires.
+        surprise: KL from the row of the rules, of every query, times the attention off the sink.
+        largest: mass of every query on its largest keys.
+        keys: the positions of these keys.
+    """
+
+    nats: Float[np.ndarray, "window head model"]
+    measures: Float[np.ndarray, "window head measure"]
+    shared: Float[np.ndarray, "window head rule"]
+    guessed: Float[np.ndarray, "window head rule"]
+    total: Float[np.ndarray, "window head rule"]
+    expected: Float[np.ndarray, "window head rule"]
+    uncovered: Float[np.ndarray, "window head"]
+    surprise: list[Float[np.ndarray, "head row"]]
+    largest: list[Float[np.ndarray, "head row key"]]
+    keys: list[Int[np.ndarray, "head row key"]]
+
+    def to_bytes(self) -> bytes:
+        """Return the sums as the bytes of one file."""
+        file = io.BytesIO()
+        parts = {name: getattr(self, name) for name in _WHOLE}
+        for name in _EACH:
+            parts |= {f"{name}{at}": value for at, value in enumerate(getattr(self, name))}
+        np.savez(file, **parts)
+        return file.getvalue()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> JudgedRows:
+        """Read what `to_bytes` wrote."""
+        with np.load(io.BytesIO(content)) as file:
+            parts: dict[str, Any] = {name: file[name] for name in _WHOLE}
+            n = len(parts["nats"])
+            parts |= {x: [file[f"{x}{at}"] for at in range(n)] for x in _EACH}
+        return cls(**parts)
+
+    @classmethod
+    def joined(cls, parts: Sequence[JudgedRows], order: Sequence[int]) -> JudgedRows:
+        """Join groups of windows, and put the windows in order."""
+        back = np.argsort(order)
+        found: dict[str, Any] = {
+            x: np.concatenate([getattr(part, x) for part in parts])[back] for x in _WHOLE
+        }
+        for name in _EACH:
+            values = [value for part in parts for value in getattr(part, name)]
+            found[name] = [values[at] for at in back]
+        return cls(**found)
+
+
+_EACH = ("surprise", "largest", "keys")
+_WHOLE = ("nats", "measures", "shared", "guessed", "total", "expected", "uncovered")
+
+
+def second_look(
+    look: Look,
+    windows: Sequence[TextWindow],
+    others: Sequence[TextWindow],
+    description: Description,
+    seed: int,
+    advance: Callable[[], Any],
+) -> JudgedRows:
+    """Run the model on a group of windows and judge a description on them.
+
+    Args:
+        look: the model, its sites and the rules.
+        windows: windows that did not fit the description.
+        others: for each, another document, whose tokens the swapped rules read.
+        description: row models of every head.
+        seed: seed of the random keys.
+        advance: called after each window.
+    """
+    found = []
+    for window, other in zip(windows, others, strict=True):
+        found.append(_one(look, window, other, description, seed))
+        advance()
+    parts: dict[str, Any] = {x: np.stack([one[x] for one in found]) for x in _WHOLE}
+    parts |= {x: [one[x] for one in found] for x in _EACH}
+    return JudgedRows(**parts)
+
+
+def _one(
+    look: Look, window: TextWindow, other: TextWindow, description: Description, seed: int
+) -> dict[str, np.ndarray]:
+    """Judge one window."""
+    heads, n_rules = look.n_heads, len(look.rules)
+    rows, n = window.queries, len(window.ids)
+    masks = look.masks(window).float()
+    swapped = look.masks(window, np.resize(np.asarray(other.ids), n).tolist()).float()
+    position = logits_of_position(description.position, rows, n)
+    used = (description.rules != 0).float()
+    models = _Models(look, window, description, masks, swapped, position, seed)
+    out = {
+        "nats": torch.zeros(heads, len(RUNGS) + len(CONTROLS)),
+        "measures": torch.zeros(heads, len(MEASURES)),
+        "shared": torch.zeros(heads, n_rules),
+        "guessed": torch.zeros(heads, n_rules),
+        "total": torch.zeros(heads, n_rules),
+        "expected": torch.zeros(heads, n_rules),
+        "uncovered": torch.zeros(heads),
+        "surprise": torch.zeros(heads, len(rows), dtype=torch.half),
+        "largest": torch.zeros(heads, len(rows), min(KEYS, n), dtype=torch.half),
+        "keys": torch.zeros(heads, len(rows), min(KEYS, n), dtype=torch.int32),
+    }
+    flat = masks.flatten(1)
+    back = (torch.as_tensor(rows)[:, None] - torch.arange(n)).abs().float()
+
+    def judge(at: slice, seen: AttentionRows) -> None:
+        for which, log_model in enumerate(models.of(at, seen.visible)):
+            nats = row_divergence(seen, log_model)
+            out["nats"][at, which] = nats.sum(1)
+            if which == RUNGS.index("rules"):
+                out["surprise"][at] = nats.half()
+        off = seen.weight.sum(1)
+        even = seen.mass / seen.weight.clamp_min(1e-9)[..., None]
+        entropy = -(torch.special.xlogy(even, even).sum(-1) * seen.weight).sum(1)
+        distance = (seen.mass * back).sum((1, 2))
+        largest, keys = seen.mass.topk(out["keys"].shape[2], dim=-1)
+        peak = largest[..., 0].sum(1)
+        sink = seen.sink.sum(1)
+        out["measures"][at] = torch.stack([off, sink, entropy, distance, peak], 1)
+        mine = used[at]
+        fired = (mine @ flat).unflatten(1, masks.shape[1:])
+        split = seen.mass / fired.clamp_min(1)
+        out["shared"][at] = mine * (split.flatten(1) @ flat.T)
+        out["uncovered"][at] = (seen.mass * (fired == 0)).sum((1, 2))
+        out["total"][at] = seen.mass.flatten(1) @ flat.T
+        guess = torch.exp(log_rows(position[at], seen.visible)) * seen.weight[..., None]
+        out["expected"][at] = guess.flatten(1) @ flat.T
+        out["guessed"][at] = mine * ((guess / fired.clamp_min(1)).flatten(1) @ flat.T)
+        out["largest"][at], out["keys"][at] = largest.half(), keys.int()
+
+    look.rows(window, judge)
+    return {name: value.numpy() for name, value in out.items()}
+
+
+class _Models:
+    """Log probabilities of every rung and control on one window."""
+
+    def __init__(
+        self,
+        look: Look,
+        window: TextWindow,
+        description: Description,
+        masks: Tensor,
+        swapped: Tensor,
+        position: Tensor,
+        seed: int,
+    ) -> None:
+        self.look, self.window, self.description = look, window, description
+        self.masks, self.swapped, self.position = masks, swapped, position
+        self.offset = logits_of_position(description.offset, window.queries, len(window.ids))
+        self.vectors = look.token_vectors(window)
+        self.rng = np.random.default_rng([seed, *window.ids[:8], window.offset])
+        self._random: tuple[Tensor, Tensor] | None = None
+
+    def of(self, at: slice, visible: Tensor) -> Any:
+        """Yield log probabilities in the order of `RUNGS` and `CONTROLS`."""
+        own = self.description.rules[at]
+        base = self.position[at]
+
+        def rows(parameters: Tensor, masks: Tensor) -> Tensor:
+            return base + (parameters @ masks.flatten(1)).unflatten(1, masks.shape[1:])
+
+        yield uniform_rows(visible)
+        yield log_rows(self.offset[at], visible)
+        yield log_rows(base, visible)
+        logits = rows(own, self.masks)
+        yield log_rows(logits, visible)
+        tokens = token_logits(self.description.tokens[at], *self.vectors)
+        yield log_rows(logits + tokens, visible)
+        yield log_rows(rows(own.roll(1, 0), self.masks), visible)
+        yield log_rows(rows(own, self._on_random_keys(visible)), visible)
+        yield log_rows(rows(own, self.swapped), visible)
+
+    def _on_random_keys(self, visible: Bool[Tensor, "row pos"]) -> Tensor:
+        """Return the rules on as many keys of every row, drawn among those that it sees."""
+        if self._random is None or not bool((self._random[0] == visible).all()):
+            places = np.tile(np.arange(visible.shape[1]), (len(visible), 1))
+            for row, seen in zip(places, visible.numpy(), strict=True):
+                row[seen] = self.rng.permutation(row[seen])
+            index = torch.from_numpy(places).expand(self.masks.shape)
+            self._random = visible, self.masks.gather(2, index)
+        return self._random[1]

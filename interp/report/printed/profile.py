@@ -1,0 +1,189 @@
+"""Profiles as text: counts and shares by layer, sentences, and one screen on one head."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from interp.core.tokens import shown
+from interp.profiles.examples import KINDS
+
+if TYPE_CHECKING:
+    from interp.profiles.result import Profile
+
+WIDTH = 100
+STATUS = {
+    "rules": "described by rules beyond position",
+    "position": "described by position alone",
+    "unclear": "unclear",
+}
+RUNGS = ("offset", "position", "rules", "tokens")
+
+
+def profile_text(results: Sequence[Profile], *, top: int = 8) -> str:
+    """Format counts, shares by layer, and the sentences of the heads that rules describe best.
+
+    Args:
+        results: the profiles.
+        top: number of heads to print; 0 for all.
+    """
+    return "\n".join(_one(found, top) for found in results)
+
+
+def _one(found: Profile, top: int) -> str:
+    about = found.provenance
+    counts = found.counts()
+    lines = [
+        f"{about['model_id']} on {about['corpus']}: {about['documents_used']:,} of "
+        f"{about['documents_read']:,} documents, {about['queries']:,} queries; first token: "
+        f"{about['first_token']}",
+        *_clusters(about),
+        "  " + ", ".join(f"{n} {STATUS[name]}" for name, n in counts.items()),
+        "  share of the pattern explained on documents that did not fit it, mean of heads",
+    ]
+    frame = found.explained().reset_index()
+    many = len({*frame["stack"]}) > 1
+    lines.append("  layer    nats  " + "  ".join(f"{rung:>8}" for rung in RUNGS))
+    for row in frame.to_dict("records"):
+        name = f"{row['stack']} {row['layer']}" if many else str(row["layer"])
+        shares = "  ".join(f"{row[f'explained_{rung}']:8.2f}" for rung in RUNGS)
+        lines.append(f"  {name:<6} {row['pattern']:6.2f}  {shares}")
+    order = _ordered(found)
+    chosen = order[:top] if top else order
+    lines.append("")
+    for row in chosen:
+        lines += _wrapped(f"{row['name']}  ", row["sentence"])
+    if len(order) > len(chosen):
+        lines.append(f"  ({len(order) - len(chosen)} further heads: --top 0, or interp head)")
+    return "\n".join([*lines, ""])
+
+
+def _clusters(about: Mapping[str, Any]) -> list[str]:
+    """Return a line on copies, if the documents are not all distinct."""
+    near = about["documents_used"] - about["distinct_documents"]
+    if not near and not about["exact_copies"]:
+        return []
+    return [
+        f"  {about['distinct_documents']:,} distinct documents: {about['exact_copies']:,} exact "
+        f"copies were left out, {near:,} near-duplicates count with their originals"
+    ]
+
+
+def _ordered(found: Profile) -> list[Mapping[str, Any]]:
+    """Return the heads, the largest share beyond position first."""
+    frame = found.to_pandas()
+    frame = frame[frame["metric"] == "beyond_position"]
+    keys = zip(frame["stack"], frame["layer"], frame["head"], strict=True)
+    gain = dict(zip(keys, np.nan_to_num(np.asarray(frame["score"], float), nan=-1.0), strict=True))
+    rank = {name: at for at, name in enumerate(STATUS)}
+    return sorted(
+        found.descriptions,
+        key=lambda d: (rank[d["status"]], -gain.get((d["stack"], d["layer"], d["head"]), -1)),
+    )
+
+
+def _wrapped(first: str, text: str) -> list[str]:
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=f"  {first}", subsequent_indent=" " * (2 + len(first))
+    )
+
+
+def head_text(found: Profile, head: str, *, examples: int = 2) -> str:
+    """Format one screen on one head: sentence, rules, shares by rung, examples, next commands.
+
+    Args:
+        found: the profile.
+        head: name of the head, such as L5H4.
+        examples: examples of the strongest and of the most surprising queries, each; one of random
+            queries is added.
+    """
+    about = found.description(head)
+    model, corpus = found.provenance["model_id"], found.provenance["corpus"]
+    lines = [f"{head} of {model} on {corpus}: {STATUS[about['status']]}", ""]
+    lines += [*_wrapped("", about["sentence"]), ""]
+    lines += _rungs(found, about)
+    lines += _labels(about)
+    for kind, n in (("strongest", examples), ("uniform", 1), ("surprise", examples)):
+        every = found.examples_of(head, kind)
+        middle = len(every) // 2
+        picked = every[middle : middle + n] if kind == "uniform" else every[:n]
+        if picked:
+            lines.append(f"  {kind}: {KINDS[kind]}")
+            lines += [line for one in picked for line in _example(one)]
+    name = head.rsplit(maxsplit=1)[-1]
+    lines += [
+        "",
+        "  Next:",
+        f"    interp view {model} --heads {name}        the patterns of a text of your own",
+        f"    interp importance ablate {model} --heads {name}   whether the head matters",
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _rungs(found: Profile, about: Mapping[str, Any]) -> list[str]:
+    frame = found.to_pandas()
+    mine = frame[
+        (frame["stack"] == about["stack"])
+        & (frame["layer"] == about["layer"])
+        & (frame["head"] == about["head"])
+    ].set_index("metric")
+    lines = ["  share of the pattern explained, on documents that did not fit it"]
+    names = {
+        "explained_offset": "distance alone",
+        "explained_position": "position",
+        "explained_rules": "rules",
+        "explained_tokens": "the two tokens",
+        "control_other_head": "control: another head's rules",
+        "control_random_keys": "control: the rules on random keys",
+        "control_swapped_document": "control: the rules on another document",
+    }
+    for metric, name in names.items():
+        row = mine.loc[metric]
+        bar = "#" * round(30 * min(max(row["score"], 0.0), 1.0))
+        ends = f"[{row['low']:.2f}, {row['high']:.2f}]"
+        lines.append(f"    {name:<40} {row['score']:5.2f} {ends:<15} {bar}".rstrip())
+    return [*lines, ""]
+
+
+def _labels(about: Mapping[str, Any]) -> list[str]:
+    rows = [*about["labels"], *about["avoided"]]
+    if not rows:
+        return []
+    width = max(len(label["phrase"]) for label in rows)
+    lines = [f"  {'rule':<{width}}  {'attention':>9}  {'by position':>11}  {'nats':>5}"]
+    for at, label in enumerate(rows):
+        held = about["status"] == "rules"
+        less = at >= len(about["labels"]) or not held
+        share, guess = (
+            (label["total"], label["expected"])
+            if less
+            else (label["share"]["value"], label["position"])
+        )
+        lines.append(
+            f"  {label['phrase']:<{width}}  {100 * share:7.1f} %  {100 * guess:9.1f} %  "
+            f"{label['nats']:+5.2f}"
+        )
+    return [*lines, ""]
+
+
+def _example(one: Mapping[str, Any]) -> list[str]:
+    """Format the context with the query in >< and the keys in [], the largest with its share."""
+    keys = dict(one["keys"])
+    largest = max(keys, key=lambda key: keys[key]) if keys else None
+    parts = []
+    for at, token in enumerate(one["tokens"]):
+        text = shown(token)
+        if at in one["gaps"]:
+            parts.append(" ... ")
+        if at == largest:
+            text = f"[{text}|{100 * keys[at]:.0f} %]"
+        elif at in keys:
+            text = f"[{text}]"
+        parts.append(f">{text}<" if at == one["query"] else text)
+    place = f" ({one['document']})"
+    return textwrap.wrap(
+        "".join(parts).strip() + place, WIDTH, initial_indent="    ", subsequent_indent="      "
+    )
