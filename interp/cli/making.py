@@ -85,8 +85,8 @@ def command(
         over: "model": the function is called for a model; "models": for each of several, and a
             failure does not stop the others; "all": once for all, which are loaded; "sources":
             once, and the function loads them; "nothing": once, without a model.
-        arguments: metavars of "all" and "sources", such as A and B...; of "nothing" the parameters
-            that are arguments.
+        arguments: metavars of "all" and "sources", such as A and B..., and parameters that
+            are arguments, in small letters.
         usual: the model if none is given.
         also: functions whose parameters are passed on as keywords, with the names of these.
         omit: parameters that are no options.
@@ -132,7 +132,7 @@ def _made(
     example: str,
 ) -> click.Command:
     parameters = {k: v for k, v in function.parameters.items() if k not in omit}
-    named = declared.arguments if declared.over == "nothing" else ()
+    named = tuple(name for name in declared.arguments if name.islower())
     arguments = [argument_for(n, parameters.pop(n), special.get(n, Spelling())) for n in named]
     declared.given += named
     for passed, names in also.items():
@@ -161,8 +161,8 @@ def _made(
     settings = [x for x in options.values() if isinstance(x, Setting)]
     spelled = [x for x in options.values() if not isinstance(x, Setting)]
     params = [
-        *arguments,
         *_models(declared),
+        *arguments,
         *spelled,
         *([set_option()] * bool(settings)),
         *_outputs(declared),
@@ -195,7 +195,7 @@ def _models(declared: CommandDeclaration) -> list[click.Argument]:
     many = declared.over == "models"
     if declared.over == "nothing":
         return []
-    if not declared.arguments:
+    if not (metavars := _metavars(declared)):
         return [
             click.Argument(
                 ["sources"], nargs=-1 if many else 1, required=not declared.usual, type=MODEL_NAME,
@@ -210,18 +210,23 @@ def _models(declared: CommandDeclaration) -> list[click.Argument]:
             type=MODEL_NAME, metavar=name,
             callback=checked if name.endswith("...") else checked and checked_source,
         )
-        for i, name in enumerate(declared.arguments)
+        for i, name in enumerate(metavars)
     ]  # fmt: skip
+
+
+def _metavars(declared: CommandDeclaration) -> list[str]:
+    """Return the arguments that are models; those in small letters are parameters."""
+    return [name for name in declared.arguments if not name.islower()]
 
 
 def _given(declared: CommandDeclaration, values: dict[str, Any]) -> tuple[str, ...]:
     """Take the models out of the values of a command."""
     if declared.over == "nothing":
         return ()
-    if not declared.arguments:
+    if not (metavars := _metavars(declared)):
         return values.pop("sources") or (declared.usual,)
     sources: list[str] = []
-    for i in range(len(declared.arguments)):
+    for i in range(len(metavars)):
         value = values.pop(f"sources{i}")
         sources += [value] if isinstance(value, str) else value
     return tuple(sources)

@@ -18,6 +18,7 @@ ARGUMENTS = {
     "explore": ["FOLDER_OR_MODEL..."],
     "compare heads": ["A", "B..."],  # two models or more
     "compare match": ["A", "B"],
+    "head": ["MODEL", "HEAD"],  # one head of it
     "compare checkpoints": ["RUN..."],  # models of one training run
     "prune verify": ["DIR"],  # a pruned checkpoint
     "completion": ["{bash|zsh|fish}"],

@@ -162,20 +162,20 @@ def test_the_commands_write_a_profile_and_show_a_head_from_it(tmp_path: Path) ->
     out = tmp_path / "out"
     done = CliRunner().invoke(
         main,
-        ["profile", "planted:induction", "--corpus", str(corpus), "-o", str(out), "--rule",
-         "induction,previous_token", "--n-queries", "8", "-q"],
+        ["profile", "planted:induction", "--corpus", str(corpus), "-o", str(out), "--set",
+         "rules=induction,previous_token", "--set", "n_queries=8", "-q"],
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     assert "described by" in done.output
-    shown = CliRunner().invoke(main, ["head", "planted:induction", "L1H0", "--profile", str(out)])
+    shown = CliRunner().invoke(main, ["head", "planted:induction", "L1H0", "--load", str(out)])
     assert shown.exit_code == 0, shown.output
     assert shown.output.startswith("L1H0 of planted:induction on rows.json")
-    missing = CliRunner().invoke(main, ["head", "planted:noise", "L0H0", "--profile", str(out)])
+    missing = CliRunner().invoke(main, ["head", "planted:noise", "L0H0", "--load", str(out)])
     assert missing.exit_code != 0
     assert "holds no profile of planted:noise" in missing.output
     both = CliRunner().invoke(
         main,
-        ["head", "planted:noise", "L0H0", "--profile", str(out), "--corpus", str(corpus)],
+        ["head", "planted:noise", "L0H0", "--load", str(out), "--corpus", str(corpus)],
     )
     assert both.exit_code != 0
     assert "not both" in both.output

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from interp.cli.commands.profile import CORPUS
-from interp.cli.loading import Loading, loaded, loading_options, source_labels
-from interp.cli.name_types import MODEL_NAME
+from interp.cli.making import command
+from interp.cli.run import Run
 from interp.cli.value_types import HEADS
-from interp.cli.written import model_folder
-from interp.cli.wrong_models import checked_source
+from interp.cli.vocabulary import Spelling
 from interp.core.errors import OptionError
+from interp.core.result_folder import model_folder
+from interp.model.loading import source_labels
+from interp.model.sources.known import require_known
 
 if TYPE_CHECKING:
     from interp.profiles.result import Profile
@@ -21,60 +22,61 @@ if TYPE_CHECKING:
 GROUP = "Look"
 
 
-@click.command(epilog="Example: interp head bundled:induction L1H0")
-@click.argument("source", metavar="MODEL", type=MODEL_NAME, callback=checked_source)
-@click.argument("head", metavar="HEAD", type=HEADS)
-@click.option(
-    "--profile",
-    "folder",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    metavar="DIR",
-    help="Folder that `interp profile -o DIR` wrote; its profile is shown at once.",
-)
-@click.option(
-    "--corpus",
-    type=CORPUS.type,
-    multiple=True,
-    metavar=CORPUS.metavar,
-    help=CORPUS.help,
-)
-@click.option(
-    "--examples",
-    default=2,
-    show_default=True,
-    type=click.IntRange(0, 5),
-    metavar="N",
-    help="Examples of the strongest and of the most surprising queries, each.",
-)
-@loading_options
+def _check(run: Run) -> None:
+    require_known(*run.sources)
+    if run.values["load"] is not None and run.values["corpus"]:
+        raise OptionError("the profile of --load has its own corpus; give one of them, not both")
+
+
+@command(
+    over="sources",
+    arguments=("MODEL", "head"),
+    options={
+        "head": Spelling(type=HEADS),
+        "load": Spelling(
+            type=click.Path(path_type=Path, exists=True, file_okay=False), metavar="DIR"
+        ),
+        "examples": Spelling(type=click.IntRange(0, 5), metavar="N"),
+    },
+    out=None,
+    check=_check,
+    example="interp head bundled:induction L1H0",
+)  # fmt: skip
 def head(
-    source: str,
+    run: Run,
+    sources: tuple[str],
     head: str,
-    folder: Path | None,
-    corpus: tuple[Path, ...],
-    examples: int,
-    loading: Loading,
-    imports: tuple[str, ...],
+    *,
+    load: Path | None = None,
+    corpus: Any = None,
+    examples: int = 2,
+    progress: Any = None,
 ) -> None:
     """Show what one HEAD of MODEL does on text, such as L5H4, with examples.
 
-    Without --profile the head's layer alone is profiled, which takes a minute on a small model.
+    Without --load the head's layer alone is profiled, which takes a minute on a small model.
+
+    Args:
+        run: the run.
+        sources: the model.
+        head: the head.
+        load: folder that `interp profile -o DIR` wrote; its profile is shown at once.
+        corpus: the documents.
+        examples: examples of the strongest and of the most surprising queries, each.
+        progress: see `Progress`.
     """
     from interp.report.printed.profile import head_text
 
-    if folder is not None and corpus:
-        raise OptionError("--profile has its own corpus; give --profile or --corpus, not both")
-    if folder is not None:
-        found = _kept(folder, next(iter(source_labels((source,)).values())))
+    if load is not None:
+        found = _stored(load, next(iter(source_labels(sources).values())))
     else:
         from interp.profiles.run import profile
 
-        model = loaded(source, loading, imports)
-        found = profile(model, list(corpus) or None, heads=[head])
-    click.echo(head_text(found, head, examples=examples), nl=False)
+        found = profile(run.load(*sources), corpus, heads=[head], progress=progress)
+    run.say(head_text(found, head, examples=examples).removesuffix("\n"))
 
 
-def _kept(folder: Path, name: str) -> Profile:
+def _stored(folder: Path, name: str) -> Profile:
     """Return the profile of a model in a results folder; raises OptionError without one."""
     from interp.profiles.result import Profile
 
