@@ -16,7 +16,7 @@ from interp.cli.wrapping import say
 from interp.core.errors import DamagedKept, KeptWarning
 
 if TYPE_CHECKING:
-    from interp.cli.progress import Voice
+    pass
 
 INTERRUPTED = 130
 _SIGNALS = ("SIGTERM", "SIGHUP")  # sent by a scheduler, a container or a terminal that closes
@@ -49,17 +49,6 @@ def stopping_signals() -> Iterator[None]:
     finally:
         for number in taken:
             signal.signal(number, signal.SIG_DFL)
-
-
-@contextmanager
-def goes_on(voice: Voice, out: object) -> Iterator[None]:
-    """Report on an interrupt in the block how to resume, and end the command."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        where = "" if out is not None else "with --out "
-        voice.error(f"interrupted; {where}the same command resumes from the finished steps")
-        click.get_current_context().exit(INTERRUPTED)
 
 
 @contextmanager
