@@ -200,7 +200,7 @@ def test_what_a_recording_must_be(spoken, hearing, counted, loaded, tmp_path) ->
     for changed, options, error, message in wrong:
         given = Utterance(one.audio, text, changed.get("words", one.words))
         with pytest.raises(error, match=message):
-            word_time_errors(hearing, [given], **({"choose": 0} | options))
+            word_time_errors(hearing, [given], **({"n_heads": 0} | options))
     with pytest.raises(PromptError, match="needs four or more"):
         word_time_errors(hearing, counted[:3])
     with pytest.raises(OptionError, match="has no cross attention"):
@@ -239,7 +239,7 @@ def test_gold_words_may_be_left_out() -> None:
 
 def test_the_command(spoken, run, errors, tmp_path) -> None:
     listed, out = spoken / "recordings.jsonl", tmp_path / "out"
-    done = run("study", "speech", spoken, "--file", listed, "--set", "choose=1", "-o", out, "-q")
+    done = run("study", "speech", spoken, "--file", listed, "--set", "n_heads=1", "-o", out, "-q")
     assert done.exit_code == 0, done.output
     assert "in seconds, 3 judged recordings" in done.stdout
     assert "chosen heads together: L1H2" in done.stdout
