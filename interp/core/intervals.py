@@ -276,8 +276,9 @@ def _continuous(
     low, high = np.partition(np.ascontiguousarray(ratio.T), ends, axis=1)[:, ends].T
     found = _joined(found, np.stack([mean - high * sem, mean - low * sem], -1))
     if unbounded:
-        shares = gone / size.mean() + mean * (size / size.mean())[:, None]
-        found = _joined(found, _log_normal(shares, 2 * tail, rng))
+        # values of clusters to first order: clusters of other sizes are no larger values
+        values = mean + gone / size.mean()
+        found = _joined(found, _log_normal(values, 2 * tail, rng))
     return found
 
 

@@ -171,3 +171,11 @@ def test_the_table_of_an_ablation_states_the_intervals_of_its_players(left_out) 
     ends = around(left_out.score, [(left_out.sem, 9.0)])
     assert (rows["low"] <= ends[:, 0]).all()
     assert (rows["low"] < ends[:, 0]).any()
+
+
+def test_clusters_of_unequal_sizes_widen_no_interval_of_values_that_hardly_differ() -> None:
+    rng = np.random.default_rng(2)
+    labels = [i for i, size in enumerate((1, 1, 1, 2, 2, 1, 3, 1, 2, 1, 1)) for _ in range(size)]
+    x = 5 + 0.05 * rng.normal(size=(3, len(labels)))
+    ends = mean_intervals(x, clusters=labels).ends
+    assert (np.diff(ends, axis=1) < 0.4).all()
