@@ -67,6 +67,16 @@ def t_bounds(frame: pd.DataFrame, level: float) -> np.ndarray:
         return np.stack([score - half, score + half], -1)
 
 
+def clusters_of_rows(per_prompt: Any, labels: Sequence[str]) -> Any:
+    """Count the clusters of the prompts that have a value, in each row; all if none are known."""
+    import numpy as np
+
+    if per_prompt is None:
+        return len(set(labels))
+    there = ~np.isnan(np.asarray(per_prompt, dtype=float))
+    return [len({label for label, x in zip(labels, row, strict=True) if x}) for row in there]
+
+
 def first_rows(frame: pd.DataFrame, k: int, by: str) -> list[int]:
     """Return the indices of the first k rows; ties keep their order, NaN comes last.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from interp.core.display import Displayed, drawn
 from interp.core.errors import OptionError, UnknownName
 from interp.core.head import Head
-from interp.core.long_rows import completed, first_rows, t_bounds
+from interp.core.long_rows import clusters_of_rows, completed, first_rows, t_bounds
 
 if TYPE_CHECKING:
     import numpy as np
@@ -77,10 +77,11 @@ class Result(Displayed):
         Further columns are specific to the result. `low` and `high` bound the 95 % interval; a
         number that does not exist is NaN.
         """
-        frame = self._completed(self._rows())
-        if self._kept is not None:
-            frame = frame.iloc[list(self._kept)].reset_index(drop=True)
-        return frame
+        if self._kept is None:
+            return self._completed(self._rows())
+        whole = copy.copy(self)  # whose values per prompt are those of all rows
+        object.__setattr__(whole, "_kept", None)
+        return whole.to_pandas().iloc[list(self._kept)].reset_index(drop=True)
 
     def _completed(self, rows: pd.DataFrame) -> pd.DataFrame:
         about = self.provenance
@@ -92,6 +93,9 @@ class Result(Displayed):
         return frame
 
     def _bounds_of(self, frame: pd.DataFrame, level: float) -> np.ndarray:
+        labels = getattr(self, "clusters", None)
+        if labels is not None and "clusters" not in frame.columns:
+            frame = frame.assign(clusters=clusters_of_rows(self.per_prompt, labels))
         return t_bounds(frame, level)
 
     def bounds(self, level: float = 0.95) -> np.ndarray:

@@ -11,7 +11,7 @@ import numpy as np
 
 from interp.core.display import drawn
 from interp.core.errors import OptionError
-from interp.core.long_rows import STANDARD, t_bounds
+from interp.core.long_rows import STANDARD
 from interp.core.result import Result, picked
 
 if TYPE_CHECKING:
@@ -118,19 +118,17 @@ class ResultRows(Result):
 
     def _bounds_of(self, frame: pd.DataFrame, level: float) -> np.ndarray:
         if not {"low", "high"} & {*self.columns, *self.same_as}:
-            return t_bounds(frame, level).clip(*self.facts.get("limits", (-np.inf, np.inf)))
+            limits = self.facts.get("limits", (-np.inf, np.inf))
+            return super()._bounds_of(frame, level).clip(*limits)
         stated = frame[["low", "high"]].to_numpy(float)
         if level == 0.95:
             return stated
-        if self.clusters is not None and "clusters" not in frame.columns:
-            frame = frame.assign(clusters=len(set(self.clusters)))
-        found = t_bounds(frame, level)
-        if not np.allclose(t_bounds(frame, 0.95), stated, equal_nan=True):
+        if not np.allclose(super()._bounds_of(frame, 0.95), stated, equal_nan=True):
             raise OptionError(
                 f"the intervals of {self.kind} are known at level 0.95 only, not at {level}; they "
                 "are not those of the t distribution"
             )
-        return found
+        return super()._bounds_of(frame, level)
 
     def _take(self, rows: Sequence[int]) -> Self:
         parts = {

@@ -216,7 +216,7 @@ class FeatureCards(Result):
 
     def __repr__(self) -> str:
         cards = self.kept_cards()
-        known = self._completed(self._rows()).set_index(["feature", "metric"])["score"]
+        known = self._rows().set_index(["feature", "metric"])["score"]
         lines = [f"Cards of {len(cards)} features of layer {self.layer}:"]
         for c in cards[:8]:
             told = f"  F{c.feature}: active at {known[c.feature, 'density']:.1%} of positions"

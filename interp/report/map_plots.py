@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from interp.core.result_rows import ResultRows
 
 
-def image_maps(found: ResultRows, item: int = 0) -> go.Figure:
+def image_maps_figure(found: ResultRows, item: int = 0) -> go.Figure:
     """Draw the maps of one image over it, one panel per method.
 
     Args:
@@ -28,7 +28,7 @@ def image_maps(found: ResultRows, item: int = 0) -> go.Figure:
     return map_figure(found.pixels[item], maps)
 
 
-def query_maps(found: ResultRows, item: int = 0, *, of: str | None = None) -> go.Figure:
+def query_maps_figure(found: ResultRows, item: int = 0, *, of: str | None = None) -> go.Figure:
     """Draw where each head of one class looks, over the image.
 
     Args:

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from interp.core.result_rows import ResultRows
 
 
-def patching_map(found: ResultRows) -> go.Figure:
+def patching_map_figure(found: ResultRows) -> go.Figure:
     """Draw the shares of the gap."""
     title = f"{found.task} in {found.model}: {found.site} {found.direction} at one position"
     return map_of_places(found.wide(), "share", title=title, unit="share")
 
 
-def causal_traces(found: ResultRows) -> go.Figure:
+def causal_traces_figure(found: ResultRows) -> go.Figure:
     """Draw the gains of probability."""
     layers = f"{found.window} layers of {found.site}" if found.window > 1 else found.site
     title = f"{found.model}: {layers} restored, {found.corrupt} corrupted"

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from interp.core.result_rows import ResultRows
 
 
-def decoder_lens(found: ResultRows, k: int = 20) -> go.Figure:
+def decoder_lens_figure(found: ResultRows, k: int = 20) -> go.Figure:
     """Draw the loss at each depth with its 95 % interval, in the order of the encoder."""
     rows = found.to_pandas().head(k)
     return bars(rows, list(rows["depth"]), title="DecoderLens", unit="nats per token")
 
 
-def logit_lens(found: ResultRows, k: int = 20) -> go.Figure:
+def logit_lens_figure(found: ResultRows, k: int = 20) -> go.Figure:
     """Draw the scores, depth by position, or the k rows of `top` as bars."""
     if len(found) != len(found.depths) * len(found.tokens):
         return bars_of(found, k)
@@ -34,7 +34,7 @@ def logit_lens(found: ResultRows, k: int = 20) -> go.Figure:
     return grid(score, found.depths, found.tokens, hover=hover, title=found.metric, unit="logit")
 
 
-def similarity_matrix(found: ResultRows, k: int = 20) -> go.Figure:
+def similarity_matrix_figure(found: ResultRows, k: int = 20) -> go.Figure:
     """Draw the matrix, or the k pairs of `top` as bars."""
     if len(found) != found.matrix.size:
         return bars_of(found, k)

@@ -13,7 +13,13 @@ import torch
 
 import interp
 from interp import bundled
-from interp.attribution.evaluation.deceived import HELD_OUT, Deceived, deceived, ranks_of, warning
+from interp.attribution.evaluation.deceived import (
+    HELD_OUT,
+    Deceived,
+    deceived,
+    deceived_ranks,
+    warning,
+)
 from interp.attribution.named import choose_methods
 from interp.bundled.deceive_text import MEN, WOMEN, gappy, sentences
 from interp.core.registry import ATTRIBUTION_METHODS
@@ -37,7 +43,7 @@ GRADIENTS = sorted(n for n, needs in NEEDS.items() if needs == "gradients")
 
 @cache
 def found(name: str) -> Deceived:
-    [one] = ranks_of(deceived(choose_methods([name]), 12))
+    [one] = deceived_ranks(deceived(choose_methods([name]), 12))
     assert not one.error
     return one
 
@@ -77,13 +83,13 @@ def test_what_knows_no_target_stands_between() -> None:
 
 
 def test_random_scores_are_at_chance_and_are_not_warned_of() -> None:
-    one = ranks_of(deceived(choose_methods(["random_scores"]), 48))[0]
+    one = deceived_ranks(deceived(choose_methods(["random_scores"]), 48))[0]
     assert abs(one.rank - one.chance) < 3 * one.sem
     assert warning([replace(one, rank=one.chance + 1)]) == ""
 
 
 def test_a_method_that_cannot_run_says_why() -> None:
-    [one] = ranks_of(deceived(choose_methods(["occlusion:how=mask"]), 2))
+    [one] = deceived_ranks(deceived(choose_methods(["occlusion:how=mask"]), 2))
     assert "no mask token" in one.error
     assert np.isnan(one.rank)
     assert warning([one]) == ""

@@ -17,7 +17,7 @@ from syntax.found import scores
 
 import interp
 from interp import alignment, attribution, cache, vision
-from interp.attribution.evaluation.deceived import ranks_of
+from interp.attribution.evaluation.deceived import deceived_ranks
 from interp.attribution.evaluation.result import Faithfulness
 from interp.attribution.similarity_matrix import matrix_rows
 from interp.bundled.deceive_text import sentences
@@ -202,7 +202,9 @@ def faithful() -> Faithfulness:
         for t in range(4)
     )
     needs = dict.fromkeys(methods, "forward")
-    return Faithfulness(rows, ("a b", "c d", "e f", "g h"), needs, ranks_of(deception()), MADE)
+    return Faithfulness(
+        rows, ("a b", "c d", "e f", "g h"), needs, deceived_ranks(deception()), MADE
+    )
 
 
 @functools.cache

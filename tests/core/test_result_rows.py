@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import t as student
 
 from interp.core.errors import OptionError, StoreError
 from interp.core.prompt_means import PromptMeans
@@ -54,6 +55,16 @@ def test_copies_and_pickles_are_equal() -> None:
     for again in (copy.copy(made()), copy.deepcopy(made()), pickle.loads(pickle.dumps(made()))):
         assert again.equals(made())
     assert not made().equals(replace(made(), kind="Other"))
+
+
+def test_the_degrees_of_freedom_are_those_of_clusters() -> None:
+    """Of the prompts that have a value: three of two clusters in the second row."""
+    labels, values = ("s", "t", "t", "u"), made().per_prompt.copy()
+    values[1, 0] = np.nan
+    found = made(clusters=labels, per_prompt=values)
+    half = found.bounds()[:, 1] - found.score
+    np.testing.assert_allclose(half, student.ppf(0.975, [2, 1]) * found.sem)
+    np.testing.assert_array_equal(found.to_pandas()["high"], found.bounds()[:, 1])
 
 
 def test_intervals_stay_within_limits() -> None:

@@ -114,7 +114,7 @@ def deceived(methods: Iterable[BoundMethod], n: int = 16) -> ResultRows:
     )  # fmt: skip
 
 
-def ranks_of(found: ResultRows) -> tuple[Deceived, ...]:
+def deceived_ranks(found: ResultRows) -> tuple[Deceived, ...]:
     """Return the rows of `deceived`."""
     fields = Deceived.__dataclass_fields__
     return tuple(Deceived(**{name: row[name] for name in fields}) for row in found)

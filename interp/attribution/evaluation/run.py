@@ -31,7 +31,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from interp.attribution.declaration import BoundMethod
-from interp.attribution.evaluation.deceived import deceived, ranks_of
+from interp.attribution.evaluation.deceived import deceived, deceived_ranks
 from interp.attribution.evaluation.removal import (
     default_removal,
     embedding_width,
@@ -168,7 +168,7 @@ def faithfulness(
         rows.of([c.label for c in chosen], len(texts)),
         tuple(texts),
         {c.label: c.method.needs for c in chosen},
-        ranks_of(deceived(chosen)) if warn else (),
+        deceived_ranks(deceived(chosen)) if warn else (),
         about | {"prompts_hash": about["texts"], "unit": ", ".join(units)},
         None if clusters is None else tuple(clusters),
     )

@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from interp.core.result_rows import ResultRows
 
 
-def tucker_loss(found: ResultRows) -> str:
+def tucker_loss_summary(found: ResultRows) -> str:
     """Return the loss by share of the directions kept."""
     cells = zip(found.share, found.score, found.null, strict=True)
     said = [f"{share:g}: {score:.3g} (random {null:.3g})" for share, score, null in cells]
     return f"TuckerLoss({', '.join(said)} {found.unit})"
 
 
-def head_responsibilities(found: ResultRows) -> str:
+def head_responsibilities_summary(found: ResultRows) -> str:
     """Return the information of the responsibilities."""
     return (
         f"HeadResponsibilities({len(found)} heads, information {found.information:.3g} nats, "
@@ -25,7 +25,7 @@ def head_responsibilities(found: ResultRows) -> str:
     )
 
 
-def head_aggregation(found: ResultRows) -> str:
+def head_aggregation_summary(found: ResultRows) -> str:
     """Return the task's value of the sums that are not of one named head."""
     score = dict(zip(found.part, found.score, strict=True))
     names = ("none", "best alone", "uniform average", "learned weights", "full")
@@ -33,7 +33,7 @@ def head_aggregation(found: ResultRows) -> str:
     return f"HeadAggregation({said} {found.unit}, {found.n} held-out prompts)"
 
 
-def dose_curve(found: ResultRows) -> str:
+def dose_curve_summary(found: ResultRows) -> str:
     """Return both tasks at every factor."""
     frame = found.to_pandas()
     lines = [f"{found.model[0]}: {', '.join(found.steered)} ({found.how})"]

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from interp.core.result_rows import ResultRows
 
 
-def path_effects(found: ResultRows) -> str:
+def path_effects_summary(found: ResultRows) -> str:
     """Return the routes with the largest effects."""
     order = np.argsort(-np.abs(found.score), kind="stable")[:3]
     first = ", ".join(f"{found.route[i]} {found.share[i]:.2f}" for i in order)
@@ -20,7 +20,7 @@ def path_effects(found: ResultRows) -> str:
     )
 
 
-def patching_map(found: ResultRows) -> str:
+def patching_map_summary(found: ResultRows) -> str:
     """Return the places with the largest effects."""
     order = np.argsort(-np.abs(found.score), kind="stable")[:3]
     first = ", ".join(
@@ -32,7 +32,7 @@ def patching_map(found: ResultRows) -> str:
     )
 
 
-def causal_traces(found: ResultRows) -> str:
+def causal_traces_summary(found: ResultRows) -> str:
     """Return the effect of the noise, and the places with the largest gains."""
     first = ", ".join(
         f"layer {row['layer']} {row['place']} {row['score']:+.3f}" for row in found.top(3)

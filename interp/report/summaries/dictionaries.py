@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from interp.core.result_rows import ResultRows
 
 
-def feature_effects(found: ResultRows) -> str:
+def feature_effects_summary(found: ResultRows) -> str:
     """Return the task as it is and the largest changes without a feature."""
     lines = [
         f"{len(found)} features, {found.task}: {found.unchanged:.4g} {found.unit} as it is; "
@@ -20,7 +20,7 @@ def feature_effects(found: ResultRows) -> str:
     return "\n".join(lines)
 
 
-def dictionary_scores(found: ResultRows) -> str:
+def dictionary_scores_summary(found: ResultRows) -> str:
     """Return the losses, and each metric of the dictionary beside its controls."""
     frame = found.to_pandas()
     lines = [
@@ -38,7 +38,7 @@ def dictionary_scores(found: ResultRows) -> str:
     return "\n".join(lines)
 
 
-def lorsa_scores(found: ResultRows) -> str:
+def lorsa_scores_summary(found: ResultRows) -> str:
     """Return the scores of the layer and of the untrained one."""
     lines = [f"Lorsa layer on {found.per_prompt.shape[1]} held-out prompts"]
     for x in found:

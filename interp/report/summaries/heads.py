@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from interp.core.result_rows import ResultRows
 
 
-def layer_entropies(found: ResultRows) -> str:
+def layer_entropies_summary(found: ResultRows) -> str:
     """Return the entropy of attention minus that of the MLP in each layer."""
     rows = found.wide()
     rows = rows[rows["part"] == "difference"]

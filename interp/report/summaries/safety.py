@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from interp.core.result_rows import ResultRows
 
 
-def sahara(found: ResultRows) -> str:
+def sahara_summary(found: ResultRows) -> str:
     """Return the heads that the search took, with the angle after each."""
     at = [found.labels.index(head) for head in found.taken]
     angles = [float(found.angles[step, i]) for step, i in enumerate(at)]

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from interp.core.result_rows import ResultRows
 
 
-def topic_products(found: ResultRows) -> str:
+def topic_products_summary(found: ResultRows) -> str:
     """Return the difference between pairs of words of the same topic and of two."""
     said = [
         f"(same minus other topic {row['score']:+.3g} standard deviations [{row['low']:.3g}, "
@@ -21,7 +21,7 @@ def topic_products(found: ResultRows) -> str:
     return "TopicProducts" + "".join(said)
 
 
-def learned_head_weights(found: ResultRows) -> str:
+def learned_head_weights_summary(found: ResultRows) -> str:
     """Return the correlations on held-out texts and the largest weights."""
     lines = ["rank correlation with the change under ablation, held-out texts [95 %]"]
     for row in found.held_out:
@@ -37,21 +37,21 @@ def learned_head_weights(found: ResultRows) -> str:
     return "\n".join(lines)
 
 
-def answer_sources(found: ResultRows) -> str:
+def answer_sources_summary(found: ResultRows) -> str:
     """Return the first sentence by each way."""
     parts = {way: found[way] for way in dict.fromkeys(found.metric.tolist())}
     each = ", ".join(f"{way} {x.sentence[x.score.argmax()]}" for way, x in parts.items())
     return f"AnswerSources of {found.name}, first sentence by {each}"
 
 
-def static_attention(found: ResultRows) -> str:
+def static_attention_summary(found: ResultRows) -> str:
     """Return the heads whose queries agree most on the order of keys."""
     heads, mean = found.columns["head"], found.per_prompt.mean(1)
     each = ", ".join(f"L{found.layer[i]}H{heads[i]} {mean[i]:.2f}" for i in np.argsort(-mean)[:3])
     return f"StaticAttention of {len(found)} heads, most static: {each}"
 
 
-def decoder_lens(found: ResultRows) -> str:
+def decoder_lens_summary(found: ResultRows) -> str:
     """Return the loss by depth of the encoder."""
     loss = zip(found.depth, found.per_prompt.mean(1), strict=True)
     told = ", ".join(f"{name} {x:.3g}" for name, x in loss)
@@ -59,7 +59,7 @@ def decoder_lens(found: ResultRows) -> str:
     return f"DecoderLens, loss in nats per token by depth of the encoder{norm}: {told}"
 
 
-def direct_logits(found: ResultRows) -> str:
+def direct_logits_summary(found: ResultRows) -> str:
     """Return the logit and its largest parts."""
     rows = found.wide().sort_values("score", key=abs, ascending=False, kind="stable")
     rows = rows.head(found._asked or 10)
@@ -72,7 +72,7 @@ def direct_logits(found: ResultRows) -> str:
     )
 
 
-def similarity_matrix(found: ResultRows) -> str:
+def similarity_matrix_summary(found: ResultRows) -> str:
     """Return the parts of the cosine and the largest pairs of tokens."""
     a, b, c = found.reference_terms
     lines = [

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from interp.core.result_rows import ResultRows
 
 
-def grounding_heads(found: ResultRows) -> str:
+def grounding_heads_summary(found: ResultRows) -> str:
     """Return what the picture is worth, and the heads that the answer needs most."""
     lines = [
         f"GroundingHeads: the picture is worth {found.swapped.mean():.2f} nats of the answer, "
@@ -24,7 +24,7 @@ def grounding_heads(found: ResultRows) -> str:
     return "\n".join(lines)
 
 
-def image_token_effects(found: ResultRows) -> str:
+def image_token_effects_summary(found: ResultRows) -> str:
     """Return the change of the answer under each change to the tokens."""
     lines = [f"ImageTokenEffects: {found.metric} ({found.unit})"]
     for row in found:
@@ -37,7 +37,7 @@ def image_token_effects(found: ResultRows) -> str:
     return "\n".join(lines)
 
 
-def visual_sinks(found: ResultRows) -> str:
+def visual_sinks_summary(found: ResultRows) -> str:
     """Return how many pictures have sinks, and the heads that attend to them most."""
     number = sum(map(bool, found.sinks))
     where = f"dimensions {', '.join(map(str, found.dims))}" if found.dims else "no dimension"
@@ -52,20 +52,20 @@ def visual_sinks(found: ResultRows) -> str:
     return "\n".join(lines)
 
 
-def head_descriptions(found: ResultRows) -> str:
+def head_descriptions_summary(found: ResultRows) -> str:
     """Return the first texts of the first heads."""
     rows = found.wide().groupby("part", sort=False)["text"]
     shown = [f"{part}: {', '.join(texts.iloc[:3])}" for part, texts in rows]
     return f"HeadDescriptions({'; '.join(shown[:3])}{'; ...' if len(shown) > 3 else ''})"
 
 
-def query_maps(found: ResultRows) -> str:
+def query_maps_summary(found: ResultRows) -> str:
     """Return the numbers of images, classes and heads."""
     images, heads, classes = found.maps.shape[:3]
     return f"QueryMaps({images} images, {classes} classes, {heads} heads)"
 
 
-def image_maps(found: ResultRows) -> str:
+def image_maps_summary(found: ResultRows) -> str:
     """Return the methods and the numbers of images and patches."""
     images, rows, columns = found.maps.shape[1:]
     return f"ImageMaps({', '.join(found.methods)}: {images} images, {rows} x {columns} patches)"
