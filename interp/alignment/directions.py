@@ -78,8 +78,8 @@ class BothDirections(Result):
 
     def __repr__(self) -> str:
         scores = alignment_error_rate(*self.counts.sum(1).T)
-        told = ", ".join(f"{k} {x:.3f}" for k, x in zip(self.kinds, scores, strict=True))
-        return f"Alignment error rate in two directions: {told}; agreement {self.agreement:.3f}"
+        text = ", ".join(f"{k} {x:.3f}" for k, x in zip(self.kinds, scores, strict=True))
+        return f"Alignment error rate in two directions: {text}; agreement {self.agreement:.3f}"
 
 
 def both_directions(forward: HeadAlignments, backward: HeadAlignments) -> BothDirections:

@@ -170,9 +170,9 @@ class PairAlignment(Result):
                    "found": COLOURS[0]}  # fmt: skip
         named: set[str] = set()
         for (source, target), kind in self.kinds().items():
-            dash, told = _LINE[kind]
+            dash, stated = _LINE[kind]
             figure.add_scatter(
-                x=[places[0][source], places[1][target]], y=[1, 0], mode="lines", name=told,
+                x=[places[0][source], places[1][target]], y=[1, 0], mode="lines", name=stated,
                 showlegend=kind not in named, legendgroup=kind, hoverinfo="skip",
                 line={"color": colours[kind], "dash": dash, "width": 2},
             )  # fmt: skip

@@ -131,14 +131,14 @@ class WordTimes(Result):
 
     def __repr__(self) -> str:
         known = np.isfinite(self.gold)
-        told = ""
+        text = ""
         if known.any():
             error = np.abs(self.start - self.gold)[known].mean()
             even = np.abs(self.even - self.gold)[known].mean()
-            told = f"; mean distance to gold {error:.3g} s, evenly spaced {even:.3g} s"
+            text = f"; mean distance to gold {error:.3g} s, evenly spaced {even:.3g} s"
         return (
             f"WordTimes of {len(self.words)} words in {len(self.recordings)} recordings by "
-            f"{', '.join(map(str, self.of))}{told}"
+            f"{', '.join(map(str, self.of))}{text}"
         )
 
 

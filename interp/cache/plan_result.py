@@ -202,7 +202,7 @@ class CachePlan(Result):
         batch, head, token = torch.nonzero(hidden, as_tuple=True)
         return batch, head, token
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Return the plan in one paragraph: bytes, heads, loss and bound."""
         mean, error = self.loss
         share = self.bytes / self.full_bytes
@@ -216,4 +216,4 @@ class CachePlan(Result):
         )
 
     def __repr__(self) -> str:
-        return f"CachePlan: {self.told()}"
+        return f"CachePlan: {self.summary()}"

@@ -116,13 +116,13 @@ def _gradient_scores(
             f"check which logits it reads"
         )
     nulls = None if beside is None else score_forms(beside, normalise_layers)
-    told = {"normalise_layers": True} if normalise_layers else {}
+    values = {"normalise_layers": True} if normalise_layers else {}
     return {
         form: make_importance(
             game,
             own[form],
             method=names[form],
-            options=told,
+            options=values,
             of="removal" if form == "signed" else "presence",
             made_by=made_by.format(form),
             null=None if nulls is None else nulls[form],

@@ -242,8 +242,8 @@ class Importance(Result):
         ]
         best = ", ".join(f"{label} {score:.3g}" for label, score in first)
         notes = {k: f"{v:.3g}" if isinstance(v, float) else v for k, v in self.notes.items()}
-        told = "".join(f"; {k}={v}" for k, v in notes.items())
-        return f"Importance({self.metric}: {len(self.players)} players, first {best}{told})"
+        text = "".join(f"; {k}={v}" for k, v in notes.items())
+        return f"Importance({self.metric}: {len(self.players)} players, first {best}{text})"
 
 
 def standard_error(
@@ -314,10 +314,10 @@ def make_importance(
     null = None if null is None else turn * null + 0.0
     if unit is None:
         unit = game.task.unit if magnitude else f"{game.task.unit} {HELPS}"
-    told = {"kind": game.kind, "task": game.task.name} | dict(options)
+    values = {"kind": game.kind, "task": game.task.name} | dict(options)
     if game.players.kind != "heads":
-        told["players"] = game.players.kind
-    label = f"{method}:" + ",".join(f"{k}={v}" for k, v in sorted(told.items()))
+        values["players"] = game.players.kind
+    label = f"{method}:" + ",".join(f"{k}={v}" for k, v in sorted(values.items()))
     n, clusters = per_prompt.shape[1], game.task.clusters
     sem, others = standard_error(per_prompt, clusters), () if sampling is None else (sampling,)
     for error, _ in others:
@@ -342,7 +342,7 @@ def make_importance(
             )  # fmt: skip
     provenance = model_provenance(game.model) | game.about()
     provenance |= {
-        "options": told,
+        "options": values,
         "of": of,
         "sign": "none" if magnitude else SIGN,
         "null": null_kind,

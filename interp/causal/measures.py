@@ -60,7 +60,9 @@ def loss(
 
     n = _outputs(model)
     chance = None if n is None else math.log(n)
-    return Task(name, given, at, "nats/token", False, read, detail=_told(wanted), chance=chance)
+    return Task(
+        name, given, at, "nats/token", False, read, detail=_summary_of(wanted), chance=chance
+    )
 
 
 @takes_model
@@ -83,8 +85,8 @@ def accuracy(
 
     n = _outputs(model)
     return Task(
-        name, given, at, "share of tokens", True, read, has_gradient=False, detail=_told(wanted),
-        chance=None if n is None else 1 / n,
+        name, given, at, "share of tokens", True, read, has_gradient=False,
+        detail=_summary_of(wanted), chance=None if n is None else 1 / n,
     )  # fmt: skip
 
 
@@ -396,5 +398,5 @@ def _code(function: Any) -> str:
     return f"{name} {hashlib.sha256(seen.encode()).hexdigest()[:16]}"
 
 
-def _told(wanted: Tensor) -> str:
+def _summary_of(wanted: Tensor) -> str:
     return "labels " + " ".join(map(str, wanted.tolist()))

@@ -261,8 +261,8 @@ def exact_interactions(
     n = len(game)
     check_exact(n, "the exact mode", "method='sampled' with a few players in among=")
     table = subsets(n)
-    told = None if progress is None else lambda k: progress(game_name(game), k, len(table))
-    v = values(game, table, told)
+    report = None if progress is None else lambda k: progress(game_name(game), k, len(table))
+    v = values(game, table, report)
     size = table.sum(1).astype(int)
     weights = shapley_weights(n - 1) if index == "shapley" else np.full(n - 1, 2.0 ** (2 - n))
     sign = 2 * table - 1
@@ -312,12 +312,12 @@ def sampled_interactions(
         inside = (rng.random(n) < p).astype(float)
         gates = np.concatenate([np.tile(x, (len(inner), 1)) for x in (inside, 1 - inside)])
         gates[:, list(players)] = np.tile(inner, (2, 1))
-        told = None
+        report = None
         if progress is not None:
             before, aim = len(means) * per_pair, min(most, len(means) + 1) * per_pair
             aim = most * per_pair if most < 2**62 else aim
-            told = lambda d, b=before, a=aim: progress(game_name(game), b + d, a)  # noqa: E731
-        v = values(game, gates, told)
+            report = lambda d, b=before, a=aim: progress(game_name(game), b + d, a)  # noqa: E731
+        v = values(game, gates, report)
         half = len(inner)
         sample = (_on(inner, v[:half], p) + _on(inner, v[half:], 1 - p)) / 2
         total = total + sample

@@ -160,8 +160,8 @@ class Task:
     @property
     def hash(self) -> str:
         """Return the sha256 of the prompts, the corrupted prompts, positions and measure."""
-        told = (self.name, self.detail, self.positions, _hash(self.prompts), _hash(self.corrupted))
-        return hashlib.sha256(repr(told).encode()).hexdigest()
+        parts = (self.name, self.detail, self.positions, _hash(self.prompts), _hash(self.corrupted))
+        return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def about(self) -> dict[str, Any]:
         """Return the task's provenance."""

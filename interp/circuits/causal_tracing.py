@@ -250,7 +250,7 @@ class _Tracer:
         found = reuse_of(self.graph.model)
         self.reuse = replace(found, attention={}, blocks=found.blocks if found.fold else ())
         begin = getattr(self.graph.model.tokenizer, "bos_token_id", None)
-        told, known, seen = len(self.facts), [], []
+        stated, known, seen = len(self.facts), [], []
         probabilities, inputs = [], []
         for fact in self.facts:
             watch = _Watch(None, {})
@@ -265,10 +265,10 @@ class _Tracer:
         if not known:
             raise OptionError(
                 f"{self.graph.model.name} predicts another token than the answer after each of the"
-                f" {told} prompts, so there is nothing to trace; give facts that it knows, or"
+                f" {stated} prompts, so there is nothing to trace; give facts that it knows, or"
                 " leave the answers out to trace its own predictions"
             )
-        self.facts, self.skipped, self._seen = known, told - len(known), seen
+        self.facts, self.skipped, self._seen = known, stated - len(known), seen
         self.clean = np.array(probabilities)
         self.size = self.noise * float(torch.cat(inputs).double().std())
         self._noisy: list[tuple[Tensor, _Watch, Tensor, CleanRun]] = []

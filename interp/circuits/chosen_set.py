@@ -57,12 +57,13 @@ class NodeSet:
         """Read the set from the tables of a circuit; None if they hold none."""
         if not tables.get("smallest"):
             return None
-        told = tables["smallest"][0]
+        stated = tables["smallest"][0]
         return cls(
             tuple(str(row["node"]) for row in tables["smallest_nodes"]),
             tuple((str(row["from"]), str(row["to"])) for row in tables["smallest_edges"]),
-            Share(*(float(told[name]) for name in ("kept", "low", "high", "own"))),
-            float(told["asked"]), int(told["pairs"]), bool(told["apart"]), bool(told["separated"]),
+            Share(*(float(stated[name]) for name in ("kept", "low", "high", "own"))),
+            float(stated["asked"]), int(stated["pairs"]), bool(stated["apart"]),
+            bool(stated["separated"]),
         )  # fmt: skip
 
     @property
@@ -70,7 +71,7 @@ class NodeSet:
         """The share of the behaviour that the set keeps."""
         return self.share.value
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """State the share, its interval, and on which pairs it was measured."""
         value, low, high, _ = self.share
         on = "that did not order it" if self.apart else "that chose it, so less on others"
@@ -81,13 +82,13 @@ class NodeSet:
 
     def tables(self, forwards: Mapping[str, float]) -> dict[str, list[dict[str, Any]]]:
         """Return the tables of a circuit: the set, and the passes by stage."""
-        told = {
+        values = {
             "asked": self.asked, "kept": self.kept, "low": self.share.low, "high": self.share.high,
             "own": self.share.own, "pairs": self.pairs, "apart": self.apart,
             "nodes": len(self.nodes), "edges": len(self.edges), "separated": self.separated,
         }  # fmt: skip
         return {
-            "smallest": [told],
+            "smallest": [values],
             "smallest_nodes": [{"node": name} for name in self.nodes],
             "smallest_edges": [{"from": a, "to": b} for a, b in self.edges],
             "forwards": [{"stage": name, "forwards": n} for name, n in forwards.items()],

@@ -302,7 +302,7 @@ class ContrastTask:
         sem = float(standard_error(difference[None], self.clusters)[0]) if n > 1 else 0.0
         if mean > LEAST_GAP * sem and mean > 1e-6:
             return mean, sem
-        told = f"clean minus corrupted {mean:.3g} ± {sem:.2g} {self.task.unit} over {n} pairs"
+        text = f"clean minus corrupted {mean:.3g} ± {sem:.2g} {self.task.unit} over {n} pairs"
         every = np.concatenate([clean, corrupted])
         if np.ptp(every) <= 1e-6:
             raise OptionError(
@@ -313,7 +313,7 @@ class ContrastTask:
         needed = n * (LEAST_GAP * sem / mean) ** 2 if mean > 1e-6 else np.inf
         if needed <= FEW * n:
             raise OptionError(
-                f"too few pairs to tell whether {model.name} does {self.name}: {told}, within"
+                f"too few pairs to tell whether {model.name} does {self.name}: {text}, within"
                 f" {LEAST_GAP:g} standard errors of 0; if the mean stays the same, about"
                 f" {int(np.ceil(1.5 * needed))} pairs are enough"
             )
@@ -323,7 +323,7 @@ class ContrastTask:
             else ""
         )
         raise OptionError(
-            f"{model.name} does not do {self.name}: {told}{turned}; there is nothing for a circuit"
+            f"{model.name} does not do {self.name}: {text}{turned}; there is nothing for a circuit"
             " to explain"
         )
 

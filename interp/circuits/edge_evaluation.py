@@ -97,7 +97,7 @@ class EdgeEvaluation(SizeCurve):
         low, high = auroc_interval(scores, mask, seed=self.seed)
         return {"auroc": auroc(scores, mask), "low": low, "high": high, "of": float(len(size))}
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Summarise the evaluation in one line."""
         drawn = self.random_cmd
         line = (
@@ -134,7 +134,7 @@ class EdgeEvaluation(SizeCurve):
         if self.partial:
             return f"EdgeEvaluation({self.circuit.method}: {self._listed()})"
         n = self.per_prompt.shape[1]
-        return f"EdgeEvaluation({self.circuit.method}, {n} pairs: {self.told()})"
+        return f"EdgeEvaluation({self.circuit.method}, {n} pairs: {self.summary()})"
 
 
 def _values(
@@ -226,8 +226,8 @@ def evaluate_edges(
     number = {mask.numpy().tobytes(): i for i, mask in enumerate(different)}
     store = None
     if resume is not None:
-        told = {"orders": hashlib.sha256(json.dumps([orders, sizes]).encode()).hexdigest()}
-        store = Kept(resume, model_content(model) | of_task(model, task) | told)
+        values = {"orders": hashlib.sha256(json.dumps([orders, sizes]).encode()).hexdigest()}
+        store = Kept(resume, model_content(model) | of_task(model, task) | values)
     with following(store, progress):
         measured = _values(graph, task, different)
     found = measured[[number[mask.numpy().tobytes()] for mask in masks]]

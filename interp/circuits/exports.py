@@ -23,12 +23,12 @@ class CircuitFiles:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain lists and numbers, with NaN as None."""
-        from interp.circuits.result_dict import told_of
+        from interp.circuits.result_dict import plain_data_of
 
-        return told_of(self)
+        return plain_data_of(self)
 
     @classmethod
-    def from_dict(cls, told: Mapping[str, Any]) -> Self:
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Make a circuit from the output of `to_dict`, of this version or the one before.
 
         Raises:
@@ -38,7 +38,7 @@ class CircuitFiles:
 
         made: Any = cls
         try:
-            found = made(**fields_of(told))
+            found = made(**fields_of(values))
             if {len(getattr(found, name)) for name in OF_NODES} != {len(found.nodes)}:
                 raise ValueError("the numbers of nodes and scores differ")
             if {len(getattr(found, name)) for name in OF_EDGES} != {len(found.edges)}:
@@ -66,11 +66,11 @@ class CircuitFiles:
         return cls._read(path, json_of(Path(path)))
 
     @classmethod
-    def _read(cls, path: str | os.PathLike, told: Any) -> Self:
-        if isinstance(told, Mapping) and told.get("format") == FORMAT:
+    def _read(cls, path: str | os.PathLike, stated: Any) -> Self:
+        if isinstance(stated, Mapping) and stated.get("format") == FORMAT:
             return read_result(cls, path)
         try:
-            return cls.from_dict(told)
+            return cls.from_dict(stated)
         except StoreError as error:
             raise StoreError(f"{path}: {error}") from error
 

@@ -120,8 +120,8 @@ class SizeCurve(Result, ABC):
     def _listed(self) -> str:
         """List the value of each size."""
         values = zip(self.sizes, self.per_prompt.mean(1), strict=True)
-        told = ", ".join(f"{size}: {value:.3g}" for size, value in values)
-        return f"{self.circuit.task} by number of {self._things}: {told}"
+        text = ", ".join(f"{size}: {value:.3g}" for size, value in values)
+        return f"{self.circuit.task} by number of {self._things}: {text}"
 
 
 def faithful(value: Array, full: float, empty: float) -> Array:

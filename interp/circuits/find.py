@@ -59,16 +59,16 @@ def score_nodes(
         from interp.circuits.identity import model_content, of_method, of_task
         from interp.circuits.stored_steps import Kept
 
-        told = model_content(model) | of_task(model, task) | of_method(found, str(level), options)
-        store = Kept(resume, told)
+        stated = model_content(model) | of_task(model, task) | of_method(found, str(level), options)
+        store = Kept(resume, stated)
     with following(store, progress):
         step("gap", lambda: task.gap(model))
         return Found(**step("found", lambda: _plain(found(model, task, level, **options))))
 
 
 def _plain(found: Found) -> dict[str, Any]:
-    told = {f.name: getattr(found, f.name) for f in fields(found)}
-    return told | {"tables": dict(found.tables)}
+    values = {f.name: getattr(found, f.name) for f in fields(found)}
+    return values | {"tables": dict(found.tables)}
 
 
 def find_method(

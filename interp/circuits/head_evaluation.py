@@ -199,8 +199,8 @@ class Evaluation(SizeCurve):
             what = f"of the first {self.chosen} heads over draws of {columns}"
             rows.append(_figure("Jaccard", *self.stability, math.nan, self.circuit.n, what))
         if self.truth:
-            told = self.against_truth()
-            rows.append(_figure("AUROC", told["auroc"], told["low"], told["high"], 0.5, n,
+            stated = self.against_truth()
+            rows.append(_figure("AUROC", stated["auroc"], stated["low"], stated["high"], 0.5, n,
                                 f"against {' '.join(self.truth)}"))  # fmt: skip
         if self.found_on is not None:
             own = self.found_on
@@ -233,16 +233,16 @@ class Evaluation(SizeCurve):
         if self.partial:
             return f"Evaluation({self.circuit.method}, {self.ablation}: {self._listed()})"
         low, high = self.area_interval()
-        told = f"CMD {self.cmd:.3f} [{low:.3f}, {high:.3f}], random {self.random_cmd.mean():.3f}"
+        text = f"CMD {self.cmd:.3f} [{low:.3f}, {high:.3f}], random {self.random_cmd.mean():.3f}"
         if self.seen:
-            told = f"{self.seen} of {self.per_prompt.shape[1]} pairs it was found on; {told}"
-        told += f"; CPR {self.cpr:.3f}"
-        told += f"; completeness of {self.chosen} heads {self.completeness:.2f}"
+            text = f"{self.seen} of {self.per_prompt.shape[1]} pairs it was found on; {text}"
+        text += f"; CPR {self.cpr:.3f}"
+        text += f"; completeness of {self.chosen} heads {self.completeness:.2f}"
         if self.stability is not None:
-            told += f"; Jaccard {self.stability[0]:.2f}"
+            text += f"; Jaccard {self.stability[0]:.2f}"
         if self.truth:
-            told += f"; AUROC {self.against_truth()['auroc']:.3f}"
-        return f"Evaluation({self.circuit.method}, {self.ablation}: {told})"
+            text += f"; AUROC {self.against_truth()['auroc']:.3f}"
+        return f"Evaluation({self.circuit.method}, {self.ablation}: {text})"
 
 
 def _figure(

@@ -43,8 +43,8 @@ def _published() -> list[str]:
 
     lines = ["Published circuits (--against NAME):"]
     for name in published_names():
-        told = published(name)
-        doubt = " (uncertain)" if told.uncertain else ""
-        many = f"{len(told.heads)} head{'s' if len(told.heads) > 1 else ''}"
-        lines.append(f"  {name}: {told.task} in {told.model}, {many}{doubt}")
+        stated = published(name)
+        doubt = " (uncertain)" if stated.uncertain else ""
+        many = f"{len(stated.heads)} head{'s' if len(stated.heads) > 1 else ''}"
+        lines.append(f"  {name}: {stated.task} in {stated.model}, {many}{doubt}")
     return lines

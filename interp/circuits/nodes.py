@@ -28,8 +28,8 @@ def larger_effect(
 def effect_text(score: float, conditional: float, on: str, unit: str = "") -> str:
     """Describe a node's effects: alone, and with another head ablated where that is known."""
     unit = f" {unit}" if unit else ""
-    told = "not patched" if np.isnan(score) else f"{score:.4g}{unit}"
-    return told if np.isnan(conditional) else f"{told}, {conditional:.4g}{unit} with {on} out"
+    text = "not patched" if np.isnan(score) else f"{score:.4g}{unit}"
+    return text if np.isnan(conditional) else f"{text}, {conditional:.4g}{unit} with {on} out"
 
 
 def node_of(reader: str) -> str:

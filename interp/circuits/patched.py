@@ -128,8 +128,8 @@ def patch_first(
         masks.append(mask)
     store = None
     if resume is not None:
-        told = {"patched": [sorted(out) for out in sets]}
-        store = Kept(resume, model_content(model) | of_task(model, task) | told)
+        figures = {"patched": [sorted(out) for out in sets]}
+        store = Kept(resume, model_content(model) | of_task(model, task) | figures)
     with following(store, progress):
         found, _ = forwards_of(
             model, task, lambda edges, value: effects_of_masks(edges, value, torch.stack(masks)),

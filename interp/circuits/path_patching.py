@@ -244,8 +244,8 @@ def path_patching(
         raise OptionError("no route is given; give one such as 2.1>4.3.q>logits")
     store = None
     if resume is not None:
-        told = {"routes": [route.name for route in every], "mlps": mlps}
-        store = Kept(resume, model_content(model) | of_task(model, task) | told)
+        figures = {"routes": [route.name for route in every], "mlps": mlps}
+        store = Kept(resume, model_content(model) | of_task(model, task) | figures)
     values, gap, forwards = np.zeros((len(every), len(task))), np.zeros(len(task)), 0.0
 
     def measured(batch: ContrastBatch) -> tuple[Array, Array, int]:

@@ -95,7 +95,7 @@ class Plan:
         made = start.pairs(model)
         return made if set(hashes(made)) == self.seen else None
 
-    def told(self, n: int, seen: int = 0) -> str:
+    def summary(self, n: int, seen: int = 0) -> str:
         """Describe the pairs that the circuit is measured on.
 
         Args:

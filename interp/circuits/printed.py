@@ -40,10 +40,11 @@ def found_lines(
     if found.chosen is not None:
         lines += _chosen(found.chosen, _estimated(found))
     if against is not None:
-        told, name = against.compared(found).figures(), called or against.name
+        stated, name = against.compared(found).figures(), called or against.name
         lines.append(
-            f"  {name}: AUROC {told['auroc']:.3f} [{told['low']:.3f}, {told['high']:.3f}];"
-            f" {told['found']:.0f} of its {told['of']:.0f} heads among the top {told['of']:.0f}"
+            f"  {name}: AUROC {stated['auroc']:.3f} [{stated['low']:.3f}, {stated['high']:.3f}];"
+            f" {stated['found']:.0f} of its {stated['of']:.0f} heads among the top "
+            f"{stated['of']:.0f}"
         )
     lines += [f"  control: {line}" for line in _controls(found)]
     lines += [f"  note: {note}" for note in found.notes]
@@ -73,7 +74,7 @@ def evaluation_lines(
     """
     lines: list[str] = []
     if of_set is not None and not isinstance(of_set, str):
-        lines += [f"  {line}" for line in of_set.told()]
+        lines += [f"  {line}" for line in of_set.summary()]
     if patched is not None and not isinstance(patched, str):
         lines += _patched(patched)
     lines += _figures(found, measured, held_out)
@@ -91,7 +92,7 @@ def evaluation_lines(
         )
     lines += [line for each in maps for line in _map(each)]
     if edges is not None:
-        told_of_edges = edges if isinstance(edges, str) else edges.told()
+        told_of_edges = edges if isinstance(edges, str) else edges.summary()
         lines.append(f"  edges: {told_of_edges.replace('; built in', chr(10) + '    built in')}")
     return "\n".join(lines) + "\n"
 
@@ -102,7 +103,7 @@ def _chosen(chosen: NodeSet, estimated: bool) -> list[str]:
     between = "" if chosen.separated else " between them"
     return [
         f"  chosen set: {len(chosen.nodes)} nodes, {of}{len(chosen.edges)} edges{between};"
-        f" {chosen.told()}" + ("; estimates order it" if estimated else ""),
+        f" {chosen.summary()}" + ("; estimates order it" if estimated else ""),
         f"    {' '.join(chosen.nodes)}",
     ]
 
@@ -131,11 +132,11 @@ def _edges(found: Circuit, top: int) -> list[str]:
     """Format a row per edge, those of the smallest set first, and how the scores were measured."""
     inside = set() if found.chosen is None else set(found.chosen.edges)
     order = sorted(found.edge_ranking, key=lambda i: bool(inside) and found.edges[i] not in inside)
-    told = found.edge_measured or ("",) * len(found.edges)
+    stated = found.edge_measured or ("",) * len(found.edges)
     sem = np.full(len(found.edges), np.nan) if _estimated(found) else found.edge_sem
     rows = [
         [f"{found.edges[i][0]} -> {found.edges[i][1]}",
-         _estimate(found.edge_score[i], sem[i]), *([told[i]] if any(told) else [])]
+         _estimate(found.edge_score[i], sem[i]), *([stated[i]] if any(stated) else [])]
         for i in order[:top]
     ]  # fmt: skip
     more = len(found.edges) - len(rows)
@@ -231,12 +232,12 @@ def _controls(found: Circuit) -> list[str]:
     """Format the rows of a method's controls, and their AUROC if the circuit is known."""
     lines = []
     for row in found.tables.get("controls", ()):
-        told = ", ".join(
+        text = ", ".join(
             f"{x:.3g}" if name == "value" else f"{name} {x:.3g}"
             for name, x in row.items()
             if name != "what"
         )
-        lines.append(f"{row['what']}: {told}")
+        lines.append(f"{row['what']}: {text}")
     rankings = [
         f"{row['ranking']} {row['auroc']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
         for row in found.tables.get("evaluation", ())

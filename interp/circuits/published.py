@@ -211,26 +211,26 @@ def read_published(path: Path) -> Published:
         StoreError: The file cannot be read, or lacks a field; the message names it.
     """
     try:
-        told = tomllib.loads(read_text(path))
+        document = tomllib.loads(read_text(path))
     except (PromptError, tomllib.TOMLDecodeError) as error:
         raise StoreError(f"{path} cannot be read as a circuit: {error}") from error
-    if "format" in told:
+    if "format" in document:
         return _found(path)
-    missing, odd = [k for k in NEEDED if k not in told], sorted(set(told) - FIELDS)
+    missing, odd = [k for k in NEEDED if k not in document], sorted(set(document) - FIELDS)
     if missing or odd:
         wrong = f"lacks {', '.join(missing)}" if missing else f"has the field {odd[0]!r}"
         raise StoreError(f"{path} {wrong}; fields: {', '.join(sorted(FIELDS))}")
-    roles = {role: _heads(path, told, heads) for role, heads in told["roles"].items()}
+    roles = {role: _heads(path, document, heads) for role, heads in document["roles"].items()}
     heads = tuple(dict.fromkeys(h for found in roles.values() for h in found))
     return Published(
-        path.stem, told["model"], tuple(told.get("aliases", ())), told["n_layers"],
-        told["n_heads"], told["task"], told["granularity"], told["source"], roles,
-        tuple((a, b) for a, b in told.get("edges", ())), tuple(told.get("groups", ())),
-        dict(told.get("positions", {})),
-        {k: tuple(v) for k, v in told.get("mlps", {}).items()},
-        {k: _variant(path, told, heads, v) for k, v in told.get("variants", {}).items()},
-        tuple(told.get("claims", ())), str(told.get("uncertain", "")),
-        str(told.get("content_hash", "")),
+        path.stem, document["model"], tuple(document.get("aliases", ())), document["n_layers"],
+        document["n_heads"], document["task"], document["granularity"], document["source"], roles,
+        tuple((a, b) for a, b in document.get("edges", ())), tuple(document.get("groups", ())),
+        dict(document.get("positions", {})),
+        {k: tuple(v) for k, v in document.get("mlps", {}).items()},
+        {k: _variant(path, document, heads, v) for k, v in document.get("variants", {}).items()},
+        tuple(document.get("claims", ())), str(document.get("uncertain", "")),
+        str(document.get("content_hash", "")),
     )  # fmt: skip
 
 
@@ -251,13 +251,13 @@ def _found(path: Path) -> Published:
     )  # fmt: skip
 
 
-def _heads(path: Path, told: Mapping[str, Any], given: Any) -> tuple[str, ...]:
+def _heads(path: Path, values: Mapping[str, Any], given: Any) -> tuple[str, ...]:
     found = []
     for text in given:
         head = Head.parse(text)
-        if head.layer >= told["n_layers"] or head.head >= told["n_heads"]:
+        if head.layer >= values["n_layers"] or head.head >= values["n_heads"]:
             raise StoreError(
-                f"{path}: {text} is beyond {told['n_layers']} layers of {told['n_heads']} heads"
+                f"{path}: {text} is beyond {values['n_layers']} layers of {values['n_heads']} heads"
             )
         found.append(str(head))
     if len(set(found)) != len(found):
@@ -266,14 +266,14 @@ def _heads(path: Path, told: Mapping[str, Any], given: Any) -> tuple[str, ...]:
 
 
 def _variant(
-    path: Path, told: Mapping[str, Any], heads: tuple[str, ...], given: Mapping[str, Any]
+    path: Path, values: Mapping[str, Any], heads: tuple[str, ...], given: Mapping[str, Any]
 ) -> tuple[str, ...]:
     """Return the heads of a variant: a list of its own, or changes to the published list."""
     if "source" not in given:
         raise StoreError(f"{path}: a variant does not name its source; add the field source")
     if "heads" in given:
-        return _heads(path, told, given["heads"])
-    out, more = (_heads(path, told, given.get(k, ())) for k in ("without", "with"))
+        return _heads(path, values, given["heads"])
+    out, more = (_heads(path, values, given.get(k, ())) for k in ("without", "with"))
     return tuple(h for h in heads if h not in out) + tuple(h for h in more if h not in heads)
 
 
@@ -282,18 +282,18 @@ def _number(name: str) -> int:
     return int(found[0]) if found else -1
 
 
-def _edges(told: Published, heads: set[str]) -> tuple[tuple[str, str], ...]:
+def _edges(stated: Published, heads: set[str]) -> tuple[tuple[str, str], ...]:
     """Return the listed edges and those of groups, only between nodes that are in the circuit."""
-    found = dict.fromkeys(told.edges)
-    for group in told.groups:
+    found = dict.fromkeys(stated.edges)
+    for group in stated.groups:
         start, end = group["from"], group["to"]
         if start.startswith("mlp_"):  # from each to the later ones of its group
-            for of in told.mlps.values():
+            for of in stated.mlps.values():
                 pairs = itertools.combinations(sorted(of), 2)
                 found |= dict.fromkeys((f"mlp{i}", f"mlp{j}") for i, j in pairs)
             continue
-        for (a, _), (b, part) in itertools.product(_nodes(told, start), _nodes(told, end)):
-            if layer_of(a, told.n_layers) < layer_of(b, told.n_layers):
+        for (a, _), (b, part) in itertools.product(_nodes(stated, start), _nodes(stated, end)):
+            if layer_of(a, stated.n_layers) < layer_of(b, stated.n_layers):
                 parts = (part or group.get("inputs", "")) if b.startswith("L") else ""
                 found |= dict.fromkeys((a, f"{b}.{p}" if p else b) for p in parts or [""])
     other = {"embed", "logits"}
@@ -302,18 +302,18 @@ def _edges(told: Published, heads: set[str]) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _nodes(told: Published, end: str) -> list[tuple[str, str]]:
+def _nodes(stated: Published, end: str) -> list[tuple[str, str]]:
     """Return the nodes of one end of a group, each with the input that is named."""
     found: list[tuple[str, str]] = []
     for text in end.split(","):
         name, _, part = text.strip().partition(".")
         if name in _ENDS:
             nodes = [_ENDS[name]]
-        elif name in told.roles:
-            nodes = list(told.roles[name])
+        elif name in stated.roles:
+            nodes = list(stated.roles[name])
         elif name.endswith("_mlps") or name.startswith("all_mlps"):
-            of = [told.mlps[name.removesuffix("_mlps")]] if name.endswith("_mlps") else ()
-            nodes = [f"mlp{i}" for group in of or told.mlps.values() for i in group]
+            of = [stated.mlps[name.removesuffix("_mlps")]] if name.endswith("_mlps") else ()
+            nodes = [f"mlp{i}" for group in of or stated.mlps.values() for i in group]
         else:
             nodes = [name]
         found += [(node, part) for node in nodes]

@@ -22,7 +22,7 @@ OF_NODES = (
 NUMBERS = (*OF_NODES[:5], *OF_EDGES)
 
 
-def told_of(circuit: Any) -> dict[str, Any]:
+def plain_data_of(circuit: Any) -> dict[str, Any]:
     """Return all fields of a circuit as plain data, with NaN as None."""
     same = ("model", "n_layers", "n_heads", "task", "method", "level", "n", "unit")
     from interp.core.json_document import plain
@@ -39,16 +39,16 @@ def told_of(circuit: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def fields_of(told: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a circuit from the output of `told_of`.
+def fields_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a circuit from the output of `plain_data_of`.
 
     Raises:
         KeyError, TypeError, ValueError, AttributeError: The data is not a circuit, or it is
             damaged.
     """
-    if told["format"] != FORMAT:
+    if values["format"] != FORMAT:
         raise ValueError(f"its format is not {FORMAT!r}; it is of another version of interp")
-    given = {k: v for k, v in told.items() if k != "format"}
+    given = {k: v for k, v in values.items() if k != "format"}
     for name in NUMBERS:
         if name in given:
             given[name] = np.array([math.nan if x is None else x for x in given[name]], dtype=float)
@@ -91,15 +91,15 @@ def toml_of(path: Path) -> Any:
         StoreError: The file cannot be read, or is the file of a published circuit.
     """
     try:
-        told = toml_data(read_bytes(path).decode())
+        document = toml_data(read_bytes(path).decode())
     except ValueError as error:  # invalid TOML, or bytes that are not text
         raise StoreError(f"{path} is not TOML: {error}") from error
-    if "format" not in told and "granularity" in told:
+    if "format" not in document and "granularity" in document:
         raise StoreError(
             f"{path} is the file of a published circuit, which has no scores; read it with "
             "interp.circuits.published.read_published"
         )
-    return told
+    return document
 
 
 def _plain(x: Sequence[float] | np.ndarray) -> list[float | None]:

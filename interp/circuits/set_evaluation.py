@@ -137,8 +137,8 @@ class SetEvaluation(Result):
         rest = self.ratio(self.per_prompt - self.whole)
         for name, own, of_model, more in zip(self.nodes, lost, model, rest, strict=True):
             row: Row = {"node": name}
-            for what, told in (("lost", own), ("model_lost", of_model), ("unexplained", more)):
-                row |= {what: told[0], f"{what}_low": told[1], f"{what}_high": told[2]}
+            for what, stated in (("lost", own), ("model_lost", of_model), ("unexplained", more)):
+                row |= {what: stated[0], f"{what}_low": stated[1], f"{what}_high": stated[2]}
             rows.append(row | {"needed": own[1] > 0 or own[2] < 0,
                                "backups": self.backups.get(name, "")})  # fmt: skip
         ends = ("", "_low", "_high")
@@ -175,7 +175,7 @@ class SetEvaluation(Result):
         ]  # fmt: skip
         return rows
 
-    def told(self) -> list[str]:
+    def summary(self) -> list[str]:
         """Describe the set in lines for the screen."""
         (value, low, high), (all_lost, below, above) = self.faithfulness, self.completeness
         frame = self._rows()
@@ -207,8 +207,8 @@ class SetEvaluation(Result):
         return lines
 
     def __repr__(self) -> str:
-        told = self.told()
-        return f"SetEvaluation({self.task} in {self.model}: {told[0]}; {told[1]})"
+        stated = self.summary()
+        return f"SetEvaluation({self.task} in {self.model}: {stated[0]}; {stated[1]})"
 
 
 @takes_model

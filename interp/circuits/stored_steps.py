@@ -100,8 +100,8 @@ def _plain(x: Any) -> Any:
         if array.dtype.kind not in "biufc":
             raise TypeError(f"an array of {array.dtype} is not an array of numbers")
         content = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
-        told = [array.dtype.str, list(array.shape), content]
-        return {"scalar" if isinstance(x, np.generic) else "array": told}
+        lines = [array.dtype.str, list(array.shape), content]
+        return {"scalar" if isinstance(x, np.generic) else "array": lines}
     if x is None or type(x) in (bool, int, float, str):
         return x
     if type(x) is list:
@@ -113,13 +113,13 @@ def _plain(x: Any) -> Any:
     raise TypeError(f"{type(x).__name__} is not plain data")
 
 
-def _value(told: Any) -> Any:
+def _value(stated: Any) -> Any:
     """Convert the output of `_plain` back to the value."""
-    if isinstance(told, list):
-        return [_value(x) for x in told]
-    if not isinstance(told, dict):
-        return told
-    ((kind, inside),) = told.items()
+    if isinstance(stated, list):
+        return [_value(x) for x in stated]
+    if not isinstance(stated, dict):
+        return stated
+    ((kind, inside),) = stated.items()
     if kind == "tuple":
         return tuple(_value(x) for x in inside)
     if kind == "dict":

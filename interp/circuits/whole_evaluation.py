@@ -69,7 +69,7 @@ def evaluated(
         found_on=plan.found_on(model, start), **reference, **kept,
     )  # fmt: skip
     parts = {
-        "held_out": plan.told(len(fresh), measured.seen), "of_set": of_set, "patched": patched,
+        "held_out": plan.summary(len(fresh), measured.seen), "of_set": of_set, "patched": patched,
         "edges": _edges(model, found, fresh, n_random, **kept),
         "maps": _maps(model, fresh, maps, **kept),
     }  # fmt: skip

@@ -145,8 +145,8 @@ def say_scores(text: str, voice: Voice, *, known: bool) -> bool:
     Returns:
         True if they are explained now.
     """
-    told = [meaning for sign, meaning in _SIGNS.items() if sign in text]
-    if told and not known:
-        voice.note("; ".join(told))
+    lines = [meaning for sign, meaning in _SIGNS.items() if sign in text]
+    if lines and not known:
+        voice.note("; ".join(lines))
     say(text)
-    return known or bool(told)
+    return known or bool(lines)

@@ -28,10 +28,10 @@ def stopping_signals() -> Iterator[None]:
 
     A signal that is ignored (nohup) or handled elsewhere is not changed.
     """
-    told: list[int] = []
+    stated: list[int] = []
 
     def stop(number: int, _: FrameType | None) -> None:
-        told.append(number)
+        stated.append(number)
         raise KeyboardInterrupt
 
     taken = []
@@ -43,8 +43,8 @@ def stopping_signals() -> Iterator[None]:
     try:
         yield
     except click.exceptions.Exit as end:
-        if told and end.exit_code == INTERRUPTED:
-            raise click.exceptions.Exit(128 + told[0]) from end
+        if stated and end.exit_code == INTERRUPTED:
+            raise click.exceptions.Exit(128 + stated[0]) from end
         raise
     finally:
         for number in taken:

@@ -280,8 +280,8 @@ def joined(
     import pandas as pd
 
     provenance: Provenance = {}
-    for _, told in parts:
-        for key, made in told.items():
+    for _, stated in parts:
+        for key, made in stated.items():
             if provenance.setdefault(key, made) != made:
                 other = provenance[key]
                 wrong = sorted(k for k in made | other if made.get(k) != other.get(k))

@@ -55,9 +55,9 @@ class Displayed:
             return str(self)
         frame, rest = self._first()
         count = len(self.wide())
-        told = f"{self._name}: {count:,} row{'s' * (count != 1)}"
+        text = f"{self._name}: {count:,} row{'s' * (count != 1)}"
         rows = frame.to_string(index=False, float_format="{:.4g}".format, na_rep="")
-        return "\n".join(filter(None, (told, rows, rest)))
+        return "\n".join(filter(None, (text, rows, rest)))
 
     def _repr_html_(self) -> str:
         return drawn("inline", self)
@@ -67,8 +67,8 @@ class Displayed:
         frame = self.shown()
         shown = self._asked or _ROWS
         more = len(frame) - shown
-        told = f"{more:,} more row{'s' * (more != 1)}: to_pandas() has them all"
-        return frame.head(shown), told if more > 0 else ""
+        text = f"{more:,} more row{'s' * (more != 1)}: to_pandas() has them all"
+        return frame.head(shown), text if more > 0 else ""
 
     def save_html(self, path: str | os.PathLike, *, title: str | None = None) -> None:
         """Write a self-contained page: the figure if there is one, the rows and the provenance.

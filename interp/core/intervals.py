@@ -151,8 +151,8 @@ def mean_intervals(
             seed=seed,
         )  # fmt: skip
         ends[known] = some.ends
-        told = dict(zip(np.flatnonzero(known).tolist(), some.why_not, strict=True))
-        return MeanIntervals(ends, tuple(told.get(at, NO_SCORE) for at in range(len(values))))
+        stated = dict(zip(np.flatnonzero(known).tolist(), some.why_not, strict=True))
+        return MeanIntervals(ends, tuple(stated.get(at, NO_SCORE) for at in range(len(values))))
     unit = "cluster" if clusters is not None else "prompt"
     if number < LEAST_CLUSTERS:
         why = f"{TOO_FEW}: {number} {unit}{'s' * (number != 1)} of at least {LEAST_CLUSTERS}"

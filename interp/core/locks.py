@@ -63,9 +63,9 @@ def locked(
                 except OSError as error:
                     if error.errno not in _UNSUPPORTED:
                         raise StoreError(files.cannot_write(folder / NAME, error)) from error
-                    told = f"{folder} is on a file system without locks"
-                    told += "; two commands at once may compute the same result"
-                    warnings.warn(told, KeptWarning, stacklevel=3)
+                    text = f"{folder} is on a file system without locks"
+                    text += "; two commands at once may compute the same result"
+                    warnings.warn(text, KeptWarning, stacklevel=3)
                     break
                 taken.append(offset)
             yield waited

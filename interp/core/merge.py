@@ -26,7 +26,7 @@ def merged(
     Returns:
         The table, and a sentence for every changed name and every omitted result.
     """
-    parts, notes = told_apart([*tables, *([] if lead is None else [lead])])
+    parts, notes = distinguished([*tables, *([] if lead is None else [lead])])
     rows: dict[tuple[str, str], HeadTable] = {}
     for part in parts:
         for key, made in part.provenance.items():
@@ -42,7 +42,7 @@ def merged(
     return HeadTable.concat([rows[key] for key in order]), list(dict.fromkeys(notes))
 
 
-def told_apart(tables: Iterable[HeadTable]) -> tuple[list[HeadTable], list[str]]:
+def distinguished(tables: Iterable[HeadTable]) -> tuple[list[HeadTable], list[str]]:
     """Rename models of one name with different weights; return the tables and a note for each."""
     tables = list(tables)
     weights: dict[str, dict[str, None]] = {}

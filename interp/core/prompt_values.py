@@ -366,8 +366,8 @@ def effective_numbers(frame: pd.DataFrame) -> pd.DataFrame:
         given = labels if any(labels) else None
         values = np.array(each["value"], dtype=float)[:, None]
         number = float(effective_number(values, given)[0])
-        told = {"n": len(each), "clusters": cluster_count(len(each), given)}
-        rows.append(dict(zip(heads, name, strict=True)) | told | {"n_effective": number})
+        figures = {"n": len(each), "clusters": cluster_count(len(each), given)}
+        rows.append(dict(zip(heads, name, strict=True)) | figures | {"n_effective": number})
     return pd.DataFrame(rows, columns=[*heads, "n", "clusters", "n_effective"])
 
 

@@ -197,10 +197,10 @@ class Prompts:
     @property
     def hash(self) -> str:
         """sha256 of ids, targets, padding side, clusters and decoder inputs."""
-        told: tuple = (self.ids, self.targets, self.padding, self.clusters)
+        stated: tuple = (self.ids, self.targets, self.padding, self.clusters)
         if self.decoder is not None:
-            told += (self.decoder.hash,)
-        return hashlib.sha256(repr(told).encode()).hexdigest()
+            stated += (self.decoder.hash,)
+        return hashlib.sha256(repr(stated).encode()).hexdigest()
 
 
 def bos_id(model: TokenModel) -> int | None:

@@ -130,10 +130,10 @@ def _to_json(result: Writable) -> bytes:
 
 
 def _from_json(content: bytes) -> tuple[str, Mapping[str, Any]]:
-    told = json.loads(content)
-    if not isinstance(told, dict):
+    document = json.loads(content)
+    if not isinstance(document, dict):
         raise ValueError("it is not a JSON object")
-    return _checked(told, told.get("rows"))
+    return _checked(document, document.get("rows"))
 
 
 def _to_csv(result: Writable) -> bytes:
@@ -154,8 +154,8 @@ def _to_toml(result: Writable) -> bytes:
 
 
 def _from_toml(content: bytes) -> tuple[str, Mapping[str, Any]]:
-    told = tomllib.loads(content.decode())
-    return _checked(json.loads(told["values"]), told.get("rows", []))
+    document = tomllib.loads(content.decode())
+    return _checked(json.loads(document["values"]), document.get("rows", []))
 
 
 def _to_parquet(result: Writable) -> bytes:

@@ -86,9 +86,9 @@ def shard_problems(folder: Path) -> list[tuple[str, str, str]]:
                 problems.append((name, "missing", f"shard {index} of {number} never ran; {again}"))
                 continue
             try:
-                told = json.loads(files.read_bytes(there[index]))
-                state, results = told["state"], list(told.get("results", ()))
-                failed = list(told.get("failed", ()))
+                document = json.loads(files.read_bytes(there[index]))
+                state, results = document["state"], list(document.get("results", ()))
+                failed = list(document.get("failed", ()))
             except (StoreError, ValueError, KeyError, TypeError) as error:
                 problems.append((name, "damaged", f"{error}; {again}"))
                 continue

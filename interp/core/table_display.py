@@ -77,12 +77,12 @@ def as_html(table: TableDisplay, asked: int | None) -> str:
 def table_size(table: TableDisplay, asked: int | None) -> str:
     """Describe the size of the table, and the number of rows shown where not all are."""
     counts = {"row": len(table), "model": len(table.models), "metric": len(table.metrics)}
-    told = ", ".join(f"{n:,} {what}{'s' * (n != 1)}" for what, n in counts.items())
+    text = ", ".join(f"{n:,} {what}{'s' * (n != 1)}" for what, n in counts.items())
     shown = sum(len(rows) for _, _, rows in _blocks(table, asked))
     if shown < len(table):
         each = " of each metric" if len(table.metrics) > 1 else ""
-        told += f"; the first {FIRST}{each} are shown, top(k) shows k" if shown else ""
-    return f"HeadTable: {told}"
+        text += f"; the first {FIRST}{each} are shown, top(k) shows k" if shown else ""
+    return f"HeadTable: {text}"
 
 
 def _blocks(

@@ -219,15 +219,15 @@ class FeatureCards(Result):
         known = self._rows().set_index(["feature", "metric"])["score"]
         lines = [f"Cards of {len(cards)} features of layer {self.layer}:"]
         for c in cards[:8]:
-            told = f"  F{c.feature}: active at {known[c.feature, 'density']:.1%} of positions"
+            text = f"  F{c.feature}: active at {known[c.feature, 'density']:.1%} of positions"
             if c.examples:
                 first = c.examples[0]
                 token = first.tokens[first.position - first.start]
-                told += f", mean {known[c.feature, 'activation']:.3g}, most at {token!r}"
+                text += f", mean {known[c.feature, 'activation']:.3g}, most at {token!r}"
             if c.promoted:
                 token, effect = max(c.promoted[0], c.suppressed[0], key=lambda pair: abs(pair[1]))
-                told += f", moves the logit of {token!r} by {effect:+.3g} (null {c.logit_null:.3g})"
+                text += f", moves the logit of {token!r} by {effect:+.3g} (null {c.logit_null:.3g})"
             if c.heads:
-                told += f", L{self.layer}H{c.main_head} {max(c.heads):.0%} (null {c.head_null:.0%})"
-            lines.append(told)
+                text += f", L{self.layer}H{c.main_head} {max(c.heads):.0%} (null {c.head_null:.0%})"
+            lines.append(text)
         return "\n".join([*lines, *self.notes])

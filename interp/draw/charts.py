@@ -123,10 +123,10 @@ def curve(rows: pd.DataFrame, what: str, title: str = "") -> go.Figure:
         figure.add_hline(y=level, line={"color": GREY, "dash": "dot", "width": 1})
     both = rows[["faithfulness", "random"]].to_numpy()
     cut = f"; cut off at {_LEAST:g} and {_MOST:g}" if (both != _cut(both)).any() else ""
-    told = f"{what} that stay intact, others {rows['ablation'].iloc[0]} (doubling scale){cut}"
+    sentence = f"{what} that stay intact, others {rows['ablation'].iloc[0]} (doubling scale){cut}"
     figure.update_layout(template="plotly_white", title=text(title), height=360)
     labels = [f"{n:.0f}" for n in size]
-    figure.update_xaxes(title_text=told, type="log", tickvals=size, ticktext=labels)
+    figure.update_xaxes(title_text=sentence, type="log", tickvals=size, ticktext=labels)
     figure.update_yaxes(title_text="faithfulness")
     return figure
 

@@ -149,16 +149,16 @@ def _one_way(low: float, high: float, declared: tuple[float | None, ...], seen: 
     """Return the origin of the ends of an unsigned scale; "" if the metric declares both."""
     if None not in declared:
         return ""
-    told = f"colours: from {low:.3g}"
+    text = f"colours: from {low:.3g}"
     if declared[0] is not None:
-        told += ", the metric's lowest value,"
+        text += ", the metric's lowest value,"
     elif low in seen and low != 0:
-        told += ", the lowest score on this page,"
-    told += f" to {high:.3g}"
+        text += ", the lowest score on this page,"
+    text += f" to {high:.3g}"
     if declared[1] is not None:
-        return f"{told}, the metric's highest value"
+        return f"{text}, the metric's highest value"
     above = f"; no score on this page is above {low:.3g}"
-    return told + (", the highest score on this page" if high in seen else above)
+    return text + (", the highest score on this page" if high in seen else above)
 
 
 def _bound(end: float | None) -> float | None:

@@ -114,15 +114,15 @@ def _points(trace: Any, x: Axis, y: Axis, colour: str) -> list[Markup]:
         )  # fmt: skip
     names = [s for s in (trace.customdata, trace.hovertext, trace.text) if _listed(s)]
     for i in known:
-        told = _lines(str(trace.text[i])) if _listed(trace.text) and "text" in mode else []
+        lines = _lines(str(trace.text[i])) if _listed(trace.text) and "text" in mode else []
         style: dict[str, Any] = {"text_anchor": "middle"}
-        high = at[i][1] - 7.5 * (len(told) - 1)
+        high = at[i][1] - 7.5 * (len(lines) - 1)
         if "markers" in mode:
             name = _lines(str(names[0][i])) if names else []
             said = ": ".join([*name, f"{x.spelled(xs[i])}, {y.spelled(ys[i])}"])
             parts.append(_mark(trace.marker, at[i], colour, said))
             high, style = at[i][1] - 7, style | {"font_size": 10}
-        parts += _texts(told, at[i][0], high, **style)
+        parts += _texts(lines, at[i][0], high, **style)
     return parts
 
 
@@ -196,8 +196,8 @@ def _cells(trace: Any, x: Axis, y: Axis, layout: Any) -> list[Markup]:
     columns = range(z.shape[1]) if trace.x is None else list(trace.x)
     rows = range(z.shape[0]) if trace.y is None else list(trace.y)
     for (i, j), value in np.ndenumerate(z):
-        told = "none" if math.isnan(value) else f"{value:.4g}"
-        said = f"{y.spelled(rows[i])}, {x.spelled(columns[j])}: {told}"
+        text = "none" if math.isnan(value) else f"{value:.4g}"
+        said = f"{y.spelled(rows[i])}, {x.spelled(columns[j])}: {text}"
         if _listed(trace.text):
             said = " ".join(_lines(str(trace.text[i][j]))) or said
         parts.append(

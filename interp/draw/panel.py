@@ -40,9 +40,9 @@ def head_map(
     cell = 24 if n_heads <= 16 and n_layers <= 24 else 16 if n_heads <= 32 else 9
     size = LEFT + n_heads * cell + 2, TOP + n_layers * cell + 2
     body = Markup("\n").join(
-        element("rect", element("title", told), x=LEFT + head * cell, y=TOP + layer * cell,
+        element("rect", element("title", stated), x=LEFT + head * cell, y=TOP + layer * cell,
                 width=cell - 1, height=cell - 1, class_=colour_class(bins[layer, head], signed))
-        for (layer, head), told in titles.items()
+        for (layer, head), stated in titles.items()
     )  # fmt: skip
     axes = map_axes(n_layers, n_heads, cell)
     return svg_picture(*size, axes, body, class_="map", aria_label=what, data_cell=cell,

@@ -54,8 +54,8 @@ class PromptPieces:
     def __init__(
         self, folder: Path, digest: str, model: Model, prompts: Prompts, batch_size: int
     ) -> None:
-        told = f"{digest} {batch_size} {MOST}"
-        self.digest = hashlib.sha256(told.encode()).hexdigest()[:24]
+        text = f"{digest} {batch_size} {MOST}"
+        self.digest = hashlib.sha256(text.encode()).hexdigest()[:24]
         self.folder, self.number_of_prompts = folder / PIECES, len(prompts)
         ends = np.cumsum([0, *(len(batch) for batch in model.batches(prompts, batch_size))])
         batches = [range(a, b) for a, b in pairwise(map(int, ends))]

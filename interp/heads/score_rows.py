@@ -147,8 +147,8 @@ def rows_of(
             records += [
                 row | {"metric": name} for row in _records(model, metric, MetricScores(values))
             ]
-            told = {"null": "none", "clusters": {label: int(mine.sum())}}
-            provenance[model.name, name] = made | told
+            figures = {"null": "none", "clusters": {label: int(mine.sum())}}
+            provenance[model.name, name] = made | figures
     if metric.analysis.kind == "weights":
         return Rows(records, provenance, {})
     sites = {(site.stack, site.layer): x for site, x in found.values.items()}

@@ -130,8 +130,8 @@ def plain_tensors(x: Tensor) -> Iterator[Tensor]:
 
 def _plain_parts(x: Any) -> Iterator[tuple[str, Tensor]]:
     if not isinstance(x, Tensor):
-        told = ADDRESS.sub("", repr(x)).encode()
-        yield "", torch.frombuffer(bytearray(told or b" "), dtype=byte)
+        stated = ADDRESS.sub("", repr(x)).encode()
+        yield "", torch.frombuffer(bytearray(stated or b" "), dtype=byte)
     elif is_plain(x):
         yield "", whole_parameter(x).detach()
     else:
@@ -142,11 +142,11 @@ def _plain_parts(x: Any) -> Iterator[tuple[str, Tensor]]:
 def _inside(x: Any) -> Iterator[tuple[str, Any]]:
     """Yield the parts of a packed tensor: integers, scales, and a description."""
     if x.is_quantized:
-        told = f"{x.qscheme()} {x.dtype}"
-        scales: tuple = (x.q_scale(), x.q_zero_point()) if "tensor" in told else (
+        text = f"{x.qscheme()} {x.dtype}"
+        scales: tuple = (x.q_scale(), x.q_zero_point()) if "tensor" in text else (
             x.q_per_channel_scales(), x.q_per_channel_zero_points(), x.q_per_channel_axis()
         )  # fmt: skip
-        yield from ((str(i), part) for i, part in enumerate((x.int_repr(), told, *scales)))
+        yield from ((str(i), part) for i, part in enumerate((x.int_repr(), text, *scales)))
     else:
         names, about = x.__tensor_flatten__()
         yield from ((name, getattr(x, name)) for name in names)

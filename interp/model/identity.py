@@ -106,19 +106,19 @@ def tokenizer_hash(tokenizer: Any) -> str:
     """Return the sha256 of everything that turns text into ids; "none" without a tokenizer."""
     if tokenizer is None:
         return "none"
-    told: list[Any] = [
+    stated: list[Any] = [
         {name: getattr(tokenizer, name, None) for name in _OF_TOKENIZER},
         code_of([type(tokenizer)]),
     ]
     fast = getattr(tokenizer, "backend_tokenizer", None)
     if fast is not None:
         # The text begins with padding and truncation, which every call overrides.
-        told.append(fast.to_str().partition('"added_tokens"')[2])
+        stated.append(fast.to_str().partition('"added_tokens"')[2])
     elif hasattr(tokenizer, "get_vocab"):
-        told += [tokenizer.get_vocab(), getattr(tokenizer, "init_kwargs", {})]
+        stated += [tokenizer.get_vocab(), getattr(tokenizer, "init_kwargs", {})]
     else:
-        told.append(getattr(tokenizer, "__dict__", {}))
-    return _hash(_plain(told))
+        stated.append(getattr(tokenizer, "__dict__", {}))
+    return _hash(_plain(stated))
 
 
 _OF_TOKENIZER = (

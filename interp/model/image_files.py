@@ -41,5 +41,5 @@ def read_image(path: str | Path) -> Image:
         raise PromptError(f"{path} is not an image that pillow can read") from error
     # pillow raises SyntaxError and ValueError for damaged files of some formats
     except (OSError, SyntaxError, ValueError) as error:
-        told = getattr(error, "strerror", None) or error
-        raise PromptError(f"{path} cannot be read as an image: {told}") from error
+        stated = getattr(error, "strerror", None) or error
+        raise PromptError(f"{path} cannot be read as an image: {stated}") from error

@@ -296,7 +296,7 @@ class LayersDone:
     def __init__(self, advance: Callable[[], None], prompts: int, layers: int, batches: int):
         self.advance, self.prompts, self.layers = advance, prompts, layers
         self.total = layers * batches
-        self.told = self.before = self.part = self.seen = 0
+        self.reported = self.before = self.part = self.seen = 0
 
     def begin(self, prompts: int) -> None:
         """Note that a part of this many prompts is about to run."""
@@ -314,6 +314,6 @@ class LayersDone:
 
     def _tell(self, prompts: float) -> None:
         now = int(self.total * prompts / self.prompts + 1e-6)
-        while self.told < now:
-            self.told += 1
+        while self.reported < now:
+            self.reported += 1
             self.advance()

@@ -209,8 +209,8 @@ def _drawn(
         if not content.strip():
             counts["short"] += 1
             continue
-        told = f"{seed}\n{content}".encode(errors="surrogatepass")
-        key = int.from_bytes(hashlib.blake2b(told, digest_size=12).digest(), "big")
+        stated = f"{seed}\n{content}".encode(errors="surrogatepass")
+        key = int.from_bytes(hashlib.blake2b(stated, digest_size=12).digest(), "big")
         if key in held:
             counts["copies"] += 1
             continue

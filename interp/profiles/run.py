@@ -184,8 +184,8 @@ def _live(look: Look, sample: Sample) -> tuple[torch.Tensor, list[str]]:
         for digest, mask in zip(digests, masks.numpy(), strict=True):
             digest.update(np.packbits(mask).tobytes())
     share = fired / max(keys, 1.0)
-    told = [digest.digest() for digest in digests]
-    first = torch.tensor([told.index(one) == at for at, one in enumerate(told)], dtype=torch.bool)
+    lines = [digest.digest() for digest in digests]
+    first = torch.tensor([lines.index(one) == at for at, one in enumerate(lines)], dtype=torch.bool)
     live = (share > NOWHERE) & (share < EVERYWHERE) & first
     return live, [rule.name for rule, kept in zip(look.rules, live, strict=True) if not kept]
 

@@ -55,7 +55,7 @@ def _coloured(found: Anchors, rows: np.ndarray, measure: str) -> Markup:
         element(
             "span",
             f"{found.index[row]} {found.texts[row]}{_arrows(found, row, measure)}",
-            title=_told(found, row),
+            title=_summary_of(found, row),
             class_=colour_class(bins[at], signed) if bins[at] >= 0 else None,
         )
         for at, row in enumerate(first)
@@ -77,6 +77,6 @@ def _arrows(found: Anchors, row: int, measure: str) -> str:
     return f" → {links[row]}" if links is not None and links[row] >= 0 else ""
 
 
-def _told(found: Anchors, row: int) -> str:
+def _summary_of(found: Anchors, row: int) -> str:
     each = (f"{name} {v[row]:.3g}" for name, v in found.values.items() if np.isfinite(v[row]))
     return f"sentence {found.index[row]}: {', '.join(each)}"

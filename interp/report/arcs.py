@@ -29,7 +29,7 @@ class Arc:
     head: int
     to: int
     kind: str
-    told: str
+    summary: str
     label: str = ""
 
     @property
@@ -65,14 +65,14 @@ def arcs(
     above, below = [], []
     for a, b in predicted:
         right = (a, b) in correct
-        told = f"predicted {words[a]} {'->' if directed else '-'} {words[b]}: "
-        told += "right" if right else "wrong"
-        above.append(Arc(a, b, "hit" if right else "wrong", told))
+        text = f"predicted {words[a]} {'->' if directed else '-'} {words[b]}: "
+        text += "right" if right else "wrong"
+        above.append(Arc(a, b, "hit" if right else "wrong", text))
     for head, at in sorted(gold, key=lambda arc: arc[1]):
         there = (head, at) in found
-        told = f"gold {relations[at]}: {words[head]} -> {words[at]}"
-        told += ", predicted too" if there else ", not predicted"
-        below.append(Arc(head, at, "gold" if there else "missed", told, relations[at]))
+        text = f"gold {relations[at]}: {words[head]} -> {words[at]}"
+        text += ", predicted too" if there else ", not predicted"
+        below.append(Arc(head, at, "gold" if there else "missed", text, relations[at]))
     middles, width = _columns(words, above, below)
     up, down = _levels(above), _levels(below)
     top = _height(up) + 8
@@ -159,7 +159,7 @@ def _drawn(
     bend = y - way * _ROUND
     path = f"M{left:g} {base:g}V{bend:g}Q{left:g} {y:g} {left + _ROUND:g} {y:g}"
     path += f"H{right - _ROUND:g}Q{right:g} {y:g} {right:g} {bend:g}V{base:g}"
-    out = [element("title", arc.told), element("path", class_=arc.kind, d=path)]
+    out = [element("title", arc.summary), element("path", class_=arc.kind, d=path)]
     if tip:
         x = left if arc.to == arc.ends[0] else right
         d = f"M{x:g} {base:g}l-3.5 {way * 7}h7z"

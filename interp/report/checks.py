@@ -61,9 +61,9 @@ def _lines(rows: pd.DataFrame) -> Iterator[list[Any]]:
             _p(row["any_p"]), _p(row["any_least_p"]), f"{row['n_any']} of {row['n_any_possible']}",
             prompt_counts(row["n_prompts"], row["n_clusters"]),
         ]  # fmt: skip
-        told = [row["doubts"]] if row["doubts"] else []
-        told += [row["conclusion"]] if row["last"] else []
-        for text in told:
+        lines = [row["doubts"]] if row["doubts"] else []
+        lines += [row["conclusion"]] if row["last"] else []
+        for text in lines:
             yield [element("td", text, class_="doubt", colspan=len(_COLUMNS))]
 
 
@@ -77,8 +77,8 @@ def _ratio(row: Mapping[str, Any]) -> tuple[str, str]:
         return "none", "none"
     name = "difference" if math.isnan(row["ratio"]) else "ratio"
     low, high = row[f"{name}_low"], row[f"{name}_high"]
-    told = f"{row['ratio']:.3g}" if name == "ratio" else f"{row['difference']:+.3g} (difference)"
-    return told, "one prompt" if math.isnan(low) else f"{low:.3g} to {high:.3g}"
+    text = f"{row['ratio']:.3g}" if name == "ratio" else f"{row['difference']:+.3g} (difference)"
+    return text, "one prompt" if math.isnan(low) else f"{low:.3g} to {high:.3g}"
 
 
 def _drawn(row: Mapping[str, Any]) -> Markup:

@@ -77,14 +77,14 @@ def _traces(circuit: Circuit) -> list[Any]:
         )  # fmt: skip
     known = dict(zip(circuit.nodes, circuit.largest, strict=True))
     size = float(np.abs(circuit.largest).max(initial=0.0)) or 1.0
-    told = {n: circuit.said(i, text(circuit.unit)) for i, n in enumerate(circuit.nodes)}
+    values = {n: circuit.said(i, text(circuit.unit)) for i, n in enumerate(circuit.nodes)}
     names = list(where)
     scores = [float(known.get(n, 0.0)) for n in names]
     out.append(
         go.Scatter(
             x=[where[n][0] for n in names], y=[where[n][1] for n in names], mode="markers+text",
             text=names, textposition="top center", hoverinfo="text",
-            hovertext=[f"{n}: {told.get(n, 'no score')}" for n in names],
+            hovertext=[f"{n}: {values.get(n, 'no score')}" for n in names],
             marker={
                 "size": [8 + 24 * abs(s) / size for s in scores],
                 "color": [HELPS if s >= 0 else HURTS for s in scores],

@@ -86,7 +86,7 @@ def write_evaluation(
     frames |= {f"map_{each.site}": each.wide() for each in maps}
     for name, frame in frames.items():
         write_atomically(folder / f"{name}.csv", frame.to_csv(index=False).encode())
-    told_all = _told(measured, edges, held_out) | {"figures": figures}
+    told_all = _summary_of(measured, edges, held_out) | {"figures": figures}
     write_atomically(folder / "evaluation.json", json_document(told_all))
     pictured = svg(measured.plot())
     write_atomically(folder / "evaluation.svg", standing(pictured, style=True).encode())
@@ -95,17 +95,17 @@ def write_evaluation(
         ("The first heads alone, over sizes", pictured, curve),
     ]
     if against is not None:
-        told = pd.DataFrame([against.compared(found).figures()])
+        stated = pd.DataFrame([against.compared(found).figures()])
         theirs = element("div", Markup(against.to_svg()), class_="scroll", tabindex=0)
-        parts.insert(0, (f"Published: {against.name}", against.source, told, theirs))
+        parts.insert(0, (f"Published: {against.name}", against.source, stated, theirs))
     parts += _of_edges(found, edges)
     parts.append(("Nodes", _nodes(found)))
     if "patched" in frames:
         parts.append(
-            ("The first nodes patched on held-out pairs", _told_columns(frames["patched"]))
+            ("The first nodes patched on held-out pairs", _shown_columns(frames["patched"]))
         )
     if "set" in frames:
-        parts.append(("The smallest set, node by node", _told_columns(frames["set"])))
+        parts.append(("The smallest set, node by node", _shown_columns(frames["set"])))
     parts.append(("The first nodes of all, with their edges", Markup(found.to_svg())))
     parts += [(f"Table: {n}", pd.DataFrame(rows)) for n, rows in found.tables.items() if rows]
     parts.append(("Notes", *(found.notes or ["none"])))
@@ -120,7 +120,7 @@ def _of_edges(found: Circuit, edges: EdgeEvaluation | str | None) -> list[tuple[
 
     if not found.edges:
         return []
-    of = edges if isinstance(edges, str) or edges is None else edges.told()
+    of = edges if isinstance(edges, str) or edges is None else edges.summary()
     shown: list[Any] = [str(of)]
     if not isinstance(edges, str) and edges is not None:
         shown += [svg(edges.plot()), edges.wide()]
@@ -131,10 +131,10 @@ def _of_edges(found: Circuit, edges: EdgeEvaluation | str | None) -> list[tuple[
 def _nodes(found: Circuit) -> pd.DataFrame:
     """Return all nodes in the order of the circuit, without columns that are empty throughout."""
     frame = found.nodes_to_pandas().set_index("node").loc[list(found.ranking)].reset_index()
-    return _told_columns(frame)
+    return _shown_columns(frame)
 
 
-def _told_columns(frame: pd.DataFrame) -> pd.DataFrame:
+def _shown_columns(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.loc[:, [bool((frame[c].notna() & (frame[c] != "")).any()) for c in frame]]
 
 
@@ -142,7 +142,7 @@ def _largest_first(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.sort_values("score", key=abs, ascending=False, kind="stable")
 
 
-def _told(
+def _summary_of(
     measured: Evaluation, edges: EdgeEvaluation | str | None, held_out: str
 ) -> dict[str, Any]:
     """Return the figures that are not in the curve of evaluation.csv."""

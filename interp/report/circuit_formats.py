@@ -22,9 +22,9 @@ def networkx_of(circuit: Circuit) -> nx.MultiDiGraph:
 
     graph = nx.MultiDiGraph(model=circuit.model, task=circuit.task, method=circuit.method)
     for row in circuit.nodes_to_pandas().to_dict("records"):
-        told = {k: row[k] for k in ("score", "conditional") if not np.isnan(row[k])}
-        told |= {k: row[k] for k in ("conditional_on", "measured") if row[k]}
-        graph.add_node(row["node"], **told, role=row["role"])
+        values = {k: row[k] for k in ("score", "conditional") if not np.isnan(row[k])}
+        values |= {k: row[k] for k in ("conditional_on", "measured") if row[k]}
+        graph.add_node(row["node"], **values, role=row["role"])
     for (a, b), score in zip(circuit.edges, circuit.edge_score, strict=True):
         key = b.partition(".")[2] or "in"
         graph.add_edge(a, node_of(b), key=key, score=float(score), input=b)
@@ -36,8 +36,8 @@ def graphml_of(circuit: Circuit) -> str:
     import networkx as nx
 
     graph = networkx_of(circuit)
-    for a, _, told in graph.edges(data=True):
-        told["id"] = f"{a}->{told['input']}"
+    for a, _, stated in graph.edges(data=True):
+        stated["id"] = f"{a}->{stated['input']}"
     return "\n".join(nx.generate_graphml(graph, edge_id_from_attribute="id")) + "\n"
 
 

@@ -35,16 +35,16 @@ def still(circuit: Circuit, most: int) -> str:
     level = {y: _TOP + i * _ROW + _HIGH / 2 for i, y in enumerate(reversed(rows))}
     left = _LEFT + (0.5 - min(across)) * step
     at = {name: (left + x * step, level[y]) for name, (x, y) in where.items()}
-    told = caption(circuit, shown), weight(shown)
+    pieces = caption(circuit, shown), weight(shown)
     parts = [
         element("title", f"{circuit.task} in {circuit.model}, by {circuit.method}"),
         *_rows(shown, at, width), *_edges(shown, at), *_nodes(shown, at, _ranks(shown)),
-        *(element("text", line, x=8, y=height - 28 + 16 * i) for i, line in enumerate(told)),
+        *(element("text", line, x=8, y=height - 28 + 16 * i) for i, line in enumerate(pieces)),
     ]  # fmt: skip
     return standing(
         svg_picture(
             width, height, *parts, font_family="sans-serif", font_size=12, role="img",
-            aria_label="; ".join(told), data_what="edges" if shown.edges else "nodes",
+            aria_label="; ".join(pieces), data_what="edges" if shown.edges else "nodes",
             data_ranks=len(shown.edges) or len(shown.nodes),
         )
     )  # fmt: skip
@@ -81,10 +81,10 @@ def weight(shown: Circuit) -> str:
     """Describe the scale of a picture: the scores of the deepest colour and the widest line."""
     # nodes that were never patched have no score
     node = float(np.nanmax(np.abs(shown.score), initial=0.0))
-    told = f"depth and width are the size of a score: the deepest colour is {node:.3g}"
+    text = f"depth and width are the size of a score: the deepest colour is {node:.3g}"
     if shown.edges:
-        told += f", the widest line {float(np.abs(shown.edge_score).max(initial=0.0)):.3g}"
-    return told
+        text += f", the widest line {float(np.abs(shown.edge_score).max(initial=0.0)):.3g}"
+    return text
 
 
 def _rows(circuit: Circuit, at: dict[str, tuple[float, float]], width: int) -> list[Markup]:
@@ -138,8 +138,8 @@ def _nodes(
     out = []
     for name, (x, y) in at.items():
         score = known.get(name, 0.0)
-        told = f"{name}: {said[name]}" if name in known else name
-        told += f", {role[name]}" if name in role else ""
+        text = f"{name}: {said[name]}" if name in known else name
+        text += f", {role[name]}" if name in role else ""
         box = {"x": x - _WIDE / 2, "y": y - _HIGH / 2, "width": _WIDE, "height": _HIGH, "rx": 4}
         out.append(
             element(
@@ -148,7 +148,7 @@ def _nodes(
                         fill_opacity=0.04 + 0.4 * abs(score) / size,
                         stroke_dasharray=None if score >= 0 else "4 2"),
                 element("text", name, x=x, y=y + 4, text_anchor="middle"),
-                element("title", told), data_rank=ranks.get(name, 0),
+                element("title", text), data_rank=ranks.get(name, 0),
             )
         )  # fmt: skip
     return out

@@ -56,9 +56,9 @@ def scatter_matrix(found: Comparison, *, by: str = "score") -> go.Figure:
             axis: dict[str, Any] = {"autorange": "reversed"} if by == "rank" else {}
         else:
             same = row == column
-            told = _name(found.names[row]) if same else _correlation(found, row, column)
+            stated = _name(found.names[row]) if same else _correlation(found, row, column)
             figure.add_scatter(
-                x=[0.5], y=[0.5], mode="text", text=[told], hoverinfo="skip",
+                x=[0.5], y=[0.5], mode="text", text=[stated], hoverinfo="skip",
                 textfont={"size": 12 if same else 13}, showlegend=False, **at,
             )  # fmt: skip
             axis = {"visible": False, "range": [0, 1]}

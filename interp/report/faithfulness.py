@@ -38,8 +38,8 @@ def faithfulness_page(
     made["targets"] = ", ".join(map(str, targets[:3])) + more
     parts = [pair_list(made), *_measures(found), *_failures(found), *_deceived(found)]
     warnings = [w for w in (found.warning, found.incomplete_warning) if w]
-    told = {"command": command, "about": _ABOUT, "warnings": warnings}
-    return page(title, None, [(model, *parts)], None, **told).decode()
+    values = {"command": command, "about": _ABOUT, "warnings": warnings}
+    return page(title, None, [(model, *parts)], None, **values).decode()
 
 
 def _measures(found: Faithfulness) -> Iterator[Markup | str]:

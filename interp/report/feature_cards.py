@@ -79,9 +79,9 @@ def _example(one: FeatureExample, scale: Scale) -> Markup:
     spans = []
     for i, (token, code) in enumerate(zip(one.tokens, one.codes, strict=True)):
         peak = " special" if one.start + i == one.position else ""
-        told = "left out" if math.isnan(code) else f"{code:.4g}"
+        text = "left out" if math.isnan(code) else f"{code:.4g}"
         spans.append(element(
-            "span", shown(token), title=f"{one.start + i}: {token!r} {told}",
+            "span", shown(token), title=f"{one.start + i}: {token!r} {text}",
             class_=colour_class(bins[i], False) + peak,
         ))  # fmt: skip
     where = element("small", f"prompt {one.prompt}, position {one.position}: {one.activation:.3g}")

@@ -49,8 +49,8 @@ def attribution_page(
     warnings = [warning] if warning else []
     if any(_reads_attention(one) for one in found):
         warnings.append(attention_warning())
-    told = {"command": command, "about": _ABOUT, "warnings": warnings}
-    return page(title, None, parts, None, **told).decode()
+    values = {"command": command, "about": _ABOUT, "warnings": warnings}
+    return page(title, None, parts, None, **values).decode()
 
 
 def page_of(one: Attribution, *, title: str) -> str:
@@ -97,7 +97,7 @@ def spans(one: Attribution) -> Markup:
     scale = scale_of(one)
     bins = scale.bins(one.scores)
     return element("p", *(
-        element("span", shown(token), title=_told(one, i),
+        element("span", shown(token), title=_summary_of(one, i),
                 class_=colour_class(bins[i], scale.signed) + " special" * bool(one.special[i]))
         for i, token in enumerate(one.tokens)
     ), class_="text")  # fmt: skip
@@ -110,13 +110,13 @@ def inline(one: Attribution) -> str:
     for i, (token, at) in enumerate(zip(one.tokens, scale.bins(one.scores), strict=True)):
         style = f"background:{steps[at]};color:{ink(steps[at])};padding:.15rem .18rem;"
         style += "border-radius:.2rem;white-space:pre-wrap"
-        out.append(element("span", shown(token), title=_told(one, i), style=style))
+        out.append(element("span", shown(token), title=_summary_of(one, i), style=style))
     heading = element("p", f"{one.method} of {one.target} = {one.value:.4g}")
     said = element("p", f"{scale_text(one)} {one.completeness}")
     return heading + element("p", Markup(" ").join(out), style="line-height:2.1") + said
 
 
-def _told(one: Attribution, i: int) -> str:
+def _summary_of(one: Attribution, i: int) -> str:
     return f"{i}: {one.tokens[i]!r} {one.scores[i]:.4g} {one.unit}"
 
 

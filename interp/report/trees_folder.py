@@ -64,11 +64,11 @@ def write_trees(
 
 def trees_document(found: Sequence[TreeScores], checks: Mapping[str, PairCheck | str]) -> str:
     """Return results with their minimal-pair checks, as JSON."""
-    told: list[dict[str, Any]] = [
+    values: list[dict[str, Any]] = [
         one.to_dict() | ({"pairs": pair_document(checks[one.model])} if one.model in checks else {})
         for one in found
     ]
-    return json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _weights(one: TreeScores) -> tuple[str, str]:

@@ -71,13 +71,13 @@ class _Frame:
         self.size += sum(len(json.dumps([s.queries, s.keys])) for s in view.stacks)
         self.size += sum(120 * (len(s.weights) + len(s.tiles)) for s in view.stacks)
 
-    def filled(self, written: list[dict], store: LetterBlocks, told: str) -> str:
+    def filled(self, written: list[dict], store: LetterBlocks, text: str) -> str:
         """Return the complete page."""
         data = {"palette": palette(False), "signed": palette(True), "stacks": written}
         data |= {"open": _first(self.view)}
         return fill(
             "view", self.title, scripts=SCRIPTS,
-            notes=[*self.view.notes, attention_warning()], precision=told,
+            notes=[*self.view.notes, attention_warning()], precision=text,
             data=as_json(data), blobs=store.blobs, **self.fixed,
         )  # fmt: skip
 

@@ -75,8 +75,8 @@ def heads_table(stack: Stack) -> Markup:
     note, one = Markup(""), stack.block == 1
     if len(rows) > ROWS:
         rows = sorted(rows, key=lambda row: row["entropy"])[:ROWS]
-        told = f"The {ROWS} heads that attend to the fewest keys, of {len(stack.weights):,}."
-        note = element("p", told)
+        text = f"The {ROWS} heads that attend to the fewest keys, of {len(stack.weights):,}."
+        note = element("p", text)
     unit = "token" if one else "block"
     titles = {"entropy": "entropy, nats", "first": f"on the first {unit}", "itself": "on itself",
               "previous": f"on the {unit} before", "largest": "largest weight"}  # fmt: skip

@@ -100,7 +100,7 @@ class SafetyStudy(Result):
         effect = self.curves.effect(len(self.curves.removed))
         outside = self.curves.outside(len(self.curves.removed))
         names = " ".join(self.curves.removed)
-        told = {True: "outside", False: "within"}
+        values = {True: "outside", False: "within"}
         return "\n".join(
             [
                 self.model,
@@ -110,8 +110,8 @@ class SafetyStudy(Result):
                 f"  {self.ships}",
                 *(f"  {one}" for one in self.sahara),
                 f"  top {len(self.curves.removed)} heads by {self.ranking} ablated ({names}):"
-                f" refusal {effect:.3g} nats lower ({told[outside[0]]} the band of random heads),"
-                f" harmless loss {damage:+.3g} nats/token ({told[outside[1]]} theirs)",
+                f" refusal {effect:.3g} nats lower ({values[outside[0]]} the band of random heads),"
+                f" harmless loss {damage:+.3g} nats/token ({values[outside[1]]} theirs)",
             ]
         )
 
@@ -176,10 +176,10 @@ def study(
     if found.passing:
         chosen = found.direction
         projected = refusal_projection_scores(model, sets.harmful, sets.harmless, chosen)
-        told = f"the chosen direction, layer {chosen.layer} at position {chosen.position}"
+        text = f"the chosen direction, layer {chosen.layer} at position {chosen.position}"
     else:
         projected = refusal_projection_scores(model, sets.harmful, sets.harmless, seed=seed)
-        told = "the difference of means of the other half of the prompts: no candidate passes"
+        text = "the difference of means of the other half of the prompts: no candidate passes"
     out: dict[str, Any] = {"kind": kind, "reference": reference}
     removal = ships_scores(
         model, sets.harmful, sets.harmless, resume=resume, progress=progress, **out
@@ -201,6 +201,6 @@ def study(
         made["reference"] = f"{reference.design}, {reference.hash}"
     made |= {"n_random": n_random, "made_by": "interp.safety.study"}
     return SafetyStudy(
-        model.name, found, told, projected, removal, searches,
+        model.name, found, text, projected, removal, searches,
         {name: spread(table) for name, table in tables.items()}, curves, by, made,
     )  # fmt: skip

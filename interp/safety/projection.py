@@ -78,11 +78,11 @@ def refusal_projection_scores(
     sets = PromptSets.of(model, harmful, harmless)
     if direction is None:
         values = crossed(model, sets, seed=seed)
-        told = "difference of means, halves crossed"
+        text = "difference of means, halves crossed"
     else:
         given = direction if isinstance(direction, Direction) else Direction(direction, -1, -1)
         values = projected(model, sets, given)
-        told = "given" if given.layer < 0 else f"layer {given.layer}, position {given.position}"
+        text = "given" if given.layer < 0 else f"layer {given.layer}, position {given.position}"
     metric = "refusal_projection"
     metric += ":against_harmless=False" if not against_harmless else ""
     records = []
@@ -100,7 +100,7 @@ def refusal_projection_scores(
             }
         )  # fmt: skip
     made = model_provenance(model) | sets.about()
-    made |= {"direction": told, "position": -1, "against_harmless": against_harmless}
+    made |= {"direction": text, "position": -1, "against_harmless": against_harmless}
     made |= {"seed": seed, "null": "none", "edits": list(model.active_edits)}
     made |= {"made_by": "interp.safety.refusal_projection_scores"}
     return HeadTable.from_records(records, {(model.name, metric): made})

@@ -110,14 +110,14 @@ class Ships(Result):
     def __str__(self) -> str:
         first = [(row["player"], row["score"]) for row in self.harmful.top(5)]
         best = ", ".join(f"{label} {x:.3g}" for label, x in first)
-        told = f"SHIPS on {self.harmful.per_prompt.shape[1]} harmful prompts, nats: {best}"
+        text = f"SHIPS on {self.harmful.per_prompt.shape[1]} harmful prompts, nats: {best}"
         if self.harmless is not None:
             labels = list(self.harmless.players.labels)
             same = ", ".join(
                 f"{label} {self.harmless.score[labels.index(label)]:.3g}" for label, _ in first
             )
-            told += f"; the same heads on harmless prompts: {same}"
-        return told
+            text += f"; the same heads on harmless prompts: {same}"
+        return text
 
 
 @takes_model

@@ -114,7 +114,7 @@ class DirectionSearch(Result):
 
     def filters(self) -> str:
         """Describe the number of candidates that each filter stops; several may stop one."""
-        told = {
+        values = {
             "length": "have no length",
             "layer": f"lie at or above {self.limits['layer_share']:g} of the layers",
             "kl": f"change harmless answers by more than {self.limits['kl']:g} nats",
@@ -122,7 +122,7 @@ class DirectionSearch(Result):
             f"{self.limits['added']:g})",
         }
         counts = {name: sum(name in t.fails for t in self.tried) for name in FILTERS}
-        return ", ".join(f"{counts[name]} {told[name]}" for name in FILTERS)
+        return ", ".join(f"{counts[name]} {values[name]}" for name in FILTERS)
 
     def _rows(self) -> pd.DataFrame:
         """One row per candidate."""

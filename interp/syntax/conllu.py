@@ -56,10 +56,10 @@ def read_conllu(
         try:
             found = _sentence(start, [_decoded(line, start + at) for at, line in enumerate(lines)])
         except _Wrong as wrong:
-            told = f"{path}, line {wrong.line}: {wrong.what}"
+            text = f"{path}, line {wrong.line}: {wrong.what}"
             if on_error == "refuse":
-                raise TreebankError(told) from wrong
-            skipped.append(told)
+                raise TreebankError(text) from wrong
+            skipped.append(text)
             continue
         if found is not None:
             sentences.append(found)
@@ -158,8 +158,8 @@ def _sentence(start: int, lines: list[str]) -> Sentence | None:
             f"the multi-word token ends at word {covered}, but the sentence has {len(rows)}",
         )
     heads = _heads(rows, numbers)
-    told = bool(comments.get("text"))
-    text = comments["text"] if told else _joined(tokens)
+    stated = bool(comments.get("text"))
+    text = comments["text"] if stated else _joined(tokens)
     return Sentence(
         words=tuple(r[FORM] for r in rows),
         heads=heads,
@@ -172,7 +172,7 @@ def _sentence(start: int, lines: list[str]) -> Sentence | None:
         multiword=tuple((a, b) for a, b, _, _ in tokens if b - a > 1),
         empty_nodes=empty,
         enhanced=enhanced,
-        told=told,
+        text_from_file=stated,
     )
 
 

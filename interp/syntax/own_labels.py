@@ -116,9 +116,9 @@ def category_scores(
     for bound, category, each in zip(bounds, categories, found, strict=True):
         values, null = ({s: x.numpy() for s, x in v.items()} for v in (each.values, each.null))
         note = f"{category.size} tokens, {each.share:.4f} of the eligible tokens that a query sees"
-        told = about | {"notes": [note], "options": dict(bound.options) | {"file": file}}
+        figures = about | {"notes": [note], "options": dict(bound.options) | {"file": file}}
         scores = MetricScores(values, clusters, NULL, null)
-        rows.append(_named(rows_of(model, bound, scores, origin, told), bound))
+        rows.append(_named(rows_of(model, bound, scores, origin, figures), bound))
     return table_of_rows(rows)
 
 

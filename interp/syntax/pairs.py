@@ -162,8 +162,8 @@ def read_pairs(path: str | os.PathLike, *, n: int | None = None) -> list[Minimal
         if not line.strip() or (n is not None and len(out) == n):
             continue
         try:
-            told = json.loads(line)
-            out.append(MinimalPair(str(told["sentence_good"]), str(told["sentence_bad"])))
+            document = json.loads(line)
+            out.append(MinimalPair(str(document["sentence_good"]), str(document["sentence_bad"])))
         except (ValueError, KeyError, TypeError) as error:
             raise StoreError(
                 f"{path}, line {number}: not a JSON object with sentence_good and sentence_bad "

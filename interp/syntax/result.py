@@ -241,7 +241,7 @@ class TreeScores(Result):
         )
 
     @classmethod
-    def from_dict(cls, told: Mapping[str, Any]) -> TreeScores:
+    def from_dict(cls, values: Mapping[str, Any]) -> TreeScores:
         """Restore a result from the output of `to_dict`.
 
         Raises:
@@ -250,29 +250,29 @@ class TreeScores(Result):
         from interp.core.errors import StoreError
 
         try:
-            if told["format"] != _FORMAT:
+            if values["format"] != _FORMAT:
                 raise ValueError(f"its format is not {_FORMAT!r}")
             return cls(
-                model=told["model"],
-                relations=tuple(Relation(**_read(r)) for r in told["relations"]),
-                trees=tuple(Trees(**_read(t)) for t in told["trees"]),
-                by_head={k: _read({"x": g})["x"] for k, g in told["by_head"].items()},
-                drawn=tuple(Drawn(**_read(d)) for d in told["drawn"]),
-                counts=dict(told["counts"]),
-                notes=tuple(told["notes"]),
-                provenance=dict(told["provenance"]),
+                model=values["model"],
+                relations=tuple(Relation(**_read(r)) for r in values["relations"]),
+                trees=tuple(Trees(**_read(t)) for t in values["trees"]),
+                by_head={k: _read({"x": g})["x"] for k, g in values["by_head"].items()},
+                drawn=tuple(Drawn(**_read(d)) for d in values["drawn"]),
+                counts=dict(values["counts"]),
+                notes=tuple(values["notes"]),
+                provenance=dict(values["provenance"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StoreError(f"not a result of a search for trees, or damaged: {error}") from error
 
     def __repr__(self) -> str:
         best = sorted(self.relations, key=lambda r: -r.gain)[:3]
-        told = ", ".join(
+        text = ", ".join(
             f"{r.relation} {r.accuracy:.0%} (offset {r.baseline:.0%}) {r.head}" for r in best
         )
         made = [t for t in self.trees if t.method == SPANNING and t.punct]
         trees = f"UUAS {made[0].uuas:.3f} of {made[0].heads[0]}; " if made else ""
-        return f"TreeScores({self.model}: {trees}{told})"
+        return f"TreeScores({self.model}: {trees}{text})"
 
 
 SPANNING = "maximum spanning tree"
@@ -287,10 +287,10 @@ def _plain(x: Any) -> Any:
     return None if isinstance(x, float) and not math.isfinite(x) else x
 
 
-def _read(told: Mapping[str, Any]) -> Any:
+def _read(values: Mapping[str, Any]) -> Any:
     """Convert lists to tuples, and None to NaN."""
 
     def back(x: Any) -> Any:
         return tuple(back(v) for v in x) if isinstance(x, list) else math.nan if x is None else x
 
-    return {k: back(v) for k, v in told.items()}
+    return {k: back(v) for k, v in values.items()}

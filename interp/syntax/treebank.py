@@ -29,7 +29,7 @@ class Sentence:
         multiword: words (start, end) of each multi-word token.
         empty_nodes: nodes such as 5.1, which are not words and are ignored.
         enhanced: True if the file has enhanced dependencies for it, which are ignored.
-        told: True if `text` comes from the file.
+        text_from_file: True if `text` comes from the file.
     """
 
     words: tuple[str, ...]
@@ -43,7 +43,7 @@ class Sentence:
     multiword: tuple[tuple[int, int], ...] = ()
     empty_nodes: int = 0
     enhanced: bool = False
-    told: bool = True
+    text_from_file: bool = True
 
     def __len__(self) -> int:
         return len(self.words)
@@ -81,14 +81,14 @@ class Treebank:
         """Return notes on ignored or reconstructed parts of the file, one line each."""
         counts, out = self.counts, []
         if counts["enhanced_sentences"]:
-            told = with_noun(counts["enhanced_sentences"], "sentence")
-            out.append(f"enhanced dependencies of {told}: ignored")
+            text = with_noun(counts["enhanced_sentences"], "sentence")
+            out.append(f"enhanced dependencies of {text}: ignored")
         if counts["empty_nodes"]:
             out.append(f"{with_noun(counts['empty_nodes'], 'empty node')}: ignored")
-        rebuilt = sum(not s.told for s in self)
+        rebuilt = sum(not s.text_from_file for s in self)
         if rebuilt:
-            told = with_noun(rebuilt, "sentence")
-            out.append(f"{told} without '# text': text reconstructed from the words")
+            text = with_noun(rebuilt, "sentence")
+            out.append(f"{text} without '# text': text reconstructed from the words")
         apart = [s for s in self if s.spans is None]
         if apart:
             out.append(
@@ -96,8 +96,8 @@ class Treebank:
                 f"words, the first on line {apart[0].line}: no character offsets"
             )
         if self.skipped:
-            told = with_noun(len(self.skipped), "sentence")
-            out.append(f"{told} with errors: skipped; the first: {self.skipped[0]}")
+            text = with_noun(len(self.skipped), "sentence")
+            out.append(f"{text} with errors: skipped; the first: {self.skipped[0]}")
         return tuple(out)
 
     def first(self, n: int) -> Treebank:

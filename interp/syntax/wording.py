@@ -57,11 +57,11 @@ def share(
     if not math.isfinite(value):
         return "none"
     sign = "+" if signed else ""
-    told = f"{100 * value:{sign}.1f}"
+    text = f"{100 * value:{sign}.1f}"
     if interval is not None and all(map(math.isfinite, interval)):
         low, high = (f"{100 * end:{sign}.1f}" for end in interval)
-        told += f" [{low}, {high}]"
-    return told
+        text += f" [{low}, {high}]"
+    return text
 
 
 def fraction(value: float, interval: tuple[float, float]) -> str:

@@ -109,9 +109,9 @@ def _cues(
     found = np.full(len(names), -1)
     shown = [i for i, name in enumerate(names) if given[name]]
     if shown:
-        told = [given[names[i]] for i in shown]
+        lines = [given[names[i]] for i in shown]
         own = has_classes(model)
         found[shown] = (
-            checked_labels(model, told, len(told)) if own else classes_by_text(told, texts)
+            checked_labels(model, lines, len(lines)) if own else classes_by_text(lines, texts)
         )
     return found

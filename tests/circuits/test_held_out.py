@@ -66,7 +66,7 @@ def test_where_there_are_no_other_pairs_it_is_said(backup_model, held_out_circui
     plan = replace(start, seen=frozenset(every))
     fresh = plan.fresh(backup_model)
     assert len(fresh) == 6
-    assert "on 6 pairs, 6 of which it was found on" in plan.told(6, 6)
+    assert "on 6 pairs, 6 of which it was found on" in plan.summary(6, 6)
 
 
 def test_the_first_nodes_are_patched_on_other_pairs(backup_model, held_out_circuit) -> None:

@@ -127,7 +127,7 @@ def test_an_estimate_is_no_measurement(planted_bystander) -> None:
         assert rows["estimate"].tolist() == found.estimate.tolist()
     few = find_circuit(planted_bystander, task, budget=6)
     assert "not shown to keep 0.8: what is missing is in nodes that were not" in few.notes[1]
-    assert few.chosen.told().endswith("0.8 was asked, which it is not shown to keep")
+    assert few.chosen.summary().endswith("0.8 was asked, which it is not shown to keep")
 
 
 def test_nodes_are_patched_where_estimates_may_be_most_wrong(planted_bystander) -> None:
@@ -242,7 +242,7 @@ def test_the_set_on_other_pairs(backup_search) -> None:
     assert table.loc["L1H0", "unexplained"] == pytest.approx(1, abs=0.01)
     assert table.loc["L0H3", "unexplained"] == pytest.approx(0, abs=0.01)
     assert table.loc["L1H0", "backups"] == "L2H0"
-    assert "something stands in for L1H0" in "\n".join(measured.told())
+    assert "something stands in for L1H0" in "\n".join(measured.summary())
     assert "keeps 1.00 [" in repr(measured)
     assert [row["figure"] for row in measured.figures()] == ["faithfulness", "completeness"]
 

@@ -111,7 +111,7 @@ def test_screen_page_file_and_python_name_the_same_set(run, tmp_path, level) -> 
     size = f"{len(chosen.nodes)} nodes, {of}{len(chosen.edges)} edges{between}"
     lines = screen.splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith(f"  chosen set: {size}; keeps"))
-    assert lines[at].endswith(chosen.told())
+    assert lines[at].endswith(chosen.summary())
     assert lines[at + 1].split() == list(chosen.nodes)
     (judged,) = (line for line in lines if line.startswith(f"  smallest set: {size}, chosen"))
     figures = json.loads((folder / "evaluation.json").read_text())["figures"]
@@ -121,7 +121,7 @@ def test_screen_page_file_and_python_name_the_same_set(run, tmp_path, level) -> 
     page = (folder / "circuit.html").read_text()
     told = page.partition("The chosen set has ")[2]
     assert told.startswith(f"{len(chosen.nodes)} nodes ({', '.join(chosen.nodes)}) and {of}")
-    assert f"{len(chosen.edges)} edges{between}; it {chosen.told()}. Measured" in told
+    assert f"{len(chosen.edges)} edges{between}; it {chosen.summary()}. Measured" in told
     value = re.search(r"Measured [^,]*, it keeps (-?[\d.]+) \[", told)
     assert float(value[1]) == pytest.approx(kept["value"], abs=0.01)
     drawing = re.search(r'<svg[^>]*class="figure graph".*?</svg>', page, re.DOTALL)[0]

@@ -251,6 +251,6 @@ def test_the_english_web_treebank() -> None:
         "skipped_sentences": 0,
     }
     assert all(s.spans is not None for s in bank)
-    assert all(s.told for s in bank)
+    assert all(s.text_from_file for s in bank)
     one = bank.sentences[2]
     assert [one.text[a:b] for a, b in one.spans or ()][:3] == ["Bush", "nominated", "Jennifer"]

@@ -130,7 +130,7 @@ def test_every_sentence_is_valid() -> None:
 
 def test_the_text_is_the_words() -> None:
     for one in BANK:
-        assert one.told
+        assert one.text_from_file
         assert one.spans is not None, one.text
         parts = {one.text[a:b] for a, b in one.spans}
         joined = {one.words[a] + one.words[a + 1] for a, b in one.multiword if b == a + 2}

@@ -135,10 +135,10 @@ def warning(found: Iterable[Deceived]) -> str:
     fooled = [d for d in found if d.needs != "nothing" and d.rank + d.sem >= d.chance]
     if not fooled:
         return ""
-    told = ", ".join(f"{d.method} {d.rank:.1f}" for d in sorted(fooled, key=lambda d: -d.rank))
+    text = ", ".join(f"{d.method} {d.rank:.1f}" for d in sorted(fooled, key=lambda d: -d.rank))
     return (
         "On bundled:deceive, a model trained to hide the deciding word from its attention, these "
         f"rank that word no better than chance (mean rank {fooled[0].chance:.1f} of "
-        f"{2 * fooled[0].chance - 1:.0f} words, {fooled[0].n} sentences): {told}. "
+        f"{2 * fooled[0].chance - 1:.0f} words, {fooled[0].n} sentences): {text}. "
         "Where one of these finds nothing on another model, that is no evidence."
     )

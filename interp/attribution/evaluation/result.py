@@ -129,8 +129,8 @@ class Faithfulness(Result):
         """Warning about methods with incomplete scores as a sentence; empty if there are none."""
         if not self.incomplete:
             return ""
-        told = ", ".join(f"{m} on {n} of {len(self.texts)}" for m, n in self.incomplete.items())
-        return f"Scores miss their total by more than {LARGEST_SHARE:.0%} of it: {told} texts."
+        text = ", ".join(f"{m} on {n} of {len(self.texts)}" for m, n in self.incomplete.items())
+        return f"Scores miss their total by more than {LARGEST_SHARE:.0%} of it: {text} texts."
 
     @property
     def warning(self) -> str:
@@ -303,8 +303,8 @@ class Faithfulness(Result):
                 for m in MEASURES
             },
             "limits": {
-                m: asdict(told) | {"can_show": told.can_show, "text": str(told)}
-                for m, told in ((m, self.limit(m)) for m in MEASURES)
+                m: asdict(stated) | {"can_show": stated.can_show, "text": str(stated)}
+                for m, stated in ((m, self.limit(m)) for m in MEASURES)
             },
             "incomplete": self.incomplete,
             "incomplete_warning": self.incomplete_warning,

@@ -258,47 +258,47 @@ def _means_hash(means: Mapping[tuple[str, int], Tensor]) -> str:
     return digest.hexdigest()
 
 
-def certificate_text(told: Mapping[str, Any]) -> str:
+def certificate_text(values: Mapping[str, Any]) -> str:
     """Return the certificate in plain sentences."""
-    before, after = told["size"]["before"], told["size"]["after"]
-    original, n = told["original"], len(told["removed"])
-    mlps = told["removed_mlps"]
+    before, after = values["size"]["before"], values["size"]["after"]
+    original, n = values["original"], len(values["removed"])
+    mlps = values["removed_mlps"]
     also = f" and without {', '.join(mlps)}" if mlps else ""
     lines = [
         f"{original['name']} ({original['class']}) without {n} of {before['heads']} heads{also}",
-        f"  removed: {', '.join([*told['removed'], *mlps])}",
-        f"  form: {told['form']}" + (
+        f"  removed: {', '.join([*values['removed'], *mlps])}",
+        f"  form: {values['form']}" + (
             " (needs trust_remote_code=True: modeling_pruned.py)"
-            if told["form"] == "compact" else ""
+            if values["form"] == "compact" else ""
         ),
-        f"  means of removed heads: {told['means']}",
-        *([f"  means of removed MLPs: {told['mlp_means']}"] if mlps else []),
-        *(f"  note: {note}" for note in told["notes"]),
+        f"  means of removed heads: {values['means']}",
+        *([f"  means of removed MLPs: {values['mlp_means']}"] if mlps else []),
+        *(f"  note: {note}" for note in values["notes"]),
         f"  parameters: {before['parameters']:,} to {after['parameters']:,}; not zero: "
         f"{before['nonzero_parameters']:,} to {after['nonzero_parameters']:,}",
         f"  memory: weights {before['parameter_bytes']:,} to {after['parameter_bytes']:,} bytes, "
         f"cache {before['cache_bytes_per_token']:,} to {after['cache_bytes_per_token']:,} bytes "
         "per token",
     ]  # fmt: skip
-    if told["tokens_per_second"]:
-        pace = told["tokens_per_second"]
+    if values["tokens_per_second"]:
+        pace = values["tokens_per_second"]
         lines.append(
             f"  speed: {pace['before']:,.0f} to {pace['after']:,.0f} tokens per second (a forward "
             "pass of 4 prompts, median of 7 runs on this machine)"
         )
-    if told["repair"] is not None:
-        made = told["repair"]
+    if values["repair"] is not None:
+        made = values["repair"]
         lines.append(
             f"  repair: {made['rounds']} x {made['steps']} steps at rate {made['rate']:g} on "
             f"{made['n_prompts']} prompts; loss against the original {made['first_loss']:.3g} to "
             f"{made['last_loss']:.3g} nats per token"
         )
-    logits = told["logits"]
+    logits = values["logits"]
     lines.append(
         f"  outputs differ from the ablated model by {logits['difference']:.1e} (allowed "
         f"{logits['allowed']:.1e})"
     )
-    for task in told["tasks"]:
+    for task in values["tasks"]:
         first, last, change = (_interval(task[k]) for k in ("before", "after", "change"))
         lines.append(
             f"  {task['task']} on {task['before']['n']} held-out prompts ({task['unit']}): {first} "
@@ -308,7 +308,7 @@ def certificate_text(told: Mapping[str, Any]) -> str:
             lines.append(f"    without repair {_interval(task['unrepaired'])}")
         if "random" in task:
             band, too = task["random"], " and as many MLPs" if mlps else ""
-            too += ", without repair" if told["repair"] is not None else ""
+            too += ", without repair" if values["repair"] is not None else ""
             lines.append(
                 f"    {band['n']} random removals of as many {_UNITS[band['unit']]}{too}: "
                 f"{band['mean']:.4g}, 95 % band {band['low']:.4g} to {band['high']:.4g}; "

@@ -51,14 +51,14 @@ def zeroed(model: Model, removed: Removed, means: FoldedMeans | None) -> Slimmed
     too, and keys and values of a kv group without heads, where no norm follows them.
     """
     module = copy.deepcopy(model.module)
-    told = "none" if means is None else "folded"
+    text = "none" if means is None else "folded"
     if means is not None and not _have_biases(module, removed):
-        means, told = None, f"not folded: {type(module).__name__} has no output bias; zero instead"
+        means, text = None, f"not folded: {type(module).__name__} has no output bias; zero instead"
     for site, heads in removed.items():
         if heads:
             _fold(module, site, heads, means)
             _zero(module, site, heads, head_indices(model, site))
-    return Slimmed(module, told)
+    return Slimmed(module, text)
 
 
 def smaller(model: Model, removed: Removed, means: FoldedMeans | None) -> Slimmed:
@@ -91,11 +91,11 @@ def smaller(model: Model, removed: Removed, means: FoldedMeans | None) -> Slimme
     if hasattr(config, "num_key_value_heads"):
         config.num_key_value_heads = n_kv_heads
     config.head_dim = d_head.pop()
-    told = "none" if means is None else "folded"
+    text = "none" if means is None else "folded"
     if means is not None and not _have_biases(model.module, removed):
         if not hasattr(config, "attention_bias"):
             name = type(model.module).__name__
-            means, told = None, f"not folded: {name} has no output bias; zero instead"
+            means, text = None, f"not folded: {name} has no output bias; zero instead"
         else:
             config.attention_bias = True
     try:
@@ -104,12 +104,12 @@ def smaller(model: Model, removed: Removed, means: FoldedMeans | None) -> Slimme
         raise OptionError(f"{cannot} {n_heads} heads ({str(error).splitlines()[0]})") from error
     module = module.to(dtype=model.dtype).eval()
     if means is not None and not _have_biases(module, removed):
-        means, told = None, f"not folded: {type(module).__name__} has no output bias; zero instead"
+        means, text = None, f"not folded: {type(module).__name__} has no output bias; zero instead"
         config.attention_bias = model.config.attention_bias
         module = type(model.module)(config).to(dtype=model.dtype).eval()
     module.load_state_dict(_resized_state(model, kept, removed, means, module, cannot))
     module.generation_config = getattr(model.module, "generation_config", None)
-    return Slimmed(module, told)
+    return Slimmed(module, text)
 
 
 def _resized_state(
@@ -178,8 +178,8 @@ def compact(model: Model, removed: Removed, means: FoldedMeans | None) -> Slimme
         owner_name, _, key = name.rpartition(".")
         setattr(module.get_submodule(owner_name), key, nn.Parameter(bias, requires_grad=False))
         shapes[name] = list(bias.shape)
-    told = "none" if means is None else "folded"
-    return Slimmed(module, told, {"shapes": shapes, "attributes": attributes}, tuple(notes))
+    text = "none" if means is None else "folded"
+    return Slimmed(module, text, {"shapes": shapes, "attributes": attributes}, tuple(notes))
 
 
 @dataclass(frozen=True, eq=False)

@@ -144,11 +144,11 @@ def without_mlps(
     if not mlps:
         return slim, "none"
     module = slim.module
-    told = "none" if means is None else "folded"
+    text = "none" if means is None else "folded"
     has_bias = all(module.get_submodule(mlp.output).bias is not None for mlp in mlps)
     if means is not None and form != "compact" and not has_bias:
         means = None
-        told = f"not folded: the MLPs of {type(module).__name__} have no output bias; zero instead"
+        text = f"not folded: the MLPs of {type(module).__name__} have no output bias; zero instead"
     shapes: dict[str, list[int]] = {}
     with torch.no_grad():
         for mlp in mlps:
@@ -164,11 +164,11 @@ def without_mlps(
                     shapes[f"{mlp.output}.bias"] = list(mean.shape)
                 owner.bias = nn.Parameter(mean.clone(), requires_grad=False)
     if form == "zeroed":
-        return slim, told
+        return slim, text
     cut = dict(_cuts(module, mlps))
     notes = slim.notes + tuple(f"{mlp.label} keeps one hidden unit of zeros" for mlp in mlps)
     if form == "smaller":
-        return replace(slim, module=_resized(model, module, mlps, cut), notes=notes), told
+        return replace(slim, module=_resized(model, module, mlps, cut), notes=notes), text
     attributes: dict[str, dict[str, int]] = {}
     for name, (axis, index) in cut.items():
         owner_name, _, key = name.rpartition(".")
@@ -181,7 +181,7 @@ def without_mlps(
         "shapes": dict(slim.changed.get("shapes", {})) | shapes,
         "attributes": dict(slim.changed.get("attributes", {})) | attributes,
     }
-    return replace(slim, changed=changed, notes=notes), told
+    return replace(slim, changed=changed, notes=notes), text
 
 
 def _cuts(module: Any, mlps: Sequence[RemovedMlp]) -> Iterator[tuple[str, tuple[int, Tensor]]]:

@@ -191,9 +191,9 @@ def prune_in_rounds(
     gone: list[str] = []
     current, found, first = model, None, math.nan
     for number, count in enumerate(np.linspace(n, keep, rounds + 1)[1:].round().astype(int)):
-        told: dict[str, Any] = {"seed": seed, "progress": progress} | options
-        told |= {"without": gone} if gone else {}
-        [scores] = importances(current, task, [by], **told).values()
+        values: dict[str, Any] = {"seed": seed, "progress": progress} | options
+        values |= {"without": gone} if gone else {}
+        [scores] = importances(current, task, [by], **values).values()
         worst = np.argsort(scores.helps(), kind="stable")[: len(left) - int(count)]
         gone += [scores.players.labels[i] for i in worst]
         left = [x for x in left if x not in gone]

@@ -166,14 +166,14 @@ def save_pruned(
     removed, parts = _removed(model, heads, mlps)
     judged = [t if isinstance(t, Judged) else Judged.of(t, seed) for t in tasks]
     means = _means(model, judged, reference, parts) if kind == "mean" else None
-    told = progress or (lambda what, done, total: None)
+    stated = progress or (lambda what, done, total: None)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     probe = comparison_inputs(model, seed) if inputs is None else inputs
     try:
         weights = model if trained is None else trained.model
         made = _first_that_fits(weights, removed, parts, means, form, temporary, path.name, probe)
-        told("checked", 1, 2)
+        stated("checked", 1, 2)
         about = {
             "form": made.form, "kind": kind, "means": made.means, "mlp_means": made.mlp_means,
             "notes": list(made.notes),
@@ -194,7 +194,7 @@ def save_pruned(
         raise StoreError(cannot_write(path, error)) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    told("checkpoint", 2, 2)
+    stated("checkpoint", 2, 2)
     return SavedCheckpoint(path, made.form, certificate)
 
 
@@ -223,12 +223,12 @@ def without_parts(
     slim = Slimmed(copy.deepcopy(model.module), "none")
     if any(removed.values()):
         slim = _MAKE[form](model, removed, None if means is None else means.heads)
-    slim, told = without_mlps(model, slim, mlps, None if means is None else means.mlps, form)
+    slim, stated = without_mlps(model, slim, mlps, None if means is None else means.mlps, form)
     old, new = (sum(p.numel() for p in m.parameters()) for m in (model.module, slim.module))
     if form == "compact" and new >= old:
         note = f"compact has {new:,} parameters where the original has {old:,}; zeroed has no more"
         slim = replace(slim, notes=(*slim.notes, note))
-    return slim, told
+    return slim, stated
 
 
 def _removed(
@@ -313,7 +313,7 @@ def _written(
 
     cannot = f"{model.name}: {type(model.module).__name__} has no form {form!r} of this removal"
     try:
-        slim, told = without_parts(model, removed, mlps, means, form)
+        slim, stated = without_parts(model, removed, mlps, means, form)
         _write(model, slim, form, folder)
         after = load(folder, trust_remote_code=form == "compact", name=name, check=False)
     except (
@@ -322,14 +322,14 @@ def _written(
         why = str(error.__cause__ or error).splitlines()[0].replace(str(folder), name)
         raise OptionError(f"{cannot} ({why}); choose another form") from error
     folded = means.heads if means is not None and slim.means == "folded" else None
-    of_mlps = means.mlps if means is not None and told == "folded" else None
+    of_mlps = means.mlps if means is not None and stated == "folded" else None
     difference = output_difference(model, after, probe, gated_edits(removed, folded), mlps, of_mlps)
     if not difference <= tolerance(model):
         raise CheckError(
             f"{cannot}: the checkpoint would differ from the ablated model by {difference:.2g} "
             f"(allowed {tolerance(model):.2g}); choose another form"
         )
-    return _Written(form, after, difference, slim.means, told, slim.notes)
+    return _Written(form, after, difference, slim.means, stated, slim.notes)
 
 
 @contextmanager

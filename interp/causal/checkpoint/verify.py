@@ -122,15 +122,15 @@ def verify_certificate(
         OptionError: the original that is given has another hash.
     """
     path = Path(folder)
-    told = _read(path / CERTIFICATE)
+    stated = _read(path / CERTIFICATE)
     after = load(path, trust_remote_code=trust_remote_code)
-    before = _original(told, original)
-    checking = _Checking(told, path, after, before)
+    before = _original(stated, original)
+    checking = _Checking(stated, path, after, before)
     found = checking.computed(tasks, original is not None, trust_remote_code)
     differences, missing = checking.differences, []
-    if not told["tasks"]:
+    if not stated["tasks"]:
         missing.append("tasks: none is stated, so nothing says what the removal costs")
-    counted = _compare(told, found, "", differences, missing)
+    counted = _compare(stated, found, "", differences, missing)
     pace = (
         {"after": after} if isinstance(before, NotChecked) else {"before": before, "after": after}
     )
@@ -141,20 +141,20 @@ def verify_certificate(
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        told = json.loads(read_bytes(path))
-        require_schema(told)
+        document = json.loads(read_bytes(path))
+        require_schema(document)
     except ValueError as error:
         raise StoreError(f"{path} is not a certificate, or is damaged: {error}") from error
-    return told
+    return document
 
 
-def _original(told: Mapping[str, Any], given: Model | str | None) -> Any:
-    stated = told["original"]
+def _original(values: Mapping[str, Any], given: Model | str | None) -> Any:
+    stated = values["original"]
     if given is not None and not isinstance(given, str):
         require_same_model(given, stated["content_hash"], "the removed heads")
         return given
     try:
-        found = load(given or told["source"], revision=stated["revision"])
+        found = load(given or values["source"], revision=stated["revision"])
     except LoadError as error:
         if given is not None:
             raise
@@ -188,21 +188,21 @@ def _compare(
 class _Checking:
     """Computes a certificate again, from what it says was removed and on which tasks."""
 
-    def __init__(self, told: dict[str, Any], folder: Path, after: Model, before: Any) -> None:
-        self.told, self.folder, self.after, self.before = told, folder, after, before
-        self.trained = told["repair"] is not None
+    def __init__(self, values: dict[str, Any], folder: Path, after: Model, before: Any) -> None:
+        self.certificate, self.folder, self.after, self.before = values, folder, after, before
+        self.trained = values["repair"] is not None
         self.differences: list[str] = []
         self.removed: Removed = {}
 
     def computed(self, tasks: Sequence[Task], given: bool, trust: bool) -> dict[str, Any]:
         """Return the certificate with the values of now, and `NotChecked` where there is none."""
-        told, before = self.told, self.before
+        stated, before = self.certificate, self.before
         found = self._removal() | {
             "format": FORMAT,
-            "seed": told["seed"],
-            "n_random": told["n_random"],
+            "seed": stated["seed"],
+            "n_random": stated["n_random"],
             "chosen": NotChecked("how the heads were chosen is not repeated"),
-            "source": NotChecked("another original was given") if given else told["source"],
+            "source": NotChecked("another original was given") if given else stated["source"],
             "repair": NotChecked("the training is not repeated") if self.trained else None,
             "original": self._about_original(),
             "content_hash": self.after.content_hash,
@@ -215,7 +215,7 @@ class _Checking:
         found["size"] = {"before": own, "after": sizes(self.after, weights)}
         found["tasks"] = [
             failed if isinstance(failed := found["kind"], NotChecked) and failed != before
-            else self._task(each, tasks, trust) for each in told["tasks"]
+            else self._task(each, tasks, trust) for each in stated["tasks"]
         ]  # fmt: skip
         if not any("random" in each for each in found["tasks"] if isinstance(each, dict)):
             found["seed"] = found["n_random"] = NotChecked("no random set was drawn again")
@@ -235,23 +235,23 @@ class _Checking:
 
     def _removal(self) -> dict[str, Any]:
         """Return the statements about what was removed and how, from the removal done again."""
-        told, before = self.told, self.before
+        stated, before = self.certificate, self.before
         names = ("form", "kind", "means", "mlp_means", "notes", "removed", "removed_mlps")
         unknown = (*names, "means_hash", "logits")
         if isinstance(before, NotChecked):
             return dict.fromkeys(unknown, before)
         try:
-            self.removed = heads_from_names(before, told["removed"], told["removed_mlps"])
-            mlps = removed_mlps(before, told["removed_mlps"])
-            means = no_means(before, mlps) if told["kind"] == "mean" else None
-            slim, of_mlps = without_parts(before, self.removed, mlps, means, told["form"])
+            self.removed = heads_from_names(before, stated["removed"], stated["removed_mlps"])
+            mlps = removed_mlps(before, stated["removed_mlps"])
+            means = no_means(before, mlps) if stated["kind"] == "mean" else None
+            slim, of_mlps = without_parts(before, self.removed, mlps, means, stated["form"])
         except (OptionError, ValueError) as error:
             self.differences.append(f"removed: it cannot be done again: {error}")
             return dict.fromkeys(unknown, NotChecked("the removal cannot be done again"))
-        found: dict[str, Any] = {name: told[name] for name in names}
+        found: dict[str, Any] = {name: stated[name] for name in names}
         found |= {"form": self._form(), "means": slim.means, "mlp_means": of_mlps}
         found |= {"notes": list(slim.notes), "means_hash": None}
-        if slim.means == "folded" and told["means_hash"] is not None:
+        if slim.means == "folded" and stated["means_hash"] is not None:
             found["means_hash"] = NotChecked("the prompts of the means are not stored")
         self._compare_weights(slim.module, folded="folded" in (slim.means, of_mlps))
         if self.trained:
@@ -262,7 +262,10 @@ class _Checking:
 
     def _form(self) -> str:
         """Return the form that the config shows, where the stated one does not fit it."""
-        config, stated = json.loads(read_bytes(self.folder / "config.json")), self.told["form"]
+        config, stated = (
+            json.loads(read_bytes(self.folder / "config.json")),
+            self.certificate["form"],
+        )
         if (KEY in config) == (stated == "compact"):
             return stated
         return "compact" if KEY in config else "smaller or zeroed"
@@ -287,10 +290,10 @@ class _Checking:
             )
 
     def _outputs(self, mlps: Sequence[RemovedMlp], folded: bool) -> Any:
-        told, before = self.told["logits"], self.before
+        reported, before = self.certificate["logits"], self.before
         allowed = tolerance(before)
-        if told["difference"] > allowed:
-            stated = f"{told['difference']:.2g}, allowed {allowed:.2g}"
+        if reported["difference"] > allowed:
+            stated = f"{reported['difference']:.2g}, allowed {allowed:.2g}"
             self.differences.append(f"logits: the certificate states a difference of {stated}")
         why = "rounding, which differs between machines; only compared with what is allowed"
         if folded:
@@ -300,7 +303,7 @@ class _Checking:
         elif not before.takes_text:
             why = "outputs: the model reads no tokens"
         else:
-            inputs = comparison_inputs(before, self.told["seed"])
+            inputs = comparison_inputs(before, self.certificate["seed"])
             edits = gated_edits(self.removed, None)
             found = output_difference(before, self.after, inputs, edits, mlps)
             if not found <= allowed:
@@ -312,7 +315,7 @@ class _Checking:
 
     def _task(self, stated: Mapping[str, Any], tasks: Sequence[Task], trust: bool) -> Any:
         """Return the values of a task on its held-out prompts, measured again."""
-        name, told = stated["task"], self.told
+        name, reported = stated["task"], self.certificate
         task = self._made_again(stated, tasks, trust)
         if isinstance(task, NotChecked):
             return task
@@ -327,8 +330,8 @@ class _Checking:
         one = Judged(task, tuple(held_out), stated["spec"])
         alone = isinstance(self.before, NotChecked)
         found = judged_task(
-            None if alone else self.before, self.after, self.removed, one, told["n_random"],
-            told["seed"], told["removed_mlps"], repaired=self.trained,
+            None if alone else self.before, self.after, self.removed, one, reported["n_random"],
+            reported["seed"], reported["removed_mlps"], repaired=self.trained,
         )  # fmt: skip
         if alone:
             later = ("before", "change", "unrepaired", "random")
@@ -358,7 +361,7 @@ class _Checking:
         except StoreError as error:
             self.differences.append(f"{TEXT}: {error}")
         else:
-            if text != certificate_text(self.told) + "\n":
+            if text != certificate_text(self.certificate) + "\n":
                 self.differences.append(f"{TEXT} does not say what {CERTIFICATE} says")
 
 

@@ -106,8 +106,8 @@ class Comparison(Result):
                 score = {"metric": f"top{k}", "score": row[f"top{k}"], "p": row[f"top{k}_p"]}
                 score |= {"null": row[f"top{k}_chance"], "low": math.nan, "high": math.nan}
                 rows.append(pair | score | {"unit": "fraction"})
-            for told in rows[-2 - len(self.ks) :]:
-                told["reason"] = row["reason"]
+            for stated in rows[-2 - len(self.ks) :]:
+                stated["reason"] = row["reason"]
         return pd.DataFrame(rows)
 
     def bounds(self, level: float = 0.95) -> Float[Array, "row 2"]:
@@ -209,7 +209,7 @@ class Comparison(Result):
         pairs, ranks = self.pairs(), self.ranks()
         for path, frame in zip(paths, (pairs, ranks), strict=False):
             write_atomically(path, frame.to_csv(index=False, lineterminator="\n").encode())
-        told = {
+        values = {
             "format": "interp Comparison 1",
             "players": self.players,
             "scores": dict(zip(self.names, self.scores, strict=True)),
@@ -217,14 +217,14 @@ class Comparison(Result):
             "questions": self.questions(),
             "made": self.made,
         }
-        write_atomically(paths[2], json_document(told))
+        write_atomically(paths[2], json_document(values))
         parts = [
             ("Every pair", svg(self.plot())),
             ("Which question each answers", self._questions()),
             ("Agreement of pairs", pairs),
             ("Scores and ranks", ranks),
         ]
-        content = drawn("folder_page", self, json.loads(json_document(told)), parts)
+        content = drawn("folder_page", self, json.loads(json_document(values)), parts)
         write_atomically(paths[3], content)
         return paths
 
@@ -232,14 +232,14 @@ class Comparison(Result):
         lines = [f"Comparison: {len(self.names)} importances of {len(self.players)} players"]
         for row in self.pairs().to_dict("records"):
             if row["reason"]:
-                told = row["reason"]
+                text = row["reason"]
             else:
                 low, high = row["spearman_low"], row["spearman_high"]
                 within = "" if math.isnan(low) else f" [{low:.2f}, {high:.2f}]"
                 k = self.ks[min(2, len(self.ks) - 1)]
-                told = f"Spearman {row['spearman']:.2f}{within}, Kendall {row['kendall']:.2f}"
-                told += f", top {k}: {row[f'top{k}']:.0%} (chance {row[f'top{k}_chance']:.0%})"
-            lines.append(f"  {row['a']} and {row['b']}: {told}")
+                text = f"Spearman {row['spearman']:.2f}{within}, Kendall {row['kendall']:.2f}"
+                text += f", top {k}: {row[f'top{k}']:.0%} (chance {row[f'top{k}_chance']:.0%})"
+            lines.append(f"  {row['a']} and {row['b']}: {text}")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:

@@ -83,10 +83,10 @@ def walks(
     n = len(game)
     if not (isinstance(game, Game) and (walk == "chain" or (walk == "auto" and chains(game)))):
         gates = np.concatenate([removals(n, order, steps) for order in orders])
-        told = {} if done is None else {"progress": lambda what, k, total: done(k)}
+        values = {} if done is None else {"progress": lambda what, k, total: done(k)}
         if not isinstance(game, Game):
-            told = {}
-        found = torch.as_tensor(game.values(torch.as_tensor(gates), **told))
+            values = {}
+        found = torch.as_tensor(game.values(torch.as_tensor(gates), **values))
         return found.reshape(len(orders), steps, -1)
     parts = []
     for i, order in enumerate(orders):

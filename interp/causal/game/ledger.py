@@ -27,8 +27,8 @@ class Ledger:
 
     def __init__(self, folder: str | os.PathLike, game: PlayedGame) -> None:
         self.n_prompts = len(game.task)
-        told = game.identity()
-        self.steps = Store(folder).steps("coalitions", told["model"]["content_hash"], told)
+        stated = game.identity()
+        self.steps = Store(folder).steps("coalitions", stated["model"]["content_hash"], stated)
 
     def find(
         self, gates: Float[Tensor, "coalition player"]

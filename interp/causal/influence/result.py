@@ -149,8 +149,8 @@ class TextRows:
             if first:  # otherwise the file is empty
                 self._refuse_others(path, _settings(path, first))
                 self._end = len(first)
-        told = {**settings, "file": path.name}
-        self._steps = Store(path.parent).steps("influence", settings["content_hash"], told)
+        values = {**settings, "file": path.name}
+        self._steps = Store(path.parent).steps("influence", settings["content_hash"], values)
 
     def __enter__(self) -> TextRows:
         if self.path is not None and self._end:

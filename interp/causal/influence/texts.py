@@ -32,8 +32,8 @@ class Text:
     @property
     def sha256(self) -> str:
         """First 16 hexadecimal digits of the digest, which identify the text of a result."""
-        told = self.content if isinstance(self.content, str) else repr(self.content)
-        return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        stated = self.content if isinstance(self.content, str) else repr(self.content)
+        return hashlib.sha256(stated.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 @dataclass(frozen=True)

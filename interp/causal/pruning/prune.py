@@ -117,13 +117,13 @@ def pruning_curve(
             f"more than max_evaluations={max_evaluations:,} ({plan.estimate()}); use fewer steps "
             f"or players, raise the limit, or use how='one-shot'"
         )
-    told = progress or (lambda what, done, total: None)
+    stated = progress or (lambda what, done, total: None)
     if plan.removed is None:
-        removed, paths = _greedy(plan, told)
-        _, drawn, random = plan.values(told, plan.greedy_evaluations)
+        removed, paths = _greedy(plan, stated)
+        _, drawn, random = plan.values(stated, plan.greedy_evaluations)
     else:
         removed = plan.removed
-        paths, drawn, random = plan.values(told, 0)
+        paths, drawn, random = plan.values(stated, 0)
     own, halves = paths[0], paths[1:3]
     game, task_unit = plan.game, task.unit
     last = int(plan.counts[-1])

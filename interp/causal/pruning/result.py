@@ -309,9 +309,11 @@ class PruningCurve(Result):
         from interp.core.json_document import json_document
 
         # areas are computed again
-        told = {k: v for k, v in vars(self).items() if k not in ("area", "held_out_area", "_asked")}
-        told = {k: v for k, v in told.items() if k not in _OPTIONAL or v is not None}
-        return json_document({"format": _FORMAT} | told)
+        values = {
+            k: v for k, v in vars(self).items() if k not in ("area", "held_out_area", "_asked")
+        }
+        values = {k: v for k, v in values.items() if k not in _OPTIONAL or v is not None}
+        return json_document({"format": _FORMAT} | values)
 
     @classmethod
     def read(cls, path: str | os.PathLike) -> PruningCurve:
@@ -324,25 +326,25 @@ class PruningCurve(Result):
         path = path / "pruning.json" if path.is_dir() else path
         content = read_bytes(path)
         try:
-            told = json.loads(content)
-            if told.pop("format") != _FORMAT:
+            document = json.loads(content)
+            if document.pop("format") != _FORMAT:
                 raise ValueError(f"its 'format' is not '{_FORMAT}'")
-            n_prompts = len(told["per_prompt"][0])
-            at = told.pop("random_counts", None)
-            shape = (-1, len(told["counts"] if at is None else at), n_prompts)
-            drawn = np.array(told.pop("random_per_prompt"), dtype=np.float64)
-            apart = told.pop("held_out_per_prompt", None)
-            shared = told.pop("clusters", None)
+            n_prompts = len(document["per_prompt"][0])
+            at = document.pop("random_counts", None)
+            shape = (-1, len(document["counts"] if at is None else at), n_prompts)
+            drawn = np.array(document.pop("random_per_prompt"), dtype=np.float64)
+            apart = document.pop("held_out_per_prompt", None)
+            shared = document.pop("clusters", None)
             return cls(
-                counts=np.array(told.pop("counts"), dtype=np.int64),
-                removed=tuple(told.pop("removed")),
-                per_prompt=np.array(told.pop("per_prompt"), dtype=np.float64),
+                counts=np.array(document.pop("counts"), dtype=np.int64),
+                removed=tuple(document.pop("removed")),
+                per_prompt=np.array(document.pop("per_prompt"), dtype=np.float64),
                 random_per_prompt=drawn.reshape(shape),
                 held_out_per_prompt=None if apart is None else np.array(apart, dtype=np.float64),
-                loops=tuple(told.pop("loops", ())),
+                loops=tuple(document.pop("loops", ())),
                 clusters=None if shared is None else tuple(shared),
                 random_counts=None if at is None else np.array(at, dtype=np.int64),
-                **told,
+                **document,
             )
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
             raise StoreError(f"{path} is not a pruning curve, or is damaged: {error}") from error
@@ -359,13 +361,13 @@ class PruningCurve(Result):
             )
             return f"{self.name}, {self.order}, {self.unit} by number removed: {values}"
         who = self.made.get("players", "players")
-        told = (
+        sentence = (
             f"{self.name}, {self.order}: {self.counts[-1]} of {self.n_players} {who} removed, "
             f"{self.clean:.3g} to {self.value[-1]:.3g} {self.unit}"
         )
         if len(self.random):
-            told += f"; better than random orders by {self.advantage}"
-        return told
+            sentence += f"; better than random orders by {self.advantage}"
+        return sentence
 
     @property
     def advantage(self) -> str:

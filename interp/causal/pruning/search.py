@@ -90,26 +90,26 @@ def search_curves(
     shared: dict[str, Any] = {"kind": kind, "players": players} | options
     found: list[PruningCurve] = []
     for name in methods:
-        told: dict[str, Any] = {"seed": seed, "progress": progress} | shared
+        values: dict[str, Any] = {"seed": seed, "progress": progress} | shared
         if name == "greedy":
-            own = pruning_curve(model, fit, how="greedy", n_random=0, held_out=False, **told)
+            own = pruning_curve(model, fit, how="greedy", n_random=0, held_out=False, **values)
             order = list(own.removed)[::-1]
         elif name == "gates":
-            order = _by_gates(model, fit, restarts, told)
+            order = _by_gates(model, fit, restarts, values)
         elif name == "pairs":
             order = _by_pairs(Game(model, fit, seed=seed, **shared), progress)[::-1]
         else:
-            ranking = importances(model, fit, [name], **told)[name]
+            ranking = importances(model, fit, [name], **values)[name]
             labels = ranking.players.labels
             order = [labels[i] for i in np.argsort(-ranking.helps(), kind="stable")]
-        told |= {"n_random": 0 if found else n_random, "steps": steps, "held_out": False}
-        found.append(pruning_curve(model, judged, order, name=name, **told))
+        values |= {"n_random": 0 if found else n_random, "steps": steps, "held_out": False}
+        found.append(pruning_curve(model, judged, order, name=name, **values))
     return found
 
 
-def _by_gates(model: Model, fit: Task, restarts: int, told: dict[str, Any]) -> list[str]:
+def _by_gates(model: Model, fit: Task, restarts: int, values: dict[str, Any]) -> list[str]:
     each = [
-        learn_gates(model, fit, penalty=penalty, restarts=restarts, steps=300, n_random=2, **told)
+        learn_gates(model, fit, penalty=penalty, restarts=restarts, steps=300, n_random=2, **values)
         for penalty in PENALTIES
     ]
     best = np.argsort(-sum(found.score for found in each), kind="stable")

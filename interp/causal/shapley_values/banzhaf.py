@@ -100,11 +100,11 @@ def banzhaf(
             game, target_sem=target_sem, max_evaluations=max_evaluations, seed=seed,
             progress=progress,
         )  # fmt: skip
-    told: dict[str, Any] = {"method": method}
+    figures: dict[str, Any] = {"method": method}
     if method == "sampled":
-        told |= {"evaluations": found.evaluations}
+        figures |= {"evaluations": found.evaluations}
     return as_importance(
-        game, found, summary="banzhaf", options=told, made_by="interp.causal.banzhaf",
+        game, found, summary="banzhaf", options=figures, made_by="interp.causal.banzhaf",
         notes={}, null=None,
     )  # fmt: skip
 
@@ -141,11 +141,11 @@ def banzhaf_sampled(
         have = len(means)
         count = min(_ROUND, most - have)
         coin = np.stack([_coins(n, seed, have + k) for k in range(count)])
-        told = None
+        report = None
         if progress is not None:
             aim = 2 * (most if most < 2**62 else have + count)
-            told = lambda k, h=have, a=aim: progress(game_name(game), 2 * h + k, a)  # noqa: E731
-        found = values(game, np.concatenate([coin, 1 - coin]), told)
+            report = lambda k, h=have, a=aim: progress(game_name(game), 2 * h + k, a)  # noqa: E731
+        found = values(game, np.concatenate([coin, 1 - coin]), report)
         change = found[:count] - found[count:]
         sign = 2 * coin - 1
         total += sign.T @ change

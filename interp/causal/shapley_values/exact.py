@@ -59,10 +59,10 @@ def exact_values(
     for part in np.array_split(inner, max(1, math.ceil(len(inner) / _CHUNK))):
         if not len(part):
             continue
-        told = None
+        report = None
         if progress is not None:
-            told = lambda k, d=done: progress(game_name(game), d + k, len(inner))  # noqa: E731
-        found += _coefficients(part, weights).T @ values(game, part, told)
+            report = lambda k, d=done: progress(game_name(game), d + k, len(inner))  # noqa: E731
+        found += _coefficients(part, weights).T @ values(game, part, report)
         done += len(part)
     return Solution(found, np.zeros(n), len(inner), v_all, v_none)
 

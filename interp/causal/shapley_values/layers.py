@@ -48,11 +48,11 @@ def layer_values(game: Game, *, progress: Told = None) -> Solution:
     gaps, done = [], 0
     total = sum(2 ** len(players) - 2 for players in layers)
     for site, players in zip(member, layers, strict=True):
-        told = None
+        report = None
         if progress is not None:
             what = f"{game.task.name}, {game.kind}, {site.stack} layer {site.layer}"
-            told = lambda _, k, n, d=done, w=what: progress(w, d + k, total)  # noqa: E731
-        own = exact_values(Subgame(game, players), progress=told)
+            report = lambda _, k, n, d=done, w=what: progress(w, d + k, total)  # noqa: E731
+        own = exact_values(Subgame(game, players), progress=report)
         found[players] = own.per_prompt
         gaps.append(own.efficiency_gap)
         done += own.evaluations

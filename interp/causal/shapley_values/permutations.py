@@ -75,13 +75,13 @@ def permutation_values(
         orders = [
             o for k in range(count) for o in sample_orders(n, seed, len(means) + k, antithetic)
         ]
-        before, told = len(means) * per_sample, None
+        before, report = len(means) * per_sample, None
         if progress is not None:
             aim = most * per_sample if most < math.inf else before + count * per_sample
-            told = lambda k, b=before, a=aim: progress(game_name(game), b + k, int(a))  # noqa: E731
+            report = lambda k, b=before, a=aim: progress(game_name(game), b + k, int(a))  # noqa: E731
         inside = np.zeros((len(orders), 0, len(v_all)))
         if per_order:
-            inside = walks(game, orders, steps=per_order, walk=walk, done=told).numpy()
+            inside = walks(game, orders, steps=per_order, walk=walk, done=report).numpy()
         for k in range(0, len(orders), twin):
             each = [
                 contributions(order, v_all, path, v_none if whole else None)

@@ -180,11 +180,11 @@ def shapley_of(
             nulls = play(other, None, found.evaluations if len(game) > 1 else None).per_prompt
         except NonFiniteError as error:  # random weights may overflow when trained weights do not
             notes = {"null": f"none: {error}"}
-    told: dict[str, Any] = {"method": method}
+    values: dict[str, Any] = {"method": method}
     if method != "exact":
-        told |= {"evaluations": found.evaluations}
+        values |= {"evaluations": found.evaluations}
     return as_importance(
-        game, found, summary="shapley", options=told, made_by="interp.causal.shapley",
+        game, found, summary="shapley", options=values, made_by="interp.causal.shapley",
         notes=notes, null=nulls,
     )  # fmt: skip
 
@@ -313,15 +313,15 @@ def as_importance(
     """Convert a solution to an importance, with the error over prompts and samples."""
     sampling = found.sampling_sem
     largest = float(sampling.max()) if np.isfinite(sampling).all() else math.nan
-    told: dict[str, Any] = {
+    values: dict[str, Any] = {
         "v_all_minus_v_none": float((found.v_all - found.v_none).mean()),
         "efficiency_gap": found.efficiency_gap,
         "evaluations": found.evaluations,
         "sampling_sem": largest,
     }
-    told |= found.notes
-    for name in _IN_THE_TASK & set(told):  # a solution has no task, so its sums are of raw values
-        told[name] = game.task.sign * told[name] + 0.0
+    values |= found.notes
+    for name in _IN_THE_TASK & set(values):  # a solution has no task, so its sums are of raw values
+        values[name] = game.task.sign * values[name] + 0.0
     plain = make_importance(
         game,
         found.per_prompt,
@@ -332,7 +332,7 @@ def as_importance(
         null=null,
         null_kind="none" if null is None else "random-init",
         sampling=(sampling, found.sampling_df),
-        notes=told | notes,
+        notes=values | notes,
     )
     own = {f.name: getattr(plain, f.name) for f in fields(Importance)}
     return Sampled(

@@ -99,15 +99,15 @@ def bias_check(bias: Float[Array, " player"], sem: Float[Array, " player"], pair
     those of their errors.
     """
     size, noise = (float(np.sqrt((x**2).mean())) for x in (bias, sem))
-    told = f"{size:.3g} ± {noise:.3g} from {pairs} pair{'s' * (pairs != 1)} of permutations"
+    text = f"{size:.3g} ± {noise:.3g} from {pairs} pair{'s' * (pairs != 1)} of permutations"
     if pairs < 2:
         return f"{size:.3g} from one pair of permutations, which cannot separate bias from noise"
     from scipy.stats import f
 
     most = noise**2 * float(f.isf(0.05, len(bias), len(bias) * (pairs - 1)))
     if size**2 <= most:
-        return f"no bias detected: {told}"
-    return f"bias detected: {told}; about {math.sqrt(size**2 - noise**2):.3g} beyond the noise"
+        return f"no bias detected: {text}"
+    return f"bias detected: {text}; about {math.sqrt(size**2 - noise**2):.3g} beyond the noise"
 
 
 def default_size(n: int) -> int:
@@ -190,8 +190,8 @@ class _Sampled:
         n = len(self.game)
         new = check_orders(n, self.seed, len(self.orders) // 2, pairs)
         if new and n > 1:
-            told = None if self.progress is None else self._told
-            paths = walks(self.game, new, steps=n - 1, walk=self.walk, done=told)
+            stated = None if self.progress is None else self._summary_of
+            paths = walks(self.game, new, steps=n - 1, walk=self.walk, done=stated)
             self.paths = np.concatenate([self.paths, paths.numpy()])
             self.done += len(new) * (n - 1)
         self.orders += new
@@ -199,12 +199,12 @@ class _Sampled:
     def _sample(self, pairs: int) -> None:
         gates = self.draws.pairs((len(self.gates) - 2) // 2, pairs)
         if len(gates):
-            told = None if self.progress is None else self._told
-            self.values = np.concatenate([self.values, values(self.game, gates, told)])
+            stated = None if self.progress is None else self._summary_of
+            self.values = np.concatenate([self.values, values(self.game, gates, stated)])
             self.gates = np.concatenate([self.gates, gates])
             self.done += len(gates)
 
-    def _told(self, done: int) -> None:
+    def _summary_of(self, done: int) -> None:
         assert self.progress is not None
         self.progress(game_name(self.game), self.done + done, self.most)
 

@@ -107,6 +107,6 @@ def _note(what: str, rows: Sequence[dict[str, Any]], gap: float, unit: str) -> s
 
     line = (
         f"checked by patching: of the {len(traced)} {what} of most credit, {LARGE:.0%} or more of"
-        f" the gap ({gap:.3g} {unit}) is lost by patching {told(traced)}"
+        f" the gap ({gap:.3g} {unit}) is lost by patching {stated(traced)}"
     )
-    return line + (f"; of others {told(others)}" if others else "")
+    return line + (f"; of others {stated(others)}" if others else "")

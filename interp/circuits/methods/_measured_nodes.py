@@ -178,7 +178,7 @@ class MeasuredNodes:
         order = np.argsort(-size, kind="stable")
         return [self.names[i] for i in order if self.names[i] in self.alone]
 
-    def told(self, name: str) -> str:
+    def summary(self, name: str) -> str:
         """Describe how a node was measured."""
         out = self.on[self.names.index(name)]
         return (ALONE if name in self.alone else NOT) + (f", and with {out} out" if out else "")

@@ -34,9 +34,9 @@ class CreditTrace:
         return dict(self.nodes), dict(self.edges), kept
 
     @classmethod
-    def of(cls, told: tuple, writers: tuple[str, ...]) -> CreditTrace:
+    def of(cls, stated: tuple, writers: tuple[str, ...]) -> CreditTrace:
         """Make a trace from the output of `plain`."""
-        nodes, edges, kept = told
+        nodes, edges, kept = stated
         signals = [Signal(**s, writers=writers[: len(s["by_query"]) - 1]) for s in kept]
         return cls(nodes, edges, signals)
 

@@ -100,15 +100,15 @@ def trace_task(
             return mine.plain()
 
         kept = [step("prompt", partial(one, row)) for row in range(len(found))]
-        mine = [s for told in kept for s in CreditTrace.of(told, scores.writers).signals]
+        mine = [s for stated in kept for s in CreditTrace.of(stated, scores.writers).signals]
         return scores.writers, kept, _control(tracer, model, mine, seed)
 
     indirect, fired = 0.0, 0
     with counted("tracing prompts", len(task)) as done:
         for batch, (found, direct, _) in zip(batches, starts, strict=True):
             nodes, kept, more = step("batch", partial(traced, batch, found, direct))
-            for row, told in zip(batch.which, kept, strict=True):
-                traces[row] = CreditTrace.of(told, nodes)
+            for row, stated in zip(batch.which, kept, strict=True):
+                traces[row] = CreditTrace.of(stated, nodes)
             followed += [s for row in batch.which for s in _once(traces[row].signals)]
             fired += sum(bool(traces[row].signals) for row in batch.which)
             control += more

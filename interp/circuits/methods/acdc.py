@@ -116,14 +116,14 @@ def acdc(
         nodes[graph.index[writer]] += x
     tables = chosen.tables(runs.stages) | {"removals": _removals(search, level)}
     tables["smallest"][0] |= {"threshold": threshold, "rule": rule, "metric": metric}
-    told = tuple(_told(search.fate[e]) for e in every)
+    parts = tuple(_summary_of(search.fate[e]) for e in every)
     edges: dict[str, Any] = {}
     if level == "edge":
-        edges = {"edges": every, "edges_per_prompt": of_edges, "edges_measured": told}
+        edges = {"edges": every, "edges_per_prompt": of_edges, "edges_measured": parts}
     return Found(
         graph.writers, nodes, unit, forwards=runs.forwards, backwards=runs.backwards,
         tables=tables, notes=(_note(search, chosen, threshold, unit, level),),
-        measured="removed after others: the sum over its kept edges" if level == "edge" else told,
+        measured="removed after others: the sum over its kept edges" if level == "edge" else parts,
         **edges,
     )  # fmt: skip
 
@@ -188,7 +188,7 @@ def _removals(search: Removal, level: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _told(fate: str) -> str:
+def _summary_of(fate: str) -> str:
     return {
         KEPT: "removed after others",
         UNUSED: "not tried: no reader left",
@@ -199,16 +199,16 @@ def _told(fate: str) -> str:
 def _note(search: Removal, chosen: NodeSet, threshold: float, unit: str, level: str) -> str:
     fates = list(search.fate.values())
     what = "edges" if level == "edge" else "nodes"
-    told = (
+    text = (
         f"{fates.count(KEPT)} of {len(fates)} {what} kept at threshold {threshold:.3g} {unit}"
         f" ({search.rule}, {search.metric}), {len(search.change)} tried,"
         f" {search.runs.forwards:.0f} forward passes; the set keeps {chosen.kept:.2f} of the task"
     )
     if SCREENED in fates:
-        told += (
+        text += (
             f"; {fates.count(SCREENED)} of small estimate were removed first, not one by one:"
             f" together that loses {search.untried:.3g} {unit}"
         )
         if search.exceeds(search.untried):
-            told += ", more than the threshold, so edges of the circuit are among them"
-    return told
+            text += ", more than the threshold, so edges of the circuit are among them"
+    return text

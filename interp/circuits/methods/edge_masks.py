@@ -158,11 +158,11 @@ def _note(
     mine = set(sets[best])
     overlap = [len(mine & x) / max(1, len(mine | x)) for x in others]
     what = "edges" if level == "edge" else "nodes"
-    told = (
+    text = (
         f"restart {best} of {len(rows)}: {rows[best]['edges']} edges stay, faithfulness"
         f" {rows[best]['held_out']:.2f} on {rows[best]['held_out_pairs']} pairs it was not fitted"
         f" on ({rows[best]['fitted']:.2f} on its own); target {target:.3g} of {n} {what},"
         f" {rows[best]['open']:.3g} open in expectation"
     )
-    return told + (f"; overlap with other restarts (Jaccard) {np.mean(overlap):.2f}" if overlap
+    return text + (f"; overlap with other restarts (Jaccard) {np.mean(overlap):.2f}" if overlap
                    else "")  # fmt: skip

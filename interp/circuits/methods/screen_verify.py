@@ -96,13 +96,13 @@ def screen_verify(
             conditional[at] = effect[heads.index(row["head"]), out] - effect[out, out]
             on[at] = row["for"]
     unmeasured = [n for n, x in zip(names, scores, strict=True) if np.isnan(x).any()]
-    told = (
+    text = (
         f"{len(names) - len(unmeasured)} of {len(names)} nodes patched one by one; heads patched"
         f" together with every other: {' '.join(first) or 'none'}"
     )
     return Found(
         screen.nodes, scores, task.task.unit, forwards=screen.forwards + passes,
-        backwards=screen.backwards, notes=(told,), tables={"backups": rows} if backups else {},
+        backwards=screen.backwards, notes=(text,), tables={"backups": rows} if backups else {},
         measured=tuple(
             NOT if n in unmeasured else ALONE + (f", and with {out} out" if out else "")
             for n, out in zip(names, on, strict=True)

@@ -99,9 +99,9 @@ def svd_trace(
     edges = sorted({e for t in traces for e in t.edges}, key=_place(nodes))
     of_edges = np.array([[t.edges.get(e, 0.0) for t in traces] for e in edges])
     of_edges = of_edges.reshape(len(edges), len(task))
-    patched, paths, told, passes = [], [], (), 0.0
+    patched, paths, stated, passes = [], [], (), 0.0
     if check:
-        patched, paths, told, passes = check_trace(
+        patched, paths, stated, passes = check_trace(
             model, task, nodes, score.mean(1), edges if level == "edge" else (),
             of_edges.mean(1) if level == "edge" else np.zeros(0), k=check, seed=seed,
         )  # fmt: skip
@@ -121,7 +121,7 @@ def svd_trace(
             f" {len(task)} pairs, where {chosen.held:.0%} of the seeds' effects are",
             *([FEW] if chosen.held < 0.5 or 2 * found.fired < len(task) else []),
             *([INDIRECT] if found.indirect else []),
-            *told,
+            *stated,
         ),
         tables={
             **_tables(found.followed, found.control),

@@ -91,17 +91,17 @@ def verified_edges(
     none = tuple(name for name in nodes.names if name not in nodes.alone)
     of_edges: dict[str, Any] = {}
     if edges:
-        told = tuple(
+        parts = tuple(
             f"patched with {stand_ins[edge]} out" if edge in stand_ins else ALONE for edge in edges
         )
-        of_edges = {"edges": tuple(edges), "edges_measured": told,
+        of_edges = {"edges": tuple(edges), "edges_measured": parts,
                     "edges_per_prompt": np.stack(list(edges.values()))}  # fmt: skip
     return Found(
         runs.graph.writers, nodes.scores, task.task.unit, forwards=runs.forwards,
         backwards=runs.backwards,
         tables=chosen.tables(runs.stages) | ({} if rows is None else {"backups": rows}),
         notes=_notes(runs, nodes, chosen, level, (len(edges), candidates), size),
-        measured=tuple(map(nodes.told, nodes.names)), unmeasured=none, estimate=nodes.estimates,
+        measured=tuple(map(nodes.summary, nodes.names)), unmeasured=none, estimate=nodes.estimates,
         conditional=nodes.conditional if rows else None,
         conditional_on=tuple(nodes.on) if rows else (), **of_edges,
     )  # fmt: skip
@@ -197,15 +197,15 @@ def _notes(
     size: int,
 ) -> tuple[str, ...]:  # fmt: skip
     (patched, candidates), n = edges, len(nodes.names)
-    told = (
+    text = (
         f"{runs.forwards:.0f} of {runs.budget:.0f} forward passes over all pairs, and"
         f" {runs.backwards:.0f} gradients; {len(nodes.alone)} of {n} nodes"
     )
     if level == "edge":
-        told += f" and {patched} of {candidates} edges between the set's nodes"
-    told += " patched one by one"
+        text += f" and {patched} of {candidates} edges between the set's nodes"
+    text += " patched one by one"
     more = len(nodes.alone) < n or (level == "edge" and patched < candidates)
-    notes = [told + ("; a larger budget= patches more" if more else "")]
+    notes = [text + ("; a larger budget= patches more" if more else "")]
     if not size and not chosen.share.reaches(chosen.asked):
         notes.append(
             f"the {len(nodes.alone)} patched nodes together are not shown to keep"

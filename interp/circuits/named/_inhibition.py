@@ -54,14 +54,17 @@ def inhibition(model: Model, lab: Lab, pairs: int, movers: int) -> Trials:
         null,
         "the head's output on the same prompt with another place or thing",
         notes,
-        headline=found.told(),
+        headline=found.summary(),
         clusters=judged.clusters,
     )
 
 
 def _notes(found: Tried, top: list[Mover]) -> dict[str, str]:
     names = ", ".join(f"L{site.layer}H{head}" for site, head in top)
-    return {"task": found.told(), "name movers": f"{names}, chosen on the other half of the pairs"}
+    return {
+        "task": found.summary(),
+        "name movers": f"{names}, chosen on the other half of the pairs",
+    }
 
 
 def _lost(

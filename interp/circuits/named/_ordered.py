@@ -87,9 +87,9 @@ def successors(model: Model, lab: Lab, residual: bool, least: int) -> Trials:
             beside.append(torch.stack([_share(best, w) for w in wrong]).mean(0))
         values[site], null[site] = torch.stack(real), torch.stack(beside)
         lab.progress("successor", done + 1, len(model.sites))
-    told = ", ".join(f"{name} {len(after)}" for name, (_, after) in known.items())
+    text = ", ".join(f"{name} {len(after)}" for name, (_, after) in known.items())
     return Trials(
-        values, null, f"{NULLS} random successors of every item", {"items with a successor": told},
+        values, null, f"{NULLS} random successors of every item", {"items with a successor": text},
         headline=f"{len(known)} of {len(LISTS)} ordered lists: {', '.join(known)}",
     )  # fmt: skip
 

@@ -65,7 +65,7 @@ class Tried:
             )
         return ""
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Return the model's result on the task."""
         right = int((self.clean > 0).sum())
         return (
@@ -164,7 +164,7 @@ def direct(model: Model, lab: Lab, name: str, task: str, pairs: int, sign: int =
     lab.progress(name, 2, 2)
     whole = sum(float(x.mean(0).sum()) for x in real.values())
     notes = {
-        "task": found.told(),
+        "task": found.summary(),
         "all heads": f"direct effects of all heads sum to {whole:.3g} of "
         f"{float(found.clean.mean()):.3g} {found.task.task.unit}",
     }
@@ -173,7 +173,7 @@ def direct(model: Model, lab: Lab, name: str, task: str, pairs: int, sign: int =
         {site: sign * x for site, x in null.items()},
         "direct effect on the corrupted prompts, in which nothing determines the answer",
         notes,
-        headline=found.told(),
+        headline=found.summary(),
         clusters=found.task.clusters,
     )
 

@@ -42,7 +42,7 @@ def carries_functions(model: Model, lab: Lab, prompts: int, shots: int) -> Trial
         )
     values: dict[Site, list[Tensor]] = {}
     beside: dict[Site, list[Tensor]] = {}
-    clusters, told = [], []
+    clusters, stated = [], []
     for number, name in enumerate(known):
         lab.progress("function_vector", number, len(known))
         given = in_context_prompts(model, name, n=2 * prompts, shots=shots, seed=lab.seed)
@@ -53,10 +53,10 @@ def carries_functions(model: Model, lab: Lab, prompts: int, shots: int) -> Trial
         gain = clean - mixed
         error = float(standard_error(gain.numpy()[None], None)[0])
         if lab.notes and not float(gain.mean()) > LEAST * error:
-            told.append(f"{name} not used ({float(clean.mean()):.2g}, {float(mixed.mean()):.2g})")
+            stated.append(f"{name} not used ({float(clean.mean()):.2g}, {float(mixed.mean()):.2g})")
             continue
         shown = f"{float(clean.mean()):.2g} with examples, {float(mixed.mean()):.2g} without"
-        told.append(f"{name} {shown}")
+        stated.append(f"{name} {shown}")
         for ids, out in ((given.ids, values), (given.shuffled, beside)):
             found = indirect_effects(
                 model, given.shuffled[prompts:], given.answers[prompts:],
@@ -69,13 +69,13 @@ def carries_functions(model: Model, lab: Lab, prompts: int, shots: int) -> Trial
         return without_scores(
             model,
             f"the model does not follow examples in {FEWEST} functions; probability of the answer "
-            f"with right and with exchanged examples: {'; '.join(told)}",
+            f"with right and with exchanged examples: {'; '.join(stated)}",
         )
     return Trials(
         {site: torch.cat(x) for site, x in values.items()},
         {site: torch.cat(x) for site, x in beside.items()},
         "the head's mean output on prompts with exchanged answers",
-        {"functions": "; ".join(told)},
-        headline=f"probability of the answer: {'; '.join(told)}",
+        {"functions": "; ".join(stated)},
+        headline=f"probability of the answer: {'; '.join(stated)}",
         clusters=clusters,
     )

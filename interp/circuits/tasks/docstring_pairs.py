@@ -61,10 +61,10 @@ def make(model: Model, n: int, seed: int, templates: Sequence[int]) -> ContrastT
         signature, rest = TASKS["docstring"].templates[which].split("\n", 1)
         function = str(rng.choice(FUNCTIONS))
         given = dict(zip("ABCD", arguments, strict=True))
-        told = rest.format("", *words, **given)
+        text = rest.format("", *words, **given)
         sides = [
             prompt_ids(model, signature.format(F=function, **dict(zip("ABCD", side, strict=True)))
-                    + "\n" + told)
+                    + "\n" + text)
             for side in (arguments, others)
         ]  # fmt: skip
         a, b, c, d = (names[x] for x in arguments)

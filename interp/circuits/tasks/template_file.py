@@ -105,11 +105,11 @@ def read_templates(path: Path) -> TemplateFile:
         PromptError: The file is not TOML of this form; the message names the template or slot.
     """
     try:
-        told = tomllib.loads(prompt_text(path))
+        document = tomllib.loads(prompt_text(path))
     except tomllib.TOMLDecodeError as error:
         raise PromptError(f"{path} is not valid TOML: {error}") from error
-    _known(path, told, ("slots", "templates"), "the file")
-    slots, given = told.get("slots", {}), told.get("templates")
+    _known(path, document, ("slots", "templates"), "the file")
+    slots, given = document.get("slots", {}), document.get("templates")
     if not isinstance(slots, dict) or not isinstance(given, list) or not given:
         raise PromptError(
             f"{path}: a template file has a table [slots] and one or more [[templates]] with the"
@@ -137,8 +137,8 @@ def read_templates(path: Path) -> TemplateFile:
     return made
 
 
-def _known(path: Path, told: Mapping[str, Any], keys: Sequence[str], where: str) -> None:
-    strange = sorted(set(told) - set(keys))
+def _known(path: Path, values: Mapping[str, Any], keys: Sequence[str], where: str) -> None:
+    strange = sorted(set(values) - set(keys))
     if strange:
         raise PromptError(f"{path}: {where} has the key {strange[0]!r}; known: {', '.join(keys)}")
 

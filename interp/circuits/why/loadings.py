@@ -199,11 +199,11 @@ def head_loadings(
                     if key not in rows:
                         rows[key] = np.zeros(len(given))
                     rows[key][which] = found[:, j, w].cpu().numpy()
-    told = "top prediction" if target is None else str(target)
-    told += f" minus {contrast}" if contrast is not None else ""
+    text = "top prediction" if target is None else str(target)
+    text += f" minus {contrast}" if contrast is not None else ""
     made = model_provenance(model) | {
         "made_by": "interp.circuits.head_loadings",
-        "options": {"heads": list(errors), "target": told, "position": place},
+        "options": {"heads": list(errors), "target": text, "position": place},
         "prompts": {"design": given.design, "n": len(given), "hash": given.hash},
         "prompts_hash": given.hash,
         "prompt_ids": list(given.prompt_ids),
@@ -211,7 +211,7 @@ def head_loadings(
     return HeadLoadings(
         model.name, tuple(k[0] for k in rows), tuple(k[1] for k in rows),
         tuple(k[2] for k in rows), tuple(k[3] for k in rows), np.stack(list(rows.values())),
-        told, place, errors, given.clusters, made,
+        text, place, errors, given.clusters, made,
     )  # fmt: skip
 
 

@@ -96,13 +96,13 @@ def _id(graph: PrunedGraph, node: GraphNode) -> str:
 def _node(graph: PrunedGraph, node: GraphNode, name: str, influence: float) -> dict[str, Any]:
     layer, number = str(node.layer), -1
     kind = "cross layer transcoder"
-    told = graph.described(node)
+    text = graph.described(node)
     if node.kind == "embedding":
         layer, number, kind = "E", node.position, "embedding"
-        told = _shown(graph.tokens[node.position])
+        text = _shown(graph.tokens[node.position])
     elif node.kind == "logit":
         layer, number, kind = str(graph.n_layers + 1), node.number, "logit"
-        told = f'Output "{_shown(graph.texts[node.number])}" (p={node.p:.3f})'
+        text = f'Output "{_shown(graph.texts[node.number])}" (p={node.p:.3f})'
     elif _is_mlp_error(node):
         kind = "mlp reconstruction error"
     else:
@@ -113,5 +113,5 @@ def _node(graph: PrunedGraph, node: GraphNode, name: str, influence: float) -> d
         "feature_type": kind, "token_prob": node.p,
         "is_target_logit": node.kind == "logit" and node.p == most, "run_idx": 0,
         "reverse_ctx_idx": 0, "jsNodeId": f"{name.rpartition('_')[0]}-{node.position}",
-        "clerp": told, "influence": influence, "activation": node.activation,
+        "clerp": text, "influence": influence, "activation": node.activation,
     }  # fmt: skip

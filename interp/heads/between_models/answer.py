@@ -48,7 +48,7 @@ class RoleChange:
     gained: tuple[str, ...]
     open: tuple[str, ...]
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Return the change as text, such as `induction head: 3 in A, 0 in B; lost L1H0`."""
         parts = [f"{self.role}: {len(self.before)} in A, {len(self.after)} in B"]
         parts += [f"lost {joined_names(self.lost)}"] if self.lost else []
@@ -85,7 +85,7 @@ class HeadChange:
     also: tuple[str, ...]
     differs: bool
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Return the change as text, with p and further metrics."""
         name = self.head if self.head == self.head_b else f"{self.head} -> {self.head_b}"
         text = f"{name}: {self.metric} {score_text(self.a)} to {score_text(self.b)}"
@@ -112,7 +112,7 @@ class LossChange:
     n: int
     clusters: int
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Return both losses and their difference as text."""
         within = "" if math.isnan(self.low) else f" [{self.low:+.3g}, {self.high:+.3g}]"
         return (
@@ -149,30 +149,30 @@ class ComparisonAnswer:
 
     def lines(self, k: int = 5) -> list[str]:
         """Return the sentence, then roles, the k heads that changed most, and the loss."""
-        told = [self.sentence]
+        sentences = [self.sentence]
         if self.why_no_roles:
-            told.append(f"roles: not compared, because {self.why_no_roles}")
+            sentences.append(f"roles: not compared, because {self.why_no_roles}")
         elif not self.roles:
-            told.append("roles: no head has one in either model, by the compared metrics")
-        told += [one.told() for one in self.roles]
-        told += [one.told() for one in self.heads[:k]]
-        return [*told, self._loss_line()]
+            sentences.append("roles: no head has one in either model, by the compared metrics")
+        sentences += [one.summary() for one in self.roles]
+        sentences += [one.summary() for one in self.heads[:k]]
+        return [*sentences, self._loss_line()]
 
     def _loss_line(self) -> str:
         if self.loss is None:
             return f"loss on the prompts: not compared, because {self.why_no_loss}"
-        return f"loss on the prompts: {self.loss.told()}"
+        return f"loss on the prompts: {self.loss.summary()}"
 
     def _roles(self) -> str:
         lost = [f"{len(x.lost)} of {_count(len(x.before), x.role)}" for x in self.roles if x.lost]
         gained = [_count(len(x.gained), x.role) for x in self.roles if x.gained]
-        told = [
+        lines = [
             f"{verb} {joined_names(named, len(named))}"
             for verb, named in (("loses", lost), ("gains", gained))
             if named
         ]
-        if told:
-            return " and ".join(told)
+        if lines:
+            return " and ".join(lines)
         return "was not compared by roles" if self.why_no_roles else "gains and loses no role"
 
     def _heads(self) -> str:

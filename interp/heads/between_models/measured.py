@@ -105,16 +105,16 @@ def require_paired(name: str, first: PairableScores, other: PairableScores, metr
             chose different prompts for the two models.
     """
     a, b = (next(iter(x.sites.values())).shape[0] for x in (first, other))
-    told = f"{metric} of {name} cannot be paired"
+    text = f"{metric} of {name} cannot be paired"
     if first.exact != other.exact:
-        raise OptionError(f"{told}: one of the scores is of weights")
+        raise OptionError(f"{text}: one of the scores is of weights")
     if a != b or first.clusters != other.clusters:
         raise OptionError(
-            f"{told}: it was measured on {b} prompts and {a} of the first model, or on others; "
+            f"{text}: it was measured on {b} prompts and {a} of the first model, or on others; "
             "both models need the same prompts"
         )
     if first.made.get("settled") != other.made.get("settled"):
         raise OptionError(
-            f"{told}: the experiment chose {other.made.get('settled')} for this model and "
+            f"{text}: the experiment chose {other.made.get('settled')} for this model and "
             f"{first.made.get('settled')} for the first; give these options explicitly"
         )

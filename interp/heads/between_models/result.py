@@ -202,11 +202,11 @@ class ModelDifferences(MetricRows, Result):
             shown = [svg(part.plot(metric))] if i else []
             parts.append((metric, *shown, self.summary(metric), part.top(10).shown()))
         if self.patterns:
-            told = (
+            text = (
                 "Total variation distance of attention rows (0 same, 1 disjoint), the query where "
                 "it is largest, and the keys whose weights changed most there."
             )
-            parts.append(("Changed patterns", told, self.pattern_changes()))
+            parts.append(("Changed patterns", text, self.pattern_changes()))
         rows = data_table(self.to_pandas(), "differences")
         parts.append(("In numbers", self.heading(), rows))
         content = page(name, self.plot(), parts, dict(self.provenance), about=_EXPLAINED)
@@ -224,8 +224,8 @@ class ModelDifferences(MetricRows, Result):
     def __repr__(self) -> str:
         found = sum(p < 0.05 for p in self.p_holm or ())
         head = f"ModelDifferences ({self.provenance.get('model', 'B - A')}): {len(self)} rows, "
-        told = f"{head}{found} with p_holm below 0.05"
-        return told if self.answer is None else "\n".join([told, *self.answer.lines()])
+        text = f"{head}{found} with p_holm below 0.05"
+        return text if self.answer is None else "\n".join([text, *self.answer.lines()])
 
 
 def _freedom(parts: list[tuple[float, float]]) -> float:

@@ -91,8 +91,8 @@ class SharedPrompts:
     @property
     def design(self) -> str:
         """Description of the prompts."""
-        told = "" if self._first is None else self._first[2].design
-        return f"{told}, split by each model's tokenizer" if self.by_text else told
+        text = "" if self._first is None else self._first[2].design
+        return f"{text}, split by each model's tokenizer" if self.by_text else text
 
     def _texts(self) -> bool:
         return self.given is not None and all(isinstance(x, str) for x in self._listed())

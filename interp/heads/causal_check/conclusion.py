@@ -50,14 +50,14 @@ def conclusion_of(
         why = reason or " ".join(check.doubts() if check else [])
         return Conclusion("not tested", f"{_FIRST['not tested']}: {why.rstrip('.')}.")
     verdict = _verdict(check, transfer)
-    told = [_effect(check)]
+    lines = [_effect(check)]
     if _chance(check) and verdict != "not needed":
-        return Conclusion(verdict, f"Not shown to matter: {told[0]}, which may be chance.")
+        return Conclusion(verdict, f"Not shown to matter: {lines[0]}, which may be chance.")
     if verdict != "not needed":
-        told = [_effect(check) + _alone(check), _controls(check)]
+        lines = [_effect(check) + _alone(check), _controls(check)]
     if verdict in ("needed", "needed in one form"):
-        told.append(_transfer(transfer, no_transfer))
-    return Conclusion(verdict, f"{_FIRST[verdict]}: {'; '.join(told)}.")
+        lines.append(_transfer(transfer, no_transfer))
+    return Conclusion(verdict, f"{_FIRST[verdict]}: {'; '.join(lines)}.")
 
 
 _FIRST: dict[Verdict, str] = {

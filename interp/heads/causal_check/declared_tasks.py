@@ -25,7 +25,7 @@ def stated_task(metric: str) -> str:
     return str(METRICS[name].about.get("task", "")) if name in METRICS else ""
 
 
-def told_task(name: str) -> str:
+def task_text(name: str) -> str:
     """Describe the task that a metric declares, for help and tables."""
     if not name or name.startswith(NONE):
         why = name.removeprefix(NONE) or "not declared"

@@ -119,14 +119,14 @@ class CausalCheck:
     shared: float = math.nan
     any_shared: float = math.nan
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Describe the task with and without the heads, the comparison and its p-values."""
         return "; ".join(self.parts())
 
     def parts(self) -> list[str]:
         """Return texts: with and without the heads, without each alone, and the random sets."""
         own = f"{self.task} {self.clean:.3g} {self.unit} with all heads, {self.out:.3g} without"
-        alone = [f"without one: {self.told_alone()}"] if self.alone else []
+        alone = [f"without one: {self.alone_text()}"] if self.alone else []
         return [f"{own} these", *alone, self._same_layers(), self._any_layers()]
 
     def _same_layers(self) -> str:
@@ -178,7 +178,7 @@ class CausalCheck:
             return Controls("any layers", self.n_any, self.any_p, self.any_shared)
         return None
 
-    def told_alone(self) -> str:
+    def alone_text(self) -> str:
         """Return the value without each head alone, the largest damage first; empty if none."""
         worst = sorted(
             zip(self.alone, self.alone_sem, self.heads, strict=False),

@@ -118,7 +118,7 @@ class Confirmation(Result):
     def __repr__(self) -> str:
         lines = []
         for c in self:
-            lines.append(f"{c.metric} ({', '.join(c.heads)}), {c.purpose}: {c.told()}")
+            lines.append(f"{c.metric} ({', '.join(c.heads)}), {c.purpose}: {c.summary()}")
             lines += [f"  {doubt}" for doubt in c.doubts()]
         lines += [f"{metric}: {one.sentence}" for metric, one in self.conclusions.items()]
         return "\n".join(lines)
@@ -139,7 +139,7 @@ def _restored(row: Mapping[str, Any], numbers: set[str]) -> dict[str, Any]:
     return found | each
 
 
-def confirmation_of(told: Mapping[str, Any]) -> Confirmation:
+def confirmation_of(values: Mapping[str, Any]) -> Confirmation:
     """Restore checks from the output of `Confirmation.to_json`.
 
     Raises:
@@ -149,8 +149,8 @@ def confirmation_of(told: Mapping[str, Any]) -> Confirmation:
 
     number = {f.name for f in fields(CausalCheck) if f.type == "float"}
     try:
-        checks = [CausalCheck(**_restored(row, number)) for row in told["checks"]]
-        concluded = {m: Conclusion(**one) for m, one in told["conclusions"].items()}
-        return Confirmation(tuple(checks), dict(told["provenance"]), concluded)
+        checks = [CausalCheck(**_restored(row, number)) for row in values["checks"]]
+        concluded = {m: Conclusion(**one) for m, one in values["conclusions"].items()}
+        return Confirmation(tuple(checks), dict(values["provenance"]), concluded)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StoreError(f"not the causal checks of a model, or damaged: {error}") from error

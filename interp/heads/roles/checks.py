@@ -48,19 +48,19 @@ def _of_sets(
     """Yield what checks of the top heads of a score say."""
     import numpy as np
 
-    own = [(c, told) for c, told in checks if c.purpose == "own" and not c.at_chance]
-    usable = [(c, told, c.controls.p) for c, told in own if c.controls is not None]
+    own = [(c, stated) for c, stated in checks if c.purpose == "own" and not c.at_chance]
+    usable = [(c, stated, c.controls.p) for c, stated in own if c.controls is not None]
     corrected = holm(np.array([p for *_, p in usable])) if usable else []
-    for (check, told, p), p_holm in zip(usable, corrected, strict=True):
+    for (check, stated, p), p_holm in zip(usable, corrected, strict=True):
         for role in declared:
             if not any(
                 n.metric == check.metric.partition(":")[0] and n.decides for n in role.needs
             ):
                 continue
-            kind = "confirms" if told.verdict == "needed" and p_holm <= LEVEL else ""
+            kind = "confirms" if stated.verdict == "needed" and p_holm <= LEVEL else ""
             # beside sets that share the role a large p says that it is redundant
             apart = check.whole or check.holders == 0
-            if role.causal and (told.verdict == "not needed" or (p >= _HALF and apart)):
+            if role.causal and (stated.verdict == "not needed" or (p >= _HALF and apart)):
                 kind = "contradicts"
             if not kind:
                 continue
@@ -68,7 +68,7 @@ def _of_sets(
                 head = Head.parse(name)
                 place = (head.stack or "decoder", head.layer, head.head)
                 yield place, Evidence(
-                    role.id, told.sentence, f"check of {check.metric}", p=float(p),
+                    role.id, stated.sentence, f"check of {check.metric}", p=float(p),
                     n=check.n_prompts, clusters=check.n_clusters, unit=check.unit, kind=kind,
                     size=0.0,
                 )  # fmt: skip

@@ -179,9 +179,9 @@ def _decided(
     yielded = tuple(role.id for role in mine if role not in first)
     rank = {"decides": 0, "supports": 1, "confirms": 2, "contradicts": 3}
     # a check or further evidence is shown only with a role that the scores speak for
-    told = sorted(
+    parts = sorted(
         (one for one in found if one.kind == "decides" or one.role in sizes),
         key=lambda one: (one.role not in names, rank[one.kind], -one.size),
     )
     role = names[0] if len(names) == 1 else "several" if names else "unclear" if judged else None
-    return HeadRole(model, *at, role, tuple(names), yielded, tuple(told))
+    return HeadRole(model, *at, role, tuple(names), yielded, tuple(parts))

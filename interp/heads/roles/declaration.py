@@ -82,7 +82,7 @@ class Role:
         """The rule in words."""
         if not self.needs:
             return self.note
-        said = [_told(self.needs, decides=True)]
+        said = [_summary_of(self.needs, decides=True)]
         if any(not need.decides for need in self.needs):
             names = ", ".join(need.metric for need in self.needs if not need.decides)
             said.append(f"Shown as further evidence: {names}.")
@@ -94,13 +94,13 @@ class Role:
         return " ".join([*said, self.note]).strip()
 
 
-def _told(needs: tuple[Need, ...], *, decides: bool) -> str:
+def _summary_of(needs: tuple[Need, ...], *, decides: bool) -> str:
     chosen = [need for need in needs if need.decides == decides]
     sides: dict[tuple[str, float], dict[str, list[str]]] = {}
     for need in chosen:
         by_least = sides.setdefault((need.end, need.share), {})
         by_least.setdefault(need.least_text, []).append(need.metric)
-    told = [
+    lines = [
         " or ".join(
             f"{' or '.join(names)} at least {least} {ENDS[end]} its null"
             for least, names in by_least.items()
@@ -110,4 +110,4 @@ def _told(needs: tuple[Need, ...], *, decides: bool) -> str:
         f"more than {APART:g} robust standard deviations from the other heads of the model"
         for (end, share), by_least in sides.items()
     ]
-    return f"{'; or '.join(told)}."
+    return f"{'; or '.join(lines)}."

@@ -238,13 +238,13 @@ def _others(table: HeadTable, deciding: set[str], names: HeadNames) -> Statement
     if not best:
         return None
     shown = list(best.values())[:OTHERS]
-    told = [
+    lines = [
         f"{x.metric} {names.of(x)} {score_text(x.score)} (null {score_text(x.null)})"
         + (f" and {count[x.metric] - 1} more" if count[x.metric] > 1 else "")
         for x in shown
     ]
     more = len(best) - len(shown)
-    text = f"Scores without a role in which heads stand out: {'; '.join(told)}"
+    text = f"Scores without a role in which heads stand out: {'; '.join(lines)}"
     text += f"; and {more} more metric{'s' * (more != 1)}." if more else "."
     x = shown[0]
     heads = tuple(dict.fromkeys(map(names.of, shown)))

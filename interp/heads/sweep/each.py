@@ -36,6 +36,6 @@ def each_model(
         # and reflected in the exit code, and the other models are still scored.
         except Exception as error:
             failed.append(name)
-            told = " ".join(str(error).split())[:300]
-            voice.error(f"{name}: {type(error).__name__}: {told} (--debug shows where)", error)
+            text = " ".join(str(error).split())[:300]
+            voice.error(f"{name}: {type(error).__name__}: {text} (--debug shows where)", error)
     return failed

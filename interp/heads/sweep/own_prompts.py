@@ -17,10 +17,10 @@ def tell_own_prompts(bounds: Sequence[BoundAnalysis], voice: Reporter) -> None:
     own = [b.label for b in bounds if b.analysis.kind == "experiment"]
     if not own:
         return
-    told = (
+    text = (
         f"{', '.join(own)} make{'s' if len(own) == 1 else ''} special prompts, so --file "
         f"and --max-length do not apply; use their options (interp list metrics NAME)"
     )
     if len(own) == len(bounds):
-        raise OptionError(told)
-    voice.note(told)
+        raise OptionError(text)
+    voice.note(text)

@@ -210,15 +210,15 @@ class _Grid:
         """Give out a task again after its worker died, a limited number of times."""
         self.tried[task] += 1
         why = "ran out of memory" if out_of_memory else f"died ({type(error).__name__})"
-        told = f"{task.name}: the worker that scored it {why}"
+        text = f"{task.name}: the worker that scored it {why}"
         if self.tried[task] >= ATTEMPTS:
-            self.voice.error(f"{told}, {ATTEMPTS} times")
+            self.voice.error(f"{text}, {ATTEMPTS} times")
             self.done(task, Outcome(failed=[task.name]))
             return
         if out_of_memory:
             self.memory[task] *= 2
         pause = PAUSE_S * 2 ** (self.tried[task] - 1)
-        self.voice.note(f"{told}; it is given out again in {pause:g} s")
+        self.voice.note(f"{text}; it is given out again in {pause:g} s")
         self.todo.append((time.monotonic() + pause, sent, task))
 
 

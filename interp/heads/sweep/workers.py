@@ -113,11 +113,11 @@ def fitting_jobs(run: Any, tasks: Sequence[ScoreTask], jobs: int) -> int:
     there = available_bytes()
     fit = jobs if there is None else max(1, min(jobs, int(0.9 * there // largest)))
     fit = min(fit, len(tasks))
-    told = f"{fit} processes of about {readable(largest)} each"
-    told += "" if there is None else f", {readable(there)} available"
+    text = f"{fit} processes of about {readable(largest)} each"
+    text += "" if there is None else f", {readable(there)} available"
     if fit < min(jobs, len(tasks)):
-        told += f"; {jobs} would not fit"
-    run.voice.note(told)
+        text += f"; {jobs} would not fit"
+    run.voice.note(text)
     return fit
 
 
@@ -195,12 +195,12 @@ class _Pool:
         if (task := worker.task) is None:
             return
         self.deaths[task] += 1
-        told = f"{task.name}: the process that scored it {worker.how_it_ended()}"
+        text = f"{task.name}: the process that scored it {worker.how_it_ended()}"
         if self.deaths[task] < ATTEMPTS:
-            self.voice.note(f"{told}; another one takes it")
+            self.voice.note(f"{text}; another one takes it")
             self.todo.appendleft(task)
         else:
-            self.voice.error(f"{told}, {ATTEMPTS} times")
+            self.voice.error(f"{text}, {ATTEMPTS} times")
             self.done(task, Outcome(failed=[task.name]))
 
 

@@ -118,8 +118,8 @@ class MapCall(Call):
     @property
     def about(self) -> str:
         """Sign, row sums, and what mixes positions before the map, in words."""
-        told = f"{'signed' if self.signed else 'not negative'}, rows sum to {self.row_sum}"
-        return f"{told}, values {self.values}" if self.values else told
+        text = f"{'signed' if self.signed else 'not negative'}, rows sum to {self.row_sum}"
+        return f"{text}, values {self.values}" if self.values else text
 
     @property
     def rows_at_once(self) -> int:

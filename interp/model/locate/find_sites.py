@@ -283,7 +283,7 @@ def stacks_and_layers(
         target_length: length of the decoder's input of an encoder-decoder.
     """
     stacks = [_stack(*sizes, target_length) for sizes in seen]
-    stacks = _told_apart(stacks, names)
+    stacks = _distinguished(stacks, names)
     return stacks, numbered_layers(stacks, names)
 
 
@@ -295,7 +295,7 @@ def _stack(queries: int, keys: int, causal: bool, target_length: int | None) -> 
     return "decoder" if causal else "encoder"
 
 
-def _told_apart(stacks: list[str], names: list[str]) -> list[str]:
+def _distinguished(stacks: list[str], names: list[str]) -> list[str]:
     """Name two stacks of one kind (CLIP's text and vision towers) by their names in the model."""
     shapes: dict[str, set[str]] = defaultdict(set)
     for stack, name in zip(stacks, names, strict=True):
@@ -305,8 +305,8 @@ def _told_apart(stacks: list[str], names: list[str]) -> list[str]:
         return stacks
     if "cross" in shapes or not all("." in name for name in names):
         return stacks
-    told = [t for t in towers if any(word in t for word in ("vision", "text", "audio", "image"))]
-    if len(told) != len(towers) or len(towers) < 2:
+    lines = [t for t in towers if any(word in t for word in ("vision", "text", "audio", "image"))]
+    if len(lines) != len(towers) or len(towers) < 2:
         return stacks
     return [re.sub(r"_?(model|tower|encoder)$", "", name.split(".")[0]) for name in names]
 

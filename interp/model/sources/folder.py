@@ -22,20 +22,22 @@ _PICKLES = (
 
 def _check_config(config: Path) -> None:
     try:
-        told = json.loads(config.read_text(encoding="utf-8"))
+        document = json.loads(config.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise LoadError(f"{config} is not JSON: {error}") from error
     except OSError as error:
         raise LoadError(f"{config} cannot be read: {error.strerror or error}") from error
-    if not isinstance(told, dict):
-        raise LoadError(f"{config} holds a {type(told).__name__}, but a config must be an object")
-    classes = told.get("architectures") or []
+    if not isinstance(document, dict):
+        raise LoadError(
+            f"{config} holds a {type(document).__name__}, but a config must be an object"
+        )
+    classes = document.get("architectures") or []
     if not (isinstance(classes, list) and all(isinstance(name, str) for name in classes)):
         raise LoadError(
             f"{config}: architectures is {classes!r}; expected a list with the name of the class"
         )
     for name in ("dtype", "torch_dtype"):
-        value = told.get(name)
+        value = document.get(name)
         if value is not None and not isinstance(value, (str, dict)):
             raise LoadError(f"{config}: {name} is {value!r}; expected a name such as 'float32'")
 

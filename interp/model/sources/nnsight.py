@@ -72,9 +72,9 @@ def by_name(name: str, revision: str | None = None) -> Any:
     try:
         return nnsight.TransformersModel(name, **options)
     except (OSError, ValueError) as error:
-        told = " ".join(str(error).split())[:300]
+        text = " ".join(str(error).split())[:300]
         raise LoadError(
-            f"{name}: its config and tokenizer are needed here, and cannot be read: {told}"
+            f"{name}: its config and tokenizer are needed here, and cannot be read: {text}"
         ) from error
 
 
@@ -308,15 +308,15 @@ def _require_server(held: Any, where: str) -> None:
         if name in packages
     }
     differ = {name: pair for name, pair in differ.items() if pair[0] != pair[1]}
-    told = ", ".join(f"{n} {theirs} (here {ours})" for n, (theirs, ours) in differ.items())
+    text = ", ".join(f"{n} {theirs} (here {ours})" for n, (theirs, ours) in differ.items())
     if "nnsight" in differ:
         raise LoadError(
-            f"the server at {where} has {told}; a trace is read only by the nnsight that wrote it: "
+            f"the server at {where} has {text}; a trace is read only by the nnsight that wrote it: "
             f"pip install nnsight=={differ['nnsight'][0]}"
         )
     if differ:
         warnings.warn(
-            f"the server at {where} has {told}; the attention code that runs is the server's",
+            f"the server at {where} has {text}; the attention code that runs is the server's",
             VersionWarning,
             stacklevel=4,
         )

@@ -35,7 +35,7 @@ def difference_part(found: ModelDifferences) -> FoundPart:
     labels = [
         f"L{layer}H{head}" for layer, head in zip(changed["layer"], changed["head"], strict=True)
     ]
-    told = [
+    lines = [
         f"{label} {row['metric']} {row['score']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"
         for label, row in zip(labels[:NAMED], changed.to_dict("records"), strict=False)
     ]
@@ -45,7 +45,7 @@ def difference_part(found: ModelDifferences) -> FoundPart:
         if found.answer is not None
         else (
             f"{len(changed)} of {len(frame)} scores differ (p below {LEVEL:g}, corrected by Holm): "
-            f"{'; '.join(told)}{' and others' if len(changed) > len(told) else ''}."
+            f"{'; '.join(lines)}{' and others' if len(changed) > len(lines) else ''}."
             if len(changed)
             else f"No score differs significantly among {len(frame)} (p corrected by Holm)."
         )
@@ -168,7 +168,7 @@ def emergence_part(found: Emergence) -> FoundPart:
                 }
             )  # fmt: skip
     figure: Curves = {"draw": "curves", "x": "training step", "y": "score", "lines": lines}
-    told = [
+    sentences = [
         f"{row['metric']} {_at(row)} {row['size']:+.3f}"
         for row in sure.head(NAMED).to_dict("records")
     ]
@@ -177,7 +177,7 @@ def emergence_part(found: Emergence) -> FoundPart:
     heads = list(dict.fromkeys(_at(row) for row in sure.head(LINES).to_dict("records")))
     part: Any = {
         "id": "", "kind": "emergence", "title": f"Over training: {name}",
-        "text": f"{text}: {'; '.join(told)}." if told else f"{text}.", "heads": heads,
+        "text": f"{text}: {'; '.join(sentences)}." if sentences else f"{text}.", "heads": heads,
         **frame_rows(changes), "figure": figure, "provenance": made_of(found.provenance),
     }  # fmt: skip
     return FoundPart(part, name, stated_weights(found.provenance))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interp.core.errors import OptionError
-from interp.core.merge import merged, told_apart
+from interp.core.merge import distinguished, merged
 from interp.core.table import HeadTable
 from interp.heads.roles.decide import roles
 from interp.heads.roles.result import HeadRole, HeadRoles
@@ -134,7 +134,7 @@ def atlas_of(
     Raises:
         OptionError: there is nothing to show.
     """
-    names, scores, causal, notes = _told_apart(found)
+    names, scores, causal, notes = _distinguished(found)
     assigned = _roles(found, scores, causal, names)
     ids: set[str] = set()
     models: dict[str, Model] = {}
@@ -220,7 +220,7 @@ def _add_cards(
             model["cards"][place["label"]] = card
 
 
-def _told_apart(
+def _distinguished(
     found: Contents,
 ) -> tuple[dict[tuple[str, str], str], dict[str, HeadTable], dict[str, HeadTable], list[str]]:
     """Give models of one name and different weights different names, and merge their tables.
@@ -229,7 +229,7 @@ def _told_apart(
         The shown name by name and weights; scores and causal tables by shown name; notes.
     """
     every = [*found.scores, *found.causal]
-    parts, notes = told_apart(every)
+    parts, notes = distinguished(every)
     names: dict[tuple[str, str], str] = {}
     for before, after in zip(every, parts, strict=True):
         for (old, _), (new, metric) in zip(before.provenance, after.provenance, strict=True):

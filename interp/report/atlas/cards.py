@@ -68,8 +68,8 @@ def _effect(metric: Metric, at: int) -> Effect | None:
     value, n = metric["score"][at], metric["n"][at]
     if value is None:
         return None
-    name, _, told = metric["name"].partition(":")
-    options = {part.partition("=")[0]: part.partition("=")[2] for part in told.split(",") if part}
+    name, _, stated = metric["name"].partition(":")
+    options = {part.partition("=")[0]: part.partition("=")[2] for part in stated.split(",") if part}
     kind = options.get("kind")
     how = f"{name.replace('_', ' ')}{f', {kind}' if kind else ''}"
     return {

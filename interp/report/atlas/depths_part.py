@@ -53,10 +53,10 @@ def anchors_part(found: Anchors) -> FoundPart:
         sentences = [f"{found.index[row]} {found.texts[row]} " for row in rows]
         texts.append({"name": name, "tokens": sentences, "rows": measures})
     heads = list(dict.fromkeys(str(head) for some in found.receivers for head in some))
-    told = "; ".join(_largest(found, name) for name in found.measures)
+    text = "; ".join(_largest(found, name) for name in found.measures)
     part = _part(
         "anchors", "Anchors: sentences that later ones depend on",
-        f"The sentence with the largest value by each measure, and the mean of its text: {told}.",
+        f"The sentence with the largest value by each measure, and the mean of its text: {text}.",
         found.to_pandas(), found.provenance,
     )  # fmt: skip
     part["heads"] = heads

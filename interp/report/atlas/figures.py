@@ -78,9 +78,9 @@ def curves_figure(figure: Curves, name: str) -> Markup:
                 element("text", line["name"], x=_LEFT + 34, y=place),
             ]  # fmt: skip
         height = _HIGH + 18 * len(lines) + 4
-    told = "; ".join(f"{line['name']}: {_ends(line)}" for line in lines[:4])
+    text = "; ".join(f"{line['name']}: {_ends(line)}" for line in lines[:4])
     return svg_picture(_WIDE, height, *parts, class_="figure", role="img",
-                       aria_label=f"{name}. {figure['y']} over {figure['x']}. {told}")  # fmt: skip
+                       aria_label=f"{name}. {figure['y']} over {figure['x']}. {text}")  # fmt: skip
 
 
 def _points(line: Line) -> list[tuple[float, float]]:
@@ -192,5 +192,5 @@ def _token(token: str, score: float | None, scale: Scale) -> Markup:
     import numpy as np
 
     at = -1 if score is None else int(scale.bins(np.array([score]))[0])
-    told = f"{token!r} {'no score' if score is None else score_text(score)}"
-    return element("span", shown(token), title=told, class_=colour_class(at, scale.signed))
+    text = f"{token!r} {'no score' if score is None else score_text(score)}"
+    return element("span", shown(token), title=text, class_=colour_class(at, scale.signed))

@@ -49,11 +49,11 @@ def graph_figure(
         for depth, (key, _) in enumerate(sorted(rows.items(), reverse=True))
     ]
     what = "smallest set" if figure["chosen"] else f"first {len(nodes)} nodes"
-    told = ", ".join(figure["chosen"] or [node["id"] for node in nodes[:12]])
+    text = ", ".join(figure["chosen"] or [node["id"] for node in nodes[:12]])
     return svg_picture(
         width, height, *named, *_edges(edges, at, figure["unit"]),
         *_nodes(nodes, at, figure, signs or {}),
-        class_="figure graph", role="img", aria_label=f"{title}, {what}: {told}",
+        class_="figure graph", role="img", aria_label=f"{title}, {what}: {text}",
         data_graph=part,
     )  # fmt: skip
 
@@ -128,12 +128,12 @@ def _nodes(
         sign = signs.get(node["id"])
         score = "" if node["score"] is None else f": {node['score']:.4g} {figure['unit']}"
         reads = _reads(node, figure.get("pair"))
-        told = [f"{node['id']}{score}", node["role"], sign.name if sign else "", reads]
+        lines = [f"{node['id']}{score}", node["role"], sign.name if sign else "", reads]
         box = {"x": x - _WIDE / 2, "y": y - _HIGH / 2, "width": _WIDE, "height": _HIGH, "rx": 5}
         kind = "node minus" if (node["score"] or 0) < 0 else "node"
         lettered = sign is not None and sign.letter != ""
         left = x + (_BADGE / 2 if lettered else 0)
-        parts = [element("title", ", ".join(filter(None, told))), element("rect", **box),
+        parts = [element("title", ", ".join(filter(None, lines))), element("rect", **box),
                  element("text", node["id"], x=left, y=y + 4, text_anchor="middle")]  # fmt: skip
         if lettered and sign is not None:
             parts += [

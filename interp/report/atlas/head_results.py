@@ -124,7 +124,7 @@ def cache_cards_part(found: CacheCards) -> FoundPart:
     least = found.sink + found.recents[0]
     few = int((frame["budget"] <= least).sum())
     most = frame.sort_values("budget", ascending=False, kind="stable").head(NAMED)
-    told = "; ".join(
+    sentence = "; ".join(
         f"layer {row['layer']}, key-value head {row['kv_head']}: {row['budget']:g}"
         f"{between(row['budget_low'], row['budget_high'])}"
         for row in most[most["budget"] > least].to_dict("records")
@@ -134,7 +134,7 @@ def cache_cards_part(found: CacheCards) -> FoundPart:
         f"most {found.max_loss:g} nats per token, each cut alone, on {found.losses.shape[2]} "
         f"prompts of up to {found.length} tokens."
     )
-    text += f" Most tokens: {told}." if told else ""
+    text += f" Most tokens: {sentence}." if sentence else ""
     part = _part("cache", "What each cache must keep", text, frame, found.provenance)
     return _of_model(part, found.provenance, by_kv=notes)
 
@@ -151,7 +151,7 @@ def cache_plan_part(found: CachePlan) -> FoundPart:
             f"The cache plan keeps {kept}: {row['bytes']:,} of {row['full_bytes']:,} bytes at "
             f"{found.length:,} tokens"
         )
-    part = _part("cache", "Cache plan", found.told(), frame, found.provenance)
+    part = _part("cache", "Cache plan", found.summary(), frame, found.provenance)
     return _of_model(part, found.provenance, by_kv=notes)
 
 
@@ -160,12 +160,12 @@ def retrieval_part(found: RetrievalMethods) -> FoundPart:
     frame: Any = found.to_pandas()
     notes: dict[KVHeadKey, str] = {}
     for key, rows in frame.groupby(["stack", "layer", "kv_head"], sort=False):
-        told = [
+        lines = [
             f"{row['metric']} {row['score']:.3g}"
             + (f" (null {row['null']:.2g})" if row["null"] == row["null"] else "")
             for row in rows.head(NAMED).to_dict("records")
         ]
-        notes[str(key[0]), int(key[1]), int(key[2])] = f"Retrieval methods: {', '.join(told)}"
+        notes[str(key[0]), int(key[1]), int(key[2])] = f"Retrieval methods: {', '.join(lines)}"
     agreed: Any = found.agreement()
     text = f"{len(found.methods)} ways to find retrieval heads among {len(found.kv)} caches."
     numbers = [c for c in agreed.columns if agreed[c].dtype.kind == "f"]
@@ -246,7 +246,7 @@ def doses_part(found: ResultRows) -> FoundPart:
     """Return what steering some heads does to a task and to plain text, over the factors."""
     frame: Any = found.to_pandas()
     lines: list[Any] = []
-    told = []
+    sentences = []
     for (task, unit, _), random in zip(found.tasks, found.random, strict=True):
         mine = frame.loc[(frame["task"] == task).to_numpy()]
         values = {name: [plain_value(x) for x in mine[name]]
@@ -259,7 +259,7 @@ def doses_part(found: ResultRows) -> FoundPart:
                           "y": values["null"], "low": [], "high": []})  # fmt: skip
         said = {found.factor.min(), found.unchanged, found.factor.max()}
         ends = mine.loc[mine["factor"].isin(sorted(said)).to_numpy()].sort_values(by="factor")
-        told.append(
+        sentences.append(
             f"{task}: "
             + ", ".join(
                 f"{row['score']:.3g}{between(row['low'], row['high'])} at {row['factor']:g}"
@@ -272,8 +272,8 @@ def doses_part(found: ResultRows) -> FoundPart:
     text = f"{names}: {what}; 1 is the model itself. " if found.how == "scale" else (
         f"{names}: {what} is added; 0 is the model itself. "
     )  # fmt: skip
-    part = _part("steering", f"Steering {names}: {found.tasks[0][0]}", text + "; ".join(told) + ".",
-                 frame, found.provenance)  # fmt: skip
+    title, text = f"Steering {names}: {found.tasks[0][0]}", f"{text}{'; '.join(sentences)}."
+    part = _part("steering", title, text, frame, found.provenance)
     part["heads"] = list(found.steered)
     part["figure"] = {"draw": "curves", "x": "factor", "y": "task and loss", "lines": lines}
     return _of_model(part, found.provenance)

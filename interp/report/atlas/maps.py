@@ -205,9 +205,9 @@ def legend_list(signs: Mapping[str, Sign], models: Sequence[Model]) -> Markup:
         counts = [model["roles"].count(key) for model in models]
         if not any(counts):
             continue
-        told = " · ".join(f"{n:,}" for n in counts)
+        text = " · ".join(f"{n:,}" for n in counts)
         items.append(
             element("li", badge(sign), " ", sign.name, " ",
-                    element("span", told, class_="soft"), data_role=key)
+                    element("span", text, class_="soft"), data_role=key)
         )  # fmt: skip
     return element("ul", *items, class_="legend", aria_label="roles")

@@ -81,12 +81,12 @@ def _said(found: Circuit, evaluation: Mapping[str, Any]) -> str:
     every, between_them = ("", "") if chosen.separated else ("all ", " between them")
     text = (
         f" The chosen set has {len(chosen.nodes)} nodes ({', '.join(chosen.nodes)}) and"
-        f" {every}{len(chosen.edges)} edges{between_them}; it {chosen.told()}"
+        f" {every}{len(chosen.edges)} edges{between_them}; it {chosen.summary()}"
     )
-    told = [x for x in evaluation.get("figures", []) if x["figure"] == "faithfulness of the set"]
-    if not told:
+    lines = [x for x in evaluation.get("figures", []) if x["figure"] == "faithfulness of the set"]
+    if not lines:
         return f"{text}. It has not been evaluated on held-out pairs."
-    (one,) = told
+    (one,) = lines
     return (
         f"{text}. Measured {evaluation.get('pairs', 'on held-out pairs')}, it keeps"
         f" {shorter(one['value'])}{between(one.get('low'), one.get('high'))}, random sets"
@@ -212,11 +212,11 @@ def agreement_part(document: Mapping[str, Any]) -> FoundPart:
     """Return how well importances of several methods agree."""
     made = document.get("made", {})
     pairs = document["pairs"]
-    told = [f"{p['a']} and {p['b']} {shorter(p['spearman'])}"
+    lines = [f"{p['a']} and {p['b']} {shorter(p['spearman'])}"
             f"{between(p.get('spearman_low'), p.get('spearman_high'))}" for p in pairs]  # fmt: skip
     part: Any = {
         "id": "", "kind": "importance", "title": "Do methods of importance agree?",
-        "text": f"Rank correlation (Spearman): {'; '.join(told)}.", "heads": [],
+        "text": f"Rank correlation (Spearman): {'; '.join(lines)}.", "heads": [],
         **rows_of_dicts(pairs), "provenance": made_of(made),
     }  # fmt: skip
     return FoundPart(part, str(made.get("model", "")), stated_weights(made))

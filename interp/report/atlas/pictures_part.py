@@ -63,20 +63,22 @@ def time_errors_part(found: TimeAlignments) -> FoundPart:
     frame: Any = found.to_pandas()
     notes, sets = {}, []
     for heads, row in zip(found.of, frame.to_dict("records"), strict=True):
-        told = (
+        sentence = (
             f"{row['score']:.3f}{between(row['low'], row['high'])} s from the gold times, "
             f"{row['null']:.3f} s with its rows in random order (p {row['p_holm']:.2g} by Holm)"
         )
         if row["heads_read"] == str(heads[0]):
-            notes[f"cross {heads[0]}"] = f"Times of speech: {told}"
+            notes[f"cross {heads[0]}"] = f"Times of speech: {sentence}"
         else:
             names = ", ".join(f"cross {head}" for head in heads)
-            sets.append((row["heads_read"], names, told, heads))
+            sets.append((row["heads_read"], names, sentence, heads))
     text = (
         f"Mean distance of start times to gold times on {len(found.judged)} judged recordings; "
         f"evenly spaced tokens {found.even:.3f} s."
     )
-    text += "".join(f" {name.capitalize()} ({names}): {told}." for name, names, told, _ in sets)
+    text += "".join(
+        f" {name.capitalize()} ({names}): {sentence}." for name, names, sentence, _ in sets
+    )
     part = _part("speech", "Error of times of speech", text, found)
     part["heads"] = list(dict.fromkeys(f"cross {head}" for *_, heads in sets for head in heads))
     return _of(part, found, notes)

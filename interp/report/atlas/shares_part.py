@@ -22,12 +22,12 @@ def qk_shares_part(found: QKShares) -> FoundPart:
         whole: Any = mine.wide()
         rows = mine.top(IN_TABLE, by="relative").to_pandas()
         tables.append(rows)
-        told = ", ".join(
+        text = ", ".join(
             f"{r['query_writer']} x {r['key_writer']} {r['relative']:+.3g}"
             for r in rows.head(ON_CARD).to_dict("records")
         )
         notes[name] = (
-            f"Why it attends ({found.at} positions): query side x key side {told}, of a score of "
+            f"Why it attends ({found.at} positions): query side x key side {text}, of a score of "
             f"{whole['relative'].sum():+.3g} relative to the visible keys"
         )
     frame: Any = pd.concat(tables, ignore_index=True)

@@ -38,8 +38,8 @@ def statement_list(model: Model, signs: Mapping[str, Sign]) -> Markup:
         sign = signs.get(one["role"] or "")
         mark = badge(sign) if sign else element("i", class_="badge", aria_hidden="true")
         drawn = statement_bar(one, bar_ends(model, one["metric"]))
-        told = element("span", _linked(model["id"], one), _without(model, one), drawn)
-        items[one["found"]].append(element("li", mark, told, data_role=one["role"]))
+        text = element("span", _linked(model["id"], one), _without(model, one), drawn)
+        items[one["found"]].append(element("li", mark, text, data_role=one["role"]))
     found = element("ul", *items[True], class_="said") if items[True] else ""
     if not items[False]:
         return Markup(found)

@@ -33,13 +33,13 @@ def tree_part(found: TreeScores) -> FoundPart:
     heads: dict[str, list[str]] = {}
     for relation in found.relations:
         heads.setdefault(_label(relation.head), []).append(relation.relation)
-    told = [f"{r.relation} {r.head} {r.accuracy:.0%} (fixed distance {r.baseline:.0%})"
+    lines = [f"{r.relation} {r.head} {r.accuracy:.0%} (fixed distance {r.baseline:.0%})"
             for r in sorted(good, key=lambda r: -r.gain)[:4]]  # fmt: skip
     trees = [t for t in found.trees if not t.baseline]
     best = max(trees, key=lambda t: t.uuas) if trees else None
     text = (
         f"Heads beat the best fixed distance in {len(good)} of {len(found.relations)} relations: "
-        f"{'; '.join(told)}."
+        f"{'; '.join(lines)}."
         if good
         else f"No head beats the best fixed distance in any of {len(found.relations)} relations."
     )
@@ -130,13 +130,15 @@ def faithfulness_part(document: Mapping[str, Any]) -> FoundPart:
         for measure, found in document["summary"].items()
         for row in found
     ]
-    told = []
+    lines = []
     for measure, found in document["summary"].items():
         best = [x for x in found if x.get("mean") is not None][:1]
-        told += [f"{measure}: {x['method']} {shorter(x['mean'])}" for x in best]
+        lines += [f"{measure}: {x['method']} {shorter(x['mean'])}" for x in best]
     limits = [str(x["text"]) for x in document["limits"].values() if not x.get("can_show")]
     warning = str(document.get("warning") or "")
-    text = f"Best method by each measure: {'; '.join(told[:4])}, on {len(document['texts'])} texts."
+    text = (
+        f"Best method by each measure: {'; '.join(lines[:4])}, on {len(document['texts'])} texts."
+    )
     part: Any = {
         "id": "", "kind": "faithfulness", "title": "Faithfulness of attribution methods",
         "text": " ".join(f"{x.rstrip('.')}." for x in (text, *limits[:1], warning) if x),

@@ -62,18 +62,18 @@ def errors_text(found: TimeAlignments, top: int) -> str:
         ends = "none" if math.isnan(r["low"]) else f"{r['low']:.3f} to {r['high']:.3f}"
         table.append((r["heads_read"], f"{r['score']:.3f}", ends, f"{r['null']:.3f}",
                       f"{r['p']:.2g}", f"{r['p_holm']:.2g}"))  # fmt: skip
-    told = [
+    lines = [
         f"mean distance of word starts to the gold times in seconds, "
         f"{len(found.judged)} judged recordings",
         aligned_table(table),
         f"  evenly spaced words: {found.even:.3f}",
     ]
-    told += [
+    lines += [
         f"  {name}: {', '.join(map(str, heads))}"
         for name, heads in zip(found.names, found.of, strict=True)
         if name.endswith("together")
     ]
-    return "\n".join(told)
+    return "\n".join(lines)
 
 
 def words_text(found: WordTimes, top: int) -> str:

@@ -47,7 +47,7 @@ def _plan_lines(plan: CachePlan) -> list[str]:
         layers.setdefault((row["stack"], row["layer"]), []).append(str(row["keeps"]))
     rows = [(f"{stack} {layer}", "  ".join(kept)) for (stack, layer), kept in layers.items()]
     return [
-        f"  {plan.told()}",
+        f"  {plan.summary()}",
         "  kept tokens per key-value head (first + last, or all):",
         aligned_columns(rows, "    "),
     ]

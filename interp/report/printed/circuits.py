@@ -125,10 +125,12 @@ def shares_text(results: Sequence[QKShares], *, top: int = 8) -> str:
         results: the shares.
         top: number of terms to print for each head.
     """
-    return "\n\n".join(_told(found.of(head), top) for found in results for head in found.names)
+    return "\n\n".join(
+        _summary_of(found.of(head), top) for found in results for head in found.names
+    )
 
 
-def _told(found: QKShares, top: int) -> str:
+def _summary_of(found: QKShares, top: int) -> str:
     [name] = found.names
     rows = found.top(top, by="relative").to_pandas()
     table = [("query side", "key side", "term", "95 % interval", "relative", "null")]
@@ -161,14 +163,14 @@ def _checked(found: ShareCheck) -> str:
             f"{r['predicted']:+.3f}", f"{r['attention']:+.3f}", f"{r['attention_predicted']:+.3f}",
             f"{r['null']:+.3f}",
         ))  # fmt: skip
-    told = []
+    lines = []
     for name in ("score", "attention"):
         r, low, high = found.correlations[name]
-        told.append(f"{name} {r:.3f} ({low:.3f} to {high:.3f})")
+        lines.append(f"{name} {r:.3f} ({low:.3f} to {high:.3f})")
     return (
         "Change when a writer is removed from one side, on held-out prompts (random: a random "
         "direction of the same length, change of the score):\n"
-        f"{aligned_table(table)}\n  correlation of predicted and measured: {', '.join(told)}"
+        f"{aligned_table(table)}\n  correlation of predicted and measured: {', '.join(lines)}"
     )
 
 

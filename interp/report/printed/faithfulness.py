@@ -30,9 +30,9 @@ def measure_table(found: Faithfulness, measure: str) -> str:
         left_out = "" if n == len(found.texts) else f" ({n} texts)"
         error = "" if math.isnan(sem) else f" ± {sem:.3f}"
         beaten = beats[method]
-        told = "all others" if len(beaten) == len(rows) - 1 > 0 else ", ".join(beaten) or "none"
-        told = f"  beats {told}" if limit.can_show else ""
-        lines.append(f"  {method:<{width}}  {mean:>7.3f}{error}{left_out}{told}")
+        text = "all others" if len(beaten) == len(rows) - 1 > 0 else ", ".join(beaten) or "none"
+        text = f"  beats {text}" if limit.can_show else ""
+        lines.append(f"  {method:<{width}}  {mean:>7.3f}{error}{left_out}{text}")
     if not limit.can_show and limit.pairs:
         lines.append(f"  {limit}")
     return "\n".join([*lines, ""])

@@ -80,7 +80,7 @@ def agreement_text(results: Sequence[Comparison]) -> str:
     for i, a in enumerate(names):
         for j in range(i + 1, len(names)):
             value, (low, high) = compared.spearman[i, j], compared.spearman_interval[i, j]
-            told = "no correlation: all scores equal" if np.isnan(value) else f"{value:+.2f}"
-            told += "" if np.isnan(low) else f" ({low:+.2f} to {high:+.2f})"
-            lines.append(f"  {a:<{width}}  {names[j]:<{width}}  {told}")
+            text = "no correlation: all scores equal" if np.isnan(value) else f"{value:+.2f}"
+            text += "" if np.isnan(low) else f" ({low:+.2f} to {high:+.2f})"
+            lines.append(f"  {a:<{width}}  {names[j]:<{width}}  {text}")
     return "\n".join([*lines, ""])

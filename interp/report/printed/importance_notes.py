@@ -29,12 +29,12 @@ def explained_notes(found: Importance) -> list[str]:
     notes = {k: v for k, v in found.notes.items() if k not in LEFT_OUT}
     frame = found.table.to_pandas()
     unit = str(frame["unit"].iloc[0]).partition(" (+")[0] if len(frame) else ""
-    told = []
+    lines = []
     for keys, sentence in _SENTENCES.items():
         if keys[0] in notes:
             text = sentence({k: notes.pop(k, None) for k in keys}, unit, method_name(found))
-            told += [text] if text else []
-    return [*told, *(f"{k.replace('_', ' ')}: {short(v)}" for k, v in notes.items())]
+            lines += [text] if text else []
+    return [*lines, *(f"{k.replace('_', ' ')}: {short(v)}" for k, v in notes.items())]
 
 
 def method_name(found: Importance) -> str:
@@ -95,10 +95,10 @@ def _few(notes: Notes, unit: str, method: str) -> str:
 
 def _fit(notes: Notes, unit: str, method: str) -> str:
     r2, factor = notes["check_r2"], notes["calibration"]
-    told = [] if r2 is None or math.isnan(r2) else [f"there it explains {r2:.1%} of the variation"]
+    lines = [] if r2 is None or math.isnan(r2) else [f"there it explains {r2:.1%} of the variation"]
     if factor is not None and factor > 1:
-        told.append(f"sampling errors are enlarged {factor:.3g} times to cover its misfit")
-    return "; ".join(told)
+        lines.append(f"sampling errors are enlarged {factor:.3g} times to cover its misfit")
+    return "; ".join(lines)
 
 
 def _residual(notes: Notes, unit: str, method: str) -> str:

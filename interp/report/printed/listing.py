@@ -8,7 +8,7 @@ from pathlib import Path
 from interp.core.calibration import chance_of
 from interp.core.entry import Entry
 from interp.core.registry import ATTRIBUTION_METHODS, INSTALLED, METRICS
-from interp.heads.causal_check.declared_tasks import told_task
+from interp.heads.causal_check.declared_tasks import task_text
 
 # Heads that are shown first; --by selects another order.
 LISTED = {"high": "highest first", "low": "lowest first", "both": "both ends of the scale"}
@@ -64,12 +64,12 @@ def metric_text(e: Entry) -> str:
     text, _, options = text.partition("Options:")
     lines = [f"{e.name} ({e.kind})", "", text.strip(), ""]
     lines.append("Options:" if e.options else "Options: none")
-    told = dict(re.findall(r"^ +(\w+): (.+)$", options, re.MULTILINE))
+    stated = dict(re.findall(r"^ +(\w+): (.+)$", options, re.MULTILINE))
     for name, (default, kind) in e.options.items():
         lines.append(
             f"  {name}={default}"
             + (f" ({kind})" if kind else "")
-            + f"  {told.get(name, '')}".rstrip()
+            + f"  {stated.get(name, '')}".rstrip()
         )
     if e.kind in ROWS:
         lines.append(f"Rows: {ROWS[e.kind]}")
@@ -82,7 +82,7 @@ def metric_text(e: Entry) -> str:
             f" {high:g}); for your model, see the null of its scores"
         )
     if "task" in e.about:
-        lines.append(f"Own task of `interp importance verify`: {told_task(e.about['task'])}")
+        lines.append(f"Own task of `interp importance verify`: {task_text(e.about['task'])}")
     lines.append(f"Source: {' '.join(source.split()) or 'this project'}")
     lines.append(f"File: {e.where}")
     if drawn:

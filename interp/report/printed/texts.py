@@ -120,10 +120,10 @@ def attention_graph_text(found: AttentionGraph, top: int, draws: int, seed: int)
     lines.append(f"\n{aligned_columns(rows)}")
     if not len(found.edges):
         return "\n".join(lines)
-    labels, told = found.communities(draws=min(draws, 20), seed=seed)
+    labels, stated = found.communities(draws=min(draws, 20), seed=seed)
     lines.append(
-        f"\n{labels.max() + 1} communities, modularity {told['modularity']:.3f}; random graphs "
-        f"{told['null']:.3f} ± {told['null_sd']:.3f} (p {told['p']:.3f})"
+        f"\n{labels.max() + 1} communities, modularity {stated['modularity']:.3f}; random graphs "
+        f"{stated['null']:.3f} ± {stated['null_sd']:.3f} (p {stated['p']:.3f})"
     )
     table = found.motifs(draws=draws, seed=seed)
     rows = [("motif", "count", "random graphs", "p")]
@@ -137,11 +137,11 @@ def attention_graph_text(found: AttentionGraph, top: int, draws: int, seed: int)
 
 def compared_text(found: AttentionGraph, given: GraphInput, draws: int, seed: int) -> str:
     """Format the comparison of a graph of attention with the edges of its prompt."""
-    told = found.against(given.adjacency, draws=draws, seed=seed)
+    stated = found.against(given.adjacency, draws=draws, seed=seed)
     return (
-        f"\nAgainst the edges of the graph: AUROC {told['auroc']:.3f} (nodes exchanged "
-        f"{told['auroc_null']:.3f}, p {told['auroc_p']:.3f}), precision {told['precision']:.3f} "
-        f"({told['precision_null']:.3f})"
+        f"\nAgainst the edges of the graph: AUROC {stated['auroc']:.3f} (nodes exchanged "
+        f"{stated['auroc_null']:.3f}, p {stated['auroc_p']:.3f}), precision "
+        f"{stated['precision']:.3f} ({stated['precision_null']:.3f})"
     )
 
 

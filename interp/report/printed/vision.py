@@ -47,8 +47,8 @@ def _result_lines(result: Result, top: int) -> list[str]:
                 "" if math.isnan(p) else f"p {p:.2g}", str(row["unit"]) if at == 0 else "",
             ))  # fmt: skip
     notes = getattr(result, "notes", {})
-    told = [f"  {k}: {v:.3g}" if isinstance(v, float) else f"  {k}: {v}" for k, v in notes.items()]
-    return [*aligned_columns(rows).splitlines(), *told]
+    lines = [f"  {k}: {v:.3g}" if isinstance(v, float) else f"  {k}: {v}" for k, v in notes.items()]
+    return [*aligned_columns(rows).splitlines(), *lines]
 
 
 def _description_lines(result: Result, top: int) -> list[str]:
@@ -63,5 +63,5 @@ def _description_lines(result: Result, top: int) -> list[str]:
             with_error(float(row["score"]), float(row["sem"])), f"null {row['null']:.3g}",
             f"p {row['p']:.2g}", ", then ".join(texts),
         ))  # fmt: skip
-    told = "  Share of the variance on held-out images that the first text explains."
-    return [*aligned_columns(rows).splitlines(), told]
+    text = "  Share of the variance on held-out images that the first text explains."
+    return [*aligned_columns(rows).splitlines(), text]

@@ -29,12 +29,12 @@ def dictionary_scores_summary(found: ResultRows) -> str:
         f"{found.mean_loss:.4g} with the mean in place of the activations"
     ]
     for metric, rows in frame.groupby("metric", sort=False):
-        told = []
+        sentences = []
         for x in rows.to_dict("records"):
             there = x["dictionary"] == "trained" and x["low"] == x["low"]
             span = f" [{x['low']:.3f}, {x['high']:.3f}]" if there else ""
-            told.append(f"{x['dictionary']} {x['score']:.3f}{span}")
-        lines.append(f"  {metric}: {'; '.join(told)}")
+            sentences.append(f"{x['dictionary']} {x['score']:.3f}{span}")
+        lines.append(f"  {metric}: {'; '.join(sentences)}")
     return "\n".join(lines)
 
 

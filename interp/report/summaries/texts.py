@@ -54,9 +54,9 @@ def static_attention_summary(found: ResultRows) -> str:
 def decoder_lens_summary(found: ResultRows) -> str:
     """Return the loss by depth of the encoder."""
     loss = zip(found.depth, found.per_prompt.mean(1), strict=True)
-    told = ", ".join(f"{name} {x:.3g}" for name, x in loss)
+    text = ", ".join(f"{name} {x:.3g}" for name, x in loss)
     norm = f"; {found.norm} applied" if found.norm else ""
-    return f"DecoderLens, loss in nats per token by depth of the encoder{norm}: {told}"
+    return f"DecoderLens, loss in nats per token by depth of the encoder{norm}: {text}"
 
 
 def direct_logits_summary(found: ResultRows) -> str:

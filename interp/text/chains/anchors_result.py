@@ -167,12 +167,12 @@ class Anchors(Result):
         write_atomically(Path(path), drawn("page", self, title=title or "Anchors"))
 
     def __repr__(self) -> str:
-        told = []
+        lines = []
         for name, scores in self.values.items():
             if np.isfinite(scores).any():
                 best = int(np.nanargmax(scores))
-                told.append(f"{name} {self.index[best]} of {self.chains[self.of_chain[best]]}")
-        return f"Anchors in {len(self.chains)} chains, largest: {', '.join(told) or 'none'}"
+                lines.append(f"{name} {self.index[best]} of {self.chains[self.of_chain[best]]}")
+        return f"Anchors in {len(self.chains)} chains, largest: {', '.join(lines) or 'none'}"
 
 
 def _redrawn(

@@ -44,9 +44,9 @@ def sentence_documents(
         rng = np.random.default_rng((seed, number))
         frames = rng.choice(len(FRAMES), others + 1, replace=False)
         names = rng.choice(len(NAMES), others + 1, replace=False)
-        told = [FRAMES[f][0].format(NAMES[n]) for f, n in zip(frames, names, strict=True)]
+        parts = [FRAMES[f][0].format(NAMES[n]) for f, n in zip(frames, names, strict=True)]
         hay = [FILLER[i % len(FILLER)] for i in rng.permutation(max(len(FILLER), sentences))]
-        lines = told[:1] * copies + told[1:]
+        lines = parts[:1] * copies + parts[1:]
         lines += hay[: sentences - len(lines)]
         order = rng.permutation(sentences)
         text = " ".join(lines[i] for i in order)

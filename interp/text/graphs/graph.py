@@ -168,9 +168,9 @@ class AttentionGraph(Result):
         for _ in range(draws):
             other = rewired(self.edges.tolist(), rng)
             null.append(_louvain(len(self.nodes), other, rng.permutation(weights), seed)[1])
-        told = {"modularity": score, "null": float(np.mean(null)), "null_sd": float(np.std(null))}
-        told["p"] = (1 + sum(x >= score for x in null)) / (1 + draws)
-        return labels, told
+        values = {"modularity": score, "null": float(np.mean(null)), "null_sd": float(np.std(null))}
+        values["p"] = (1 + sum(x >= score for x in null)) / (1 + draws)
+        return labels, values
 
     def motifs(self, *, draws: int = 100, seed: int = 0) -> pd.DataFrame:
         """Return the number of three-node motifs of each kind, and in graphs of the same degrees.

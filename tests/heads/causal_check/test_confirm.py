@@ -177,7 +177,7 @@ def test_sets_of_any_layers_stand_beside_those_of_the_same(
     assert whole.n_random == 0
     assert math.isnan(whole.p)
     assert whole.n_any == math.comb(8, 4) - 1
-    assert "same layers: there is no other set" in whole.told()
+    assert "same layers: there is no other set" in whole.summary()
 
 
 def test_a_check_says_how_small_p_can_be(
@@ -187,7 +187,7 @@ def test_a_check_says_how_small_p_can_be(
         small_bystander_model, {"i": small_bystander.roles["induction"]}, task=small_repeats
     ).of("i", "given")
     assert check.least_p == pytest.approx(1 / 4)
-    assert "p 0.25, least possible 0.25" in check.told()
+    assert "p 0.25, least possible 0.25" in check.summary()
     doubts = " ".join(check.doubts())
     assert "only 3 other sets of the same layers, so p cannot be below 0.25" in doubts
     assert "With 7 other sets in the whole model, p cannot be below 0.12." in doubts

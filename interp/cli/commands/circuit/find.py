@@ -206,7 +206,7 @@ find.params.append(
 )  # fmt: skip
 
 
-def _of(told: dict[str, Any]) -> tuple[str, ...]:
+def _of(values: dict[str, Any]) -> tuple[str, ...]:
     """Return weights, task, method and level of a circuit.json."""
-    made = str(told["made"].get("content_hash"))
-    return made, told["task"], told["method"], told["level"]
+    made = str(values["made"].get("content_hash"))
+    return made, values["task"], values["method"], values["level"]

@@ -118,18 +118,18 @@ def align(
         found = alignment.word_alignment(
             model, pairs, rows=rows, select=select, null=null, seed=seed, progress=progress
         )
-        told = alignments_text(found, top)
+        text = alignments_text(found, top)
     elif method == "heads":
         found = alignment.translation_heads(model, pairs, seed=seed, progress=progress)
-        told = translation_heads_text(found, top)
+        text = translation_heads_text(found, top)
     else:
         from interp.lens import decoder_lens
         from interp.report.printed.lens import decoder_lens_text
 
         encoded = alignment.encode_pairs(model, pairs)
         found = decoder_lens(model, encoded.prompts, labels=encoded.labels)
-        told = decoder_lens_text(found)
-    run.say(f"{model.name}: {told}")
+        text = decoder_lens_text(found)
+    run.say(f"{model.name}: {text}")
     run.write(found, *(f"{FILES[method]}.{end}" for end in ENDS))
     if run.out is not None and method == "words":
         best = found.best_head()

@@ -61,8 +61,8 @@ def _sets(run: Run) -> tuple[Any, Any]:
     return bad, fine
 
 
-def _weights(told: dict[str, Any]) -> tuple[str]:
-    return (str(told["provenance"]["content_hash"]),)
+def _weights(values: dict[str, Any]) -> tuple[str]:
+    return (str(values["provenance"]["content_hash"]),)
 
 
 def _write(run: Run, results: list[Any]) -> None:

@@ -176,4 +176,4 @@ def passes(progress: Progress, model: str) -> Progress:
     def told(what: str, done: int, total: int) -> None:
         progress("sentences" + what.removeprefix(model), done, total)
 
-    return told
+    return stated
