@@ -22,6 +22,8 @@ CASES = {
     "check": "check {model}",
     "score": "score {model}",
     "score -m roles": "score {model} -m roles",
+    "profile": "profile {model}",
+    "head": "head {model} L3H4",
     "atlas": "atlas {model} -o {out}.html",
     "texts categories": "texts categories {model} --file {treebank}",
     "cache": "cache {model}",

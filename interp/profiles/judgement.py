@@ -98,9 +98,6 @@ class Answer:
     numbers: Mapping[str, Number] = field(default_factory=dict)
 
 
-_SUMS = ("nats", "measures", "shared", "guessed", "total", "expected", "uncovered")
-
-
 class Judge:
     """Sums of all documents, grouped by cluster of near-duplicates.
 
@@ -132,11 +129,18 @@ class Judge:
             part: RatioBootstrap(int(rows.sum()), draws=DRAWS, seed=seed)
             for part, rows in self.rows.items()
         }
-        self.sums = {
-            name: _by_cluster(getattr(judged, name).astype(np.float64), at, self.n)
-            for name in _SUMS
+        sums = {
+            "nats": judged.nats,
+            "measures": judged.measures,
+            "shared": judged.shared,
+            "guessed": judged.guessed,
+            "total": judged.total,
+            "expected": judged.expected,
+            "uncovered": judged.uncovered,
         }
-        self.queries = float(sum(x.shape[1] for x in judged.surprise))
+        self.sums = {
+            name: _by_cluster(value.astype(np.float64), at, self.n) for name, value in sums.items()
+        }
         counts = np.array([x.shape[1] for x in judged.surprise], float)
         self.counts = _by_cluster(counts[:, None], at, self.n)[:, 0]
 

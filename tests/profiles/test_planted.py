@@ -205,14 +205,14 @@ def test_planted_heads_of_a_real_model_are_named() -> None:
 @pytest.mark.slow
 def test_intervals_hold_the_true_share_at_their_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch, HEADS[:2])
-    truth = true_share([*documents(400, 24, seed=0).ids], 0, induction)
+    truth = true_share([*documents(400, 20, seed=0).ids], 0, induction)
     held = []
-    for seed in range(1, 41):
-        rows = [*documents(24, 24, seed=seed).ids]
+    for seed in range(1, 21):
+        rows = [*documents(24, 20, seed=seed).ids]
         found = interp.profile("planted:noise", rows, rules=[induction, copies], n_queries=None)
         share = labels(found, "L0H0")["induction"]["share"]
         held.append(share["low"] < truth < share["high"])
-    assert np.mean(held) > 0.8  # 95 % nominal; of 40 draws fewer than 33 are rarer than 1e-3
+    assert sum(held) >= 15  # of 20; with a rate of 0.95 fewer are rarer than 3 in 1,000
 
 
 def test_even_rows_are_over_visible_keys(corpus: list) -> None:

@@ -106,6 +106,6 @@ record = command(
     after=_said,
     text="interp.report.printed:nothing",
     help="An interrupted command continues where it stopped; a damaged shard is computed again. "
-    "Read the folder with `interp.RecordedActivations`: by prompt and position, memory-mapped.",
+    "Read the folder with `interp.model.RecordedActivations`, by prompt and position.",
     example="interp record gpt2 --file corpus.txt --site z --layer 3-5 -o acts",
 )  # fmt: skip
