@@ -16,8 +16,8 @@ from together import over
 from interp.circuits.tasks import TASKS
 from interp.cli.folder import leaves
 from interp.cli.main import main
-from interp.cli.settings import settings_of
 from interp.cli.name_types import ATTRIBUTION_NAMES
+from interp.cli.settings import settings_of
 from interp.core.declaration import split_names
 from interp.core.registry import ATTRIBUTION_METHODS, CIRCUIT_METHODS, METRICS, REGISTRIES
 
