@@ -217,6 +217,8 @@ view planted:nosuch --text a                  | unknown planted model 'nosuch'
 view {MODEL} --file nowhere.txt               | nowhere.txt is not a file
 view {MODEL} --text a --heads x               | 'x'
 view {MODEL} --text a --set show=nosuch       | '--set show'
+head {MODEL} tea                              | cannot read 'tea' as a head
+profile {MODEL} --max-length 1                | 1 is not in the range x>=2
 list methods nosuch                           | 'nosuch'
 list metrics nosuch                           | 'nosuch'
 completion nosuch                             | 'nosuch'

@@ -17,6 +17,7 @@ from interp.circuits.tasks import TASKS
 from interp.cli.folder import leaves
 from interp.cli.main import main
 from interp.cli.name_types import ATTRIBUTION_NAMES
+from interp.cli.settings import settings_of
 from interp.core.declaration import split_names
 from interp.core.registry import ATTRIBUTION_METHODS, CIRCUIT_METHODS, METRICS, REGISTRIES
 
@@ -65,10 +66,13 @@ def test_its_commands_and_their_options_exist(path: Path) -> None:
 
 
 def test_options_in_the_text_exist() -> None:
-    known = set().union(*(flags_of(command) for _, command in leaves(main, "interp")))
+    every = [command for _, command in leaves(main, "interp")]
+    known = set().union(*map(flags_of, every))
+    settings = set().union(*map(settings_of, every))
     for path in GUIDES:
-        said = re.findall(r"`(--[a-z-]+)", path.read_text(encoding="utf-8"))
-        assert set(said) <= known, path.name
+        text = path.read_text(encoding="utf-8")
+        assert set(re.findall(r"`(--[a-z-]+)", text)) <= known, path.name
+        assert set(re.findall(r"--set ([a-z_]+)", text)) <= settings, path.name
 
 
 def test_the_guide_to_circuits_names_every_task_and_method() -> None:

@@ -36,7 +36,7 @@ def _check(run: Run) -> None:
         "load": Spelling(
             type=click.Path(path_type=Path, exists=True, file_okay=False), metavar="DIR"
         ),
-        "examples": Spelling(type=click.IntRange(0, 5), metavar="N"),
+        "n_examples": Spelling(type=click.IntRange(0, 5), metavar="N"),
     },
     out=None,
     check=_check,
@@ -49,7 +49,7 @@ def head(
     *,
     load: Path | None = None,
     corpus: Any = None,
-    examples: int = 2,
+    n_examples: int = 2,
     progress: Any = None,
 ) -> None:
     """Show what one HEAD of MODEL does on text, such as L5H4, with examples.
@@ -62,7 +62,7 @@ def head(
         head: the head.
         load: folder that `interp profile -o DIR` wrote; its profile is shown at once.
         corpus: the documents.
-        examples: examples of the strongest and of the most surprising queries, each.
+        n_examples: examples of the strongest and of the most surprising queries, each.
         progress: see `Progress`.
     """
     from interp.report.printed.profile import head_text
@@ -73,7 +73,7 @@ def head(
         from interp.profiles.run import profile
 
         found = profile(run.load(*sources), corpus, heads=[head], progress=progress)
-    run.say(head_text(found, head, examples=examples).removesuffix("\n"))
+    run.say(head_text(found, head, examples=n_examples).removesuffix("\n"))
 
 
 def _stored(folder: Path, name: str) -> Profile:
