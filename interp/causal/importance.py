@@ -21,7 +21,7 @@ from jaxtyping import Float
 
 from interp.causal.game.players import Players
 from interp.core import clusters as grouped
-from interp.core.intervals import ErrorPart, MeanIntervals, mean_intervals
+from interp.core.intervals import ErrorPart, MeanIntervals, around, mean_intervals
 from interp.core.result import Result
 from interp.core.sign import HELPS, SIGN, sign_of
 from interp.core.statistics import DRAWS, bootstrap_interval

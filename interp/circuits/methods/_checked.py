@@ -99,7 +99,7 @@ def _effect(values: Float[Array, " prompt"], gap: float, task: ContrastTask) -> 
 def _note(what: str, rows: Sequence[dict[str, Any]], gap: float, unit: str) -> str:
     traced, others = ([row for row in rows if row["traced"] is side] for side in (True, False))
 
-    def told(some: Sequence[dict[str, Any]]) -> str:
+    def counted(some: Sequence[dict[str, Any]]) -> str:
         mean = np.mean([abs(row["patched"]) for row in some])
         return (
             f"{sum(row['matters'] for row in some)} of {len(some)} ({mean:.3g} {unit} on average)"
@@ -107,6 +107,6 @@ def _note(what: str, rows: Sequence[dict[str, Any]], gap: float, unit: str) -> s
 
     line = (
         f"checked by patching: of the {len(traced)} {what} of most credit, {LARGE:.0%} or more of"
-        f" the gap ({gap:.3g} {unit}) is lost by patching {stated(traced)}"
+        f" the gap ({gap:.3g} {unit}) is lost by patching {counted(traced)}"
     )
-    return line + (f"; of others {stated(others)}" if others else "")
+    return line + (f"; of others {counted(others)}" if others else "")

@@ -173,7 +173,7 @@ def trees(
 def passes(progress: Progress, model: str) -> Progress:
     """Return progress over sentences, separate from the bar of metrics."""
 
-    def told(what: str, done: int, total: int) -> None:
+    def of_sentences(what: str, done: int, total: int) -> None:
         progress("sentences" + what.removeprefix(model), done, total)
 
-    return stated
+    return of_sentences
