@@ -10,12 +10,14 @@ from interp.cli.main import main
 
 
 def test_every_command_has_a_case_or_a_reason() -> None:
-    assert {line.split()[0] for line in CASES.values()} | set(WITHOUT) == set(main.commands)
+    assert {line.split()[0] for line in CASES.values()} | {x.split()[0] for x in WITHOUT} == {
+        *main.commands
+    }
 
 
 def test_the_table_is_that_of_the_rows() -> None:
     path = ROOT / "benchmarks" / "command_times.json"
-    told = json.loads(path.read_text(encoding="utf-8"))
-    assert {row["command"] for row in told["rows"]} <= set(CASES)
-    assert [row for row in told["rows"] if "failed" in row] == []
-    assert path.with_suffix(".md").read_text(encoding="utf-8") == page(told)
+    data = json.loads(path.read_text(encoding="utf-8"))
+    assert {row["command"] for row in data["rows"]} <= set(CASES)
+    assert [row for row in data["rows"] if "failed" in row] == []
+    assert path.with_suffix(".md").read_text(encoding="utf-8") == page(data)
