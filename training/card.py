@@ -88,7 +88,7 @@ def text(record: dict[str, Any]) -> str:
         threads=record["threads"],
         vocab=record["vocab"],
         parameters=record["parameters"],
-        max_length=2 * recipe["length"] - 1,
+        longest=2 * recipe["length"] - 1,
         can=", and go on with any sequence of tokens that has begun to repeat"
         if copies_well
         else "",

@@ -52,7 +52,7 @@ class Spelling:
     metavar: str = ""
     help: str = ""
     default: Any = UNSET
-    multiple: bool = False
+    multiple: bool | None = None
     read: Callable[[Any], Any] | None = None
 
     def over(self, other: Spelling) -> Spelling:

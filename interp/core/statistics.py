@@ -222,6 +222,16 @@ class RatioBootstrap:
         """Return the 95 % percentile interval of a ratio."""
         return finite_interval(self.ratios(part, total))
 
+    def quantiles(
+        self,
+        part: Float[Array, " unit"],
+        total: Float[Array, " unit"],
+        probabilities: Sequence[float],
+    ) -> tuple[float, ...]:
+        """Return quantiles of the ratio over the draws in which it is finite."""
+        drawn = self.ratios(part, total)
+        return tuple(np.quantile(drawn[np.isfinite(drawn)], probabilities).tolist())
+
     def gain(
         self,
         part: Float[Array, " unit"],

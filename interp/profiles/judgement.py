@@ -150,10 +150,8 @@ class Judge:
         top, under = top[rows], under[rows]
         if under.sum() <= 0:
             return Number(np.nan, (np.nan,) * len(PROBABILITIES))
-        drawn = self.draws[part].ratios(top, under)
-        drawn = drawn[np.isfinite(drawn)]
-        ends = np.quantile(drawn, PROBABILITIES).tolist()
-        return Number(float(top.sum() / under.sum()), tuple(ends))
+        ends = self.draws[part].quantiles(top, under, PROBABILITIES)
+        return Number(float(top.sum() / under.sum()), ends)
 
     def nats(self, head: int, name: str) -> Float[np.ndarray, " document"]:
         """Return the KL from a rung or control, of every document."""

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from interp.core.result_rows import ResultRows
-
 FORMS: Mapping[str, Mapping[str, str]] = {
     "summary": {
         "AnswerSources": "interp.report.summaries.texts:answer_sources_summary",
@@ -101,5 +99,7 @@ def form_of(form: str, result: Any, *args: Any, **options: Any) -> Any:
 
 def names_of(result: Any) -> list[str]:
     """Return the kind of a `ResultRows`, its type and the base classes, the nearest first."""
+    from interp.core.result_rows import ResultRows
+
     kind = [result.kind] if isinstance(result, ResultRows) else []
     return kind + [each.__name__ for each in type(result).__mro__]

@@ -260,10 +260,10 @@ def test_a_model_whose_own_code_breaks_is_one_line_and_the_others_are_scored(
 ) -> None:
     load = Loading.load
 
-    def breaks(loading, source, name):
+    def breaks(loading, source, name, *rest):
         if name == "bad":
             raise ZeroDivisionError("in the\nmodel")
-        return load(loading, source, name)
+        return load(loading, source, name, *rest)
 
     monkeypatch.setattr(Loading, "load", breaks)
     command = ("score", llama_copy("bad"), llama_folder, *QUICK)

@@ -55,7 +55,9 @@ def test_something_else_is_refused_in_one_line(call) -> None:
 def test_a_task_that_is_none_is_refused_in_one_line() -> None:
     with pytest.raises(OptionError, match=r"str is not a task; give a Task, such as what interp\."):
         interp.ablate(NAME, "induction")
-    with pytest.raises(OptionError, match=r"int is not a contrast task; give what interp\.make_c"):
+    with pytest.raises(
+        OptionError, match=r"int is not a contrast task; give what interp\.circuits"
+    ):
         interp.find_circuit(NAME, 3)
     with pytest.raises(OptionError, match=r"repeats needs the vocabulary of a loaded model"):
         interp.repeats(NAME)

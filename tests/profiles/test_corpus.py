@@ -21,7 +21,7 @@ TEXTS = [f"{a} met {b} in week {n}. They talked about {n} boats." for n, (a, b) 
 
 
 @pytest.fixture(scope="module")
-def model() -> interp.Model:
+def corpus_model() -> interp.Model:
     return interp.load("bundled:induction")
 
 
@@ -121,33 +121,35 @@ def test_missing_and_empty_sources_are_refused(tmp_path: Path) -> None:
         DocumentCorpus([])
 
 
-def test_windows_are_random_and_say_where_they_begin(model: interp.Model) -> None:
+def test_windows_are_random_and_say_where_they_begin(corpus_model: interp.Model) -> None:
     long = [words_of(4000, seed) for seed in range(12)]
-    sample = sample_corpus(DocumentCorpus(long), model, max_length=32, n_queries=8)
+    sample = sample_corpus(DocumentCorpus(long), corpus_model, max_length=32, n_queries=8)
     assert len({window.offset for window in sample.windows}) > 8
     for window in sample.windows:
         text = long[int(window.name.split()[1])]
-        ids = model.tokenizer(text[window.offset : window.offset + 600])["input_ids"]
-        special = window.ids[0] in model.tokenizer.all_special_ids
+        ids = corpus_model.tokenizer(text[window.offset : window.offset + 600])["input_ids"]
+        special = window.ids[0] in corpus_model.tokenizer.all_special_ids
         assert list(window.ids[special:20]) == ids[special:20]
         assert len(window.ids) == 32
         assert len(window.queries) == 8
         assert window.queries.min() >= 2
 
 
-def test_the_choice_does_not_depend_on_the_order_of_documents(model: interp.Model) -> None:
+def test_the_choice_does_not_depend_on_the_order_of_documents(corpus_model: interp.Model) -> None:
     texts = [words_of(40, seed) for seed in range(40)]
-    one = sample_corpus(DocumentCorpus(texts), model, n_documents=20)
-    other = sample_corpus(DocumentCorpus(texts[::-1]), model, n_documents=20)
+    one = sample_corpus(DocumentCorpus(texts), corpus_model, n_documents=20)
+    other = sample_corpus(DocumentCorpus(texts[::-1]), corpus_model, n_documents=20)
     assert one.hash == other.hash
     assert one.facts["documents_read"] == 40
-    assert sample_corpus(DocumentCorpus(texts), model, n_documents=20, seed=1).hash != one.hash
+    assert (
+        sample_corpus(DocumentCorpus(texts), corpus_model, n_documents=20, seed=1).hash != one.hash
+    )
 
 
-def test_near_duplicates_are_one_cluster_on_one_side(model: interp.Model) -> None:
+def test_near_duplicates_are_one_cluster_on_one_side(corpus_model: interp.Model) -> None:
     texts = [words_of(60, seed) for seed in range(12)]
     copies = [text + f" end{at}" for at, text in enumerate(texts[:4])]
-    sample = sample_corpus(DocumentCorpus([*texts, *copies, texts[0]]), model)
+    sample = sample_corpus(DocumentCorpus([*texts, *copies, texts[0]]), corpus_model)
     assert sample.facts["distinct_documents"] == 12
     assert sample.facts["exact_copies"] == 1
     sides: dict[int, set[int]] = {}
@@ -157,24 +159,24 @@ def test_near_duplicates_are_one_cluster_on_one_side(model: interp.Model) -> Non
     assert {window.part for window in sample.windows} == {0, 1}
 
 
-def test_ten_copies_of_a_document_are_one_document(model: interp.Model) -> None:
+def test_ten_copies_of_a_document_are_one_document(corpus_model: interp.Model) -> None:
     with pytest.raises(PromptError, match=r"1 distinct document.*9 are exact copies"):
-        sample_corpus(DocumentCorpus([words_of(50, 0)] * 10), model)
+        sample_corpus(DocumentCorpus([words_of(50, 0)] * 10), corpus_model)
 
 
-def test_documents_of_one_token_are_too_short(model: interp.Model) -> None:
+def test_documents_of_one_token_are_too_short(corpus_model: interp.Model) -> None:
     with pytest.raises(PromptError, match=rf"0 distinct.*20 too short.*at least {FEWEST}"):
-        sample_corpus(DocumentCorpus([f"w{n}" for n in range(20)]), model)
+        sample_corpus(DocumentCorpus([f"w{n}" for n in range(20)]), corpus_model)
 
 
 def test_an_unknown_language_is_named() -> None:
-    model = interp.load("bundled:induction")
-    unk = model.tokenizer.unk_token_id
+    corpus_model = interp.load("bundled:induction")
+    unk = corpus_model.tokenizer.unk_token_id
     if unk is None:
         pytest.skip("the tokenizer spells every text in bytes")
     texts = [("語" * 3 + " ") * (n + 10) for n in range(12)]
     with pytest.raises(PromptError, match="unknown to the tokenizer"):
-        sample_corpus(DocumentCorpus(texts), model)
+        sample_corpus(DocumentCorpus(texts), corpus_model)
 
 
 def test_a_model_without_a_tokenizer_takes_ids() -> None:
@@ -189,6 +191,6 @@ def test_a_model_without_a_tokenizer_takes_ids() -> None:
         sample_corpus(DocumentCorpus(rows), planted)
 
 
-def test_too_small_numbers_are_refused(model: interp.Model) -> None:
+def test_too_small_numbers_are_refused(corpus_model: interp.Model) -> None:
     with pytest.raises(OptionError, match="n_documents=4 is too small"):
-        sample_corpus(DocumentCorpus(), model, n_documents=4)
+        sample_corpus(DocumentCorpus(), corpus_model, n_documents=4)

@@ -50,19 +50,19 @@ def corpus() -> list[tuple[int, ...]]:
 
 
 @pytest.fixture(scope="module")
-def found(corpus: list) -> Profile:
+def planted_profile(corpus: list) -> Profile:
     with pytest.MonkeyPatch.context() as patch:
         plant(patch, HEADS)
         return interp.profile("planted:noise", corpus, rules=RULES, n_queries=16)
 
 
-def labels(found: Profile, head: str) -> dict[str, dict]:
-    return {label["rule"]: label for label in found.description(head)["labels"]}
+def labels(planted_profile: Profile, head: str) -> dict[str, dict]:
+    return {label["rule"]: label for label in planted_profile.description(head)["labels"]}
 
 
-def number(found: Profile, head: str, metric: str) -> float:
-    about = found.description(head)
-    frame = found.to_pandas()
+def number(planted_profile: Profile, head: str, metric: str) -> float:
+    about = planted_profile.description(head)
+    frame = planted_profile.to_pandas()
     mine = frame[(frame["layer"] == about["layer"]) & (frame["head"] == about["head"])]
     return float(mine.set_index("metric").loc[metric, "score"])
 
@@ -78,26 +78,26 @@ def true_share(corpus: list, head: int, mask) -> float:
     return top / under
 
 
-def test_one_rule_is_found_with_its_share(found: Profile, corpus: list) -> None:
-    assert found.description("L0H0")["status"] == "rules"
-    [label] = labels(found, "L0H0").values()
+def test_one_rule_is_found_with_its_share(planted_profile: Profile, corpus: list) -> None:
+    assert planted_profile.description("L0H0")["status"] == "rules"
+    [label] = labels(planted_profile, "L0H0").values()
     assert label["rule"] == "induction"
     truth = true_share(corpus, 0, induction)
     assert label["share"]["low"] < truth < label["share"]["high"]
-    assert number(found, "L0H0", "explained_rules") > 0.9
-    assert number(found, "L0H0", "needs_context") < 0.1
+    assert number(planted_profile, "L0H0", "explained_rules") > 0.9
+    assert number(planted_profile, "L0H0", "needs_context") < 0.1
 
 
-def test_both_rules_of_a_mixture_are_found(found: Profile, corpus: list) -> None:
-    mine = labels(found, "L0H1")
+def test_both_rules_of_a_mixture_are_found(planted_profile: Profile, corpus: list) -> None:
+    mine = labels(planted_profile, "L0H1")
     assert set(mine) == {"induction", "copies"}
     for rule in (induction, copies):
         share = mine[rule.__name__]["share"]
         assert share["low"] < true_share(corpus, 1, rule) < share["high"]
 
 
-def test_overlapping_rules_share_what_both_cover(found: Profile, corpus: list) -> None:
-    mine = labels(found, "L0H2")
+def test_overlapping_rules_share_what_both_cover(planted_profile: Profile, corpus: list) -> None:
+    mine = labels(planted_profile, "L0H2")
     assert set(mine) == {"alike", "copies"}
     total = true_share(corpus, 2, alike)  # every copy is alike, so this is the union
     assert sum(x["share"]["value"] for x in mine.values()) == pytest.approx(total, abs=0.02)
@@ -106,15 +106,15 @@ def test_overlapping_rules_share_what_both_cover(found: Profile, corpus: list) -
 
 
 def test_what_no_rule_covers_is_unclear_and_its_examples_show_it(
-    found: Profile, corpus: list
+    planted_profile: Profile, corpus: list
 ) -> None:
-    assert found.description("L0H3")["status"] == "unclear"
-    assert found.description("L0H3")["sentence"].startswith("Unclear: none of 4 rules")
-    assert number(found, "L0H3", "needs_context") > 0.8
+    assert planted_profile.description("L0H3")["status"] == "unclear"
+    assert planted_profile.description("L0H3")["sentence"].startswith("Unclear: none of 4 rules")
+    assert number(planted_profile, "L0H3", "needs_context") > 0.8
     sample = sample_corpus(DocumentCorpus(corpus), interp.load("planted:noise"), n_queries=16)
     hidden = {w.name: dict(zip(w.queries.tolist(), hidden_keys(w), strict=True))
               for w in sample.windows}  # fmt: skip
-    surprising = found.examples_of("L0H3", "surprise")
+    surprising = planted_profile.examples_of("L0H3", "surprise")
     assert surprising
     for one in surprising:
         window = next(w for w in sample.windows if w.name == one["document"])
@@ -123,44 +123,46 @@ def test_what_no_rule_covers_is_unclear_and_its_examples_show_it(
         assert one["keys"][0][0] == key - start  # documents are shorter than the context shown
 
 
-def test_a_position_is_no_discovery_of_a_rule(found: Profile) -> None:
-    assert found.description("L1H0")["status"] == "position"
-    assert number(found, "L1H0", "explained_position") > 0.95
+def test_a_position_is_no_discovery_of_a_rule(planted_profile: Profile) -> None:
+    assert planted_profile.description("L1H0")["status"] == "position"
+    assert number(planted_profile, "L1H0", "explained_position") > 0.95
 
 
-def test_even_attention_is_unclear(found: Profile) -> None:
-    assert found.description("L1H1")["status"] == "unclear"
+def test_even_attention_is_unclear(planted_profile: Profile) -> None:
+    assert planted_profile.description("L1H1")["status"] == "unclear"
 
 
-def test_a_head_on_the_sink_has_no_pattern_to_describe(found: Profile) -> None:
-    about = found.description("L1H2")
+def test_a_head_on_the_sink_has_no_pattern_to_describe(planted_profile: Profile) -> None:
+    about = planted_profile.description("L1H2")
     assert about["sentence"].startswith("Attends to the sink")
     assert about["status"] == "unclear"
-    assert np.isnan(number(found, "L1H2", "explained_rules"))
+    assert np.isnan(number(planted_profile, "L1H2", "explained_rules"))
 
 
-def test_the_sink_does_not_change_the_shares_of_the_rest(found: Profile) -> None:
-    assert number(found, "L1H3", "off_sink") == pytest.approx(0.3, abs=1e-6)
-    [label] = labels(found, "L1H3").values()
+def test_the_sink_does_not_change_the_shares_of_the_rest(planted_profile: Profile) -> None:
+    assert number(planted_profile, "L1H3", "off_sink") == pytest.approx(0.3, abs=1e-6)
+    [label] = labels(planted_profile, "L1H3").values()
     assert label["rule"] == "copies"
 
 
-def test_controls_fail_where_the_rules_hold(found: Profile) -> None:
+def test_controls_fail_where_the_rules_hold(planted_profile: Profile) -> None:
     for head in ("L0H0", "L0H1", "L0H2"):
-        right = number(found, head, "explained_rules")
+        right = number(planted_profile, head, "explained_rules")
         for control in ("swapped_document", "random_keys", "other_head"):
-            assert number(found, head, f"control_{control}") < right - 0.2
+            assert number(planted_profile, head, f"control_{control}") < right - 0.2
 
 
-def test_both_parts_give_the_same_numbers_within_the_error(found: Profile) -> None:
+def test_both_parts_give_the_same_numbers_within_the_error(planted_profile: Profile) -> None:
     for head in ("L0H0", "L0H1", "L0H2"):
-        parts = [number(found, head, f"explained_rules_part_{part}") for part in (0, 1)]
+        parts = [number(planted_profile, head, f"explained_rules_part_{part}") for part in (0, 1)]
         assert parts[0] == pytest.approx(parts[1], abs=0.05)
 
 
-def test_uniform_examples_come_from_every_fifth_even_if_values_are_equal(found: Profile) -> None:
+def test_uniform_examples_come_from_every_fifth_even_if_values_are_equal(
+    planted_profile: Profile,
+) -> None:
     for head in ("L0H0", "L1H1"):
-        every = found.examples_of(head, "uniform")
+        every = planted_profile.examples_of(head, "uniform")
         assert len(every) == 5
         peaks = [max(mass for _, mass in one["keys"]) for one in every]
         assert peaks == sorted(peaks, reverse=True)
@@ -168,9 +170,9 @@ def test_uniform_examples_come_from_every_fifth_even_if_values_are_equal(found: 
 
 def test_the_null_of_random_heads_gets_no_sentence_beyond_position() -> None:
     corpus = [*documents(32, 32, seed=5, vocab=64).ids]
-    found = interp.profile("planted:noise", corpus, n_queries=16)
-    assert found.counts()["rules"] == 0
-    frame = found.to_pandas()
+    planted_profile = interp.profile("planted:noise", corpus, n_queries=16)
+    assert planted_profile.counts()["rules"] == 0
+    frame = planted_profile.to_pandas()
     gain = frame[frame["metric"] == "beyond_position"]
     assert gain["score"].max() < 0.02
 
@@ -181,9 +183,9 @@ def test_rules_on_shuffled_documents_explain_nothing_beyond_position(
     """The attention follows one document, the rules read another one."""
     heads = [lambda window, row=row: row(_reversed(window)) for row in HEADS[:3]]
     plant(monkeypatch, heads)
-    found = interp.profile("planted:noise", corpus, rules=RULES, n_queries=16)
-    assert found.counts()["rules"] == 0
-    frame = found.to_pandas()
+    planted_profile = interp.profile("planted:noise", corpus, rules=RULES, n_queries=16)
+    assert planted_profile.counts()["rules"] == 0
+    frame = planted_profile.to_pandas()
     gain = frame[frame["metric"] == "beyond_position"]
     assert (gain["low"] < 0.01).all()
     assert gain["score"].max() < 0.02
@@ -197,8 +199,8 @@ def _reversed(window):
 
 def test_planted_heads_of_a_real_model_are_named() -> None:
     rows = [*documents(24, 40, seed=1, vocab=40).ids]
-    found = interp.profile("planted:zoo", rows, n_queries=12)
-    status = {row["name"]: row["status"] for row in found.descriptions}
+    planted_profile = interp.profile("planted:zoo", rows, n_queries=12)
+    status = {row["name"]: row["status"] for row in planted_profile.descriptions}
     assert "rules" in status.values()
 
 
@@ -209,8 +211,10 @@ def test_intervals_hold_the_true_share_at_their_rate(monkeypatch: pytest.MonkeyP
     held = []
     for seed in range(1, 21):
         rows = [*documents(24, 20, seed=seed).ids]
-        found = interp.profile("planted:noise", rows, rules=[induction, copies], n_queries=None)
-        share = labels(found, "L0H0")["induction"]["share"]
+        planted_profile = interp.profile(
+            "planted:noise", rows, rules=[induction, copies], n_queries=None
+        )
+        share = labels(planted_profile, "L0H0")["induction"]["share"]
         held.append(share["low"] < truth < share["high"])
     assert sum(held) >= 15  # of 20; with a rate of 0.95 fewer are rarer than 3 in 1,000
 

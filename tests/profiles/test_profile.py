@@ -20,24 +20,24 @@ ROWS = [*documents(12, 24, seed=0).ids]
 
 
 @pytest.fixture(scope="module")
-def model() -> interp.Model:
+def profiled_model() -> interp.Model:
     return interp.load("planted:induction")
 
 
 @pytest.fixture(scope="module")
-def found(model: interp.Model) -> Profile:
-    return interp.profile(model, ROWS, n_queries=8)
+def profiled(profiled_model: interp.Model) -> Profile:
+    return interp.profile(profiled_model, ROWS, n_queries=8)
 
 
 def test_a_run_is_equal_to_itself_and_another_seed_is_another_run(
-    model: interp.Model, found: Profile
+    profiled_model: interp.Model, profiled: Profile
 ) -> None:
-    assert interp.profile(model, ROWS, n_queries=8).equals(found)
-    assert not interp.profile(model, ROWS, n_queries=8, seed=1).equals(found)
+    assert interp.profile(profiled_model, ROWS, n_queries=8).equals(profiled)
+    assert not interp.profile(profiled_model, ROWS, n_queries=8, seed=1).equals(profiled)
 
 
 def test_a_stopped_run_goes_on_and_gives_the_same_profile(
-    model: interp.Model, found: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    profiled_model: interp.Model, profiled: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
     first, second = run.first_look, run.second_look
@@ -55,59 +55,61 @@ def test_a_stopped_run_goes_on_and_gives_the_same_profile(
     monkeypatch.setattr(run, "second_look", counted("second", second))
     for _ in range(3):
         with pytest.raises(KeyboardInterrupt):
-            interp.profile(model, ROWS, n_queries=8, resume=tmp_path)
-    assert interp.profile(model, ROWS, n_queries=8, resume=tmp_path).equals(found)
+            interp.profile(profiled_model, ROWS, n_queries=8, resume=tmp_path)
+    assert interp.profile(profiled_model, ROWS, n_queries=8, resume=tmp_path).equals(profiled)
     made.clear()
-    assert interp.profile(model, ROWS, n_queries=8, resume=tmp_path).equals(found)
+    assert interp.profile(profiled_model, ROWS, n_queries=8, resume=tmp_path).equals(profiled)
     assert made == []
 
 
-def test_a_changed_corpus_is_another_run(model: interp.Model, tmp_path: Path) -> None:
-    one = interp.profile(model, ROWS, n_queries=8, resume=tmp_path)
-    other = interp.profile(model, [*ROWS[1:], ROWS[0][::-1]], n_queries=8, resume=tmp_path)
+def test_a_changed_corpus_is_another_run(profiled_model: interp.Model, tmp_path: Path) -> None:
+    one = interp.profile(profiled_model, ROWS, n_queries=8, resume=tmp_path)
+    other = interp.profile(profiled_model, [*ROWS[1:], ROWS[0][::-1]], n_queries=8, resume=tmp_path)
     assert not one.equals(other)
-    assert other.equals(interp.profile(model, [*ROWS[1:], ROWS[0][::-1]], n_queries=8))
+    assert other.equals(interp.profile(profiled_model, [*ROWS[1:], ROWS[0][::-1]], n_queries=8))
 
 
 def test_chosen_heads_have_the_numbers_of_a_whole_profile(
-    model: interp.Model, found: Profile
+    profiled_model: interp.Model, profiled: Profile
 ) -> None:
-    part = interp.profile(model, ROWS, n_queries=8, heads=["L1H0"])
+    part = interp.profile(profiled_model, ROWS, n_queries=8, heads=["L1H0"])
     assert [row["name"] for row in part.descriptions] == ["L1H0"]
-    one, whole = part.description("L1H0"), found.description("L1H0")
+    one, whole = part.description("L1H0"), profiled.description("L1H0")
     assert one["sentence"] == whole["sentence"]
-    mine = found.to_pandas().query("layer == 1 and head == 0")
+    mine = profiled.to_pandas().query("layer == 1 and head == 0")
     assert part.to_pandas()["score"].tolist() == pytest.approx(mine["score"].tolist(), abs=1e-4)
 
 
-def test_what_is_not_there_is_refused_by_name(model: interp.Model, found: Profile) -> None:
+def test_what_is_not_there_is_refused_by_name(
+    profiled_model: interp.Model, profiled: Profile
+) -> None:
     with pytest.raises(UnknownName, match="L9H0"):
-        interp.profile(model, ROWS, heads=["L9H0"])
+        interp.profile(profiled_model, ROWS, heads=["L9H0"])
     with pytest.raises(UnknownName, match="inductoin"):
-        interp.profile(model, ROWS, rules=["inductoin"])
+        interp.profile(profiled_model, ROWS, rules=["inductoin"])
     with pytest.raises(UnknownName, match="L9H0"):
-        found.description("L9H0")
+        profiled.description("L9H0")
     with pytest.raises(UnknownName, match="strange"):
-        found.examples_of("L0H0", "strange")
+        profiled.examples_of("L0H0", "strange")
 
 
-def test_rules_that_read_text_need_a_tokenizer(model: interp.Model) -> None:
+def test_rules_that_read_text_need_a_tokenizer(profiled_model: interp.Model) -> None:
     with pytest.raises(OptionError, match="sentence_first read the text"):
-        interp.profile(model, ROWS, rules=["sentence_first"])
-    assert "sentence_first" not in interp.profile(model, ROWS).provenance["rules"]
+        interp.profile(profiled_model, ROWS, rules=["sentence_first"])
+    assert "sentence_first" not in interp.profile(profiled_model, ROWS).provenance["rules"]
 
 
-def test_a_statistic_is_not_a_rule(model: interp.Model) -> None:
+def test_a_statistic_is_not_a_rule(profiled_model: interp.Model) -> None:
     with pytest.raises(OptionError, match="entropy is not a rule"):
-        interp.profile(model, ROWS, rules=["entropy"])
+        interp.profile(profiled_model, ROWS, rules=["entropy"])
 
 
-def test_two_rules_of_one_name_are_refused(model: interp.Model) -> None:
+def test_two_rules_of_one_name_are_refused(profiled_model: interp.Model) -> None:
     with pytest.raises(OptionError, match="named twice: induction"):
-        interp.profile(model, ROWS, rules=["induction", "induction"])
+        interp.profile(profiled_model, ROWS, rules=["induction", "induction"])
 
 
-def test_rules_that_tell_no_keys_apart_are_named(model: interp.Model) -> None:
+def test_rules_that_tell_no_keys_apart_are_named(profiled_model: interp.Model) -> None:
     def everywhere(query, key):
         return key <= query
 
@@ -118,37 +120,37 @@ def test_rules_that_tell_no_keys_apart_are_named(model: interp.Model) -> None:
         return key == query - 1
 
     rules = ["previous_token", everywhere, nowhere, again]
-    found = interp.profile(model, ROWS, rules=rules)
-    assert found.provenance["rules_without_use"] == ["everywhere", "nowhere", "again"]
+    profiled = interp.profile(profiled_model, ROWS, rules=rules)
+    assert profiled.provenance["rules_without_use"] == ["everywhere", "nowhere", "again"]
 
 
-def test_the_first_token_is_named(found: Profile) -> None:
-    assert found.provenance["first_token"] in ("special", "text")
-    assert found.provenance["packing"] == "one document per sequence"
+def test_the_first_token_is_named(profiled: Profile) -> None:
+    assert profiled.provenance["first_token"] in ("special", "text")
+    assert profiled.provenance["packing"] == "one document per sequence"
 
 
 def test_a_rule_of_ones_own_is_an_object() -> None:
     rule = KeyRule("even", "to even places", lambda q, k, t: (k % 2 == 0) & (k < q), True, False)
-    found = interp.profile("planted:induction", ROWS, rules=[rule, "induction"])
-    assert found.provenance["rules"] == ["even", "induction"]
+    profiled = interp.profile("planted:induction", ROWS, rules=[rule, "induction"])
+    assert profiled.provenance["rules"] == ["even", "induction"]
 
 
-def test_a_profile_is_saved_and_read_again(found: Profile, tmp_path: Path) -> None:
+def test_a_profile_is_saved_and_read_again(profiled: Profile, tmp_path: Path) -> None:
     for name in ("profile.json", "profile.parquet"):
-        found.save(tmp_path / name)
-        assert Profile.load(tmp_path / name).equals(found)
+        profiled.save(tmp_path / name)
+        assert Profile.load(tmp_path / name).equals(profiled)
 
 
-def test_the_printed_form_has_layers_and_sentences(found: Profile) -> None:
-    text = printed([found], "", "", top=0)
+def test_the_printed_form_has_layers_and_sentences(profiled: Profile) -> None:
+    text = printed([profiled], "", "", top=0)
     assert "described by rules beyond position" in text
     assert "offset  position     rules    tokens" in text
-    assert all(row["sentence"][:30] in " ".join(text.split()) for row in found.descriptions)
-    assert "further heads" in printed([found], "", "", top=1)
+    assert all(row["sentence"][:30] in " ".join(text.split()) for row in profiled.descriptions)
+    assert "further heads" in printed([profiled], "", "", top=1)
 
 
-def test_one_screen_on_a_head_marks_query_and_keys(found: Profile) -> None:
-    text = head_text(found, "L1H0")
+def test_one_screen_on_a_head_marks_query_and_keys(profiled: Profile) -> None:
+    text = head_text(profiled, "L1H0")
     assert "control: the rules on another document" in text
     assert ">" in text
     assert "[" in text
@@ -197,7 +199,7 @@ def test_right_to_left_and_byte_pieces_are_read_and_shown() -> None:
         f"{word} was" for word in ("house", "boat", "tree", "river", "road", "dog", "sea", "sun")
     ]
     texts = [" ".join([*rng.permutation(plain), words[n % 4], str(n)]) + "." for n in range(12)]
-    found = interp.profile("bundled:induction", texts, n_queries=6, rules=["duplicate_token"])
-    text = head_text(found, "L0H0")
+    profiled = interp.profile("bundled:induction", texts, n_queries=6, rules=["duplicate_token"])
+    text = head_text(profiled, "L0H0")
     assert "needs context" in text
     assert "\u202e" not in text

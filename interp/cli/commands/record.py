@@ -72,6 +72,7 @@ record = command(
         "corpus": Spelling(
             ("--file",), click.Path(path_type=Path), "FILE",
             "Text file with one prompt per line; it may be larger than memory.",
+            multiple=False, read=Path,
         ),
         "folder": Spelling(
             ("-o", "--out"), click.Path(path_type=Path), "DIR",

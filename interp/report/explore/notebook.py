@@ -29,7 +29,7 @@ class Explorer:
 
     In a notebook with anywidget: a box for a prompt, all heads, one head down to single tokens, and
     the logits with and without the heads that are clicked. A still picture stands in its place
-    where no kernel runs, as after `nbconvert --to html`; without anywidget it is all that is shown.
+    where no kernel runs, as in HTML made by nbconvert; without anywidget it is all that is shown.
 
     Args:
         model: A loaded model, or a source that `load` accepts.

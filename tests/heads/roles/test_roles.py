@@ -284,7 +284,7 @@ def test_the_bystander_is_no_induction_head_once_it_is_ablated() -> None:
     [(layer, head)] = built.roles["bystander"]
     at = {(x.layer, x.head): x for x in roles(table).assigned}
     assert at[layer, head].role == "induction"  # it attends like one
-    checked = roles(table, interp.ablate(model, interp.repeats_task(model, n=4)))
+    checked = roles(table, interp.ablate(model, interp.repeats_task(model, n=16)))
     assert {(x.layer, x.head): x for x in checked.assigned}[layer, head].role == "unclear"
     assert [(x.layer, x.head) for x in checked.with_role("induction")] == built.roles["induction"]
 

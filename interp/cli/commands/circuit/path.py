@@ -10,6 +10,7 @@ from interp.cli.vocabulary import Spelling
 
 path = command(
     "interp.circuits.path_patching:path_patching",
+    text="interp.report.printed.circuits:path_text",
     omit=("resume",),
     inputs={"task": CONTRAST},
     options={
