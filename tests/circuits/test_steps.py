@@ -11,6 +11,7 @@ from core.kept import damage_one, finished, rows, unfinished
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from interp.circuits import stored_steps
 from interp.circuits.steps import advance, counted, following, step
 from interp.circuits.stored_steps import Kept, step_as_json, step_from_json
 from interp.core.errors import DamagedKept, StoreError

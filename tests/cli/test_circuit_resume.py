@@ -16,6 +16,7 @@ import pytest
 from cli.terminal import all_of
 from core.kept import unfinished
 
+from interp.circuits import stored_steps
 from interp.circuits.result import Circuit
 from interp.model.model import Model
 
