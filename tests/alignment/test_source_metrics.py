@@ -43,6 +43,7 @@ def by_hand(name: str, pattern: np.ndarray) -> np.ndarray:
     raise AssertionError(f"write down here what {name} is")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["stored", "streamed", "fused"])
 def test_every_metric_is_what_it_says(engine, loaded, unequal_pairs) -> None:
     model = loaded("bart")

@@ -245,6 +245,7 @@ def test_wrong_calls(reorder) -> None:
         assert "\n" not in str(raised.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("spread", "known"), [(1.0, True), (0.05, False)])
 def test_ranks_of_heads_that_hardly_differ_are_not_known(spread, known) -> None:
     """Noise of 16 pairs moves a correlation of 0.6 towards 0, and that of bootstrap draws twice."""

@@ -63,6 +63,7 @@ def graphs(draw: st.DrawFn) -> np.ndarray:
 # --- exact ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(graphs(), st.data())
 def test_flow_is_networkx_s(capacity: np.ndarray, data: st.DataObject) -> None:

@@ -39,6 +39,7 @@ def both(monkeypatch: pytest.MonkeyPatch, method: str, family: str, options: dic
     return stored, run.of(example_of(family, position=position)[0], **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize(("method", "options"), METHODS)
 def test_streamed_is_stored(monkeypatch, method, options, family) -> None:

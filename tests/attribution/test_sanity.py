@@ -126,6 +126,7 @@ def test_clusters_keep_the_rate_of_false_alarms() -> None:
     assert alarms[1] / 150 > 0.2
 
 
+@pytest.mark.slow
 def test_the_commands_print_all_tables(run, tmp_path) -> None:
     file, labels = tmp_path / "texts.txt", tmp_path / "labels.txt"
     file.write_text("\n".join(TEXTS))

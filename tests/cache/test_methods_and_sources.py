@@ -39,6 +39,7 @@ def methods(planted_induction, tmp_path_factory) -> RetrievalMethods:
     return retrieval_methods(planted_induction, null="none", published=folder, **SMALL)
 
 
+@pytest.mark.slow
 def test_every_content_method_finds_the_planted_head(methods) -> None:
     scores = methods.scores()
     for name in ("trained_gates", "retrieval", "qr_retrieval", "razor_induction",

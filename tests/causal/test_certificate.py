@@ -123,6 +123,7 @@ def unnoticed(folder, told) -> list[str]:
     return free
 
 
+@pytest.mark.slow
 def test_every_leaf_is_compared_or_named_as_not_checked(tmp_path, bundled_induction, quick):
     told = saved(tmp_path / "out", bundled_induction)
     assert len(list(leaves(told))) > 70

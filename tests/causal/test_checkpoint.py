@@ -137,6 +137,7 @@ def saved_and_compared(tmp_path, cases):
         assert float((found - logits).abs().max()) <= 1e-5 * max(1, float(logits.abs().max()))
 
 
+@pytest.mark.slow
 def test_saved_models_equal_the_ablated_ones_without_interp(tmp_path):
     cases = [(n, "zeroed", unequal(family(n))) for n in ("gpt2", "deepseek_v3")]
     cases += [(n, "smaller", first_groups(family(n))) for n in ("llama", "gemma2", "phi3")]
@@ -307,6 +308,7 @@ def test_a_certificate_holds_until_something_changes(tmp_path, bundled_induction
         verify_certificate(folder)
 
 
+@pytest.mark.slow
 def test_single_heads_of_falcon_are_zeroed_exactly(tmp_path):
     """Its heads share keys and values as rows of one matrix, which other heads still read."""
     heads = (["L0H1"], ["L0H0", "L1H4"], ["L0H0", "L0H1", "L0H2"])

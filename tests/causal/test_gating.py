@@ -77,6 +77,7 @@ def test_a_closed_mlp_writes_nothing_and_a_half_open_one_half():
         assert found.numpy() == pytest.approx(wanted.numpy(), abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["hard_concrete", "causal"])
 def test_planted_heads_are_kept_and_the_bystanders_are_not(method):
     model, task, working = planted()
@@ -92,6 +93,7 @@ def test_planted_heads_are_kept_and_the_bystanders_are_not(method):
         assert {roles[x] for x in found.labels if x not in working} == {"irrelevant"}
 
 
+@pytest.mark.slow
 def test_heads_that_harm_a_task_are_interfering():
     model, task, working = planted()
     ids = [list(p) for p in task.prompts.ids]

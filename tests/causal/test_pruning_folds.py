@@ -131,6 +131,7 @@ def test_curves_are_read_back_and_other_formats_refused(tmp_path):
         PruningCurve.read(tmp_path)
 
 
+@pytest.mark.slow
 def test_many_heads_are_measured_at_fewer_counts_for_random_orders(tmp_path):
     """The mean over the curve hardly changes, and no count has a value that was not measured."""
     model = interp.load(build("induction", heads=24, layers=2).model, name="many")

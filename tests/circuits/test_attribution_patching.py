@@ -143,6 +143,7 @@ def test_no_score_where_there_is_no_edge():
 # --- along paths --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt2", "gpt_neox"])
 def test_along_inputs_the_embeddings_get_the_whole_difference(name):
     """The gradient by the first stream, integrated, is complete: and it is all of its edges'."""
@@ -157,6 +158,7 @@ def test_along_inputs_the_embeddings_get_the_whole_difference(name):
     assert errors[2] < errors[0] / 4
 
 
+@pytest.mark.slow
 def test_along_activations_a_layers_heads_get_what_patching_all_of_them_does():
     pair = pair_of("gpt2")
     graph, edges = pair.graph, edges_of("gpt2")

@@ -135,6 +135,7 @@ def test_every_method_says_how_it_measured(backup) -> None:
         assert measured == told
 
 
+@pytest.mark.slow
 def test_the_screen_and_the_files_have_a_column_for_each(run, tmp_path) -> None:
     args = (
         "circuit", "planted:backup", "--task", "planted:backup", "-n", 6, "--random", 2, "--top",

@@ -54,6 +54,7 @@ def test_fresh_pairs_are_others_whatever_the_seed(backup_model, held_out_circuit
     assert len(plan.found_on(backup_model, Plan("planted:backup", 6, 1))) == 6
 
 
+@pytest.mark.slow
 def test_where_there_are_no_other_pairs_it_is_said(backup_model, held_out_circuit) -> None:
     from dataclasses import replace
 

@@ -40,6 +40,7 @@ def mean(found, name):
     return float(found.per_prompt[found.nodes.index(name)].mean())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", TRUE, ids=lambda m: m.name)
 def test_the_planted_circuit_comes_first(
     wide_bystander, wide_bystander_model, wide_contrast, method
@@ -89,6 +90,7 @@ def test_patching_heads_equals_the_game(wide_bystander_model, wide_contrast) -> 
         np.testing.assert_allclose(found.per_prompt[found.nodes.index(label)], want, atol=2e-4)
 
 
+@pytest.mark.slow
 def test_edges_into_readers_add_up_to_nodes(wide_bystander_model, wide_contrast) -> None:
     for method in (attribution_patching, integrated_patching, gim_patching):
         nodes, edges = (
@@ -176,6 +178,7 @@ def test_denoising_asks_what_suffices(wide_bystander_model, wide_contrast, wide_
     assert mean(found, "embed") == pytest.approx(mean(needed, "embed"), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_circuits_of_every_method_can_be_evaluated(wide_bystander_model, wide_contrast) -> None:
     fresh = make_contrast(wide_bystander_model, "induction", n=8, seed=5)
     good = evaluate_circuit(
@@ -204,6 +207,7 @@ def test_options_are_checked(wide_bystander_model, wide_contrast) -> None:
         screen_verify(wide_bystander_model, wide_contrast, "edge")
 
 
+@pytest.mark.slow
 def test_names_of_the_command_line_work_in_python(planted_bystander) -> None:
     """`-m acdc:threshold=0.2`: the same circuit as with the option beside the name."""
     model, task = planted_bystander, make_contrast(planted_bystander, "planted:bystander", n=4)
@@ -229,6 +233,7 @@ def test_dropped_gradients_have_no_sign(wide_bystander_model, wide_contrast) -> 
     assert not found.signed
 
 
+@pytest.mark.slow
 def test_a_circuit_of_edges_is_faithful_with_few_edges() -> None:
     small = interp.load("planted:induction")
     task, fresh = (make_contrast(small, "induction", n=6, seed=s) for s in (0, 1))

@@ -301,6 +301,7 @@ def test_scores_of_a_random_model_equal_their_null(name, random_model) -> None:
         assert (gap.mean(0).abs() <= near).all(), (name, gap.mean(0), error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "option"), [(n, o) for n in NAMED for o in METRICS[n].options])
 def test_every_option_changes_the_scores(name, option, random_model, tmp_path) -> None:
     own, usual = random_model

@@ -236,6 +236,7 @@ def following_model() -> interp.Model:
     return made.build("following")
 
 
+@pytest.mark.slow
 def test_a_planted_function_vector_head_is_found_and_its_vector_works(following_model) -> None:
     found_by_rule(following_model, "function_vector", {"L1H2"}, "L1H3", prompts=6)
     vector = find_function_vector(following_model, "plural", top=1, n=6)

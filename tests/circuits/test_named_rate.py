@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 import torch
 from circuits.speller import speller
 from scipy.stats import binom
@@ -31,6 +32,7 @@ def random_speaker(seed: int) -> interp.Model:
     return interp.load(LlamaForCausalLM(config).eval(), tokenizer=tokenizer, name="random")
 
 
+@pytest.mark.slow
 def test_random_models_get_no_named_head_more_often_than_the_level_allows() -> None:
     """Each model is held against the others, as draws of random weights, without asking whether
     it can do the tasks."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import interp
 from interp.circuits.find import find_circuit, score_nodes
 from interp.circuits.tasks import make_contrast
 
 
+@pytest.mark.slow
 def test_a_screen_that_says_too_much_of_one_head_hides_no_other() -> None:
     """In the zoo gradients give the previous-token head four times its effect.
 

@@ -205,6 +205,7 @@ def test_slices_are_ranked_and_chosen_as_derivatives_and_forwards_say(name: str)
     assert n > 10
 
 
+@pytest.mark.slow
 def test_every_induction_head_is_fed_by_the_previous_token_head() -> None:
     """The trace names it for every head, and patching each path in real forwards agrees."""
     model = interp.load("bundled:induction")
@@ -230,6 +231,7 @@ def bystander():
     return built, probe(built.model, "bystander, 24 heads")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("measure", ["score", "relative", "softmax"])
 def test_the_planted_circuit_and_nothing_else_is_traced(bystander, measure: str) -> None:
     """Also with rotary positions, grouped queries, and heads whose output only varies along."""

@@ -83,6 +83,7 @@ def test_every_forward_pass_is_counted(monkeypatch, planted_bystander) -> None:
     assert exact_patching(planted_bystander, task).forwards == rows[0] / len(task) == 14
 
 
+@pytest.mark.slow
 def test_what_was_patched_is_what_exact_patching_gives(planted_bystander) -> None:
     task = make_contrast(planted_bystander, "planted:bystander", n=6)
     exact = exact_patching(planted_bystander, task, "edge")
@@ -164,6 +165,7 @@ def test_every_node_of_a_small_model_is_patched_by_default() -> None:
     assert heads.index("L0H2") > 8
 
 
+@pytest.mark.slow
 def test_edges_that_are_too_many_are_not_named_as_chosen() -> None:
     model = interp.load("bundled:induction")
     task = make_contrast(model, "induction", n=4)
@@ -199,6 +201,7 @@ def test_an_edge_that_a_head_outside_the_set_hides_is_patched_without_that_head(
     assert _stand_ins(nodes, replace(chosen, nodes=(*chosen.nodes, "L2H0"))) == {}
 
 
+@pytest.mark.slow
 def test_backups_are_found_by_the_default(backup_search) -> None:
     model, task, found = backup_search
     pairs = {(row["head"], row["for"]) for row in found.tables["backups"]}
@@ -208,6 +211,7 @@ def test_backups_are_found_by_the_default(backup_search) -> None:
     assert "backups" not in none.tables
 
 
+@pytest.mark.slow
 def test_where_no_head_stands_in_for_another_no_backup_is_named(planted_induction) -> None:
     for seed in range(4):
         task = make_contrast(planted_induction, "induction", n=6, seed=seed)
@@ -247,6 +251,7 @@ def test_the_set_on_other_pairs(backup_search) -> None:
     assert [row["figure"] for row in measured.figures()] == ["faithfulness", "completeness"]
 
 
+@pytest.mark.slow
 def test_a_set_of_any_ranking(planted_bystander, tmp_path) -> None:
     task = make_contrast(planted_bystander, "planted:bystander", n=6)
     plain = find_circuit(planted_bystander, task, "exact_patching", "edge")

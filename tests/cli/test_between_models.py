@@ -11,6 +11,7 @@ from interp import bundled
 from interp.heads.between_models.result import ModelDifferences
 
 
+@pytest.mark.slow
 def test_compare_prints_and_writes(run, tmp_path) -> None:
     earlier = str(bundled.checkpoints("induction")[800])
     asked = ("compare", "bundled:induction", earlier, "-m", "induction,qk_norm", "--top", "2")
@@ -46,6 +47,7 @@ def test_match_prints_every_head(run, tmp_path) -> None:
     assert "14 further heads; --top 16 prints all" in few.stdout
 
 
+@pytest.mark.slow
 def test_curves_over_checkpoints_from_both_commands(run, tmp_path) -> None:
     shown = run(
         "compare", "checkpoints", "bundled:induction", "-m", "induction", "-o", tmp_path / "one"

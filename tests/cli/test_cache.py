@@ -31,6 +31,7 @@ def test_cards_and_methods_are_printed(run) -> None:
         assert words in shown
 
 
+@pytest.mark.slow
 def test_rows_as_json(run) -> None:
     shown = run("cache", "planted:induction", "--max-loss", "0.05", "--json", "-q")
     rows = json.loads(shown.stdout)

@@ -41,6 +41,7 @@ def test_a_mean_over_prompts_of_yours_replaces_heads(run, errors, tmp_path) -> N
     assert "--reference applies to --kind mean-dataset only; omit it for --kind zero" in wrong
 
 
+@pytest.mark.slow
 def test_a_circuit_in_all_its_forms(run, tmp_path) -> None:
     args = (
         "circuit", "planted:bystander", "--task", "induction", *FAST, "--units", "edge", "-o",
@@ -92,6 +93,7 @@ def test_a_circuit_in_all_its_forms(run, tmp_path) -> None:
     assert run(*args).stdout == result.stdout
 
 
+@pytest.mark.slow
 def test_a_circuit_of_before_is_measured_again(run, errors, tmp_path) -> None:
     args = ("circuit", "planted:bystander", "--task", "induction", *FAST)
     first = run(*args, "-o", tmp_path).stdout
@@ -130,6 +132,7 @@ def test_planted_tasks_are_measured_against_what_was_built_in(run, errors, name,
     assert f"the task {model} is for the model {model}" in lines[0]
 
 
+@pytest.mark.slow
 def test_templates_are_held_out(run, tmp_path) -> None:
     folder = tmp_path / "words"
     _model_of_words(folder)
@@ -212,6 +215,7 @@ def test_a_model_that_does_not_do_the_task(errors) -> None:
     assert "24 of 24 names" in lines[0]
 
 
+@pytest.mark.slow
 def test_controls_of_codes_are_on_the_screen(run) -> None:
     """Where the help says to read them: per head, over all heads, and as a ranking."""
     assert "controls, printed below the scores" in " ".join(run("circuit", "--help").stdout.split())
@@ -267,6 +271,7 @@ def test_pairs_that_it_was_found_on_are_not_those_that_it_is_measured_on(run, tm
     assert abs(patched.loc["L0H3", "score"]) < 0.1
 
 
+@pytest.mark.slow
 def test_a_truth_is_of_the_weights_and_not_of_a_folders_name(run, errors, tmp_path) -> None:
     """A circuit of before is the truth for the same model in another folder, and no other's."""
     from interp import planted

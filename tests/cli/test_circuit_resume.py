@@ -126,6 +126,7 @@ def test_interrupted_without_a_folder(run, monkeypatch) -> None:
     assert "nothing is stored without --out" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_damaged_ledger_is_set_aside(run, tmp_path) -> None:
     first = run(*QUICK, "-o", tmp_path).stdout
     steps, *_ = sorted((tmp_path / "kept").glob("*.steps.*.parquet"))

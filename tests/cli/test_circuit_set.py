@@ -16,6 +16,7 @@ from interp.circuits.result import Circuit
 from interp.circuits.tasks import make_contrast
 
 
+@pytest.mark.slow
 def test_edges_are_measured_against_those_that_were_built_in(run, tmp_path) -> None:
     args = (
         "circuit", "planted:induction", "--task", "induction", "--method", "exact-patching",
@@ -32,6 +33,7 @@ def test_edges_are_measured_against_those_that_were_built_in(run, tmp_path) -> N
     assert "L0H3&gt;L1H0.k: AUROC 1.000" in (folder / "circuit.html").read_text()
 
 
+@pytest.mark.slow
 def test_edges_are_listed_and_written(run, tmp_path) -> None:
     """What is called edges are edges: on the screen, the largest first, and in a file."""
     args = (
@@ -60,6 +62,7 @@ def test_edges_are_listed_and_written(run, tmp_path) -> None:
     assert " -> " not in heads
 
 
+@pytest.mark.slow
 def test_the_default_has_edges_and_a_set_that_is_judged_on_other_pairs(
     run, errors, tmp_path
 ) -> None:
@@ -91,6 +94,7 @@ def test_the_default_has_edges_and_a_set_that_is_judged_on_other_pairs(
     assert "codes takes no --max-evaluations; omit it, or use verified_edges or acdc" in told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", ["edge", "head"])
 def test_screen_page_file_and_python_name_the_same_set(run, tmp_path, level) -> None:
     """Not the first heads of the ranking: the chosen nodes, MLPs included, and their edges."""

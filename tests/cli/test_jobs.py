@@ -90,6 +90,7 @@ def test_missing_unfinished_and_lost_shards_are_named(tmp_path) -> None:
     assert shard_problems(tmp_path / "none") == []
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_values_of_one_and_survive_a_killed_worker(
     run, two_models, tmp_path
 ) -> None:
@@ -165,6 +166,7 @@ def test_a_shard_needs_a_folder(errors, llama_folder) -> None:
     assert "--shard needs --out" in told
 
 
+@pytest.mark.slow
 def test_two_commands_at_once_give_one_table_and_compute_nothing_twice(
     two_models, tmp_path
 ) -> None:
@@ -196,6 +198,7 @@ def test_names_of_models(run, errors, two_models, tmp_path) -> None:
     assert "give one name for each of the 2 models" in told
 
 
+@pytest.mark.slow
 def test_results_commands(run, errors, two_models, tmp_path) -> None:
     a, b = tmp_path / "a", tmp_path / "b"
     few = ("-m", "induction,ov_norm", "--null", "none", "-q", "-o")

@@ -145,6 +145,7 @@ def test_checks_of_two_commands_stand_in_one_file(run, models, tmp_path) -> None
     assert len(frame.drop_duplicates(["model", "metric", "purpose", "task"])) == len(frame)
 
 
+@pytest.mark.slow
 def test_circuits_of_two_tasks_and_models_of_one_name_have_folders_of_their_own(
     run, tmp_path
 ) -> None:
@@ -192,6 +193,7 @@ def test_rankings_of_two_prune_commands_stand_on_one_page(run, tmp_path) -> None
     assert pd.read_csv(folder / "pruning.csv")["ranking"].unique().tolist() == ["gate_gradient"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "file"),
     [

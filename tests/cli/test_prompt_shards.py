@@ -54,6 +54,7 @@ def test_the_prompts_of_few_models_are_divided_before_the_metrics() -> None:
     assert [task.part for task in models] == [None, None]
 
 
+@pytest.mark.slow
 def test_job_arrays_divide_prompts_and_the_last_job_puts_them_together(
     run, asked, tmp_path
 ) -> None:
@@ -76,6 +77,7 @@ def test_job_arrays_divide_prompts_and_the_last_job_puts_them_together(
     assert run("results", "verify", out).exit_code == 0
 
 
+@pytest.mark.slow
 def test_one_process_goes_on_with_pieces_and_computes_damaged_ones_again(
     run, asked, tmp_path, monkeypatch
 ) -> None:

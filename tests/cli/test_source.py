@@ -106,6 +106,7 @@ def test_what_cannot_be_combined_with_remote_is_refused(run, errors, tmp_path) -
     assert code != 0
 
 
+@pytest.mark.slow
 def test_two_processes_print_one_table(run, tmp_path) -> None:
     zoo.FAMILIES["llama"].build("sdpa").save_pretrained(tmp_path)
     options = ["score", str(tmp_path), "-m", "induction,entropy", "--csv", "-q"]

@@ -62,6 +62,7 @@ def test_random_weights_count_and_an_unknown_model_is_small(wide_llama) -> None:
     assert worker_bytes(Run(), "org/name") == BASE_BYTES
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak of memory is read from /proc")
 def test_the_estimate_of_a_long_prompt_is_near_the_peak_of_a_process(wide_llama) -> None:
     """The growth over the packages is within a factor of three, of stored patterns."""

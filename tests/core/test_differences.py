@@ -64,6 +64,7 @@ def one_of(found: pd.DataFrame) -> int:
     return int(found["score"].abs().argmax())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clustered", [False, True])
 def test_false_positives_where_nothing_differs(clustered) -> None:
     """Of 400 comparisons of 8 rows without a difference, 5 % name at least one row, or fewer.

@@ -32,6 +32,7 @@ def bits(table):
     return frame.values.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", FORMATS)
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(table=head_tables())

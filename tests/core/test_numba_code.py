@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 CODE = """
 import sys
 sys.modules["numba"] = None
@@ -26,6 +28,7 @@ except OptionError as error:
 """
 
 
+@pytest.mark.slow
 def test_without_numba_scores_run_and_trees_say_what_to_install() -> None:
     done = subprocess.run(
         [sys.executable, "-c", CODE], capture_output=True, text=True, timeout=200, check=False

@@ -367,6 +367,7 @@ def write_many(folder, who):
         store.write(key(who, seed=seed), small(who, provenance={"seed": seed}))
 
 
+@pytest.mark.slow
 def test_two_processes_write_one_folder_at_once(store):
     context = multiprocessing.get_context("spawn")
     both = [context.Process(target=write_many, args=(store.folder, who)) for who in ("a", "b")]

@@ -62,6 +62,7 @@ def test_a_planted_head_writes_the_features_that_are_found() -> None:
     assert (frame["main_head"] == head).mean() > 0.95
 
 
+@pytest.mark.slow
 def test_dead_features_are_revived() -> None:
     data = superposed(seed=2)
     dead = {}

@@ -111,6 +111,7 @@ def test_no_room_is_without_a_guide() -> None:
     assert set(covered.values()) <= {path.stem for path in GUIDES}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", GUIDES, ids=lambda p: p.stem)
 def test_its_code_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -235,6 +235,7 @@ def silent(package: Any) -> list[str]:
     return sorted(found)
 
 
+@pytest.mark.slow
 def test_no_public_name_is_without_a_docstring() -> None:
     griffe = pytest.importorskip("griffe", reason=NEEDED)
     for package, folder in (("interp", ROOT), ("interp_kernels", ROOT / "kernels")):

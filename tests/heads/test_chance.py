@@ -189,6 +189,7 @@ def benchmark():
         return importlib.import_module("calibration")
 
 
+@pytest.mark.slow
 def test_the_benchmark_makes_the_tables_that_score_makes() -> None:
     bench = benchmark()
     model = bench.random_model("llama", 0)

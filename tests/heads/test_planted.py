@@ -85,6 +85,7 @@ def test_standard_error_is_that_of_the_mean_over_prompts(grouped_zoo) -> None:
     np.testing.assert_allclose(whole["sem"], alone.std(0, ddof=1) / np.sqrt(6), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_numbers_and_another_does_not(grouped_zoo) -> None:
     model = interp.load(grouped_zoo.model, name="zoo")
     first, second, other = (

@@ -58,6 +58,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[tuple[s
     return folder, [ended(process) for process in both]
 
 
+@pytest.mark.slow
 def test_two_processes_compile_at_once_and_the_third_reads_their_cache(filled) -> None:
     folder, values = filled
     for _, lines in values:

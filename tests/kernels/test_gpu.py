@@ -54,6 +54,7 @@ def interpreted(*arguments: str, timeout: int) -> str:
     return ran.stdout
 
 
+@pytest.mark.slow
 @needs_triton
 def test_small_calls_through_the_interpreter():
     report = interpreted(str(HERE / "interpreted.py"), "-k", "triton", timeout=1800)

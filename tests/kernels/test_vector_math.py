@@ -26,6 +26,7 @@ with Watch():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["interp_kernels.problem", "interp.model.model"])
 def test_each_is_called_on_one_number_before_anything_else_is_computed(module):
     run = [sys.executable, "-c", WATCH.replace("MODULE", module)]

@@ -51,6 +51,7 @@ def state(module: Any) -> tuple[Any, ...]:
     )
 
 
+@pytest.mark.slow
 @over(("family", "attention", "padding"), RUNS)
 def test_patterns_are_the_models_own_eager_attentions(loaded, family, attention, padding):
     model, inputs = loaded(family.name, attention), family.inputs(padding)
@@ -65,6 +66,7 @@ def test_patterns_are_the_models_own_eager_attentions(loaded, family, attention,
         assert error < 2e-5, f"{stack} {layer}: {error:.1e}"
 
 
+@pytest.mark.slow
 @over(("family", "attention", "padding"), RUNS)
 def test_logits_are_bitwise_the_untouched_models(loaded, family, attention, padding):
     model, inputs = loaded(family.name, attention), family.inputs(padding)

@@ -173,6 +173,7 @@ def small_llama() -> interp.Model:
     return interp.load(zoo.FAMILIES["llama"].build("sdpa"), name="small")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ERRORS)
 def test_fewer_prompts_at_a_time_give_the_same_numbers(kind, small_llama) -> None:
     want = numbers(small_llama, batch_size=7)

@@ -32,6 +32,7 @@ COUNTS_COLUMNS = {"bart", "mbart", "marian", "pegasus"}
 SEES_COLUMNS = {"llama4_text": ("left",), "deepseek_v32": ("left", "right")}
 
 
+@pytest.mark.slow
 @over("side", ["right", "left"])
 @over("family", TEXT, ids=lambda f: f.name)
 def test_padding_changes_no_prompt(loaded, family, side):

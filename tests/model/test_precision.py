@@ -86,6 +86,7 @@ def test_nothing_but_that_rounding_is_let_through(by, product, softmax):
         del registry["sdpa"]
 
 
+@pytest.mark.slow
 @over("family", READ, ids=lambda f: f.name)
 def test_streams_of_half_precision_are_where_those_of_float32_are(loaded, family):
     half = interp.load(family.build(family.attentions[-1]).bfloat16())

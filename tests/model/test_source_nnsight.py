@@ -46,6 +46,7 @@ def nnsight_llama() -> interp.Model:
     return interp.load(nnsight_of("llama"), name="llama", remote="local")
 
 
+@pytest.mark.slow
 def test_loading_a_plain_model_imports_neither_package() -> None:
     """nnsight patches torch when it is imported, and TransformerLens takes six seconds."""
     code = (

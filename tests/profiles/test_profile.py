@@ -62,6 +62,7 @@ def test_a_stopped_run_goes_on_and_gives_the_same_profile(
     assert made == []
 
 
+@pytest.mark.slow
 def test_a_changed_corpus_is_another_run(profiled_model: interp.Model, tmp_path: Path) -> None:
     one = interp.profile(profiled_model, ROWS, n_queries=8, resume=tmp_path)
     other = interp.profile(profiled_model, [*ROWS[1:], ROWS[0][::-1]], n_queries=8, resume=tmp_path)

@@ -10,6 +10,7 @@ from report.large import PAGES
 LIMIT = 1_500_000  # bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_of_144_heads_is_small_and_whole(name: str, tmp_path) -> None:
     path = tmp_path / "page.html"

@@ -32,6 +32,7 @@ def trees(scorer, method):
     return make_trees(PARTS, scorer, method).trees(BOOT, method, (), "", True)
 
 
+@pytest.mark.slow
 def test_gold_attention_gives_gold_trees() -> None:
     a = attention(BANK, [noise, gold, turned])
     uuas = uuas_by_head(a, PARTS)

@@ -26,6 +26,7 @@ def copied(pattern: torch.Tensor, ids: list[int], x: needle.Instance, row: int, 
     return [x.span[0] <= t < x.span[1] and ids[t] == token for t in top]
 
 
+@pytest.mark.slow
 @over("name", FAMILIES)
 def test_given_answers(name) -> None:
     model = load(name)

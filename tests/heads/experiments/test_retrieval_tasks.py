@@ -168,6 +168,7 @@ def test_the_null_is_run_with_the_task_of_the_scores(bundled_induction, monkeypa
     assert np.isfinite(table.to_pandas()["null"]).all()
 
 
+@pytest.mark.slow
 def test_questions_are_asked_in_the_task_answered_best(
     bundled_induction, bundled_one_layer
 ) -> None:

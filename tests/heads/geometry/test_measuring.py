@@ -36,6 +36,7 @@ def ragged(vocabulary: int, lengths=(17, 9, 17, 12)) -> Prompts:
     return Prompts(tuple(tuple(rng.integers(5, vocabulary, n).tolist()) for n in lengths))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_blocks_of_rows_change_nothing(kind) -> None:
     """Grouped queries; the kernels' streamed reductions against the reference."""

@@ -23,6 +23,7 @@ def ids(model, n: int, seed: int = 0) -> list[int]:
     return torch.cat([half, half])[:n].tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["gpt2", "gemma2", "gpt_oss", "mistral_sliding", "bert", "t5",
                                     "bloom", "deberta"])  # fmt: skip
 def test_masses_are_the_block_sums_of_the_pattern(family) -> None:

@@ -69,6 +69,7 @@ def letters(w: HeadWeights, part: str) -> tuple[Tensor, Tensor]:
     return getattr(w, f"W_{part.upper()}"), getattr(w, f"b_{part.upper()}")
 
 
+@pytest.mark.slow
 @over("part", "qkv")
 @over("name", READ)
 def test_matrices_make_the_tensors_of_the_call(name, part, perturbed):

@@ -18,6 +18,7 @@ from interp.model.locate.find_layout import layouts
 from interp.model.locate.weights import embeddings
 
 
+@pytest.mark.slow
 @over("name", [n for n in READ if n not in NO_VOCABULARY])
 def test_unembedding_makes_the_logits_of_the_last_stream(name):
     family = zoo.FAMILIES[name]
@@ -35,6 +36,7 @@ def test_unembedding_makes_the_logits_of_the_last_stream(name):
     assert (along(got, logits - logits.mean(-1, keepdim=True)) > 0).all()
 
 
+@pytest.mark.slow
 @over("name", READING_TOKENS)
 def test_embedding_makes_the_first_stream(name):
     family = zoo.FAMILIES[name]
