@@ -32,7 +32,7 @@ COMMANDS = {
     "score a folder of models": "score {models}/* -m induction,previous_token -q -o {out}",
     "importance ablate": "importance ablate bundled:induction -n 48 --max-tokens 64 -q -o {out}",
     "circuit": "circuit bundled:induction --task induction -n 12 -q -o {out}",
-    "record": "record bundled:one-layer --file {texts} --activations z -o {out}",
+    "record": "record bundled:one-layer --file {texts} --site z -o {out}",
     "texts influence": "texts influence bundled:induction --file {texts} --heads L0H1 --random 2 "
     "--max-tokens 64 -q -o {out}/scores.jsonl",
     "atlas": "atlas bundled:one-layer -q --overwrite -o {out}/atlas.html",
