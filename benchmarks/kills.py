@@ -147,8 +147,8 @@ def page(rows: list[dict[str, Any]], seed: int) -> str:
         "# Commands killed at random moments", "",
         f"{kills} kills (SIGKILL and SIGINT in turn) at random moments of {len(rows)} commands "
         "that resume. After the kills each ran to its end; text and files are compared with those "
-        "of an undisturbed run, apart from times and from the stored steps in `kept`, of which short "
-        "ones are not stored. "
+        "of an undisturbed run, apart from times and from the stored steps in `kept`, of which "
+        "short ones are not stored. "
         f"{len(good)} of {len(rows)} are equal. "
         f"Made by `python -m benchmarks.kills --seed {seed}`.",
         "", "| command | how the killed runs ended | tracebacks | text equal | files | differing |",
