@@ -60,9 +60,7 @@ def loss(
 
     n = _outputs(model)
     chance = None if n is None else math.log(n)
-    return Task(
-        name, given, at, "nats/token", False, read, detail=_summary_of(wanted), chance=chance
-    )
+    return Task(name, given, at, "nats/token", False, read, detail=_named(wanted), chance=chance)
 
 
 @takes_model
@@ -86,7 +84,7 @@ def accuracy(
     n = _outputs(model)
     return Task(
         name, given, at, "share of tokens", True, read, has_gradient=False,
-        detail=_summary_of(wanted), chance=None if n is None else 1 / n,
+        detail=_named(wanted), chance=None if n is None else 1 / n,
     )  # fmt: skip
 
 
@@ -398,5 +396,5 @@ def _code(function: Any) -> str:
     return f"{name} {hashlib.sha256(seen.encode()).hexdigest()[:16]}"
 
 
-def _summary_of(wanted: Tensor) -> str:
+def _named(wanted: Tensor) -> str:
     return "labels " + " ".join(map(str, wanted.tolist()))

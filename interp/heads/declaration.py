@@ -173,9 +173,8 @@ class BoundAnalysis(Bound[Analysis]):
         """Run an experiment on the softmax layers and return every head's score in every trial."""
         from interp.model.softmax_view import softmax_view
 
-        return self.analysis.function(
-            softmax_view(model), Lab(seed, progress, notes), **self.options
-        )
+        lab = Lab(seed, progress, notes)
+        return self.analysis.function(softmax_view(model), lab, **self.options)
 
     def settled(self, options: Mapping[str, Any]) -> BoundAnalysis:
         """Return this metric with the options that an experiment chose in place of "auto"."""
