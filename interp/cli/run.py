@@ -233,7 +233,7 @@ class Run:
             if results:
                 self.results.append((self.made.get("model"), results))
         files = self.declared.files
-        if files and (folder := self.folder(files[0])) is not None:
+        if files and results and (folder := self.folder(files[0])) is not None:
             self._save(results[0], folder, files)
         if self.declared.each is not None:
             self.declared.each(self, results)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from interp.core.errors import OptionError, UnknownName
+from interp.core.shards import Shard
 from interp.model.content import model_provenance
 from interp.model.model_argument import one_model
 from interp.profiles.corpus import DocumentCorpus, Sample, sample_corpus
@@ -23,6 +24,7 @@ from interp.profiles.rows_read import described_sites
 from interp.profiles.rules import chosen_rules
 from interp.profiles.second_look import JudgedRows, second_look
 from interp.profiles.sentence import sentence_of
+from interp.profiles.steps import ProfileSteps
 from interp.profiles.token_model import token_vectors
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ def profile(
     max_length: int = 256,
     seed: int = 0,
     resume: str | os.PathLike | None = None,
+    shard: str | Shard | None = None,
     progress: Progress | None = None,
 ) -> Profile:
     """Describe what every head does on a corpus, and judge the description on unseen documents.
@@ -67,12 +70,16 @@ def profile(
         max_length: longest window of a document, in tokens; a longer document gives a random one.
         seed: seed of every random choice.
         resume: folder with finished steps, from which a run that was stopped goes on.
+        shard: part of the steps, such as 1/4, for one of several jobs that share the resume folder.
+            Steps come in three phases, and a phase needs the whole of the one before: a job ends
+            where other jobs have not done their part, and goes on when it is run again.
         progress: called with the name of the step, the steps done and their number.
 
     Raises:
         PromptError: the corpus cannot be read, or has too few distinct documents.
         OptionError: the model has no softmax attention over text, or an option does not fit.
         UnknownName: there is no such rule or head.
+        ShardsMissing: other shards have not done the steps that this one needs now.
     """
     loaded = one_model(model)
     sites = described_sites(loaded)
@@ -90,47 +97,48 @@ def profile(
     windows = sample.windows
     ids = np.concatenate([window.ids for window in windows])
     look = Look(loaded, sites, chosen, token_vectors(loaded, ids), ids)
-    steps = _Steps(loaded, sample, chosen, sites, resume, progress, 2 * len(windows) + 8)
+    options = {"n_documents": n_documents, "n_queries": n_queries, "max_length": max_length}
+    steps = ProfileSteps(
+        loaded,
+        sample,
+        chosen,
+        [site.name for site in sites],
+        options,
+        resume=resume,
+        shard=Shard.parse(shard) if isinstance(shard, str) else shard,
+        progress=progress,
+        total=2 * len(windows) + 8,
+    )
     groups = groups_of(windows)
-    sums = [
-        steps.done(
-            f"sums {at}",
-            lambda group=group: first_look(look, [windows[i] for i in group], steps.advance),
-            Sums,
-            len(group),
-        )
-        for at, group in enumerate(groups)
-    ]
+    sizes = [len(group) for group in groups]
+    sums = steps.phase(
+        [f"sums {at}" for at in range(len(groups))],
+        lambda at: first_look(look, [windows[i] for i in groups[at]], steps.advance),
+        Sums,
+        sizes,
+    )
     live, dead = _live(look, sample)
     half = sum(windows[group[0]].part == 0 for group in groups)
     sides = (slice(0, half), slice(half, None))
-    fitted = [
-        steps.done(
-            f"description {part}",
-            lambda side=side: describe(
-                look, windows, groups[side], sums[side], live, steps.advance
-            ),
-            Description,
-            4,
-        )
-        for part, side in enumerate(sides)
-    ]
-    judged = [
-        steps.done(
-            f"judged {at}",
-            lambda at=at, group=group: second_look(
-                look,
-                [windows[i] for i in group],
-                [_other(windows, i) for i in group],
-                fitted[1 if at < half else 0],
-                seed,
-                steps.advance,
-            ),
-            JudgedRows,
-            len(group),
-        )
-        for at, group in enumerate(groups)
-    ]
+    fitted = steps.phase(
+        ["description 0", "description 1"],
+        lambda at: describe(look, windows, groups[sides[at]], sums[sides[at]], live, steps.advance),
+        Description,
+        [4, 4],
+    )
+    judged = steps.phase(
+        [f"judged {at}" for at in range(len(groups))],
+        lambda at: second_look(
+            look,
+            [windows[i] for i in groups[at]],
+            [_other(windows, i) for i in groups[at]],
+            fitted[1 if at < half else 0],
+            seed,
+            steps.advance,
+        ),
+        JudgedRows,
+        sizes,
+    )
     whole = JudgedRows.joined(judged, [i for group in groups for i in group])
     parameters = np.stack([one.rules.numpy() for one in fitted])
     provenance = model_provenance(loaded) | dict(
@@ -140,7 +148,7 @@ def profile(
         rules_without_use=dead,
         sink="the first token, special tokens, and learned sinks",
         made_by="interp.profile",
-        options={"n_documents": n_documents, "n_queries": n_queries, "max_length": max_length},
+        options=options,
     )
     return _answered(loaded, look, sample, whole, parameters, wanted, seed, provenance)
 
@@ -237,49 +245,3 @@ def _answered(
     return Profile(
         tuple(rows), np.array(quantiles), tuple(descriptions), tuple(examples), provenance
     )
-
-
-class _Steps:
-    """Steps of a run: computed, or read from the folder of a run that was stopped."""
-
-    def __init__(
-        self,
-        model: Model,
-        sample: Sample,
-        rules: Sequence[KeyRule],
-        sites: Sequence[Any],
-        resume: str | os.PathLike | None,
-        progress: Progress | None,
-        total: int,
-    ) -> None:
-        self.progress, self.at, self.total = progress, 0, total
-        self.kept = None
-        if resume is not None:
-            from interp.core.store import Store
-            from interp.model.identity import identity_of
-
-            settings = {
-                "model": identity_of(model),
-                "corpus": sample.hash,
-                "seed": sample.facts["seed"],
-                "rules": [rule.identity for rule in rules],
-                "sites": [site.name for site in sites],
-            }
-            self.kept = Store(resume).steps("profile", model.content_hash, settings)
-
-    def advance(self) -> None:
-        """Count one step."""
-        self.at += 1
-        if self.progress is not None:
-            self.progress("profile", self.at, self.total)
-
-    def done(self, name: str, make: Callable[[], Any], kind: Any, size: int) -> Any:
-        """Return a step's result, computed unless it is kept."""
-        known = self.kept.find([name]) if self.kept is not None else {}
-        if name in known:
-            self.at += size
-            return kind.from_bytes(known[name])
-        found = make()
-        if self.kept is not None:
-            self.kept.add({name: found.to_bytes()})
-        return found

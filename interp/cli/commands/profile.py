@@ -2,16 +2,41 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from interp.cli.making import command
+from interp.cli.run import Run
 from interp.cli.vocabulary import Spelling
 from interp.core.declaration import split_names
+from interp.core.errors import OptionError
+from interp.core.shards import Shard
+from interp.model.loading import source_labels
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+    from interp.profiles.result import Profile
 
 GROUP = "Measure"
 
-profile = command(
-    "interp.profiles.run:profile",
+
+def _check(run: Run) -> None:
+    shard, jobs = run.values["shard"], run.values["jobs"]
+    if shard is not None and run.out is None:
+        raise OptionError("--shard needs --out: the finished steps of all shards go there")
+    if shard is not None and jobs > 1:
+        raise OptionError("--shard and --jobs: a shard is one process; give one of them")
+
+
+@command(
+    also={
+        "interp.profiles.run:profile": (
+            "field", "rules", "heads", "n_documents", "n_queries", "max_length", "seed", "shard",
+        )
+    },
     options={
         "rules": Spelling(
             type=click.STRING, metavar="NAME",
@@ -22,7 +47,56 @@ profile = command(
         ),
         "field": Spelling(metavar="NAME"),
         "max_length": Spelling(default=256),
+        "shard": Spelling(type=click.STRING, read=lambda text: text and Shard.parse(text)),
     },
     files=("profile.json", "profile.parquet"),
+    check=_check,
     example="interp profile bundled:induction --corpus stories.jsonl -o results",
 )  # fmt: skip
+def profile(
+    run: Run,
+    model: Model,
+    corpus: Any = None,
+    *,
+    jobs: int = 1,
+    resume: Path | None = None,
+    progress: Any = None,
+    **options: Any,
+) -> Profile | None:
+    """Describe what every head of MODEL does on a corpus, judged on unseen documents.
+
+    Random documents are split in two parts. On each part row models of every head are fitted, and
+    judged on the other: even attention, offset, position, rules (which keys a rule names), and the
+    two tokens (whatever the pair of query and key token alone can say); the rest needs context. A
+    rung's number is the share of the head's pattern that it explains: of the KL divergence from
+    even attention, off the sink. A head is described by rules if these explain more than position
+    on both parts, and more than the same rules do with the tokens of another document.
+
+    Args:
+        run: the run.
+        model: the model.
+        corpus: files or folders of text, JSON lines, Parquet or Arrow; by default the short texts
+            that come with the package.
+        jobs: number of processes, each with a copy of the model.
+        resume: see `interp.profile`.
+        progress: see `Progress`.
+        options: of `interp.profile`.
+    """
+    from interp import profile
+    from interp.profiles.steps import ShardsMissing
+
+    if jobs == 1:
+        try:
+            return profile(model, corpus, resume=resume, progress=progress, **options)
+        except ShardsMissing as error:
+            run.voice.note(f"shard {options['shard']}: {error}")
+            run.failed += 1
+            return None
+    from interp.profiles.jobs import profile_in_jobs
+
+    with tempfile.TemporaryDirectory() as empty:
+        [(source, name)] = source_labels(run.sources).items()
+        there, given = resume or Path(empty), {"corpus": corpus, **options}
+        if not profile_in_jobs(run.loading, source, name, jobs, there, given):
+            run.voice.note("a process died; what it did not finish is computed here")
+        return profile(model, corpus, resume=there, progress=progress, **options)

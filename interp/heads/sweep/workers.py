@@ -164,7 +164,7 @@ class _Pool:
         try:
             while self.todo or any(worker.task for worker in self.workers):
                 while self.todo and len(self.workers) < self.jobs:
-                    self.workers.append(_Worker(self.settings, _threads(self.jobs)))
+                    self.workers.append(_Worker(self.settings, threads_per_job(self.jobs)))
                 for worker in self.workers:
                     if worker.task is None and self.todo:
                         worker.give(self.todo.popleft())
@@ -204,7 +204,7 @@ class _Pool:
             self.done(task, Outcome(failed=[task.name]))
 
 
-def _threads(jobs: int) -> int:
+def threads_per_job(jobs: int) -> int:
     """Return the threads of a worker: the cores are shared, and a smaller setting is kept."""
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,141 @@
+"""Steps of a profile: computed here, found in the folder of a stopped run, or of other shards."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from interp.core.errors import InterpError, OptionError
+from interp.core.shards import Shard
+
+if TYPE_CHECKING:
+    from interp.core.protocols import Progress
+    from interp.model.model import Model
+    from interp.profiles.corpus import Sample
+    from interp.profiles.rules import KeyRule
+
+
+class ShardsMissing(InterpError):
+    """Steps of other shards that are not finished, without which this shard cannot go on."""
+
+
+class ProfileSteps:
+    """Steps of a run, each with a result that can be stored as bytes.
+
+    A phase is a list of steps that do not need each other. A shard computes its part of a phase;
+    the next phase needs the whole of it.
+
+    Args:
+        model: the model.
+        sample: the windows.
+        rules: the rules.
+        sites: names of the attentions that are read.
+        options: what the user asked for, by which two corpora of a run are compared.
+        resume: folder with finished steps.
+        shard: part of every phase that is computed here; all of it without.
+        progress: called with the steps done and their number.
+        total: number of steps.
+
+    Raises:
+        OptionError: a shard has no folder, or the corpus is not that of the other shards.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        sample: Sample,
+        rules: Sequence[KeyRule],
+        sites: Sequence[str],
+        options: Mapping[str, Any],
+        *,
+        resume: str | os.PathLike | None = None,
+        shard: Shard | None = None,
+        progress: Progress | None = None,
+        total: int = 0,
+    ) -> None:
+        self.progress, self.at, self.total = progress, 0, total
+        self.shard, self.kept = shard, None
+        if resume is None:
+            if shard is not None:
+                raise OptionError(
+                    f"shard {shard} needs a folder that all shards see, for the finished steps"
+                )
+            return
+        from interp.core.store import Store
+        from interp.model.identity import identity_of
+
+        settings = {
+            "model": identity_of(model),
+            "seed": sample.facts["seed"],
+            "rules": [rule.identity for rule in rules],
+            "sites": [*sites],
+        }
+        store, weights = Store(resume), model.content_hash
+        self.kept = store.steps("profile", weights, settings | {"corpus": sample.hash})
+        asked = settings | {"corpus": sample.facts["corpus"], "options": dict(options)}
+        _require_same_corpus(store.steps("profile shards", weights, asked), sample, shard)
+
+    def advance(self) -> None:
+        """Count one step."""
+        self.at += 1
+        if self.progress is not None:
+            self.progress("profile", self.at, self.total)
+
+    def phase(
+        self,
+        names: Sequence[str],
+        make: Callable[[int], Any],
+        kind: Any,
+        sizes: Sequence[int],
+    ) -> list[Any]:
+        """Return the results of a phase, of which only missing ones are computed.
+
+        Args:
+            names: name of every step.
+            make: computes the step of a number.
+            kind: type of the results, with `to_bytes` and `from_bytes`.
+            sizes: number of times that each step calls `advance`.
+
+        Raises:
+            ShardsMissing: another shard has not done its part.
+        """
+        known = self._known(names)
+        mine = range(len(names)) if self.shard is None else self.shard.of(range(len(names)))
+        found: dict[int, Any] = {}
+        for at, name in enumerate(names):
+            if name in known:
+                self.at += sizes[at]
+            elif at in mine:
+                found[at] = make(at)
+                if self.kept is not None:
+                    self.kept.add({name: found[at].to_bytes()})
+        if self.shard is not None:
+            known = self._known(names)
+            missing = [name for name in names if name not in known]
+            if missing:
+                raise ShardsMissing(
+                    f"{len(missing)} of {len(names)} steps of other shards are not done "
+                    f"({', '.join(missing[:3])}{' ...' if len(missing) > 3 else ''}); run the same "
+                    "command again when the other shards have ended: finished steps are not "
+                    "repeated. Without --shard it does all that is left"
+                )
+        return [
+            found[at] if at in found else kind.from_bytes(known[name])
+            for at, name in enumerate(names)
+        ]
+
+    def _known(self, names: Sequence[str]) -> dict[str, bytes]:
+        return self.kept.find(names) if self.kept is not None else {}
+
+
+def _require_same_corpus(shards: Any, sample: Sample, shard: Shard | None) -> None:
+    """Raise OptionError if other shards of the same run have read another corpus."""
+    if shard is not None:
+        shards.add({"corpus": sample.hash.encode()})
+    known = shards.find(["corpus"]).get("corpus")
+    if known is not None and known.decode() != sample.hash:
+        raise OptionError(
+            f"{sample.facts['corpus']} has changed since the shards of this run began, so their "
+            "steps do not fit together; restore it, or begin again with another folder"
+        )

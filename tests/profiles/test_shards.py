@@ -1,0 +1,101 @@
+"""Profiles by shards and by several processes: the same numbers, whatever did which step."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from profiles.planted_rows import documents
+
+import interp
+from interp.cli.main import main
+from interp.core.errors import OptionError
+from interp.profiles import Profile
+from interp.profiles.steps import ShardsMissing
+
+ROWS = [*documents(12, 24, seed=0).ids]
+
+
+@pytest.fixture(scope="module")
+def sharded_model() -> interp.Model:
+    return interp.load("planted:induction")
+
+
+@pytest.fixture(scope="module")
+def undivided(sharded_model: interp.Model) -> Profile:
+    return interp.profile(sharded_model, ROWS, n_queries=8)
+
+
+def _shard(model: interp.Model, number: int, folder: Path, rows: list = ROWS) -> Profile | None:
+    try:
+        return interp.profile(model, rows, n_queries=8, resume=folder, shard=f"{number}/3")
+    except ShardsMissing:
+        return None
+
+
+@pytest.mark.parametrize("order", [*permutations((1, 2, 3))][::2])
+def test_shards_in_any_order_give_the_undivided_profile(
+    sharded_model: interp.Model, undivided: Profile, tmp_path: Path, order: tuple[int, ...]
+) -> None:
+    found = [[_shard(sharded_model, at, tmp_path) for at in order] for _ in range(3)]
+    assert found[0] == [None, None, None]  # the first look of the last ones was not done
+    assert all(one is not None and one.equals(undivided) for one in found[2][-1:])
+    assert interp.profile(sharded_model, ROWS, n_queries=8, resume=tmp_path).equals(undivided)
+
+
+def test_each_step_is_done_by_one_shard(
+    sharded_model: interp.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from interp.profiles import run
+
+    seen: list[int] = []
+    look = run.first_look
+    monkeypatch.setattr(
+        run, "first_look", lambda *a: (seen.extend(id(w) for w in a[1]), look(*a))[1]
+    )
+    for at in (1, 2, 3):
+        _shard(sharded_model, at, tmp_path)
+    assert len(seen) == len(ROWS)
+
+
+def test_a_shard_needs_a_folder_and_the_corpus_of_the_others(
+    sharded_model: interp.Model, tmp_path: Path
+) -> None:
+    with pytest.raises(OptionError, match="shard 1/3 needs a folder"):
+        interp.profile(sharded_model, ROWS, n_queries=8, shard="1/3")
+    assert _shard(sharded_model, 1, tmp_path) is None
+    with pytest.raises(OptionError, match="has changed since the shards of this run began"):
+        _shard(sharded_model, 2, tmp_path, [*ROWS[1:], ROWS[0][::-1]])
+    with pytest.raises(OptionError, match="has changed since"):
+        interp.profile(sharded_model, [*ROWS[1:], ROWS[0][::-1]], n_queries=8, resume=tmp_path)
+
+
+def test_a_shard_on_the_command_line_says_what_it_waits_for(tmp_path: Path) -> None:
+    line = ["profile", "planted:induction", "--set", "n_documents=12", "-o", str(tmp_path)]
+    asked = CliRunner().invoke(main, [*line[:-2], "--shard", "1/2"])
+    assert "--shard needs --out" in asked.output
+    both = CliRunner().invoke(main, [*line, "--shard", "1/2", "-j", "2"])
+    assert "give one of them" in both.output
+
+
+@pytest.mark.slow
+def test_processes_give_the_profile_of_one(tmp_path: Path) -> None:
+    line = ["profile", "bundled:induction", "--set", "n_documents=12", "--set", "n_queries=4"]
+    one = CliRunner().invoke(main, [*line, "-o", str(tmp_path / "one")])
+    two = CliRunner().invoke(main, [*line, "-j", "2", "-o", str(tmp_path / "two")])
+    assert one.exit_code == two.exit_code == 0
+    kept = [
+        Profile.load(tmp_path / name / "bundled-induction" / "profile.json")
+        for name in ("one", "two")
+    ]
+    assert kept[0].equals(kept[1])
+    parts = [
+        CliRunner().invoke(main, [*line, "--shard", f"{at}/2", "-o", str(tmp_path / "three")])
+        for _ in range(3)
+        for at in (1, 2)
+    ]
+    assert [x.exit_code for x in parts[:2]] == [1, 1]
+    assert parts[-1].exit_code == 0
+    assert "run the same command again" in parts[0].output
