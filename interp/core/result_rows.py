@@ -37,7 +37,9 @@ class ResultRows(Result):
             ends of possible scores, which no interval exceeds.
         per_prompt: array of the values behind the means, `[row, prompt]`; None with the reason in
             `why_no_per_prompt`.
-        arrays: by name, further values per row, `[row, ...]`, which are no columns.
+        arrays: by name, further values per row, `[row, ...]`, which are no columns. `quantiles`
+            are those of the bootstrap behind each score, at the fact `probabilities`, from which
+            intervals of any level are made.
         clusters: a label per prompt where prompts share something.
         by: default order of `top`.
         same_as: standard columns that repeat another column, such as score and "rank".
@@ -117,6 +119,10 @@ class ResultRows(Result):
         return pd.DataFrame({name: self.columns[name] for name in self.columns})
 
     def _bounds_of(self, frame: pd.DataFrame, level: float) -> np.ndarray:
+        if "quantiles" in self.arrays:
+            from interp.core.statistics import interval_between
+
+            return interval_between(self.quantiles, self.facts["probabilities"], level)
         if not {"low", "high"} & {*self.columns, *self.same_as}:
             limits = self.facts.get("limits", (-np.inf, np.inf))
             return super()._bounds_of(frame, level).clip(*limits)

@@ -253,6 +253,25 @@ class RatioBootstrap:
         return finite_interval(drawn), float(min(1.0, max(least, 2 * tail / (len(drawn) + 1))))
 
 
+def interval_between(
+    quantiles: Float[Array, "row probability"], probabilities: Sequence[float], level: float
+) -> Float[Array, "row 2"]:
+    """Return the interval of each row at a level, from stored quantiles of its bootstrap.
+
+    Between the stored quantiles it is interpolated on the scale of a normal distribution; an
+    interval beyond the outermost ones is that of these.
+
+    Raises:
+        OptionError: the level does not lie between 0 and 1.
+    """
+    from scipy.stats import norm
+
+    if not 0 < level < 1:
+        raise OptionError(f"level={level}: a confidence level lies between 0 and 1")
+    at, known = norm.ppf(tails_of(level)), norm.ppf(probabilities)
+    return np.array([np.interp(at, known, row) for row in quantiles]).reshape(-1, 2)
+
+
 def finite_interval(drawn: Float[Array, " draw"]) -> tuple[float, float]:
     """Return the 95 % percentile interval of the finite draws; NaN without any."""
     drawn = drawn[np.isfinite(drawn)]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from interp.core.errors import OptionError, UnknownName
+from interp.core.errors import UnknownName
 from interp.core.result import Result
 
 if TYPE_CHECKING:
@@ -68,16 +68,10 @@ class Profile(Result):
         Raises:
             OptionError: the level does not lie between 0 and 1.
         """
-        import numpy as np
-        from scipy.stats import norm
-
-        from interp.core.statistics import tails_of
+        from interp.core.statistics import interval_between
         from interp.profiles.judgement import PROBABILITIES
 
-        if not 0 < level < 1:
-            raise OptionError(f"level={level}: a confidence level lies between 0 and 1")
-        at, known = norm.ppf(tails_of(level)), norm.ppf(PROBABILITIES)
-        return np.array([np.interp(at, known, row) for row in self.quantiles]).reshape(-1, 2)
+        return interval_between(self.quantiles, PROBABILITIES, level)
 
     def description(self, head: str | Head) -> Mapping[str, Any]:
         """Return status, sentence and labels of one head.

@@ -92,7 +92,7 @@ def profile(
         seed=seed,
     )
     chosen = chosen_rules(rules, loaded.tokenizer is not None)
-    wanted = _wanted(loaded, sites, heads)
+    wanted = wanted_heads(loaded, sites, heads)
     sites = [site for site in sites if any(s is site for s, _ in wanted)]
     windows = sample.windows
     ids = np.concatenate([window.ids for window in windows])
@@ -117,7 +117,7 @@ def profile(
         Sums,
         sizes,
     )
-    live, dead = _live(look, sample)
+    live, dead = live_rules(look, sample)
     half = sum(windows[group[0]].part == 0 for group in groups)
     sides = (slice(0, half), slice(half, None))
     fitted = steps.phase(
@@ -131,7 +131,7 @@ def profile(
         lambda at: second_look(
             look,
             [windows[i] for i in groups[at]],
-            [_other(windows, i) for i in groups[at]],
+            [next_document(windows, i) for i in groups[at]],
             fitted[1 if at < half else 0],
             seed,
             steps.advance,
@@ -153,7 +153,7 @@ def profile(
     return _answered(loaded, look, sample, whole, parameters, wanted, seed, provenance)
 
 
-def _wanted(model: Model, sites: Sequence[Any], heads: Sequence[str] | None) -> list[tuple]:
+def wanted_heads(model: Model, sites: Sequence[Any], heads: Sequence[str] | None) -> list[tuple]:
     """Return site and number of the heads that are asked for."""
     every = [(site, h) for site in sites for h in range(site.n_heads)]
     many = len({site.stack for site in sites}) > 1
@@ -169,14 +169,14 @@ def _wanted(model: Model, sites: Sequence[Any], heads: Sequence[str] | None) -> 
     return [names[name] for name in dict.fromkeys(asked)]
 
 
-def _other(windows: Sequence[Any], at: int) -> Any:
+def next_document(windows: Sequence[Any], at: int) -> Any:
     """Return the next document of another cluster that is at least as long, or else the next."""
     rest = [*windows[at + 1 :], *windows[:at]]
     rest = [w for w in rest if w.cluster != windows[at].cluster]
     return next((w for w in rest if len(w.ids) >= len(windows[at].ids)), rest[0])
 
 
-def _live(look: Look, sample: Sample) -> tuple[torch.Tensor, list[str]]:
+def live_rules(look: Look, sample: Sample) -> tuple[torch.Tensor, list[str]]:
     """Return which rules can tell keys apart, and the names of the others.
 
     A rule that fires nowhere, on all keys, or on the keys of an earlier rule says nothing.

@@ -51,7 +51,7 @@ from interp.planted.with_picture import image_text
 from interp.planted.with_sound import spoken_words
 from interp.probes import train_probe
 from interp.probes.result import ProbeResult
-from interp.profiles import Profile
+from interp.profiles import Profile, portability
 from interp.syntax.pairs import PairCheck
 from interp.syntax.topic_embeddings import product_rows
 from interp.text import chains, context, graphs
@@ -80,6 +80,13 @@ def profiled() -> Profile:
     rng = np.random.default_rng(0)
     rows = [(0, *rng.integers(1, 9, 20).tolist()) for _ in range(10)]
     return interp.profile(model(), rows, rules=["induction", "previous_token"], n_queries=6)
+
+
+def carried_over() -> ResultRows:
+    rng = np.random.default_rng(0)
+    rows = [(0, *rng.integers(1, 9, 20).tolist()) for _ in range(20)]
+    corpora = {"a": rows[:10], "b": rows[10:]}
+    return portability(model(), corpora, rules=["induction", "previous_token"], n_queries=6)
 
 
 def probe() -> ProbeResult:
@@ -374,5 +381,6 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "LogitLens": lambda: logit_lens(model(), prompts().ids[0], k=2),
     "interp.syntax.pairs.PairCheck": pair_check,
     "interp.syntax.result.TreeScores": lambda: scores("m", provenance=MADE),
+    "Portability": carried_over,
     "TopicProducts": topics,
 }

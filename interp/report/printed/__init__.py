@@ -30,6 +30,7 @@ TEXTS = {
     "LearnedHeadWeights": "interp.report.printed.top:top_text",
     "MadePairs": "interp.report.printed.circuits:pairs_text",
     "ModelDifferences": "interp.report.printed.between:differences_text",
+    "Portability": "interp.report.printed.portability:portability_text",
     "Profile": "interp.report.printed.profile:profile_text",
     "PathEffects": "interp.report.printed.circuits:path_text",
     "PromptMeans": "interp.report.printed.means:means_text",

@@ -1,4 +1,4 @@
-"""Compare two models, pair their similar heads, or follow heads over a training run."""
+"""Compare models, corpora or checkpoints, and pair similar heads of two models."""
 
 GROUP = "Measure"
 DEFAULT = "heads"

@@ -1,0 +1,280 @@
+"""Portability of descriptions: fitted on one corpus, judged on others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from interp.core.errors import OptionError
+from interp.core.result_rows import ResultRows
+from interp.core.statistics import RatioBootstrap
+from interp.model.content import model_provenance
+from interp.model.model_argument import one_model
+from interp.model.segments import special_ids
+from interp.profiles.corpus import DocumentCorpus, Sample, TextWindow, sample_corpus
+from interp.profiles.explain import describe
+from interp.profiles.first_look import Look, first_look, groups_of
+from interp.profiles.judgement import DRAWS, LEAST_SHARE, PROBABILITIES, by_cluster, ratio
+from interp.profiles.result import EXPLAINED, head_name
+from interp.profiles.rows_read import described_sites
+from interp.profiles.rules import chosen_rules
+from interp.profiles.run import live_rules, next_document, wanted_heads
+from interp.profiles.second_look import CONTROLS, MEASURES, RUNGS, JudgedRows, second_look
+from interp.profiles.token_model import token_vectors
+
+if TYPE_CHECKING:
+    from interp.core.protocols import Progress
+    from interp.model.model import Model
+    from interp.profiles.rules import KeyRule
+
+Change = Literal["first_token", "packed"]
+
+
+def portability(
+    model: Any,
+    corpora: Mapping[str, Any],
+    *,
+    alter: Sequence[Change] = (),
+    field: str = "text",
+    rules: Iterable[str | KeyRule | Any] | None = None,
+    heads: Sequence[str] | None = None,
+    n_documents: int = 200,
+    n_queries: int = 32,
+    max_length: int = 256,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> ResultRows:
+    """Fit the description of every head on one corpus, and judge it on the others.
+
+    A description that explains a head on the text that suggested it may fail on other text: on
+    code, in dialogue, with another first token, in packed documents. All descriptions are fitted on
+    one half of their corpus, and all are judged on the other halves.
+
+    Args:
+        model: a model, or anything that `interp.load` accepts.
+        corpora: by name, what `interp.profile` accepts as a corpus.
+        alter: further corpora, made of the windows of each: "first_token" takes away the first
+            token that the tokenizer adds, or puts one where it adds none; "packed" joins documents
+            up to the longest window.
+        field: field or column of the text, or of token ids.
+        rules: see `interp.profile`, as the next ones.
+        heads: heads to describe; all by default.
+        n_documents: number of random documents of each corpus.
+        n_queries: number of random queries read of each document.
+        max_length: longest window, in tokens.
+        seed: seed of every random choice.
+        progress: called with the name of the step, the steps done and their number.
+
+    Returns:
+        A row per head, corpus of the fit and corpus of the judgement. `score` is the share of the
+        pattern that the rules explain there, `position` that of position; `lost` is what the rules
+        of the judged corpus itself explain more. `labels` are rules that describe the head on the
+        corpus of the fit, `gone` those of them to which it does not attend beyond position on the
+        other one. Intervals are over documents.
+
+    Raises:
+        PromptError: a corpus cannot be read, or has too few distinct documents.
+        OptionError: there are fewer than two corpora, or an option does not fit.
+        UnknownName: there is no such rule or head.
+    """
+    loaded = one_model(model)
+    sites = described_sites(loaded)
+    wanted = wanted_heads(loaded, sites, heads)
+    sites = [site for site in sites if any(s is site for s, _ in wanted)]
+    size = {"n_documents": n_documents, "n_queries": n_queries, "max_length": max_length}
+    samples = {
+        name: sample_corpus(
+            source if isinstance(source, DocumentCorpus) else DocumentCorpus(source, field=field),
+            loaded,
+            seed=seed,
+            **size,
+        )
+        for name, source in corpora.items()
+    }
+    for name, sample in [*samples.items()]:
+        for change in alter:
+            rows, said = _altered(sample.windows, loaded, change)
+            samples[f"{name}, {said}"] = sample_corpus(
+                DocumentCorpus(rows), loaded, seed=seed, **size
+            )
+    if len(samples) < 2:
+        raise OptionError(
+            "give at least two corpora, or alter one: a description is carried from one to another"
+        )
+    chosen = chosen_rules(rules, loaded.tokenizer is not None)
+    ids = np.concatenate([window.ids for sample in samples.values() for window in sample.windows])
+    look = Look(loaded, sites, chosen, token_vectors(loaded, ids), ids)
+    steps = len(samples) * (len(samples) + 1)
+    done = 0
+
+    def advance() -> None:
+        nonlocal done
+        done += 1
+        if progress is not None:
+            progress("portability", done, steps)
+
+    fitted = {}
+    for name, sample in samples.items():
+        fitted[name] = _fitted(look, sample)
+        advance()
+    found = {}
+    for to, sample in samples.items():
+        rest = [w for w in sample.windows if w.part == 1]
+        others = [next_document(rest, at) for at in range(len(rest))]
+        for start, description in fitted.items():
+            judged = second_look(look, rest, others, description, seed, lambda: None)
+            found[start, to] = _Sums.of(judged, rest, description.rules.numpy())
+            advance()
+    rows, quantiles = _rows(look, found, samples, wanted, seed)
+    made = model_provenance(loaded) | {
+        "corpora": {name: dict(sample.facts, hash=sample.hash) for name, sample in samples.items()},
+        "rules": [rule.name for rule in chosen],
+        "made_by": "interp.profiles.portability",
+        "options": size,
+        "seed": seed,
+    }
+    return ResultRows(
+        "Portability",
+        rows,
+        ("stack", "layer", "head", "fitted_on", "judged_on"),
+        made,
+        {"metric": "explained_rules", "unit": EXPLAINED, "probabilities": list(PROBABILITIES)},
+        why_no_per_prompt="a share is a ratio of sums over documents",
+        arrays={"quantiles": np.array(quantiles)},
+        by="lost",
+    )
+
+
+def _altered(
+    windows: Sequence[TextWindow], model: Model, change: str
+) -> tuple[list[tuple[int, ...]], str]:
+    """Return the changed windows as token ids, and what was changed.
+
+    Raises:
+        OptionError: there is no such change, or the tokenizer has no special token for it.
+    """
+    if change not in ("first_token", "packed"):
+        raise OptionError(f"alter={change!r} is not known; known are first_token and packed")
+    special = special_ids(model)
+    names = ("bos_token_id", "cls_token_id", "eos_token_id")
+    known = (getattr(model.tokenizer, name, None) for name in names)
+    first = next((x for x in known if x is not None), None)
+    starts = [window.ids[0] in special for window in windows]
+    if change == "first_token" and all(starts):
+        return [window.ids[1:] for window in windows], "without first token"
+    if first is None:
+        raise OptionError(
+            f"{model.name} has no tokenizer with a first or last token; leave out {change}"
+        )
+    if change == "first_token":
+        return [(first, *window.ids) for window in windows], "with first token"
+    longest = max(len(window.ids) for window in windows)
+    stream = [
+        x for window in windows for x in (first, *window.ids[int(window.ids[0] in special) :])
+    ]
+    cut = range(0, len(stream) - longest + 1, longest)
+    return [tuple(stream[at : at + longest]) for at in cut], "packed"
+
+
+def _fitted(look: Look, sample: Sample) -> Any:
+    """Fit all rungs on the documents of part 0."""
+    windows = sample.windows
+    groups = [group for group in groups_of(windows) if windows[group[0]].part == 0]
+    sums = [first_look(look, [windows[i] for i in group], lambda: None) for group in groups]
+    live, _ = live_rules(look, sample)
+    return describe(look, windows, groups, sums, live, lambda: None)
+
+
+@dataclass(frozen=True, eq=False)
+class _Sums:
+    """Sums per document of a description on a corpus, and the parameters of its rules."""
+
+    nats: np.ndarray  # document, head, rung
+    weight: np.ndarray  # document, head
+    total: np.ndarray  # document, head, rule
+    expected: np.ndarray
+    parameters: np.ndarray  # head, rule
+
+    @classmethod
+    def of(cls, judged: JudgedRows, windows: Sequence[TextWindow], parameters: np.ndarray) -> _Sums:
+        names, at = np.unique([window.cluster for window in windows], return_inverse=True)
+        weight = judged.measures[..., MEASURES.index("weight")]
+        every = (judged.nats, weight, judged.total, judged.expected)
+        return cls(
+            *(by_cluster(x.astype(np.float64), at, len(names)) for x in every),
+            parameters=parameters,
+        )
+
+    def left(self, head: int, rung: str) -> np.ndarray:
+        """Return what a rung leaves unexplained, of every document."""
+        return self.nats[:, head, (*RUNGS, *CONTROLS).index(rung)]
+
+    def held(self, head: int, draws: RatioBootstrap) -> set[int]:
+        """Return the rules to which a head attends beyond position, by enough and for sure."""
+        under = self.weight[:, head]
+        found = set()
+        for rule in np.flatnonzero(self.parameters[head] > 0).tolist():
+            more = self.total[:, head, rule] - self.expected[:, head, rule]
+            if more.sum() < LEAST_SHARE / 2 * under.sum():
+                continue
+            if self.total[:, head, rule].sum() < LEAST_SHARE * under.sum():
+                continue
+            if draws.interval(more, under)[0] > 0:
+                found.add(rule)
+        return found
+
+    def reached(self, head: int, rule: int, draws: RatioBootstrap) -> bool:
+        """Return True if a head puts more on a rule's keys than position does, for sure."""
+        more = self.total[:, head, rule] - self.expected[:, head, rule]
+        return draws.interval(more, self.weight[:, head])[0] > 0
+
+
+def _rows(
+    look: Look,
+    found: Mapping[tuple[str, str], _Sums],
+    samples: Mapping[str, Sample],
+    wanted: Sequence[tuple],
+    seed: int,
+) -> tuple[list[dict[str, Any]], list[tuple[float, ...]]]:
+    draws = {
+        name: RatioBootstrap(len(found[name, name].nats), draws=DRAWS, seed=seed)
+        for name in samples
+    }
+    many = len({site.stack for site in look.sites}) > 1
+    rows, quantiles = [], []
+    for site, h in wanted:
+        head = look.places[site].start + h
+        held = {name: found[name, name].held(head, draws[name]) for name in samples}
+        for start, to in found:
+            mine, own = found[start, to], found[to, to]
+            even = mine.left(head, "uniform")
+            gone = {rule for rule in held[start] if not own.reached(head, rule, draws[to])}
+            share = ratio(draws[to], even - mine.left(head, "rules"), even)
+            quantiles.append(share.quantiles)
+            less = mine.left(head, "rules") - own.left(head, "rules")
+            ends = draws[to].interval(less, even)
+            whole = float(even.sum()) if even.sum() > 0 else float("nan")
+            rows.append(
+                {
+                    "stack": site.stack,
+                    "layer": site.layer,
+                    "head": h,
+                    "name": head_name(site.stack, site.layer, h, many),
+                    "fitted_on": start,
+                    "judged_on": to,
+                    "score": share.value,
+                    "low": share.low,
+                    "high": share.high,
+                    "position": float((even - mine.left(head, "position")).sum() / whole),
+                    "lost": float(less.sum() / whole),
+                    "lost_low": ends[0],
+                    "lost_high": ends[1],
+                    "labels": ", ".join(look.rules[k].name for k in sorted(held[start])),
+                    "gone": ", ".join(look.rules[k].name for k in sorted(gone)),
+                    "n": len(even),
+                }
+            )
+    return rows, quantiles
