@@ -12,6 +12,7 @@ import torch
 
 from interp.core.errors import OptionError, UnknownName
 from interp.core.shards import Shard
+from interp.core.tokens import words
 from interp.model.content import model_provenance
 from interp.model.model_argument import one_model
 from interp.profiles.corpus import DocumentCorpus, Sample, sample_corpus
@@ -19,6 +20,7 @@ from interp.profiles.examples import examples_of
 from interp.profiles.explain import EVERYWHERE, NOWHERE, Description, describe
 from interp.profiles.first_look import Look, Sums, first_look, groups_of
 from interp.profiles.judgement import Judge
+from interp.profiles.reads import TokenReads
 from interp.profiles.result import Profile, head_name, number_rows
 from interp.profiles.rows_read import described_sites
 from interp.profiles.rules import chosen_rules
@@ -218,6 +220,7 @@ def _answered(
         look.rules,
         seed,
     )
+    reads = TokenReads(whole, windows, seed)
     many = len({site.stack for site in look.sites}) > 1
     rows, quantiles, descriptions, examples = [], [], [], []
     texts: dict[int, tuple[str, ...]] = {}
@@ -237,6 +240,7 @@ def _answered(
                 "sentence": sentence_of(answer, len(look.rules)),
                 "labels": [label.plain() for label in answer.labels],
                 "avoided": [label.plain() for label in answer.avoided],
+                "reads": reads.of(place, lambda token: words(model, (token,))[0]),
             }
         )
         examples += [

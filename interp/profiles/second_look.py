@@ -47,6 +47,10 @@ class JudgedRows:
         surprise: KL from the row of the rules, of every query, times the attention off the sink.
         largest: mass of every query on its largest keys.
         keys: the positions of these keys.
+        tokens: the distinct token ids of every window.
+        on_token: mass on the keys of each of these.
+        by_position: mass that the model of position puts there.
+        weights: attention of every query off the sink.
     """
 
     nats: Float[np.ndarray, "window head model"]
@@ -59,6 +63,10 @@ class JudgedRows:
     surprise: list[Float[np.ndarray, "head row"]]
     largest: list[Float[np.ndarray, "head row key"]]
     keys: list[Int[np.ndarray, "head row key"]]
+    tokens: list[Int[np.ndarray, " token"]]
+    on_token: list[Float[np.ndarray, "head token"]]
+    by_position: list[Float[np.ndarray, "head token"]]
+    weights: list[Float[np.ndarray, "head row"]]
 
     def to_bytes(self) -> bytes:
         """Return the sums as the bytes of one file."""
@@ -91,7 +99,7 @@ class JudgedRows:
         return cls(**found)
 
 
-_EACH = ("surprise", "largest", "keys")
+_EACH = ("surprise", "largest", "keys", "tokens", "on_token", "by_position", "weights")
 _WHOLE = ("nats", "measures", "shared", "guessed", "total", "expected", "uncovered")
 
 
@@ -145,6 +153,11 @@ def _one(
         "largest": torch.zeros(heads, len(rows), min(KEYS, n), dtype=torch.half),
         "keys": torch.zeros(heads, len(rows), min(KEYS, n), dtype=torch.int32),
     }
+    tokens, place = np.unique(np.asarray(window.ids), return_inverse=True)
+    place = torch.from_numpy(place)
+    for name in ("on_token", "by_position"):
+        out[name] = torch.zeros(heads, len(tokens), dtype=torch.half)
+    out["weights"] = torch.zeros(heads, len(rows), dtype=torch.half)
     flat = masks.flatten(1)
     back = (torch.as_tensor(rows)[:, None] - torch.arange(n)).abs().float()
 
@@ -172,9 +185,13 @@ def _one(
         out["expected"][at] = guess.flatten(1) @ flat.T
         out["guessed"][at] = mine * ((guess / fired.clamp_min(1)).flatten(1) @ flat.T)
         out["largest"][at], out["keys"][at] = largest.half(), keys.int()
+        for name, pairs in (("on_token", seen.mass), ("by_position", guess)):
+            empty = torch.zeros(len(pairs), len(tokens))
+            out[name][at] = empty.index_add_(1, place, pairs.sum(1)).half()
+        out["weights"][at] = seen.weight.half()
 
     look.rows(window, judge)
-    return {name: value.numpy() for name, value in out.items()}
+    return {name: value.numpy() for name, value in out.items()} | {"tokens": tokens}
 
 
 class _Models:

@@ -1,0 +1,90 @@
+"""Tokens that a head reads: a planted key token and query token are found, and no others."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from profiles.planted_rows import documents, even, mixture, pairs, plant
+
+import interp
+from interp.profiles import Profile
+from interp.profiles.corpus import TextWindow
+from interp.profiles.reads import LEAST_KEYS, LEAST_QUERIES
+
+KEY, QUERY = 5, 7
+ROWS = [*documents(60, 40, seed=2).ids]
+
+
+def _on_a_key(query, key, tokens):
+    return (tokens[key] == KEY) & (key < query)
+
+
+def _leaves_the_sink_at(window: TextWindow) -> np.ndarray:
+    """Attend evenly, with 80 % off the sink at one query token and 30 % elsewhere."""
+    query, _, tokens = pairs(window)
+    off = np.where(tokens[query] == QUERY, 0.8, 0.3)
+    return off * even(window) / even(window).sum(1, keepdims=True)
+
+
+HEADS = [mixture((0.5, _on_a_key), sink=0.2), _leaves_the_sink_at, mixture()]
+
+
+@pytest.fixture(scope="module")
+def read_profile() -> Profile:
+    with pytest.MonkeyPatch.context() as patch:
+        plant(patch, HEADS)
+        return interp.profile("planted:noise", ROWS, rules=["induction"], n_queries=20)
+
+
+def _heads(found: Profile, at: int) -> list[dict]:
+    return [one["reads"] for one in found.descriptions[at :: len(HEADS)]]
+
+
+def test_the_planted_key_token_is_read_with_its_share(read_profile: Profile) -> None:
+    top = under = 0.0
+    for ids in ROWS:
+        query = np.arange(2, len(ids))
+        window = TextWindow("", tuple(ids), 0, query, 0, 0)
+        row = HEADS[0](window)
+        top += float(row[:, np.asarray(ids) == KEY].sum())
+        under += float(row.sum())
+    for reads in _heads(read_profile, 0):
+        [one] = reads["keys"]
+        assert one["token"] == str(KEY)
+        assert 0.02 < one["position"] < 0.07  # 1 of 23 tokens
+        assert one["low"] < one["share"] - one["position"] < one["high"]
+        assert one["low"] < top / under - one["position"] < one["high"]
+        assert one["high"] - one["low"] < 0.25
+        assert reads["queries"] == []
+
+
+def test_the_planted_query_token_is_where_the_head_leaves_the_sink(read_profile: Profile) -> None:
+    for reads in _heads(read_profile, 1):
+        [one] = reads["queries"]
+        assert one["token"] == str(QUERY)
+        assert one["share"] == pytest.approx(0.8, abs=1e-3)
+        assert one["position"] == pytest.approx(0.3 + 0.5 / 23, abs=0.02)
+
+
+def test_heads_that_attend_evenly_read_no_token() -> None:
+    found, tried = 0, 0
+    with pytest.MonkeyPatch.context() as patch:
+        plant(patch, [HEADS[2]])
+        for seed in range(3):
+            rows = [*documents(60, 40, seed=20 + seed).ids]
+            one = interp.profile("planted:noise", rows, rules=["induction"], n_queries=20)
+            for reads in _heads(one, 0)[:1]:
+                found += len(reads["keys"]) + len(reads["queries"])
+                tried += 1
+    assert found == 0, (found, tried)
+
+
+def test_a_token_of_few_documents_is_not_read() -> None:
+    rare = [tuple(x if x != KEY else 6 for x in row) for row in ROWS]
+    rare[0] = ROWS[0]
+    with pytest.MonkeyPatch.context() as patch:
+        plant(patch, HEADS)
+        found = interp.profile("planted:noise", rare, rules=["induction"], n_queries=20)
+    assert all(reads["keys"] == [] for reads in _heads(found, 0))
+    assert LEAST_KEYS > 0
+    assert LEAST_QUERIES > 0
