@@ -23,6 +23,7 @@ KINDS = {
     "surprise": "the queries whose attention the rules predict worst",
 }
 EACH = 5  # examples of a kind
+OF_RULE = 3  # examples of a rule
 BEFORE, AFTER = 40, 6  # tokens of context
 
 
@@ -33,12 +34,14 @@ def examples_of(
     head: int,
     seed: int,
     texts: dict[int, tuple[str, ...]],
+    rules: Mapping[int, str],
     each: int = EACH,
-) -> list[dict[str, Any]]:
-    """Return examples of one head: query, its largest keys, context, document and place.
+) -> tuple[list[dict[str, Any]], dict[str, list[dict[str, Any]]]]:
+    """Return examples of one head, and of each of its rules.
 
     Equal values are ordered by a hash, and bins are of equal numbers of queries, so that ties empty
-    no bin; a kind shows one query of a document while there are enough documents.
+    no bin; a kind shows one query of a document while there are enough documents. Examples of a
+    rule are the strongest queries on whose largest key it fires, if possible alone.
 
     Args:
         model: the model, for the text of tokens.
@@ -47,7 +50,12 @@ def examples_of(
         head: number of the head.
         seed: seed of the random choice.
         texts: tokens of the windows that were decoded before, by number; more are added.
+        rules: names of the rules that describe the head, by number.
         each: examples of a kind.
+
+    Returns:
+        Examples as plain data (query, its largest keys, those of the rules that fire on the largest
+        one, context, document and place), and examples by the name of a rule.
     """
     of = np.concatenate([np.full(len(w.queries), at) for at, w in enumerate(windows)])
     row = np.concatenate([np.arange(len(w.queries)) for w in windows])
@@ -60,11 +68,21 @@ def examples_of(
         "uniform": _of_bins(real, peak, chance, each),
         "surprise": _first(real, (-surprise, chance), of, each),
     }
-    return [
-        _example(model, windows[of[at]], int(row[at]), judged, int(of[at]), head, kind, texts)
-        for kind, places in chosen.items()
-        for at in places
-    ]
+    bits = np.concatenate([np.unpackbits(x[head], axis=-1) for x in judged.fired])
+
+    def shown(kind: str, at: int) -> dict[str, Any]:
+        here = int(of[at])
+        found = _example(model, windows[here], int(row[at]), judged, here, head, kind, texts)
+        return {**found, "rules": [name for rule, name in rules.items() if bits[at, rule]]}
+
+    plain = [shown(kind, at) for kind, places in chosen.items() for at in places]
+    fired = bits[:, [*rules]].sum(1) if rules else np.zeros(len(of))
+    by_rule = {}
+    for rule, name in rules.items():
+        mine = real[bits[real, rule] == 1]
+        places = _first(mine, (fired > 1, -peak, chance), of, OF_RULE)
+        by_rule[name] = [shown("rule", at) for at in places]
+    return plain, by_rule
 
 
 def _chances(seed: int, head: int, n: int) -> Float[np.ndarray, " query"]:
@@ -75,12 +93,12 @@ def _chances(seed: int, head: int, n: int) -> Float[np.ndarray, " query"]:
 
 def _first(
     real: Int[np.ndarray, " query"],
-    keys: tuple[np.ndarray, np.ndarray],
+    keys: tuple[np.ndarray, ...],
     document: Int[np.ndarray, " query"],
     n: int,
 ) -> list[int]:
     """Return the first queries in an order, of different documents where these suffice."""
-    order = real[np.lexsort((keys[1][real], keys[0][real]))]
+    order = real[np.lexsort([key[real] for key in reversed(keys)])]
     found: list[int] = []
     seen: set[int] = set()
     for at in order.tolist():

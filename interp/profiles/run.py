@@ -223,6 +223,7 @@ def _answered(
     reads = TokenReads(whole, windows, seed)
     many = len({site.stack for site in look.sites}) > 1
     rows, quantiles, descriptions, examples = [], [], [], []
+    order = [rule.name for rule in look.rules]
     texts: dict[int, tuple[str, ...]] = {}
     for site, h in wanted:
         place = look.places[site].start + h
@@ -232,20 +233,22 @@ def _answered(
         more, ends = number_rows(where, answer.numbers, answer.labels, judge.n)
         rows += more
         quantiles += ends
+        named = {order.index(label.rule): label.rule for label in answer.labels}
+        plain, of_rules = examples_of(model, windows, whole, place, seed, texts, named)
         descriptions.append(
             {
                 **where,
                 "name": name,
                 "status": answer.status,
                 "sentence": sentence_of(answer, len(look.rules)),
-                "labels": [label.plain() for label in answer.labels],
+                "labels": [
+                    {**label.plain(), "examples": of_rules[label.rule]} for label in answer.labels
+                ],
                 "avoided": [label.plain() for label in answer.avoided],
                 "reads": reads.of(place, lambda token: words(model, (token,))[0]),
             }
         )
-        examples += [
-            {"name": name, **one} for one in examples_of(model, windows, whole, place, seed, texts)
-        ]
+        examples += [{"name": name, **one} for one in plain]
     return Profile(
         tuple(rows), np.array(quantiles), tuple(descriptions), tuple(examples), provenance
     )

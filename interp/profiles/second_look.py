@@ -47,6 +47,7 @@ class JudgedRows:
         surprise: KL from the row of the rules, of every query, times the attention off the sink.
         largest: mass of every query on its largest keys.
         keys: the positions of these keys.
+        fired: bits of the rules that fire on the largest key of every query.
         tokens: the distinct token ids of every window.
         on_token: mass on the keys of each of these.
         by_position: mass that the model of position puts there.
@@ -63,6 +64,7 @@ class JudgedRows:
     surprise: list[Float[np.ndarray, "head row"]]
     largest: list[Float[np.ndarray, "head row key"]]
     keys: list[Int[np.ndarray, "head row key"]]
+    fired: list[Int[np.ndarray, "head row byte"]]
     tokens: list[Int[np.ndarray, " token"]]
     on_token: list[Float[np.ndarray, "head token"]]
     by_position: list[Float[np.ndarray, "head token"]]
@@ -99,7 +101,7 @@ class JudgedRows:
         return cls(**found)
 
 
-_EACH = ("surprise", "largest", "keys", "tokens", "on_token", "by_position", "weights")
+_EACH = ("surprise", "largest", "keys", "fired", "tokens", "on_token", "by_position", "weights")
 _WHOLE = ("nats", "measures", "shared", "guessed", "total", "expected", "uncovered")
 
 
@@ -158,6 +160,8 @@ def _one(
     for name in ("on_token", "by_position"):
         out[name] = torch.zeros(heads, len(tokens), dtype=torch.half)
     out["weights"] = torch.zeros(heads, len(rows), dtype=torch.half)
+    out["fired"] = torch.zeros(heads, len(rows), -(-n_rules // 8), dtype=torch.uint8)
+    each_row = torch.arange(len(rows))
     flat = masks.flatten(1)
     back = (torch.as_tensor(rows)[:, None] - torch.arange(n)).abs().float()
 
@@ -185,6 +189,8 @@ def _one(
         out["expected"][at] = guess.flatten(1) @ flat.T
         out["guessed"][at] = mine * ((guess / fired.clamp_min(1)).flatten(1) @ flat.T)
         out["largest"][at], out["keys"][at] = largest.half(), keys.int()
+        on_largest = masks.bool()[:, each_row, keys[..., 0]].permute(1, 2, 0)
+        out["fired"][at] = torch.from_numpy(np.packbits(on_largest.numpy(), axis=-1))
         for name, pairs in (("on_token", seen.mass), ("by_position", guess)):
             empty = torch.zeros(len(pairs), len(tokens))
             out[name][at] = empty.index_add_(1, place, pairs.sum(1)).half()

@@ -105,6 +105,22 @@ def test_overlapping_rules_share_what_both_cover(planted_profile: Profile, corpu
     assert mine["copies"]["share"]["value"] == pytest.approx(mine["copies"]["total"] / 2, abs=0.01)
 
 
+def test_examples_of_a_rule_show_this_rule_alone(planted_profile: Profile) -> None:
+    for head, rules in (("L0H0", ["induction"]), ("L0H1", ["induction", "copies"])):
+        mine = labels(planted_profile, head)
+        for rule in rules:
+            shown = mine[rule]["examples"]
+            assert len(shown) == 3
+            assert len({one["document"] for one in shown}) == 3
+            for one in shown:
+                assert rule in one["rules"]
+                assert one["rules"] == [rule] or rule == "copies"  # these fire with induction
+                tokens, query, key = one["tokens"], one["query"], one["keys"][0][0]
+                assert tokens[key - (rule == "induction")] == tokens[query]
+    for one in planted_profile.examples_of("L0H1", "surprise"):
+        assert set(one["rules"]) <= {"induction", "copies"}
+
+
 def test_what_no_rule_covers_is_unclear_and_its_examples_show_it(
     planted_profile: Profile, corpus: list
 ) -> None:
