@@ -1,14 +1,14 @@
-"""Rows that a profile reads are those of the model's own attention, over the families of the zoo."""
+"""Rows that a profile reads are those of eager attention, over the families of the zoo."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import torch
+import zoo
 from together import over
 
 import interp
-import zoo
 from interp.profiles.corpus import TextWindow
 from interp.profiles.rows_read import FLOOR, AttentionRows, described_sites, read_rows
 

@@ -27,11 +27,11 @@ def portability_summary(found: ResultRows) -> str:
     n = len({*zip(found.stack, found.layer, found.head, strict=True)})
     lines = [
         f"share of the pattern that the rules explain, mean of {n} heads",
-        f"  {'fitted on':<28}" + "  ".join(f"{f'on {at + 1}':>6}" for at in range(len(names))),
+        f"  {'fitted on':<40}" + "  ".join(f"{f'on {at + 1}':>6}" for at in range(len(names))),
     ]
     for at, name in enumerate(names):
         shares = "  ".join(f"{x:6.2f}" for x in means.loc[name])
-        lines.append(f"  {f'{at + 1} {name}'[:27]:<28}{shares}")
+        lines.append(f"  {f'{at + 1} {name}'[:39]:<40}{shares}")
     return "\n".join(lines)
 
 
@@ -54,7 +54,7 @@ def _one(found: ResultRows, top: int) -> str:
         f"  {labels - _count(away['gone'])} of {labels} labels hold on the other corpus; heads "
         "that lose most there:"
     )
-    order = away.sort_values("lost", ascending=False)
+    order = away.sort_values("lost", ascending=False).drop_duplicates("name")  # worst pair
     for row in (order.head(top) if top else order).to_dict("records"):
         lines += _row(row)
     return "\n".join([*lines, ""])
