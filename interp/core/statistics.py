@@ -64,10 +64,20 @@ def widened_tails(level: float, n: int) -> tuple[float, float]:
     Reference: Hesterberg 2015, "What Teachers Should Know About the Bootstrap" (arXiv 1411.5279),
     "Expanded percentile confidence interval".
     """
+    low, _ = widened(tails_of(level), n)
+    return float(low), float(1 - low)
+
+
+def widened(probabilities: Sequence[float], n: int) -> Float[Array, " probability"]:
+    """Return the quantiles of draws of n units at which one-sided intervals end; as they are for 1.
+
+    See `widened_tails`.
+    """
     from scipy.stats import norm, t
 
-    low = float(norm.cdf(math.sqrt(n / (n - 1)) * t.ppf((1 - level) / 2, n - 1)))
-    return low, 1 - low
+    if n < 2:
+        return np.array(probabilities)
+    return norm.cdf(math.sqrt(n / (n - 1)) * t.ppf(probabilities, n - 1))
 
 
 def percentile_interval(
@@ -201,11 +211,14 @@ def require_two(n: int, clusters: int) -> None:
 class RatioBootstrap:
     """Bootstrap of ratios of sums over units, with the same draws for all compared ratios.
 
+    Intervals are percentile intervals, widened for few units (see `widened_tails`).
+
     Args:
         n: number of units, such as sentences, that are drawn with replacement.
     """
 
     def __init__(self, n: int, *, draws: int = 5000, seed: int = 0) -> None:
+        self.n = n
         drawn = redraw_counts(n, draws, np.random.default_rng(seed))
         self.weights = drawn.astype(np.float64)
 
@@ -219,8 +232,8 @@ class RatioBootstrap:
     def interval(
         self, part: Float[Array, " unit"], total: Float[Array, " unit"]
     ) -> tuple[float, float]:
-        """Return the 95 % percentile interval of a ratio."""
-        return finite_interval(self.ratios(part, total))
+        """Return the 95 % interval of a ratio."""
+        return finite_interval(self.ratios(part, total), self.n)
 
     def quantiles(
         self,
@@ -228,9 +241,10 @@ class RatioBootstrap:
         total: Float[Array, " unit"],
         probabilities: Sequence[float],
     ) -> tuple[float, ...]:
-        """Return quantiles of the ratio over the draws in which it is finite."""
+        """Return ends of one-sided intervals of the ratio, from the draws in which it is finite."""
         drawn = self.ratios(part, total)
-        return tuple(np.quantile(drawn[np.isfinite(drawn)], probabilities).tolist())
+        at = widened(probabilities, self.n)
+        return tuple(np.quantile(drawn[np.isfinite(drawn)], at).tolist())
 
     def gain(
         self,
@@ -250,7 +264,9 @@ class RatioBootstrap:
             return (np.nan, np.nan), 1.0
         tail = 1 + min(int((drawn <= 0).sum()), int((drawn >= 0).sum()))
         least = 2.0 ** (1 - np.count_nonzero(part - other))
-        return finite_interval(drawn), float(min(1.0, max(least, 2 * tail / (len(drawn) + 1))))
+        return finite_interval(drawn, self.n), float(
+            min(1.0, max(least, 2 * tail / (len(drawn) + 1)))
+        )
 
 
 def interval_between(
@@ -272,12 +288,17 @@ def interval_between(
     return np.array([np.interp(at, known, row) for row in quantiles]).reshape(-1, 2)
 
 
-def finite_interval(drawn: Float[Array, " draw"]) -> tuple[float, float]:
-    """Return the 95 % percentile interval of the finite draws; NaN without any."""
+def finite_interval(drawn: Float[Array, " draw"], n: int = 1) -> tuple[float, float]:
+    """Return the 95 % interval of the finite draws; NaN without any.
+
+    Args:
+        drawn: the bootstrap draws.
+        n: number of units that were redrawn, if the interval is widened for few of them.
+    """
     drawn = drawn[np.isfinite(drawn)]
     if not len(drawn):
         return np.nan, np.nan
-    low, high = percentile_interval(drawn, tails_of(0.95))
+    low, high = percentile_interval(drawn, tuple(widened(tails_of(0.95), n)))
     return float(low), float(high)
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from interp.profiles.corpus import TextWindow
 
-LEAST_SHARE = 0.004  # of the KL from the uniform row, that a rule must explain to be kept
+LEAST_SHARE = 0.001  # of the KL from the uniform row, that a rule must explain to be kept
 LEAST_NATS = 0.0005  # per unit of attention off the sink, that it must explain besides
 EVERYWHERE = 0.98  # share of the visible keys from which a rule says nothing
 NOWHERE = 1e-5

@@ -227,11 +227,11 @@ def test_intervals_hold_the_true_share_at_their_rate(monkeypatch: pytest.MonkeyP
     held = []
     for seed in range(1, 21):
         rows = [*documents(24, 20, seed=seed).ids]
-        planted_profile = interp.profile(
-            "planted:noise", rows, rules=[induction, copies], n_queries=None
-        )
+        planted_profile = interp.profile("planted:noise", rows, rules=RULES, n_queries=None)
         share = labels(planted_profile, "L0H0")["induction"]["share"]
         held.append(share["low"] < truth < share["high"])
+        assert set(labels(planted_profile, "L0H0")) == {"induction"}  # no rule that it has not
+        assert set(labels(planted_profile, "L0H1")) == {"induction", "copies"}
     assert sum(held) >= 15  # of 20; with a rate of 0.95 fewer are rarer than 3 in 1,000
 
 
