@@ -14,11 +14,13 @@ from interp.core.errors import OptionError, UnknownName
 from interp.model.content import model_provenance
 from interp.model.model_argument import one_model
 from interp.profiles.corpus import DocumentCorpus, Sample, sample_corpus
+from interp.profiles.effect_sentence import effect_sentences
+from interp.profiles.effects import EffectOptions, Effects, measure_effects
 from interp.profiles.examples import examples_of
 from interp.profiles.explain import EVERYWHERE, NOWHERE, Description, describe
 from interp.profiles.first_look import Look, Sums, first_look, groups_of
 from interp.profiles.judgement import Judge
-from interp.profiles.result import Profile, head_name, number_rows
+from interp.profiles.result import Profile, effect_rows, head_name, number_rows
 from interp.profiles.rows_read import described_sites
 from interp.profiles.rules import chosen_rules
 from interp.profiles.second_look import JudgedRows, second_look
@@ -41,6 +43,9 @@ def profile(
     n_documents: int = 400,
     n_queries: int = 32,
     max_length: int = 256,
+    effects: bool = True,
+    n_ablated: int = 8,
+    n_ablation_documents: int = 64,
     seed: int = 0,
     resume: str | os.PathLike | None = None,
     progress: Progress | None = None,
@@ -54,6 +59,11 @@ def profile(
     even attention, off the sink. A head is described by rules if these explain more than position
     on both parts, and more than the same rules do with the tokens of another document.
 
+    Of a model that predicts the next token it is also measured whether a head matters on the corpus
+    and what it writes: by gradient the change of the loss if the head is replaced by its mean (an
+    estimate, for all heads), by ablation that change itself, and the share of the pattern's effect
+    on the predictions that each description keeps.
+
     Args:
         model: a model, or anything that `interp.load` accepts.
         corpus: files or folders of text, JSON lines, Parquet or Arrow, texts, lists of token ids,
@@ -65,6 +75,11 @@ def profile(
         n_documents: number of random documents.
         n_queries: number of random queries read of each document.
         max_length: longest window of a document, in tokens; a longer document gives a random one.
+        effects: estimate the effect of every head on the loss, and read what it writes.
+        n_ablated: heads that are ablated, those with the largest estimates; those of `heads` where
+            heads are named.
+        n_ablation_documents: documents on which they are; where heads are named, also those on
+            which their effects are estimated.
         seed: seed of every random choice.
         resume: folder with finished steps, from which a run that was stopped goes on.
         progress: called with the name of the step, the steps done and their number.
@@ -90,7 +105,14 @@ def profile(
     windows = sample.windows
     ids = np.concatenate([window.ids for window in windows])
     look = Look(loaded, sites, chosen, token_vectors(loaded, ids), ids)
-    steps = _Steps(loaded, sample, chosen, sites, resume, progress, 2 * len(windows) + 8)
+    options = EffectOptions(
+        effects,
+        n_ablated,
+        n_ablation_documents,
+        None if heads is None else tuple(look.places[site].start + h for site, h in wanted),
+    )
+    total = 2 * len(windows) + 8 + options.n_steps(len(windows))
+    steps = _Steps(loaded, sample, chosen, sites, resume, progress, total)
     groups = groups_of(windows)
     sums = [
         steps.done(
@@ -132,6 +154,17 @@ def profile(
         for at, group in enumerate(groups)
     ]
     whole = JudgedRows.joined(judged, [i for group in groups for i in group])
+    measured = measure_effects(
+        look,
+        windows,
+        groups,
+        lambda i: _other(windows, i),
+        fitted,
+        options,
+        seed,
+        steps.done,
+        steps.advance,
+    )
     parameters = np.stack([one.rules.numpy() for one in fitted])
     provenance = model_provenance(loaded) | dict(
         sample.facts,
@@ -139,10 +172,11 @@ def profile(
         rules=[rule.name for rule in chosen],
         rules_without_use=dead,
         sink="the first token, special tokens, and learned sinks",
+        effects=dict(measured.facts),
         made_by="interp.profile",
         options={"n_documents": n_documents, "n_queries": n_queries, "max_length": max_length},
     )
-    return _answered(loaded, look, sample, whole, parameters, wanted, seed, provenance)
+    return _answered(loaded, look, sample, whole, parameters, measured, wanted, seed, provenance)
 
 
 def _wanted(model: Model, sites: Sequence[Any], heads: Sequence[str] | None) -> list[tuple]:
@@ -196,6 +230,7 @@ def _answered(
     sample: Sample,
     whole: JudgedRows,
     parameters: np.ndarray,
+    effects: Effects,
     wanted: Sequence[tuple],
     seed: int,
     provenance: dict[str, Any],
@@ -219,16 +254,21 @@ def _answered(
         name = head_name(site.stack, site.layer, h, many)
         where = {"stack": site.stack, "layer": site.layer, "head": h}
         more, ends = number_rows(where, answer.numbers, answer.labels, judge.n)
-        rows += more
-        quantiles += ends
+        mine = effects.of(place)
+        added, added_ends = effect_rows(where, mine.numbers)
+        rows += more + added
+        quantiles += ends + added_ends
         descriptions.append(
             {
                 **where,
                 "name": name,
                 "status": answer.status,
-                "sentence": sentence_of(answer, len(look.rules)),
+                "sentence": " ".join(
+                    [sentence_of(answer, len(look.rules)), *effect_sentences(mine)]
+                ),
                 "labels": [label.plain() for label in answer.labels],
                 "avoided": [label.plain() for label in answer.avoided],
+                **mine.plain(),
             }
         )
         examples += [
