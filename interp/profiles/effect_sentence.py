@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from interp.profiles.effect_numbers import HeadEffects
 
 ALPHA = 0.05  # family-wise, over the heads that are ablated
+LEAST_SAID = 1e-5  # nats below which a change is not told from rounding
 LEAST_COPY = 0.1  # nats of logit from which a head is said to copy the attended token
 
 
@@ -31,9 +32,9 @@ def effect_sentences(effects: HeadEffects) -> list[str]:
         found.append(f"Without it the text {_change(effects.effect['loss'], real)}.")
     elif "divergence_estimate" in effects.effect:
         size = effects.effect["divergence_estimate"]["value"]
+        how = f"about {nats(size, size)}" if size >= LEAST_SAID else f"less than {LEAST_SAID:.5f}"
         found.append(
-            f"Without it the predictions would change by about {nats(size, size)} nats (an "
-            "estimate by gradient)."
+            f"Without it the predictions would change by {how} nats (an estimate by gradient)."
         )
     return found
 
@@ -43,6 +44,8 @@ def _change(one: Mapping[str, Any], real: bool) -> str:
     low, high = one["low"], one["high"]
     if not real or low <= 0 <= high:
         most = max(abs(low), abs(high))
+        if most < LEAST_SAID:
+            return f"changes by less than {LEAST_SAID:.5f} nats"
         return f"changes by at most {nats(most, most)} nats either way"
     width = max(abs(low), abs(high))
     sign = 1 if one["value"] > 0 else -1

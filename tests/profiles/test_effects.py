@@ -99,7 +99,7 @@ def test_a_head_with_the_same_pattern_that_nothing_reads_has_no_effect(
     assert abs(beside["effect"]["loss"]["value"]) < 1e-5
     assert abs(beside["effect"]["loss_estimate"]["value"]) < 1e-5
     assert np.isnan(beside["effect"]["causal"]["rules"]["value"])
-    assert "changes by at most 0.00" in beside["sentence"]
+    assert "changes by less than 0.00001 nats" in beside["sentence"]
     assert "copies" not in beside["sentence"]
 
 
@@ -115,6 +115,17 @@ def test_a_dead_head_has_no_effect(effects_rows: list) -> None:
     assert effect["p_corrected"] == 1
     assert np.isnan(effect["causal"]["rules"]["value"])
     assert found.description("L0H0")["writes"]["size"]["value"] == 0
+    assert "the text changes by less than 0.00001 nats" in found.description("L0H0")["sentence"]
+    assert "kept: it has no effect" in head_text(found, "L0H0")
+
+
+def test_a_head_on_the_sink_has_a_screen(effects_rows: list, tmp_path: Path) -> None:
+    """Shares of a pattern that is not there are no numbers, in files and on the screen."""
+    found = interp.profile("planted:sink", effects_rows, rules=FEW, n_queries=4, heads=["L0H1"])
+    assert np.isnan(score(found, "L0H1", "copies"))
+    assert "rules                                      nan" in head_text(found, "L0H1")
+    found.save(tmp_path / "profile.json")
+    assert Profile.load(tmp_path / "profile.json").equals(found)
 
 
 def test_suppression_is_said(effects_rows: list) -> None:
@@ -260,6 +271,9 @@ def number(value: float, low: float, high: float) -> dict[str, float]:
          "Without it the text changes by at most 0.0011 nats either way."),
         ({"divergence_estimate": number(0.0034, 0.002, 0.004)},
          "Without it the predictions would change by about 0.0034 nats (an estimate by gradient)."),
+        ({"divergence_estimate": number(0.0, 0.0, 0.0)},
+         "Without it the predictions would change by less than 0.00001 nats (an estimate by "
+         "gradient)."),
     ],
 )  # fmt: skip
 def test_the_sentence_is_made_of_judged_numbers(effect: dict, said: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,8 @@ def causal_column(causal: Mapping[str, Any], metric: str) -> str:
     one = causal.get(_CAUSAL.get(metric, ""))
     if one is None:
         return ""
+    if math.isnan(one["value"]):
+        return "kept: it has no effect"
     return f"kept {one['value']:5.2f} [{one['low']:.2f}, {one['high']:.2f}]"
 
 
@@ -57,11 +60,11 @@ def matters(found: Profile, about: Mapping[str, Any]) -> list[str]:
     if "loss" in effect:
         p = f"p {effect['p_corrected']:.2g} (Holm)"
         lines.append(f"    {'measured by ablation':<40} {_signed(effect['loss'])}  {p}")
+    for name, one in effect.get("by_kind", {}).items():
+        lines.append(f"      {KIND_PHRASES[name]:<38} {_signed(one)}  n {one['n_tokens']:,}")
     lines.append(
         f"    {'estimate by gradient, first order':<40} {_signed(effect['loss_estimate'])}"
     )
-    for name, one in effect.get("by_kind", {}).items():
-        lines.append(f"      {KIND_PHRASES[name]:<38} {_signed(one)}  n {one['n_tokens']:,}")
     lines.append("  change of the predictions without it (KL divergence)")
     if "divergence" in effect:
         lines.append(f"    {'measured by ablation':<40} {_signed(effect['divergence'])}")
@@ -81,8 +84,7 @@ def writes(about: Mapping[str, Any]) -> list[str]:
         f"    {'size, as a share of the stream':<40} {size['value']:.3f} "
         f"[{size['low']:.3f}, {size['high']:.3f}]",
         f"    {'direct effect on the next token':<40} {_signed(mine['direct'])}",
-        f"    {'on the attended token, beyond visible ones':<40} "
-        f"{_signed(mine['copies'])} of logit",
+        f"    {'on the attended token, over visible':<40} {_signed(mine['copies'])} of logit",
     ]
     for name in ("raises", "lowers"):
         if mine[name]:
