@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.core.errors import OptionError, UnreadableAttention
@@ -73,12 +73,42 @@ class Finish:
     def back_all(
         self, directions: Float[Tensor, "n d_vocab"], streams: Float[Tensor, "n d_model"]
     ) -> Float[Tensor, "n d_model"]:
-        """Map several directions, each on its own stream, as `back` does; without the biases."""
+        """Map several directions, each on its own stream, as `back` does; without the biases.
+
+        The numbers have the precision of the directions.
+        """
         matrix, _ = linear_map(self.module(self.leaving.matrix), self.leaving.width)
-        mapped = (directions.double() @ matrix.double().mT) * self.factor
-        return torch.stack(
-            [self._before_matrix(d, x)[0] for d, x in zip(mapped, streams, strict=True)]
-        )
+        mapped = self._folded(matrix.to(directions.dtype) @ directions.mT)
+        return mapped.mT * self.scales(streams).to(mapped)[:, None]
+
+    def columns(self, tokens: Int[Tensor, " token"]) -> Float[Tensor, "d_model token"]:
+        """Return the map from a stream to the logits of some tokens, up to the norms' `scales`.
+
+        The biases and a cap are left out.
+        """
+        matrix, _ = linear_map(self.module(self.leaving.matrix), self.leaving.width)
+        return self._folded(matrix[:, tokens.to(matrix.device)].float())
+
+    def scales(self, streams: Float[Tensor, "n d_model"]) -> Float[Tensor, " n"]:
+        """Return the product of the factors of all norms on each stream; in float64."""
+        found = torch.ones(len(streams), dtype=torch.double, device=streams.device)
+        x = streams
+        with torch.no_grad():
+            for step in self.leaving.steps:
+                y = part_output(self.module(step.module), x[None])[0]
+                if step.kind == "norm":
+                    found = found * frozen_scale(self.norm(step.module, step.width), x, y)
+                x = y
+        return found
+
+    def _folded(self, d: Float[Tensor, "width n"]) -> Float[Tensor, "d_model n"]:
+        """Fold all steps, apart from the factors of norms, into directions before the matrix."""
+        for step in reversed(self.leaving.steps):
+            if step.kind == "norm":
+                d = self.norm(step.module, step.width).fold(d)
+            else:
+                d = linear_map(self.module(step.module), step.width)[0].to(d) @ d
+        return d * self.factor
 
     def _before_matrix(
         self, d: Float[Tensor, " width"], stream: Float[Tensor, " d_model"]
@@ -102,12 +132,14 @@ class Finish:
         return d, constant
 
 
-def frozen_scale(norm: Norm, given: Tensor, returned: Tensor) -> float:
-    """Return the factor of a norm on this vector, apart from gain and centring."""
+def frozen_scale(
+    norm: Norm, given: Float[Tensor, "*at entry"], returned: Float[Tensor, "*at entry"]
+) -> Float[Tensor, "*at"]:
+    """Return the factor of a norm on each vector, apart from gain and centring; in float64."""
     x = given.double()
-    x = (x - x.mean() if norm.centred else x) * norm.gain.double()
+    x = (x - x.mean(-1, keepdim=True) if norm.centred else x) * norm.gain.double()
     y = returned.double() - norm.bias.double()
-    return float(x @ y / (x @ x).clamp_min(1e-300))
+    return (x * y).sum(-1) / x.square().sum(-1).clamp_min(1e-300)
 
 
 def finish(model: Model, cache: ActivationCache, stack: str) -> Finish:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from interp.model.loading import Loading
     from interp.model.model import Model
 
-PHASES = 3
+PHASES = 5
 """Phases of a profile: each is done by all processes before the next begins."""
 _here: dict[str, Any] = {}
 

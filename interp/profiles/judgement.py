@@ -98,6 +98,16 @@ class Answer:
     numbers: Mapping[str, Number] = field(default_factory=dict)
 
 
+def ratio(
+    draws: RatioBootstrap, top: Float[np.ndarray, " unit"], under: Float[np.ndarray, " unit"]
+) -> Number:
+    """Return a ratio of sums over units with its bootstrap; NaN over a sum that is not positive."""
+    if under.sum() <= 0:
+        return Number(np.nan, (np.nan,) * len(PROBABILITIES))
+    ends = draws.quantiles(top, under, PROBABILITIES)
+    return Number(float(top.sum() / under.sum()), ends)
+
+
 class Judge:
     """Sums of all documents, grouped by cluster of near-duplicates.
 
@@ -139,10 +149,10 @@ class Judge:
             "uncovered": judged.uncovered,
         }
         self.sums = {
-            name: by_cluster(value.astype(np.float64), at, self.n) for name, value in sums.items()
+            name: cluster_sums(value.astype(np.float64), at, self.n) for name, value in sums.items()
         }
         counts = np.array([x.shape[1] for x in judged.surprise], float)
-        self.counts = by_cluster(counts[:, None], at, self.n)[:, 0]
+        self.counts = cluster_sums(counts[:, None], at, self.n)[:, 0]
 
     def ratio(self, part: int | None, top: np.ndarray, under: np.ndarray) -> Number:
         """Return a ratio of sums over the documents of a part."""
@@ -255,15 +265,8 @@ def _named(label: Label) -> bool:
     return label.share.value >= LEAST_SHARE and gain >= LEAST_SHARE / 2
 
 
-def ratio(draws: RatioBootstrap, top: np.ndarray, under: np.ndarray) -> Number:
-    """Return a ratio of sums over documents; NaN without anything to divide by."""
-    if under.sum() <= 0:
-        return Number(np.nan, (np.nan,) * len(PROBABILITIES))
-    return Number(float(top.sum() / under.sum()), draws.quantiles(top, under, PROBABILITIES))
-
-
-def by_cluster(values: np.ndarray, at: Int[np.ndarray, " window"], n: int) -> np.ndarray:
-    """Sum values over the windows of each cluster of near-duplicates."""
+def cluster_sums(values: np.ndarray, at: Int[np.ndarray, " window"], n: int) -> np.ndarray:
+    """Sum values of windows over their clusters."""
     found = np.zeros((n, *values.shape[1:]))
     np.add.at(found, at, values)
     return found

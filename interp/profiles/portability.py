@@ -17,7 +17,7 @@ from interp.model.segments import special_ids
 from interp.profiles.corpus import DocumentCorpus, Sample, TextWindow, sample_corpus
 from interp.profiles.explain import describe
 from interp.profiles.first_look import Look, first_look, groups_of
-from interp.profiles.judgement import DRAWS, LEAST_SHARE, PROBABILITIES, by_cluster, ratio
+from interp.profiles.judgement import DRAWS, LEAST_SHARE, PROBABILITIES, cluster_sums, ratio
 from interp.profiles.result import EXPLAINED, head_name
 from interp.profiles.rows_read import described_sites
 from interp.profiles.rules import chosen_rules
@@ -204,7 +204,7 @@ class _Sums:
         weight = judged.measures[..., MEASURES.index("weight")]
         every = (judged.nats, weight, judged.total, judged.expected)
         return cls(
-            *(by_cluster(x.astype(np.float64), at, len(names)) for x in every),
+            *(cluster_sums(x.astype(np.float64), at, len(names)) for x in every),
             parameters=parameters,
         )
 

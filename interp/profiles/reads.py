@@ -9,7 +9,7 @@ import numpy as np
 
 from interp.core.statistics import RatioBootstrap
 from interp.profiles.corpus import TextWindow
-from interp.profiles.judgement import DRAWS, by_cluster, ratio
+from interp.profiles.judgement import DRAWS, cluster_sums, ratio
 from interp.profiles.second_look import JudgedRows
 
 SHOWN = 6  # tokens of a table
@@ -60,7 +60,7 @@ class TokenReads:
     def _of_keys(self, head: int, word: Callable[[int], str]) -> list[dict[str, Any]]:
         seen = self._summed(self.judged.on_token, head, self._key_place, len(self.keys))
         meant = self._summed(self.judged.by_position, head, self._key_place, len(self.keys))
-        whole = by_cluster(
+        whole = cluster_sums(
             np.array([w[head].astype(float).sum() for w in self.judged.weights]), self.at, self.n
         )
         first, last = self.part == 0, self.part == 1
@@ -86,8 +86,8 @@ class TokenReads:
             np.add.at(off[at], place[kept], weight[kept])
             np.add.at(count[at], place[kept], 1.0)
         first, last = self.part == 0, self.part == 1
-        total = by_cluster(np.array([w.sum() for w in weights]), self.at, self.n)
-        queries = by_cluster(np.array([float(len(w)) for w in weights]), self.at, self.n)
+        total = cluster_sums(np.array([w.sum() for w in weights]), self.at, self.n)
+        queries = cluster_sums(np.array([float(len(w)) for w in weights]), self.at, self.n)
         mean = {
             part: total[rows].sum() / max(queries[rows].sum(), 1.0)
             for part, rows in ((0, first), (1, last))

@@ -24,6 +24,17 @@ UNITS = {
     "largest_weight": OFF_SINK,
     "pattern": "nats per query",
     "uncovered": OFF_SINK,
+    "loss_without_estimate": "nats per token",
+    "loss_without": "nats per token",
+    "ablation_divergence": "nats per query",
+    "ablation_divergence_estimate": "nats per token",
+    "causal_position": (_CAUSAL := "share of the head's effect on the predictions"),
+    "causal_rules": _CAUSAL,
+    "causal_tokens": _CAUSAL,
+    "control_causal_swapped_document": _CAUSAL,
+    "direct_effect": "nats per token",
+    "written_size": "share of the norm of the stream",
+    "copies": "nats of logit",
 }
 """Units of the metrics that are not shares of the pattern (of its KL from the uniform row)."""
 
@@ -143,6 +154,25 @@ def number_rows(
         for name, one in numbers.items()
     ]
     every += [(f"rule:{label.rule}", label.share, label.position, OFF_SINK) for label in labels]
+    return _rows_of(where, [(name, one, null, n, unit) for name, one, null, unit in every])
+
+
+def effect_rows(
+    where: Mapping[str, Any], numbers: Mapping[str, tuple[Any, float, int]]
+) -> tuple[list[dict[str, Any]], list[tuple[float, ...]]]:
+    """Return the long rows of the effects of one head, and the quantiles behind each."""
+    return _rows_of(
+        where,
+        [
+            (name, one, null, n, UNITS[name.partition(":")[0]])
+            for name, (one, null, n) in numbers.items()
+        ],
+    )
+
+
+def _rows_of(
+    where: Mapping[str, Any], every: Sequence[tuple[str, Any, float, int, str]]
+) -> tuple[list[dict[str, Any]], list[tuple[float, ...]]]:
     rows = [
         {
             **where,
@@ -154,6 +184,6 @@ def number_rows(
             "n": n,
             "unit": unit,
         }
-        for name, one, null, unit in every
+        for name, one, null, n, unit in every
     ]
-    return rows, [one.quantiles for _, one, _, _ in every]
+    return rows, [one.quantiles for _, one, *_ in every]

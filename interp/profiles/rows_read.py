@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float
+    from jaxtyping import Bool, Float, Int
     from torch import Tensor
 
     from interp.model.model import Model
@@ -55,6 +55,28 @@ class AttentionRows:
         counted = (weight >= FLOOR) & (visible.sum(-1) > 1)
         return cls(mass * counted[..., None], visible, weight * counted, 1 - weight)
 
+    @classmethod
+    def read(
+        cls, call: Call, rows: Int[Tensor, " row"], sink: Bool[Tensor, " pos"]
+    ) -> AttentionRows:
+        """Return some rows of an attention call on one window.
+
+        Args:
+            call: the call.
+            rows: positions of the queries.
+            sink: keys that are the sink.
+        """
+        at = rows.to(call.z.device)
+        seen = call.visible(at)[0].any(0).cpu() & ~sink
+        return cls.of(call.pattern(at)[0].detach().float().cpu(), seen)
+
+
+def sink_of(window: TextWindow, special: Iterable[int]) -> Bool[Tensor, " pos"]:
+    """Return the keys that are the sink: the first token and every special token."""
+    sink = torch.as_tensor(np.isin(window.ids, sorted(special)))
+    sink[0] = True
+    return sink
+
 
 def described_sites(model: Model) -> list[Site]:
     """Return the attentions whose rows are described: softmax, within one sequence of text.
@@ -84,9 +106,7 @@ def read_rows(
     Only the rows of the window's queries are computed. A window runs alone, so that padding never
     enters. The sink is the first token and every special token.
     """
-    ids = np.asarray(window.ids)
-    sink = torch.as_tensor(np.isin(ids, list(special)))
-    sink[0] = True
+    sink = sink_of(window, special)
     rows = torch.as_tensor(window.queries)
     wanted = set(sites)
 
@@ -94,8 +114,6 @@ def read_rows(
         if site not in wanted:
             return
         model.require_finite(call, site)
-        at = rows.to(call.z.device)
-        seen = call.visible(at)[0].any(0).cpu() & ~sink
-        visit(site, AttentionRows.of(call.pattern(at)[0].float().cpu(), seen))
+        visit(site, AttentionRows.read(call, rows, sink))
 
     model.read(Prompts((window.ids,)), take, last=1, streamed=True)

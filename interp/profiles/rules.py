@@ -101,14 +101,14 @@ def _in_sentence(number: int) -> Mask:
     return mask
 
 
-def _name(text: Reading) -> Bool[np.ndarray, " pos"]:
+def names_in(text: Reading) -> Bool[np.ndarray, " pos"]:
     """Return capitalised words that the document also capitalises inside a sentence."""
     capital = text.kinds["capital"] & text.kinds["letters"] & ~text.kinds["function"]
     inside = capital & ~text.kinds["sentence_start"]
     return capital & np.isin(text.same, text.same[inside])
 
 
-def _repeated(text: Reading) -> Bool[np.ndarray, " pos"]:
+def repeated_in(text: Reading) -> Bool[np.ndarray, " pos"]:
     """Return tokens whose text, without case and spaces, occurred before."""
     _, first = np.unique(text.same, return_index=True)
     repeated = np.ones(len(text), bool)
@@ -203,12 +203,12 @@ TEXT_RULES = (
     KeyRule(
         "names",
         "to names (words that are capitalised inside sentences)",
-        lambda q, k, t: _name(t)[k] & (k != q),
+        lambda q, k, t: names_in(t)[k] & (k != q),
     ),
     KeyRule(
         "last_name",
         "to the last name",
-        lambda q, k, t: _name(t)[k] & (k == _last(_name(t))[q]),
+        lambda q, k, t: names_in(t)[k] & (k == _last(names_in(t))[q]),
     ),
     KeyRule("function_words", "to function words", _of_key("function")),
     KeyRule("last_function", "to the last function word", _latest("function")),
@@ -222,7 +222,7 @@ TEXT_RULES = (
     KeyRule(
         "pronoun_names",
         "from pronouns to names",
-        lambda q, k, t: _name(t)[k] & t.kinds["pronoun"][q],
+        lambda q, k, t: names_in(t)[k] & t.kinds["pronoun"][q],
     ),
     KeyRule("possessives", "to possessives and demonstratives", _of_key("possessive")),
     KeyRule("conjunctions", "to conjunctions", _of_key("conjunction")),
@@ -239,7 +239,7 @@ TEXT_RULES = (
     KeyRule(
         "first_names",
         "to first mentions of names",
-        lambda q, k, t: ~_repeated(t)[k] & _name(t)[k] & (k != q),
+        lambda q, k, t: ~repeated_in(t)[k] & names_in(t)[k] & (k != q),
     ),
     KeyRule("rare", "to words that are rare in the corpus", _of_key("rare")),
     KeyRule(
@@ -252,12 +252,12 @@ TEXT_RULES = (
     KeyRule(
         "repeated",
         "to words that occurred before",
-        lambda q, k, t: _repeated(t)[k] & t.kinds["letters"][k] & (k != q),
+        lambda q, k, t: repeated_in(t)[k] & t.kinds["letters"][k] & (k != q),
     ),
     KeyRule(
         "first_mentions",
         "to first mentions of content words",
-        lambda q, k, t: ~_repeated(t)[k] & t.kinds["content"][k] & (k != q),
+        lambda q, k, t: ~repeated_in(t)[k] & t.kinds["content"][k] & (k != q),
     ),
 )
 """Rules that read the text."""

@@ -16,12 +16,14 @@ from interp.core.tokens import words
 from interp.model.content import model_provenance
 from interp.model.model_argument import one_model
 from interp.profiles.corpus import DocumentCorpus, Sample, sample_corpus
+from interp.profiles.effect_sentence import effect_sentences
+from interp.profiles.effects import EffectOptions, Effects, measure_effects
 from interp.profiles.examples import examples_of
 from interp.profiles.explain import EVERYWHERE, NOWHERE, Description, describe
 from interp.profiles.first_look import Look, Sums, first_look, groups_of
 from interp.profiles.judgement import Judge
 from interp.profiles.reads import TokenReads
-from interp.profiles.result import Profile, head_name, number_rows
+from interp.profiles.result import Profile, effect_rows, head_name, number_rows
 from interp.profiles.rows_read import described_sites
 from interp.profiles.rules import chosen_rules
 from interp.profiles.second_look import JudgedRows, second_look
@@ -45,6 +47,9 @@ def profile(
     n_documents: int = 400,
     n_queries: int = 32,
     max_length: int = 256,
+    effects: bool = True,
+    n_ablated: int = 8,
+    n_ablation_documents: int = 64,
     seed: int = 0,
     resume: str | os.PathLike | None = None,
     shard: str | Shard | None = None,
@@ -59,6 +64,11 @@ def profile(
     even attention, off the sink. A head is described by rules if these explain more than position
     on both parts, and more than the same rules do with the tokens of another document.
 
+    Of a model that predicts the next token it is also measured whether a head matters on the corpus
+    and what it writes: by gradient the change of the loss if the head is replaced by its mean (an
+    estimate, for all heads), by ablation that change itself, and the share of the pattern's effect
+    on the predictions that each description keeps.
+
     Args:
         model: a model, or anything that `interp.load` accepts.
         corpus: files or folders of text, JSON lines, Parquet or Arrow, texts, lists of token ids,
@@ -70,10 +80,15 @@ def profile(
         n_documents: number of random documents.
         n_queries: number of random queries read of each document.
         max_length: longest window of a document, in tokens; a longer document gives a random one.
+        effects: estimate the effect of every head on the loss, and read what it writes.
+        n_ablated: heads that are ablated, those with the largest estimates; those of `heads` where
+            heads are named.
+        n_ablation_documents: documents on which they are; where heads are named, also those on
+            which their effects are estimated.
         seed: seed of every random choice.
         resume: folder with finished steps, from which a run that was stopped goes on.
         shard: part of the steps, such as 1/4, for one of several jobs that share the resume folder.
-            Steps come in three phases, and a phase needs the whole of the one before: a job ends
+            Steps come in phases, and a phase needs the whole of the one before: a job ends
             where other jobs have not done their part, and goes on when it is run again.
         progress: called with the name of the step, the steps done and their number.
 
@@ -99,17 +114,23 @@ def profile(
     windows = sample.windows
     ids = np.concatenate([window.ids for window in windows])
     look = Look(loaded, sites, chosen, token_vectors(loaded, ids), ids)
-    options = {"n_documents": n_documents, "n_queries": n_queries, "max_length": max_length}
+    measured_effects = EffectOptions(
+        effects,
+        n_ablated,
+        n_ablation_documents,
+        None if heads is None else tuple(look.places[site].start + h for site, h in wanted),
+    )
+    size = {"n_documents": n_documents, "n_queries": n_queries, "max_length": max_length}
     steps = ProfileSteps(
         loaded,
         sample,
         chosen,
         [site.name for site in sites],
-        options,
+        size,
         resume=resume,
         shard=Shard.parse(shard) if isinstance(shard, str) else shard,
         progress=progress,
-        total=2 * len(windows) + 8,
+        total=2 * len(windows) + 8 + measured_effects.n_steps(len(windows)),
     )
     groups = groups_of(windows)
     sizes = [len(group) for group in groups]
@@ -142,6 +163,16 @@ def profile(
         sizes,
     )
     whole = JudgedRows.joined(judged, [i for group in groups for i in group])
+    measured = measure_effects(
+        look,
+        windows,
+        groups,
+        lambda i: next_document(windows, i),
+        fitted,
+        measured_effects,
+        seed,
+        steps,
+    )
     parameters = np.stack([one.rules.numpy() for one in fitted])
     provenance = model_provenance(loaded) | dict(
         sample.facts,
@@ -149,10 +180,11 @@ def profile(
         rules=[rule.name for rule in chosen],
         rules_without_use=dead,
         sink="the first token, special tokens, and learned sinks",
+        effects=dict(measured.facts),
         made_by="interp.profile",
-        options=options,
+        options=size,
     )
-    return _answered(loaded, look, sample, whole, parameters, wanted, seed, provenance)
+    return _answered(loaded, look, sample, whole, parameters, measured, wanted, seed, provenance)
 
 
 def wanted_heads(model: Model, sites: Sequence[Any], heads: Sequence[str] | None) -> list[tuple]:
@@ -206,6 +238,7 @@ def _answered(
     sample: Sample,
     whole: JudgedRows,
     parameters: np.ndarray,
+    effects: Effects,
     wanted: Sequence[tuple],
     seed: int,
     provenance: dict[str, Any],
@@ -231,8 +264,10 @@ def _answered(
         name = head_name(site.stack, site.layer, h, many)
         where = {"stack": site.stack, "layer": site.layer, "head": h}
         more, ends = number_rows(where, answer.numbers, answer.labels, judge.n)
-        rows += more
-        quantiles += ends
+        mine = effects.of(place)
+        added, added_ends = effect_rows(where, mine.numbers)
+        rows += more + added
+        quantiles += ends + added_ends
         named = {order.index(label.rule): label.rule for label in answer.labels}
         plain, of_rules = examples_of(model, windows, whole, place, seed, texts, named)
         descriptions.append(
@@ -240,12 +275,15 @@ def _answered(
                 **where,
                 "name": name,
                 "status": answer.status,
-                "sentence": sentence_of(answer, len(look.rules)),
+                "sentence": " ".join(
+                    [sentence_of(answer, len(look.rules)), *effect_sentences(mine)]
+                ),
                 "labels": [
                     {**label.plain(), "examples": of_rules[label.rule]} for label in answer.labels
                 ],
                 "avoided": [label.plain() for label in answer.avoided],
                 "reads": reads.of(place, lambda token: words(model, (token,))[0]),
+                **mine.plain(),
             }
         )
         examples += [{"name": name, **one} for one in plain]

@@ -142,7 +142,7 @@ def _one(
     swapped = look.masks(window, np.resize(np.asarray(other.ids), n).tolist()).float()
     position = logits_of_position(description.position, rows, n)
     used = (description.rules != 0).float()
-    models = _Models(look, window, description, masks, swapped, position, seed)
+    models = RowModels(look, window, description, masks, swapped, position, seed)
     out = {
         "nats": torch.zeros(heads, len(RUNGS) + len(CONTROLS)),
         "measures": torch.zeros(heads, len(MEASURES)),
@@ -200,7 +200,7 @@ def _one(
     return {name: value.numpy() for name, value in out.items()} | {"tokens": tokens}
 
 
-class _Models:
+class RowModels:
     """Log probabilities of every rung and control on one window."""
 
     def __init__(

@@ -190,6 +190,5 @@ def _after(model: Model, site: Site, result: Tensor) -> Tensor | float:
                 "the stream can be read by a factor"
             )
         rows = whole.reshape(-1, whole.shape[-1])
-        scales = [frozen_scale(norm, x, part_output(module, x[None, None])[0, 0]) for x in rows]
-        held = torch.tensor(scales, dtype=torch.double, device=rows.device).view(whole.shape[:2])
+        held = frozen_scale(norm, rows, part_output(module, rows[None])[0]).view(whole.shape[:2])
         return held[:, None, :, None] * norm.gain.double() * writing.scale

@@ -24,8 +24,9 @@ ALLOWED = {
     "circuits/methods/_gradients.py": "gradient: by what every head reads and writes",
     "circuits/methods/_seeds.py": "gradient: by the output of every head",
     "circuits/stream_hooks.py": "edit: blocks are run again on changed streams, queries or keys",
+    "profiles/gradient_look.py": "gradient: by every head's output, kept in the graph",
 }
-SITES = 14
+SITES = 15
 """Calls of `visited` in these files, two of them in `replay.py`."""
 
 

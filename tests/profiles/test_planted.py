@@ -53,7 +53,7 @@ def corpus() -> list[tuple[int, ...]]:
 def planted_profile(corpus: list) -> Profile:
     with pytest.MonkeyPatch.context() as patch:
         plant(patch, HEADS)
-        return interp.profile("planted:noise", corpus, rules=RULES, n_queries=16)
+        return interp.profile("planted:noise", corpus, rules=RULES, n_queries=16, effects=False)
 
 
 def labels(planted_profile: Profile, head: str) -> dict[str, dict]:
@@ -186,7 +186,7 @@ def test_uniform_examples_come_from_every_fifth_even_if_values_are_equal(
 
 def test_the_null_of_random_heads_gets_no_sentence_beyond_position() -> None:
     corpus = [*documents(32, 32, seed=5, vocab=64).ids]
-    planted_profile = interp.profile("planted:noise", corpus, n_queries=16)
+    planted_profile = interp.profile("planted:noise", corpus, n_queries=16, effects=False)
     assert planted_profile.counts()["rules"] == 0
     frame = planted_profile.to_pandas()
     gain = frame[frame["metric"] == "beyond_position"]
@@ -199,7 +199,9 @@ def test_rules_on_shuffled_documents_explain_nothing_beyond_position(
     """The attention follows one document, the rules read another one."""
     heads = [lambda window, row=row: row(_reversed(window)) for row in HEADS[:3]]
     plant(monkeypatch, heads)
-    planted_profile = interp.profile("planted:noise", corpus, rules=RULES, n_queries=16)
+    planted_profile = interp.profile(
+        "planted:noise", corpus, rules=RULES, n_queries=16, effects=False
+    )
     assert planted_profile.counts()["rules"] == 0
     frame = planted_profile.to_pandas()
     gain = frame[frame["metric"] == "beyond_position"]
@@ -215,7 +217,7 @@ def _reversed(window):
 
 def test_planted_heads_of_a_real_model_are_named() -> None:
     rows = [*documents(24, 40, seed=1, vocab=40).ids]
-    planted_profile = interp.profile("planted:zoo", rows, n_queries=12)
+    planted_profile = interp.profile("planted:zoo", rows, n_queries=12, effects=False)
     status = {row["name"]: row["status"] for row in planted_profile.descriptions}
     assert "rules" in status.values()
 
@@ -227,7 +229,9 @@ def test_intervals_hold_the_true_share_at_their_rate(monkeypatch: pytest.MonkeyP
     held = []
     for seed in range(1, 21):
         rows = [*documents(24, 20, seed=seed).ids]
-        planted_profile = interp.profile("planted:noise", rows, rules=RULES, n_queries=None)
+        planted_profile = interp.profile(
+            "planted:noise", rows, rules=RULES, n_queries=None, effects=False
+        )
         share = labels(planted_profile, "L0H0")["induction"]["share"]
         held.append(share["low"] < truth < share["high"])
         assert set(labels(planted_profile, "L0H0")) == {"induction"}  # no rule that it has not

@@ -34,7 +34,8 @@ def _check(run: Run) -> None:
 @command(
     also={
         "interp.profiles.run:profile": (
-            "field", "rules", "heads", "n_documents", "n_queries", "max_length", "seed", "shard",
+            "field", "rules", "heads", "n_documents", "n_queries", "max_length", "effects",
+            "n_ablated", "n_ablation_documents", "seed", "shard",
         )
     },
     options={

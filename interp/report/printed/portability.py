@@ -6,6 +6,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
@@ -54,7 +56,8 @@ def _one(found: ResultRows, top: int) -> str:
         f"  {labels - _count(away['gone'])} of {labels} labels hold on the other corpus; heads "
         "that lose most there:"
     )
-    order = away.sort_values("lost", ascending=False).drop_duplicates("name")  # worst pair
+    worst = np.argsort(-away["lost"].to_numpy(), kind="stable")
+    order = away.iloc[worst].drop_duplicates("name")
     for row in (order.head(top) if top else order).to_dict("records"):
         lines += _row(row)
     return "\n".join([*lines, ""])

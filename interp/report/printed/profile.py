@@ -10,6 +10,7 @@ import numpy as np
 
 from interp.core.tokens import shown
 from interp.profiles.examples import KINDS
+from interp.report.printed.effects import causal_column, effects_line, matters, writes
 
 if TYPE_CHECKING:
     from interp.profiles.result import Profile
@@ -42,6 +43,7 @@ def _one(found: Profile, top: int) -> str:
         f"{about['first_token']}",
         *_clusters(about),
         "  " + ", ".join(f"{n} {STATUS[name]}" for name, n in counts.items()),
+        *effects_line(found),
         "  share of the pattern explained on documents that did not fit it, mean of heads",
     ]
     frame = found.explained().reset_index()
@@ -92,7 +94,7 @@ def _wrapped(first: str, text: str) -> list[str]:
 
 
 def head_text(found: Profile, head: str, *, examples: int = 2) -> str:
-    """Format one screen on one head: sentence, rules, shares by rung, examples, next commands.
+    """Format one screen on one head: sentence, shares, rules, effects, examples, next commands.
 
     Args:
         found: the profile.
@@ -106,6 +108,8 @@ def head_text(found: Profile, head: str, *, examples: int = 2) -> str:
     lines += [*_wrapped("", about["sentence"]), ""]
     lines += _rungs(found, about)
     lines += _labels(about)
+    lines += matters(found, about)
+    lines += writes(about)
     for kind, n in (("strongest", examples), ("uniform", 1), ("surprise", examples)):
         every = found.examples_of(head, kind)
         middle = len(every) // 2
@@ -130,7 +134,10 @@ def _rungs(found: Profile, about: Mapping[str, Any]) -> list[str]:
         & (frame["layer"] == about["layer"])
         & (frame["head"] == about["head"])
     ].set_index("metric")
+    causal = about.get("effect", {}).get("causal", {})
     lines = ["  share of the pattern explained, on documents that did not fit it"]
+    if causal:
+        lines[0] += "; and share of its effect kept*"
     names = {
         "explained_offset": "distance alone",
         "explained_position": "position",
@@ -142,9 +149,15 @@ def _rungs(found: Profile, about: Mapping[str, Any]) -> list[str]:
     }
     for metric, name in names.items():
         row = mine.loc[metric]
-        bar = "#" * round(30 * min(max(row["score"], 0.0), 1.0))
+        bar = "#" * round(30 * min(max(float(np.nan_to_num(row["score"])), 0.0), 1.0))
         ends = f"[{row['low']:.2f}, {row['high']:.2f}]"
-        lines.append(f"    {name:<40} {row['score']:5.2f} {ends:<15} {bar}".rstrip())
+        beside = causal_column(causal, metric) or bar
+        lines.append(f"    {name:<40} {row['score']:5.2f} {ends:<15} {beside}".rstrip())
+    if causal:
+        lines += [
+            "    * causal share: of the KL divergence of the predictions, head at its mean,",
+            "      what is gone with the description in place of its pattern",
+        ]
     return [*lines, ""]
 
 

@@ -1,0 +1,271 @@
+"""Heads replaced by their mean, or by what their description predicts, and the predictions then.
+
+Each head is changed alone. In place of its output stands its mean over the corpus, or the output
+of another pattern: that of a row model for the keys off the sink, while the attention on the sink
+stays as it is. Runs restart at the head's layer where the model allows it, and logits are computed
+at the sampled queries.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from interp.causal.game.replacement import Replacement
+from interp.causal.game.replay import Wanted, capture_for_replay, pick, run
+from interp.causal.game.verify import reuse_of
+from interp.core.prompts import Prompts
+from interp.profiles.explain import Description
+from interp.profiles.first_look import Look
+from interp.profiles.gradient_look import entries_of
+from interp.profiles.position import logits_of_position
+from interp.profiles.reading import Reading
+from interp.profiles.rows_read import AttentionRows, sink_of
+from interp.profiles.rules import names_in, repeated_in
+from interp.profiles.second_look import CONTROLS, RUNGS, RowModels
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
+    from torch import Tensor
+
+    from interp.model.calls.call import Call
+    from interp.model.calls.sites import Site
+    from interp.profiles.corpus import TextWindow
+
+DESCRIBED = ("position", "rules", "tokens", "swapped_document")
+"""Row models put in place of a pattern; the last one is the control that should fail."""
+CHANGES = ("mean", *DESCRIBED)
+_ENTRIES = 2**26  # logits that are held at once
+
+
+def _continued(text: Reading) -> Bool[np.ndarray, " pos"]:
+    """Return tokens that follow a token as they did earlier: what an induction head predicts."""
+    seen: set[tuple[int, int]] = set()
+    found = np.zeros(len(text), bool)
+    for at in range(1, len(text)):
+        pair = int(text.tokens[at - 1]), int(text.tokens[at])
+        found[at] = pair in seen
+        seen.add(pair)
+    return found
+
+
+TOKEN_KINDS: dict[str, Callable[[Reading], Any]] = {
+    "continued": _continued,
+    "repeated": repeated_in,
+    "new": lambda text: ~repeated_in(text),
+    "names": names_in,
+    "pieces": lambda text: np.r_[False, text.word[1:] == text.word[:-1]],
+    "content": lambda text: text.kinds["content"],
+    "function": lambda text: text.kinds["function"],
+    "delimiters": lambda text: text.kinds["delimiter"],
+}
+"""Kinds of predicted tokens; a token may be of several."""
+KIND_PHRASES = {
+    "continued": "tokens that follow as they did before",
+    "repeated": "words that occurred before",
+    "new": "words that are new in the text",
+    "names": "names",
+    "pieces": "later pieces of a word",
+    "content": "content words",
+    "function": "function words",
+    "delimiters": "delimiters",
+}
+WITHOUT_TEXT = ("continued", "repeated", "new")
+
+
+@dataclass(frozen=True, eq=False)
+class AblationSums:
+    """Sums over the sampled queries of each window of one group.
+
+    Args:
+        change: increase of the loss of the next tokens if a head is replaced by its mean, in nats:
+            over all tokens, then of each of `TOKEN_KINDS`.
+        tokens: number of these tokens.
+        divergence: KL divergence of the model's predictions with each of `CHANGES` from those of
+            the unchanged model, in nats.
+        queries: number of sampled queries.
+    """
+
+    change: Float[np.ndarray, "window head kind"]
+    tokens: Float[np.ndarray, "window kind"]
+    divergence: Float[np.ndarray, "window head change"]
+    queries: Float[np.ndarray, " window"]
+
+    def to_bytes(self) -> bytes:
+        """Return the sums as the bytes of one file."""
+        file = io.BytesIO()
+        np.savez(file, **vars(self))
+        return file.getvalue()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> AblationSums:
+        """Read what `to_bytes` wrote."""
+        with np.load(io.BytesIO(content)) as file:
+            return cls(**dict(file))
+
+
+def ablation_look(
+    look: Look,
+    windows: Sequence[TextWindow],
+    others: Sequence[TextWindow],
+    description: Description,
+    heads: Sequence[tuple[Site, int]],
+    mean: Float[np.ndarray, " entry"],
+    seed: int,
+    advance: Callable[[], Any],
+) -> AblationSums:
+    """Change some heads, one at a time, on a group of windows.
+
+    Args:
+        look: the model, its sites and the rules.
+        windows: windows that did not fit the description.
+        others: for each, another document, whose tokens the control's rules read.
+        description: row models of every head.
+        heads: the heads.
+        mean: mean over the corpus of the outputs z of all heads.
+        seed: seed of the row models.
+        advance: called after each window.
+    """
+    changes = _Changes(look, description, heads, mean, seed)
+    found = []
+    for window, other in zip(windows, others, strict=True):
+        found.append(changes.of(window, other))
+        advance()
+    return AblationSums(*(np.stack(x) for x in zip(*found, strict=True)))
+
+
+class _Changes:
+    """Runs of windows with changed heads."""
+
+    def __init__(
+        self,
+        look: Look,
+        description: Description,
+        heads: Sequence[tuple[Site, int]],
+        mean: Float[np.ndarray, " entry"],
+        seed: int,
+    ) -> None:
+        self.look, self.heads, self.seed = look, heads, seed
+        at = torch.tensor([look.places[site].start + h for site, h in heads], dtype=torch.long)
+        self.used = (description.rules[at] != 0).any(0)
+        part = {name: value[at] for name, value in vars(description).items()}
+        self.description = dataclasses.replace(
+            description, **part | {"rules": part["rules"][:, self.used]}
+        )
+        self.mean = {
+            site: torch.from_numpy(mean[place]).float().view(site.n_heads, site.d_v)
+            for site, place in entries_of(look.sites).items()
+        }
+        self.reuse = reuse_of(look.model)
+
+    @torch.no_grad()
+    def of(
+        self, window: TextWindow, other: TextWindow
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Return the sums of one window, in the order of the fields of `AblationSums`."""
+        model, n, queries = self.look.model, len(window.ids), window.queries
+        outputs = self._outputs(window, other)
+        inputs = model.inputs(Prompts((window.ids,)))
+        wanted = Wanted(torch.as_tensor(queries, device=model.device), (1, n))
+        clean = capture_for_replay(model, inputs, self.reuse, wanted=wanted)
+        log_clean = pick(clean.logits, wanted, self.reuse).float().log_softmax(-1)
+        scored = torch.as_tensor(queries < n - 1)
+        truth = torch.as_tensor(window.ids)[torch.as_tensor(queries)[scored] + 1]
+        kinds = self._kinds(window)
+        change = np.zeros((len(self.heads), len(kinds)))
+        divergence = np.zeros((len(self.heads), len(CHANGES)))
+        each = max(1, _ENTRIES // log_clean.numel()) if self.reuse.fold else 1
+        for k, (site, h) in enumerate(self.heads):
+            for first in range(0, len(CHANGES), each):
+                values = outputs[k][first : first + each]
+                gates = torch.ones(len(values), site.n_heads)
+                gates[:, h] = 0
+                fixed = torch.zeros(len(values), site.n_heads, *values.shape[1:])
+                fixed[:, h] = values
+                raw = run(
+                    model,
+                    inputs,
+                    {site: gates.to(model.device)},
+                    Replacement({site: fixed.to(model.device)}),
+                    first=site,
+                    clean=clean,
+                    reuse=self.reuse,
+                    copies=len(values),
+                    wanted=wanted,
+                )
+                logits = pick(raw, wanted, self.reuse, len(values)).float()
+                for i, mine in enumerate(logits.view(len(values), *log_clean.shape)):
+                    log = mine.log_softmax(-1)
+                    divergence[k, first + i] = float(_divergence(log_clean, log))
+                    if first + i == 0:
+                        more = ((log_clean - log)[scored.to(log.device)]).cpu()
+                        more = more[torch.arange(len(truth)), truth].double().numpy()
+                        change[k] = kinds @ more
+        return change, kinds.sum(1), divergence, np.array(float(len(queries)))
+
+    def _kinds(self, window: TextWindow) -> Float[np.ndarray, "kind token"]:
+        """Return which scored tokens count: all, and those of each kind."""
+        text = self.look.reader.read(window.ids)
+        after = window.queries[window.queries < len(window.ids) - 1] + 1
+        found = [np.ones(len(after))]
+        for name, kind in TOKEN_KINDS.items():
+            known = self.look.reader.has_text or name in WITHOUT_TEXT
+            found.append(kind(text)[after].astype(float) if known else np.zeros(len(after)))
+        return np.stack(found)
+
+    def _outputs(
+        self, window: TextWindow, other: TextWindow
+    ) -> list[Float[Tensor, "change pos d_v"]]:
+        """Return what stands in place of the output z of every head, for each of `CHANGES`."""
+        n = len(window.ids)
+        every = dataclasses.replace(window, queries=np.arange(n))
+        masks = self.look.masks(every)[self.used].float()
+        tokens = np.resize(np.asarray(other.ids), n).tolist()
+        swapped = self.look.masks(every, tokens)[self.used].float()
+        position = logits_of_position(self.description.position, every.queries, n)
+        models = RowModels(self.look, every, self.description, masks, swapped, position, self.seed)
+        sink = sink_of(window, self.look.reader.special)
+        found: list[Tensor] = [torch.zeros(0)] * len(self.heads)
+
+        def take(site: Site, call: Call, real: Tensor) -> None:
+            mine = [(k, h) for k, (where, h) in enumerate(self.heads) if where == site]
+            if not mine:
+                return
+            own = call.pattern()
+            rows = AttentionRows.read(call, torch.arange(n), sink)
+            changed = own.expand(len(DESCRIBED), *own.shape[1:]).clone()
+            for k, h in mine:
+                for at, log in enumerate(_chosen(models.of(slice(k, k + 1), rows.visible))):
+                    row = rows.weight[h, :, None] * torch.exp(log[0]) - rows.mass[h]
+                    changed[at, h] += row.to(changed)
+            mixed = torch.stack([call.mix(one[None])[0] for one in changed]).float().cpu()
+            for k, h in mine:
+                even = self.mean[site][h].expand(1, n, -1)
+                found[k] = torch.cat([even, mixed[:, h]])
+
+        self.look.model.read(Prompts((window.ids,)), take, last=1)
+        return found
+
+
+def _chosen(models: Iterator[Tensor]) -> Iterator[Tensor]:
+    """Return the row models that are put in place of a pattern."""
+    named = dict(zip((*RUNGS, *CONTROLS), models, strict=True))
+    return (named[name] for name in DESCRIBED)
+
+
+def _divergence(
+    log_p: Float[Tensor, "row d_vocab"], log_q: Float[Tensor, "row d_vocab"]
+) -> Float[Tensor, ""]:
+    """Return the KL divergence of q from p, summed over rows.
+
+    As both sum to 1, it is the sum of p (exp(-r) - 1 + r) with r = log p - log q, whose terms are
+    not negative, so that a small divergence is not lost in rounding.
+    """
+    r = log_p - log_q
+    return (log_p.exp() * (torch.expm1(-r) + r)).sum(dtype=torch.double)

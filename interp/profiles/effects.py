@@ -1,0 +1,143 @@
+"""Whether a head matters on the corpus, and what it writes: numbers with their intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from interp.profiles.ablation_look import AblationSums, ablation_look
+from interp.profiles.effect_numbers import Estimates, HeadEffects, exact_numbers
+from interp.profiles.gradient_look import GradientSums, gradient_look
+from interp.profiles.writes import HeadWrites, no_prediction
+
+if TYPE_CHECKING:
+    from interp.model.calls.sites import Site
+    from interp.profiles.corpus import TextWindow
+    from interp.profiles.explain import Description
+    from interp.profiles.first_look import Look
+    from interp.profiles.steps import ProfileSteps
+
+
+@dataclass(frozen=True)
+class EffectOptions:
+    """What is measured beside the pattern.
+
+    Args:
+        on: estimate effects and read what heads write.
+        n_ablated: heads that are ablated exactly, those with the largest estimates.
+        n_documents: documents on which they are; those of the estimates, where heads are asked for.
+        asked: heads that are ablated whatever their estimate, by their place; None to choose.
+    """
+
+    on: bool
+    n_ablated: int
+    n_documents: int
+    asked: tuple[int, ...] | None
+
+    @property
+    def settings(self) -> str:
+        """What changes the steps, for their names."""
+        asked = "" if self.asked is None else ",".join(map(str, self.asked))
+        return f"{self.n_ablated if self.asked is None else asked} on {self.n_documents}"
+
+    def n_steps(self, n_windows: int) -> int:
+        """Return the number of windows that are run for the effects."""
+        few = min(self.n_documents, n_windows)
+        ablated = self.n_ablated if self.asked is None else len(self.asked)
+        estimated = n_windows if self.asked is None else few
+        return (estimated + (few if ablated else 0)) if self.on else 0
+
+    def estimated(self, groups: Sequence[Sequence[int]]) -> list[list[int]]:
+        """Return the windows of each group that are read for the estimates."""
+        return [[*group] for group in groups] if self.asked is None else self.ablated(groups)
+
+    def ablated(self, groups: Sequence[Sequence[int]]) -> list[list[int]]:
+        """Return the windows of each group on which heads are ablated."""
+        few = [[i for i in group if i < self.n_documents] for group in groups]
+        return [group for group in few if group]
+
+
+@dataclass(frozen=True, eq=False)
+class Effects:
+    """Effects of all heads that were looked at, and how they were measured."""
+
+    heads: Mapping[int, HeadEffects]
+    facts: Mapping[str, Any]
+
+    def of(self, place: int) -> HeadEffects:
+        """Return the effects of the head of a place; empty if none were measured."""
+        return self.heads.get(place, HeadEffects())
+
+
+def measure_effects(
+    look: Look,
+    windows: Sequence[TextWindow],
+    groups: Sequence[Sequence[int]],
+    others: Callable[[int], TextWindow],
+    descriptions: Sequence[Description],
+    options: EffectOptions,
+    seed: int,
+    steps: ProfileSteps,
+) -> Effects:
+    """Measure what the loss of the next token loses without each head, and what heads write.
+
+    Args:
+        look: the model, its sites and the rules.
+        windows: all windows.
+        groups: the windows of each group.
+        others: another document for each window.
+        descriptions: row models, fitted on part 0 and on part 1.
+        options: what is measured.
+        seed: seed of the bootstrap.
+        steps: runs or reads the steps.
+    """
+    why = no_prediction(look.model, look.sites) if options.on else "not asked for"
+    if why:
+        return Effects({}, {"left_out": why})
+    writes = HeadWrites(look.model, look.sites, windows[0].ids)
+    read, settings = options.estimated(groups), options.settings
+    parts = steps.phase(
+        [f"gradients {at} of {settings}" for at in range(len(read))],
+        lambda at: gradient_look(look, writes, [windows[i] for i in read[at]], steps.advance),
+        GradientSums,
+        [len(group) for group in read],
+    )
+    estimates = Estimates(look, writes, windows, read, parts, seed)
+    chosen = estimates.largest(options.n_ablated) if options.asked is None else options.asked
+    if not chosen:
+        return Effects(estimates.heads(), estimates.facts)
+    heads = [_head_at(look, place) for place in chosen]
+    few = options.ablated(groups)
+    sums = steps.phase(
+        [f"ablations {at} of {settings}" for at in range(len(few))],
+        lambda at: ablation_look(
+            look,
+            [windows[i] for i in few[at]],
+            [others(i) for i in few[at]],
+            descriptions[1 - windows[few[at][0]].part],
+            heads,
+            estimates.mean,
+            seed,
+            steps.advance,
+        ),
+        AblationSums,
+        [len(group) for group in few],
+    )
+    kept = [i for group in few for i in group]
+    exact = exact_numbers(chosen, sums, [windows[i].cluster for i in kept], seed)
+    found = {place: one.joined(exact.get(place)) for place, one in estimates.heads().items()}
+    facts = {
+        **estimates.facts,
+        "ablated_heads": len(chosen),
+        "ablation_documents": len(kept),
+        "ablation_queries": int(sum(x.queries.sum() for x in sums)),
+    }
+    return Effects(found, facts)
+
+
+def _head_at(look: Look, place: int) -> tuple[Site, int]:
+    """Return site and number of the head of a place."""
+    return next(
+        (site, place - at.start) for site, at in look.places.items() if at.start <= place < at.stop
+    )
