@@ -56,7 +56,7 @@ def _one(found: ResultRows, top: int) -> str:
         f"  {labels - _count(away['gone'])} of {labels} labels hold on the other corpus; heads "
         "that lose most there:"
     )
-    worst = np.argsort(-away["lost"].to_numpy(), kind="stable")
+    worst = np.argsort(-np.asarray(away["lost"]), kind="stable")
     order = away.iloc[worst].drop_duplicates("name")
     for row in (order.head(top) if top else order).to_dict("records"):
         lines += _row(row)
