@@ -71,6 +71,7 @@ FORMS: Mapping[str, Mapping[str, str]] = {
         "Displayed": "interp.report.rows:rows_page",
         "Faithfulness": "interp.report.faithfulness:faithfulness_page",
         "FeatureCards": "interp.report.feature_cards:cards_page",
+        "Profile": "interp.report.atlas.single:profile_page",
         "View": "interp.report.view_page:assembled",
     },
     "folder_page": {

@@ -1,0 +1,105 @@
+"""What heads do on text, in a real browser: cards, the scatter, search, colours, narrow windows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from report.browser import ENTER, RIGHT, needs_browser
+from report.looking import CUT, PALE, SQUEEZED
+from report.profile_sample import profile
+
+from interp.report.atlas.build import build_atlas
+from interp.report.atlas.page import atlas_page
+
+pytestmark = [pytest.mark.slow, needs_browser]
+
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+CARDS = "return [...document.querySelectorAll('.cards h2')].map((h) => h.textContent)"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("profile") / "atlas.html"
+    path.write_text(atlas_page(build_atlas(profile())), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1400])
+def test_it_opens_quietly_and_everything_can_be_read(browser, page, theme, width) -> None:
+    browser.emulate(theme, width)
+    browser.open(page)
+    assert browser.fetched() == {page.as_uri()}
+    browser.run("for (const d of document.querySelectorAll('details')) d.open = true")
+    browser.run("openHead('hub-base', 'L0H0')")
+    browser.run("for (const d of document.querySelectorAll('.cards details')) d.open = true")
+    browser.run("for (const t of document.querySelectorAll('.cells text')) t.remove()")
+    assert browser.run(PALE) == []
+    assert browser.run(CUT) == []
+    assert browser.run(SQUEEZED) == []
+    assert browser.log("browser") == []
+
+
+def test_a_card_begins_with_the_sentence_and_ends_with_what_was_known_before(browser, page) -> None:
+    browser.emulate("light", 1400)
+    browser.open(page)
+    browser.run("openHead('hub-base', 'L0H0')")
+    text = browser.run("return document.querySelector('.cards article').innerText")
+    parts = [
+        "Of its attention off the sink (90 %), head L0H0", "unexplained: needs context",
+        "0.30 [0.29, 0.31]", "to the token just before\t60 % [58, 62]", "Strongest",
+        "stories.jsonl:7; 0.420 nats from what the rules predict", "Typical", "Surprising", "Writes",
+        "Controls and further numbers on this text",
+    ]  # fmt: skip
+    places = [text.find(part) for part in parts]
+    assert -1 not in places
+    assert places == sorted(places)
+    assert browser.run("return document.querySelectorAll('.cards mark.query').length") == 4
+    browser.run("document.querySelector('.cards details').open = true")
+    more = browser.run("return document.querySelector('.cards details').innerText")
+    assert "loss_without" in more
+    assert "rules on another document" in more
+
+
+def test_the_scatter_and_the_map_point_at_the_same_head(browser, page) -> None:
+    browser.emulate("light", 1400)
+    browser.open(page)
+    choose = "const s = document.querySelector('.scatter select[aria-label=\"x axis\"]');"
+    browser.run(f"{choose} s.value = 'loss_without'; s.dispatchEvent(new Event('change'))")
+    browser.type("svg.plot", RIGHT)
+    told = browser.text(".scatter output")
+    assert told.startswith("L1H0: loss_without 0.000 [-0.010, 0.010]; explained_rules 0.500")
+    ring = "return document.querySelector('svg.map .cursor').getAttribute('d')"
+    assert browser.run(ring) == browser.run("return maps[0].square([1, 0], 0.5)")
+    browser.type("svg.plot", ENTER)
+    assert browser.run(CARDS) == ["L1H0 hub/base"]
+    # and back: a head under the pointer on the map is circled among the points
+    browser.run("maps[0].show([0, 2])")
+    circled = browser.run("return document.querySelector('svg.plot .cursor').getAttribute('d')")
+    assert circled == browser.run("return maps[1].dot(2, 6)")
+    dots = "return [...document.querySelectorAll('svg.plot .cells path')].map((p) => p.className)"
+    assert len(browser.run(dots)) == 4  # the colours of four roles
+    browser.click(".legend li[data-role=position] button")
+    assert browser.run("return document.querySelectorAll('svg.plot .cells .dim').length") == 3
+
+
+def test_the_search_finds_words_of_a_sentence_in_any_order(browser, page) -> None:
+    browser.open(page)
+    browser.type("#search", "copy earlier")
+    found = browser.run("return [...document.querySelectorAll('.hits a')].map((a) => a.hash)")
+    assert found == [f"#hub-base/L{layer}H{head}" for layer in (0, 1) for head in (1, 2, 3)]
+
+
+def test_markup_in_texts_is_inert(browser, tmp_path) -> None:
+    path = tmp_path / "bad.html"
+    bad = profile(token=HOSTILE, model=HOSTILE, corpus=HOSTILE)
+    path.write_text(atlas_page(build_atlas(bad)), encoding="utf-8")
+    browser.open(path)
+    browser.run(
+        "openHead(atlas.models[0].id, 'L0H0');"
+        "document.querySelector('#search').value = 'alert'; find()"
+    )
+    assert browser.run("return document.querySelectorAll('img, script').length") == 2  # our own
+    assert HOSTILE in browser.run("return document.querySelector('.cards').textContent")
+    assert browser.log("browser") == []
