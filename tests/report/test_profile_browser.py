@@ -49,7 +49,8 @@ def test_a_card_begins_with_the_sentence_and_ends_with_what_was_known_before(bro
     parts = [
         "Of its attention off the sink (90 %), head L0H0", "unexplained: needs context",
         "0.30 [0.29, 0.31]", "to the token just before\t60 % [58, 62]", "Strongest",
-        "stories.jsonl:7; 0.420 nats from what the rules predict", "Typical", "Surprising", "Writes",
+        "stories.jsonl:7; 0.420 nats from what the rules predict", "Typical", "Surprising",
+        "Writes",
         "Controls and further numbers on this text",
     ]  # fmt: skip
     places = [text.find(part) for part in parts]
