@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from interp.core.errors import UnknownName
 from interp.core.result import Result
+from interp.profiles.behaviours import Behaviours
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,6 +40,8 @@ class Profile(Result):
         descriptions: of every head: status, sentence and labels.
         examples: queries with their keys and context, by head and kind.
         provenance: model, corpus, rules and settings.
+        behaviours: shares of every head with the bootstrap draws by which profiles are compared, in
+            the order of `descriptions`.
     """
 
     rows: tuple[Mapping[str, Any], ...]
@@ -46,6 +49,7 @@ class Profile(Result):
     descriptions: tuple[Mapping[str, Any], ...]
     examples: tuple[Mapping[str, Any], ...]
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    behaviours: Behaviours | None = None
     per_prompt = None
     why_no_per_prompt = (
         "a share is a ratio of sums over documents, so it is not a mean of values of documents; its"
@@ -53,6 +57,7 @@ class Profile(Result):
     )
     _units = ("stack", "layer", "head")
     _per_row = ("rows", "quantiles")
+    _holds = (Behaviours,)
 
     def _rows(self) -> pd.DataFrame:
         import pandas as pd

@@ -15,6 +15,7 @@ from interp.core.shards import Shard
 from interp.core.tokens import words
 from interp.model.content import model_provenance
 from interp.model.model_argument import one_model
+from interp.profiles.behaviours import behaviours_of
 from interp.profiles.corpus import DocumentCorpus, Sample, sample_corpus
 from interp.profiles.examples import examples_of
 from interp.profiles.explain import EVERYWHERE, NOWHERE, Description, describe
@@ -250,5 +251,10 @@ def _answered(
         )
         examples += [{"name": name, **one} for one in plain]
     return Profile(
-        tuple(rows), np.array(quantiles), tuple(descriptions), tuple(examples), provenance
+        tuple(rows),
+        np.array(quantiles),
+        tuple(descriptions),
+        tuple(examples),
+        provenance,
+        behaviours_of(judge, [look.places[site].start + h for site, h in wanted]),
     )

@@ -12,6 +12,7 @@ from interp.core.table import HeadTable
 from interp.heads.roles.decide import roles
 from interp.heads.roles.result import HeadRole, HeadRoles
 from interp.heads.roles.statements import NAMED
+from interp.profiles.changes import compare_profiles
 from interp.profiles.result import Profile
 from interp.report.atlas.between_models import (
     comparison_of,
@@ -19,6 +20,7 @@ from interp.report.atlas.between_models import (
     emergence_part,
     match_part,
     matched,
+    profile_comparison,
     sides,
     untested_comparison,
 )
@@ -165,7 +167,8 @@ def atlas_of(
             add_profile(model, on_text[name], named)
     return {
         "version": VERSION, "title": title, "models": list(models.values()),
-        "comparisons": _comparisons(found, models), "pages": pages, "command": command,
+        "comparisons": [*_on_text(on_text, models), *_comparisons(found, models)],
+        "pages": pages, "command": command,
         "notes": list(dict.fromkeys(notes)),
     }  # fmt: skip
 
@@ -310,6 +313,18 @@ def _parts(found: Contents) -> list[FoundPart]:
     return parts + found.parts
 
 
+def _on_text(profiles: Mapping[str, TextProfile], models: Mapping[str, Model]) -> list[Comparison]:
+    """Return what changed between two profiles of models with heads in common."""
+    some = {name: one for name, one in profiles.items() if isinstance(one, Profile)}
+    out: list[Comparison] = []
+    for at, first in enumerate(some):
+        for second in [*some][at + 1 :]:
+            if len(some) <= MANY and models[first]["stacks"] == models[second]["stacks"]:
+                found = compare_profiles(some[first], some[second])
+                out.append(profile_comparison(found, models[first], models[second]))
+    return out
+
+
 def _comparisons(found: Contents, models: Mapping[str, Model]) -> list[Comparison]:
     """Return stored differences of models, and untested ones of models of one shape."""
     out: list[Comparison] = []
@@ -326,6 +341,8 @@ def _comparisons(found: Contents, models: Mapping[str, Model]) -> list[Compariso
             if frozenset((first, second)) in done or len(order) > MANY:
                 continue
             a, b = models[first], models[second]
+            if "profile" in a and "profile" in b:
+                continue  # what they do on text is compared, with tests
             made = untested_comparison(a, b, f"{a['id']}..{b['id']}")
             out += [] if made is None else [made]
     return out

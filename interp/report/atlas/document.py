@@ -351,6 +351,7 @@ class Comparison(TypedDict):
     b: str
     text: str
     metrics: list[Difference]
+    said: NotRequired[list[tuple[str, str]]]  # label of a changed head, and its sentence
 
 
 class Difference(TypedDict):

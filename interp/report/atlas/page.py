@@ -21,6 +21,7 @@ from interp.report.atlas.profile_html import text_summary
 from interp.report.atlas.signs import Sign, sign_rules, signs
 from interp.report.atlas.texts import (
     change_table,
+    head_link,
     part_rows,
     role_table,
     rule_table,
@@ -118,6 +119,7 @@ def _comparison(document: Atlas, one: Comparison) -> dict[str, Any]:
     ]  # fmt: skip
     return {
         "id": one["id"], "title": f"{a['name']} and {b['name']}", "text": one["text"],
+        "said": [(head_link(one["a"], label), said) for label, said in one.get("said", [])],
         "maps": maps if one["metrics"] else [], "table": change_table(document, one),
         "metric": one["metrics"][0]["metric"] if one["metrics"] else "", "b": b["name"],
         "a": a["name"],

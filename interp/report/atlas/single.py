@@ -106,6 +106,18 @@ def profile_page(found: Profile, *, title: str | None = None) -> bytes:
     return _page(Contents(profiles=[found]), title or f"What heads do: {about}", ())
 
 
+def changes_page(a: Profile, b: Profile, *, command: str | None = None) -> bytes:
+    """Return the page of two profiles and of what changed between them as UTF-8.
+
+    Args:
+        a: The first profile.
+        b: The second one.
+        command: The command line.
+    """
+    title = f"What changed: {profile_name(a)} and {profile_name(b)}"
+    return _page(Contents(profiles=[a, b]), title, (), command)
+
+
 def table_of_values(
     metric: str,
     values: Iterable[tuple[str, float, float | None]],
