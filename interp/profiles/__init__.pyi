@@ -1,5 +1,6 @@
 from .changes import compare_profiles
 from .corpus import DocumentCorpus
+from .on_prompt import PromptRules
 from .portability import portability
 from .result import Profile
 from .rules import KeyRule, declared_rules
@@ -9,6 +10,7 @@ __all__ = [
     "DocumentCorpus",
     "KeyRule",
     "Profile",
+    "PromptRules",
     "compare_profiles",
     "declared_rules",
     "portability",

@@ -88,7 +88,7 @@ def compare_profiles(a: Profile, b: Profile) -> ResultRows:
 def _shared_heads(a: Profile, b: Profile) -> list[tuple[Mapping[str, Any], int, int]]:
     """Return the heads that both describe, with their places: descriptions of A and of B."""
     places = {_key(one): at for at, one in enumerate(b.descriptions)}
-    found = [
+    found: list[tuple[Mapping[str, Any], int, int]] = [
         ({**one, "after": b.descriptions[places[_key(one)]]}, at, places[_key(one)])
         for at, one in enumerate(a.descriptions)
         if _key(one) in places

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from interp.profiles.first_look import Look, Sums, first_look, groups_of
 from interp.profiles.judgement import Judge
 from interp.profiles.reads import TokenReads
 from interp.profiles.result import Profile, head_name, number_rows
+from interp.profiles.row_model import row_model_of
 from interp.profiles.rows_read import described_sites
 from interp.profiles.rules import chosen_rules
 from interp.profiles.second_look import JudgedRows, second_look
@@ -153,7 +155,9 @@ def profile(
         made_by="interp.profile",
         options=options,
     )
-    return _answered(loaded, look, sample, whole, parameters, wanted, seed, provenance)
+    found = _answered(loaded, look, sample, whole, parameters, wanted, seed, provenance)
+    places = [look.places[site].start + h for site, h in wanted]
+    return replace(found, row_model=row_model_of(fitted, places, provenance["rules"], ids))
 
 
 def wanted_heads(model: Model, sites: Sequence[Any], heads: Sequence[str] | None) -> list[tuple]:

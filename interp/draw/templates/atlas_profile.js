@@ -1,4 +1,3 @@
-const KINDS = { uniform: "Typical", surprise: "Surprising" };
 // What a head does on text: its sentence, what is explained of it, its rules, examples and numbers.
 const RUNGS = [["explained_offset", "distance alone"], ["explained_position", "position"], ["explained_rules", "rules"], ["explained_tokens", "the two tokens"], ["needs_context", "unexplained: needs context"]];
 const CONTROLS = [["control_other_head", "another head's rules"], ["control_random_keys", "the rules on random keys"], ["control_swapped_document", "the rules on another document"]];
@@ -27,8 +26,6 @@ function onText(model, i, label, found) {
   return out;
 }
 function shareTable(heads, rows) { const found = table("", heads, rows); found.className = "shares"; return found; }
-function words(name) { const text = name.replaceAll("_", " "); return text[0].toUpperCase() + text.slice(1); }
-function percent(x, unit = " %") { return x === null ? "" : `${(100 * x).toFixed(x >= 0.095 || x < 0.0005 ? 0 : 1)}${unit}`; }
 function shares(model, i, names) {
   return names.flatMap(([name, text]) => {
     const metric = model.metrics.find((m) => m.group === "text" && m.name === name);
@@ -40,21 +37,6 @@ function shares(model, i, names) {
       make("path", { class: "error", d: `M${x(low)} 6H${x(high)}M${x(low)} 3v6M${x(high)} 3v6` }));
     return [make("tr", { title: metric.text || text }, make("th", { scope: "row" }, text), make("td", {}, bar), make("td", {}, `${score.toFixed(2)} [${low.toFixed(2)}, ${high.toFixed(2)}]`))];
   });
-}
-// The query outlined, its keys shaded, the largest with its share.
-function onTextExample(one, at, all) {
-  const keys = new Map(one.keys), most = Math.max(...keys.values()), parts = [];
-  one.tokens.forEach((token, place) => {
-    if (one.gaps.includes(place)) parts.push(make("i", { class: "gap" }, " … "));
-    const share = keys.get(place);
-    if (share === undefined && place !== one.query) { parts.push(visible(token)); return; }
-    const names = [share === undefined ? "" : `key q${Math.round(32 * within(share, 0, 1))}`, place === one.query ? "query" : ""].filter(Boolean).join(" ");
-    parts.push(make("mark", { class: names, title: share === undefined ? "the query" : `${percent(share)} of the query's attention` }, visible(token)));
-    if (share === most) parts.push(make("sub", {}, percent(share)));
-  });
-  const first = all[at - 1]?.kind !== one.kind, surprise = one.surprise === null ? "" : `; ${digits(one.surprise)} nats from what the rules predict`;
-  return [...(first ? [make("h4", {}, KINDS[one.kind] ?? words(one.kind), make("span", { class: "soft" }, ` ${one.how}`))] : []),
-    make("p", { class: "text example" }, ...parts), make("p", { class: "note" }, `${one.document}${surprise}`)];
 }
 // Whatever else a profile knows of a head: texts, lists of tokens with numbers, and groups of these.
 function fact(value) {

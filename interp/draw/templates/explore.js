@@ -74,6 +74,7 @@ function show(found) {
   maps.replaceChildren(...page.stacks.map(section));
   chip();
   compared(found.predictions);
+  readRules(found);
   linked();
 }
 
@@ -254,7 +255,7 @@ function begin() {
   const hint = page.about.text ? "Prompt" : "Token ids, separated by spaces";
   const form = make("form", { onsubmit: start, onkeydown: (e) => { if (e.key === "Enter" && (e.ctrlKey || e.metaKey)) start(e); } },
     make("label", { for: "live-text" }, `${hint} `), text, make("p", { class: "controls" }, run, make("span", { class: "note" }, "or Ctrl+Enter")));
-  place.append(form, status, make("div", { class: "explored" }, make("div", {}, told, maps), make("div", {}, ablation, logits)));
+  place.append(form, status, make("div", { class: "explored" }, make("div", {}, told, maps), make("div", {}, ablation, logits, ownRules)));
   window.addEventListener("hashchange", linked);
   if (page.text) text.value = page.text;
   if (page.first) show(page.first);

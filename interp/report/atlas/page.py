@@ -33,8 +33,8 @@ ROWS = 60  # of a result's table on the page
 _BROAD = 450  # pixels of a map that gets two columns beside other models
 _CSV = 200_000  # bytes of a result's rows as a link
 SCRIPTS = (
-    "atlas_data", "atlas_map", "atlas_profile", "atlas_card", "atlas_scatter", "atlas_find",
-    "atlas_compare", "atlas_graph",
+    "text_example", "atlas_data", "atlas_map", "atlas_profile", "atlas_card", "atlas_scatter",
+    "atlas_find", "atlas_compare", "atlas_graph",
 )  # fmt: skip
 
 

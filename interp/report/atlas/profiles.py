@@ -143,9 +143,9 @@ def _card(one: Mapping[str, Any], examples: Sequence[Mapping[str, Any]]) -> Head
     for kind, n in SHOWN.items():
         mine = [x for x in examples if x["kind"] == kind]
         first = len(mine) // 2 if kind == "uniform" else 0
-        shown += [_example(x, KINDS[kind]) for x in mine[first : first + n]]
+        shown += [shown_example(x) for x in mine[first : first + n]]
     others = [x for x in examples if x["kind"] not in SHOWN][:ELSE]
-    shown += [_example(x, str(x["kind"])) for x in others]
+    shown += [shown_example(x) for x in others]
     held = one["status"] == "rules"
     rules = [_rule(x, total=not held) for x in one.get("labels", ())]
     rules += [_rule(x, total=True) for x in one.get("avoided", ())]
@@ -172,9 +172,11 @@ def _rule(label: Mapping[str, Any], *, total: bool) -> list[Any]:
     ]  # fmt: skip
 
 
-def _example(one: Mapping[str, Any], how: str) -> TextExample:
+def shown_example(one: Mapping[str, Any]) -> TextExample:
+    """Return an example of a profile as a page shows it."""
+    kind = str(one["kind"])
     return {
-        "kind": str(one["kind"]), "how": how, "tokens": [str(t) for t in one["tokens"]],
+        "kind": kind, "how": KINDS.get(kind, kind), "tokens": [str(t) for t in one["tokens"]],
         "query": int(one["query"]), "keys": [(int(k), float(m)) for k, m in one["keys"]],
         "gaps": [int(g) for g in one.get("gaps", ())], "document": str(one.get("document", "")),
         "surprise": finite(one.get("surprise")),
