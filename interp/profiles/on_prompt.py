@@ -175,7 +175,9 @@ class PromptRules:
                 total = off[rows].sum()
                 if not total:
                     continue
-                guess = sum(off[q] * self._predicted(head, visible, q)[mask[q]].sum() for q in rows)
+                guess = sum(
+                    off[q] * self._predicted(head, visible, q)[mask[q]].sum() for q in rows.tolist()
+                )
                 heads.append(
                     (head, float(mass[rows][mask[rows]].sum() / total), float(guess / total))
                 )

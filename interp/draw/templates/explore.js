@@ -74,7 +74,8 @@ function show(found) {
   maps.replaceChildren(...page.stacks.map(section));
   chip();
   compared(found.predictions);
-  readRules(found);
+  forgetRules();
+  if (page.about.rules.length) readRules(); // else when a head is opened: an ablation need not wait
   linked();
 }
 
@@ -114,7 +115,7 @@ function corner(rect) {
 async function openHead(s, h, focus = true) {
   const stack = page.stacks[s], item = stack.heads[h];
   try {
-    if (state.prompt.block === 1) await open(s, h, null, focus);
+    if (state.prompt.block === 1) { readRules(); await open(s, h, null, focus); }
     else zoomed(s, h, focus);
   } catch (error) {
     status.textContent = error.message;

@@ -1,11 +1,16 @@
 // Rules on the prompt: which fire on a pair, what explains its row, and which heads follow the user's own.
 const ownRules = make("div", { class: "logits" });
 let fired = null; // names, phrases and bits of the rules on the prompt that is shown
+let reading = null; // the prompt whose rules were asked for
 
-async function readRules(found) {
-  fired = null;
+function forgetRules() {
+  fired = reading = null;
   ownRules.replaceChildren();
-  if (found.block !== 1) return;
+}
+async function readRules() {
+  const found = state.prompt;
+  if (found.block !== 1 || reading === found) return;
+  reading = found;
   try {
     const answer = await call("rules", { prompt: found.prompt });
     if (state.prompt !== found) return; // a newer prompt came
@@ -58,7 +63,8 @@ function why(found) {
     found.sink ? " The key is a sink, which no rule describes." : "")];
   const { row } = found;
   if (row) {
-    const share = row.explained_rules === null ? "an even row" : `${two(row.explained_rules)} of this row (${two(row.even - row.rules)} of ${two(row.even)} nats; position alone ${two(row.explained_position)})`;
+    const worse = row.explained_rules < 0;
+    const share = row.explained_rules === null ? "the row, which is even," : worse ? `nothing of this row: it is ${two(row.rules - row.even)} nats further from it than the even row` : `${two(row.explained_rules)} of this row (${two(row.even - row.rules)} of ${two(row.even)} nats; position alone ${two(row.explained_position)})`;
     out.push(make("p", { class: "sentence" }, `The head's description explains ${share}. It predicts ${percent(row.predicted)} of the attention off the sink on this key; the head gives ${percent(row.weight)}.`));
   }
   if (found.why) out.push(make("p", { class: "note" }, `${found.why[0].toUpperCase()}${found.why.slice(1)}.`));

@@ -91,6 +91,7 @@ class Session:
             ],
             "text": model.tokenizer is not None,
             "context": model.context,
+            "rules": [rule.name for rule in self.own_rules],
             "profiled": None if self.profile is None else self.profile.provenance.get("corpus", ""),
             "interventions": dict(INTERVENTIONS),
         }
