@@ -104,3 +104,32 @@ def test_markup_in_texts_is_inert(browser, tmp_path) -> None:
     assert browser.run("return document.querySelectorAll('img, script').length") == 2  # our own
     assert HOSTILE in browser.run("return document.querySelector('.cards').textContent")
     assert browser.log("browser") == []
+
+
+def test_a_changed_head_opens_in_both_models(browser, tmp_path) -> None:
+    """The sentence on a change leads to the head before and after."""
+    import dataclasses
+
+    import numpy as np
+
+    from interp.profiles.behaviours import Behaviours
+
+    first = profile()
+    shares = np.full((8, 1), 0.1)
+    one = Behaviours(("on:induction",), ("to an earlier copy",), shares, shares * 0 + 0.01,
+                     np.random.default_rng(0).normal(size=(8, 1, 50)), 60)  # fmt: skip
+    other = dataclasses.replace(one, values=shares + 0.5 * (np.arange(8) == 5)[:, None])
+    made = {**first.provenance, "content_hash": "b" * 64, "model_id": "hub/tuned"}
+    pair = (
+        dataclasses.replace(first, behaviours=one),
+        dataclasses.replace(first, behaviours=other, provenance=made),
+    )
+    path = tmp_path / "changes.html"
+    path.write_text(atlas_page(build_atlas(*pair)), encoding="utf-8")
+    browser.emulate("light", 1400)
+    browser.open(path)
+    said = browser.text(".changed li")
+    assert said.startswith("L1H1 More to an earlier copy: 10 % of its attention off the sink, now")
+    browser.click(".changed a.head")
+    assert browser.run(CARDS) == ["L1H1 hub/base", "L1H1 hub/tuned"]
+    assert browser.log("browser") == []
