@@ -95,7 +95,8 @@ class PromptRules:
             key: position of the key.
 
         Returns:
-            `rules` that fire, each with name, phrase and, with a profile, its parameter in nats;
+            `rules` that fire, each with name, phrase and, with a profile, its parameter in nats, the
+            largest first;
             `sink` if the key belongs to it; and with a profile of the head `row`: attention off the
             sink, nats from the even row, from position and from the rules to the row, the share
             that each explains, and the attention on the key beside what the rules predict.
@@ -109,8 +110,9 @@ class PromptRules:
         if visible is None:
             return {"rules": [], "sink": False, "why": "this attention has no described rows"}
         at = self.places.get(head)
+        fired = [self._rule(rule, at) for rule in self.firing(query, key)]
         found: dict[str, Any] = {
-            "rules": [self._rule(rule, at) for rule in self.firing(query, key)],
+            "rules": sorted(fired, key=lambda rule: -abs(rule["nats"] or 0)),
             "sink": bool(key <= query and not visible[query, key] and weights[query, key] > 0),
         }
         if at is None or self.fitted is None:
