@@ -1,5 +1,7 @@
 from .changes import compare_profiles
 from .corpus import DocumentCorpus
+from .headvis import write_headvis
+from .headvis_read import HeadVisTree, read_headvis
 from .on_prompt import PromptRules
 from .portability import portability
 from .result import Profile
@@ -8,6 +10,7 @@ from .run import profile
 
 __all__ = [
     "DocumentCorpus",
+    "HeadVisTree",
     "KeyRule",
     "Profile",
     "PromptRules",
@@ -15,4 +18,6 @@ __all__ = [
     "declared_rules",
     "portability",
     "profile",
+    "read_headvis",
+    "write_headvis",
 ]

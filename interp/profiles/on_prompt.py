@@ -95,8 +95,8 @@ class PromptRules:
             key: position of the key.
 
         Returns:
-            `rules` that fire, each with name, phrase and, with a profile, its parameter in nats, the
-            largest first;
+            `rules` that fire, each with name, phrase and, with a profile, its parameter in nats,
+            the largest first;
             `sink` if the key belongs to it; and with a profile of the head `row`: attention off the
             sink, nats from the even row, from position and from the rules to the row, the share
             that each explains, and the attention on the key beside what the rules predict.

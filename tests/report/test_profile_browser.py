@@ -9,6 +9,7 @@ from report.browser import ENTER, RIGHT, needs_browser
 from report.looking import CUT, PALE, SQUEEZED
 from report.profile_sample import profile
 
+from interp.profiles import write_headvis
 from interp.report.atlas.build import build_atlas
 from interp.report.atlas.page import atlas_page
 
@@ -132,4 +133,20 @@ def test_a_changed_head_opens_in_both_models(browser, tmp_path) -> None:
     assert said.startswith("L1H1 More to an earlier copy: 10 % of its attention off the sink, now")
     browser.click(".changed a.head")
     assert browser.run(CARDS) == ["L1H1 hub/base", "L1H1 hub/tuned"]
+    assert browser.log("browser") == []
+
+
+def test_a_headvis_tree_makes_the_same_page_without_intervals(browser, tmp_path) -> None:
+    path = tmp_path / "tree.html"
+    tree = write_headvis(profile(), tmp_path / "tree")
+    path.write_text(atlas_page(build_atlas(tree)), encoding="utf-8")
+    browser.emulate("light", 1400)
+    browser.open(path)
+    browser.run("openHead('hub-base', 'L0H1')")
+    text = browser.run("return document.querySelector('.cards article').innerText")
+    assert "NaN" not in text
+    assert "Interval 5" in text
+    assert browser.run("return document.querySelectorAll('.cards mark.query').length") == 4
+    browser.type("svg.plot", RIGHT)
+    assert "NaN" not in browser.text(".scatter output")
     assert browser.log("browser") == []

@@ -31,11 +31,11 @@ function shares(model, i, names) {
     const metric = model.metrics.find((m) => m.group === "text" && m.name === name);
     const score = metric ? column(metric, "score", model.size)[i] : NaN;
     if (Number.isNaN(score)) return [];
-    const [low, high] = interval(metric, model, i), wide = 90, x = (v) => +(wide * within(v, 0, 1)).toFixed(1);
+    const ends = interval(metric, model, i), [low, high] = ends, known = !ends.some(Number.isNaN), wide = 90, x = (v) => +(wide * within(v, 0, 1)).toFixed(1);
     const bar = make("svg", { class: "share", width: wide, height: 12, viewBox: `0 0 ${wide} 12`, "aria-hidden": "true" },
       make("path", { class: "base", d: `M0 11.5H${wide}` }), make("path", { class: name === "needs_context" ? "rest" : "part", d: `M0 2h${x(score)}v8H0z` }),
-      make("path", { class: "error", d: `M${x(low)} 6H${x(high)}M${x(low)} 3v6M${x(high)} 3v6` }));
-    return [make("tr", { title: metric.text || text }, make("th", { scope: "row" }, text), make("td", {}, bar), make("td", {}, `${score.toFixed(2)} [${low.toFixed(2)}, ${high.toFixed(2)}]`))];
+      ...(known ? [make("path", { class: "error", d: `M${x(low)} 6H${x(high)}M${x(low)} 3v6M${x(high)} 3v6` })] : []));
+    return [make("tr", { title: metric.text || text }, make("th", { scope: "row" }, text), make("td", {}, bar), make("td", {}, `${score.toFixed(2)}${known ? ` [${low.toFixed(2)}, ${high.toFixed(2)}]` : ""}`))];
   });
 }
 // Whatever else a profile knows of a head: texts, lists of tokens with numbers, and groups of these.

@@ -13,6 +13,7 @@ from interp.heads.roles.decide import roles
 from interp.heads.roles.result import HeadRole, HeadRoles
 from interp.heads.roles.statements import NAMED
 from interp.profiles.changes import compare_profiles
+from interp.profiles.headvis_read import is_headvis, read_headvis
 from interp.profiles.result import Profile
 from interp.report.atlas.between_models import (
     comparison_of,
@@ -62,7 +63,7 @@ def build_atlas(
 
     Args:
         *sources: tables of scores, files of them (.parquet, .csv, .json), profiles of heads on
-            text, and folders that `interp` commands wrote to.
+            text, folders that `interp` commands wrote to, and HeadVis trees.
         models: loaded models, found in the results by their weights. They add to each card of their
             heads the strongest examples, the tokens that the head writes, and nearest patterns.
         title: title of the page.
@@ -99,6 +100,8 @@ def contents_of(sources: Iterable[HeadTable | Profile | str | os.PathLike]) -> C
             found.profiles.append(source)
         elif (path := Path(source).expanduser()).is_file():
             add_table(HeadTable.load(path), found)
+        elif is_headvis(path):
+            found.profiles.append(read_headvis(path))
         else:
             read_folder(path, found)
         if not isinstance(source, (HeadTable, Profile)):
@@ -315,7 +318,11 @@ def _parts(found: Contents) -> list[FoundPart]:
 
 def _on_text(profiles: Mapping[str, TextProfile], models: Mapping[str, Model]) -> list[Comparison]:
     """Return what changed between two profiles of models with heads in common."""
-    some = {name: one for name, one in profiles.items() if isinstance(one, Profile)}
+    some = {
+        name: one
+        for name, one in profiles.items()
+        if isinstance(one, Profile) and one.behaviours is not None
+    }
     out: list[Comparison] = []
     for at, first in enumerate(some):
         for second in [*some][at + 1 :]:

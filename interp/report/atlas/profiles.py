@@ -75,6 +75,7 @@ def profile_table(found: TextProfile, name: str) -> HeadTable:
     """
     rows, about = [], {}
     weights = str(found.provenance.get("content_hash") or "")
+    texts = found.provenance.get("metric_texts") or _TEXTS
     for row in found.rows:
         metric, score = str(row["metric"]), float(row["score"])
         rows.append({
@@ -84,7 +85,7 @@ def profile_table(found: TextProfile, name: str) -> HeadTable:
         })  # fmt: skip
         ruled = metric.startswith(RULE)
         about[name, metric] = {
-            "content_hash": weights, "sign": _TEXTS.get(metric, ""),
+            "content_hash": weights, "sign": texts.get(metric, ""),
             "null": _BY_POSITION if ruled else _NULLS.get(metric, "none"),
         }  # fmt: skip
     return HeadTable.from_records(rows, about)
@@ -119,8 +120,9 @@ def add_profile(model: Model, found: TextProfile, named: int) -> None:
         card["profile"] = _card(one, examples.get(one["name"], ()))
         if one["status"]:
             described[label] = _leading(one), one
-    roles, legend = _roles(described, model)
-    model["roles"], model["legend"] = roles, legend
+    if described:
+        model["roles"], model["legend"] = _roles(described, model)
+    roles, legend = model["roles"], model["legend"]
     made = made_of(found.provenance)
     model["provenance"].setdefault("content_hash", made.get("content_hash"))
     model["provenance"]["profile"] = made
@@ -176,7 +178,7 @@ def shown_example(one: Mapping[str, Any]) -> TextExample:
     """Return an example of a profile as a page shows it."""
     kind = str(one["kind"])
     return {
-        "kind": kind, "how": KINDS.get(kind, kind), "tokens": [str(t) for t in one["tokens"]],
+        "kind": kind, "how": KINDS.get(kind, ""), "tokens": [str(t) for t in one["tokens"]],
         "query": int(one["query"]), "keys": [(int(k), float(m)) for k, m in one["keys"]],
         "gaps": [int(g) for g in one.get("gaps", ())], "document": str(one.get("document", "")),
         "surprise": finite(one.get("surprise")),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from interp.cli.making import command
 from interp.cli.result_sources import parted
 from interp.cli.run import Run
+from interp.cli.stored import stored_profile
 from interp.cli.vocabulary import FROM_0, Spelling
 from interp.cli.written import as_given
 from interp.core.errors import OptionError
@@ -77,7 +78,7 @@ def profiles(
     def one(source: str) -> Profile:
         path = Path(source).expanduser()
         if source in parted(sources)[0]:
-            return _stored(path)
+            return stored_profile(path)
         [name] = source_labels([source]).values()
         return profile(
             run.loading.load(source, name), corpus, n_documents=n_documents, n_queries=n_queries,
@@ -98,26 +99,3 @@ def profiles(
 
     write_atomically(folder / "changes.html", changes_page(a, b, command=as_given()))
     run.voice.note(f"{folder}: changes.html (open it in a browser), changes.parquet, changes.csv")
-
-
-def _stored(path: Path) -> Profile:
-    """Return the profile of a file or a results folder.
-
-    Raises:
-        OptionError: there is none, or there are several.
-    """
-    from interp.profiles.result import Profile
-
-    if path.is_file():
-        return Profile.load(path)
-    found = [
-        x for x in (path / "profile.json", *sorted(path.glob("*/profile.json"))) if x.is_file()
-    ]
-    if not found:
-        raise OptionError(
-            f"{path} holds no profile; write one with: interp profile MODEL -o {path}"
-        )
-    if len(found) > 1:
-        names = ", ".join(x.parent.name for x in found)
-        raise OptionError(f"{path} holds {len(found)} profiles ({names}); give the folder of one")
-    return Profile.load(found[0])
