@@ -189,7 +189,12 @@ def _fitted(metric: str) -> bool:
 
     Its error is that of the documents that judge; another fit would differ by more.
     """
-    return "explained" in metric or metric in ("uncovered", "beyond_position", "needs_context")
+    parts = ("explained", "causal")
+    return any(part in metric for part in parts) or metric in (
+        "uncovered",
+        "beyond_position",
+        "needs_context",
+    )
 
 
 def _change(head: tuple, rows: list[dict[str, Any]]) -> dict[str, Any] | None:

@@ -171,7 +171,13 @@ def _head(
     return {
         "sequences": sequences,
         "statistics": {"n_samples": len(sequences), **{x: numbers.get(x) for x in _SHOWN}},
-        "interp": plain({k: v for k, v in one.items() if k not in ("stack", "layer", "head")}),
+        "interp": plain(
+            {
+                "status": one["status"],
+                "sentence": one["sentence"],
+                "labels": [{k: v for k, v in x.items() if k != "examples"} for x in one["labels"]],
+            }
+        ),
     }
 
 

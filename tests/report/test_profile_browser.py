@@ -150,3 +150,27 @@ def test_a_headvis_tree_makes_the_same_page_without_intervals(browser, tmp_path)
     browser.type("svg.plot", RIGHT)
     assert "NaN" not in browser.text(".scatter output")
     assert browser.log("browser") == []
+
+
+def test_facts_of_other_analyses_are_shown_whatever_they_are(browser, tmp_path) -> None:
+    import dataclasses
+
+    number = {"value": 0.012, "low": 0.01, "high": 0.02}
+    more = {
+        "reads": {"keys": [{"token": " ", "share": 0.09, "low": 0.01, "high": 0.1}], "queries": []},
+        "effect": {"loss": number, "by_kind": {"repeated": {**number, "n_tokens": 200}}},
+        "note": HOSTILE, "nothing": None,
+    }  # fmt: skip
+    found = profile()
+    changed = tuple({**one, **more} for one in found.descriptions)
+    path = tmp_path / "facts.html"
+    page = atlas_page(build_atlas(dataclasses.replace(found, descriptions=changed)))
+    path.write_text(page, encoding="utf-8")
+    browser.open(path)
+    browser.run("openHead('hub-base', 'L0H0')")
+    text = browser.run("return document.querySelector('.cards article').innerText")
+    for part in ("Reads", "␣\t0.090\t[0.010, 0.100]", "Loss\t0.012 [0.010, 0.020]",
+                 "Repeated\t0.012 [0.010, 0.020]", HOSTILE, "ran 0.700"):  # fmt: skip
+        assert part in text, part
+    assert "Nothing" not in text
+    assert browser.log("browser") == []

@@ -13,6 +13,7 @@ function onText(model, i, label, found) {
     make("p", { class: "note" }, `Shares are of its attention off the sink${found.status === "rules" ? "; a key of several rules counts in equal parts" : "; no rule describes it, this is the nearest"}.`));
   }
   add("Examples", ...found.examples.flatMap(onTextExample));
+  if (found.by_rule?.length) out.push(make("details", {}, make("summary", {}, "An example of each rule"), ...found.by_rule.flatMap(([phrase, one]) => [make("h4", {}, phrase), ...onTextExample(one, 1, [one, one])])));
   for (const [name, value] of Object.entries(found.facts ?? {})) add(words(name), ...fact(value));
   const controls = shares(model, i, CONTROLS);
   const shown = new Set([...RUNGS, ...CONTROLS].map(([name]) => name));
@@ -38,14 +39,26 @@ function shares(model, i, names) {
     return [make("tr", { title: metric.text || text }, make("th", { scope: "row" }, text), make("td", {}, bar), make("td", {}, `${score.toFixed(2)}${known ? ` [${low.toFixed(2)}, ${high.toFixed(2)}]` : ""}`))];
   });
 }
-// Whatever else a profile knows of a head: texts, lists of tokens with numbers, and groups of these.
+// Whatever else a profile knows of a head: texts, numbers with intervals, lists of tokens with numbers, tables, groups of these.
+function single(value) { // a text, a number, or a number with its interval; else null
+  if (value === null || typeof value === "boolean") return String(value ?? "");
+  if (typeof value === "number") return digits(value);
+  if (typeof value === "string") return visible(value.trim() ? value : value.replaceAll(" ", "␣"));
+  return typeof value.value === "number" ? `${digits(value.value)}${between(value.low, value.high)}` : null;
+}
 function fact(value) {
   if (value === null || value === "" || (Array.isArray(value) && !value.length)) return [];
-  if (typeof value !== "object") return [make("p", {}, typeof value === "number" ? digits(value) : String(value))];
-  if (Array.isArray(value)) {
-    const plain = value.every((x) => x === null || typeof x !== "object" || (Array.isArray(x) && x.every((y) => typeof y !== "object")));
-    if (plain) return [make("p", { class: "tokens" }, ...value.flatMap((x) => [make("span", {}, (Array.isArray(x) ? x : [x]).map((y) => (typeof y === "number" ? digits(y) : visible(String(y)))).join(" ")), " · "]).slice(0, -1))];
-    return value.flatMap(fact);
+  if (!Array.isArray(value)) {
+    const text = single(value);
+    if (text !== null) return [make("p", {}, text)];
+    const entries = Object.entries(value), lines = entries.filter(([, x]) => single(x));
+    const out = lines.length ? [shareTable(["", ""], lines.map(([name, x]) => row(words(name), single(x))))] : [];
+    return out.concat(entries.filter(([, x]) => single(x) === null).flatMap(([name, x]) => { const shown = fact(x); return shown.length ? [make("p", {}, make("b", {}, words(name))), ...shown] : []; }));
   }
-  return Object.entries(value).flatMap(([name, inner]) => { const shown = fact(inner); return shown.length ? [make("p", {}, make("b", {}, words(name))), ...shown] : []; });
+  if (value.some((x) => x !== null && typeof x === "object" && !Array.isArray(x))) {
+    const names = [...new Set(value.flatMap((x) => Object.keys(x ?? {})))].filter((name) => name !== "low" && name !== "high");
+    const ends = value.some((x) => typeof x?.low === "number"), cells = (x) => names.map((name) => single(x?.[name] ?? null) ?? "").concat(ends ? [between(x?.low, x?.high).trim()] : []);
+    return [shareTable([...names.map(words), ...(ends ? ["95 % interval"] : [])], value.map((x) => row(...cells(x))))];
+  }
+  return [make("p", { class: "tokens" }, ...value.flatMap((x) => [make("span", {}, (Array.isArray(x) ? x : [x]).map((y) => single(y) ?? "").join(" ")), " · "]).slice(0, -1))];
 }

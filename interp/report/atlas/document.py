@@ -129,6 +129,7 @@ class HeadProfile(TypedDict):
     sentence: str
     rules: list[list]  # phrase, share of attention, its low and high, share by position, nats
     examples: list[TextExample]
+    by_rule: list[tuple[str, TextExample]]  # phrase of a rule, and its strongest query
     facts: dict  # whatever else is known, as plain data
 
 

@@ -154,6 +154,11 @@ def _card(one: Mapping[str, Any], examples: Sequence[Mapping[str, Any]]) -> Head
     return {
         "status": str(one["status"]), "sentence": str(one["sentence"]), "rules": rules,
         "examples": shown,
+        "by_rule": [
+            (x["phrase"], shown_example(x["examples"][0]))
+            for x in (one["labels"] if held else ())
+            if x.get("examples")
+        ],
         "facts": {k: plain_value(v) for k, v in one.items() if k not in _KNOWN},
     }  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from report.profile_sample import profile
+from report.profile_sample import example, profile
 
 from interp.cli.main import main
 from interp.core.table import HeadTable
@@ -141,3 +142,21 @@ def test_the_command_profiles_a_model_on_a_corpus(tmp_path: Path) -> None:
     alone = CliRunner().invoke(main, ["atlas", str(tmp_path / "kept"), "--corpus", "x"])
     assert alone.exit_code
     assert "--corpus needs a MODEL" in alone.output + alone.stderr
+
+
+def test_the_table_of_heads_has_their_sentences() -> None:
+    page = atlas_page(build_atlas(profile()))
+    table = page[page.index("that have a role</summary>") :]
+    assert "head L0H0 (rules) to the token just before of Tom" in table
+
+
+def test_a_rule_with_examples_shows_its_strongest() -> None:
+    found = profile()
+    first, *rest = found.descriptions
+    labels = [{**first["labels"][0], "examples": [example("L0H0", "rule")]}]
+    changed = dataclasses.replace(found, descriptions=({**first, "labels": labels}, *rest))
+    [model] = build_atlas(changed)["models"]
+    [[phrase, one]] = model["cards"]["L0H0"]["profile"]["by_rule"]
+    assert phrase == "to the token just before"
+    assert one["tokens"][one["query"]] == " home"
+    assert model["cards"]["L0H1"]["profile"]["by_rule"] == []
