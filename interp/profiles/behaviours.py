@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from interp.profiles.second_look import MEASURES
-
 if TYPE_CHECKING:
     from jaxtyping import Float
 
@@ -77,6 +75,8 @@ def _shares(
     judge: Judge, head: int, rules: Sequence[int], samples: Float[np.ndarray, "sample document"]
 ) -> Float[np.ndarray, "name sample"]:
     """Return every share of one head in samples of the documents, given as their counts."""
+    from interp.profiles.second_look import MEASURES
+
     weight = judge.sums["measures"][:, head, MEASURES.index("weight")]
     sink = judge.sums["measures"][:, head, MEASURES.index("sink")]
     uniform = judge.nats(head, "uniform")

@@ -18,9 +18,9 @@ from interp.core.errors import StoreError
 from interp.profiles.examples import example_context
 from interp.profiles.headvis import CONFIG, HEADS, PATTERN, SCATTER
 from interp.profiles.result import UNITS
-from interp.profiles.second_look import KEYS
 
 BYTES = 64_000_000  # of one file
+KEYS = 3  # largest keys of a row that are shown
 MOST = 50_000  # heads, and entries of a list
 READ = 2048  # heads whose sequences are read; a larger tree shows numbers alone
 SAMPLE = "in the kept sequences alone, no estimate of the corpus"
