@@ -14,6 +14,7 @@ from interp.core.errors import OptionError
 if TYPE_CHECKING:
     from interp.core.store import Store
     from interp.core.table import HeadTable
+    from interp.profiles.result import Profile
 
 ONLY = {"models": Input(lambda run: run.values["models"], ("models",))}
 ONLY_OPTIONS = {
@@ -43,6 +44,28 @@ def stored_scores(folder: Path, models: tuple[str, ...], metrics: tuple[str, ...
     if models or metrics:
         table = table.where(model=models or None, metric=metrics or None)
     return ordered(table, list(METRICS))
+
+
+def stored_profile(path: Path) -> Profile:
+    """Return the profile of a file or of a folder of results.
+
+    Raises:
+        OptionError: there is none, or there are several.
+    """
+    from interp.profiles.result import Profile
+
+    if path.is_file():
+        return Profile.load(path)
+    every = [path / "profile.json", *sorted(path.glob("*/profile.json"))]
+    found = [x for x in every if x.is_file()]
+    if not found:
+        raise OptionError(
+            f"{path} holds no profile; write one with: interp profile MODEL -o {path}"
+        )
+    if len(found) > 1:
+        names = ", ".join(x.parent.name for x in found)
+        raise OptionError(f"{path} holds {len(found)} profiles ({names}); give the folder of one")
+    return Profile.load(found[0])
 
 
 def frame_text(results: Any) -> str:

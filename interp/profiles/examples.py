@@ -135,11 +135,6 @@ def _example(
     keys = judged.keys[at][head, row].tolist()
     mass = judged.largest[at][head, row].astype(float).tolist()
     kept = [(key, m) for key, m in zip(keys, mass, strict=True) if m > 0]
-    start = max(0, query - BEFORE)
-    end = min(len(window.ids), query + 1 + AFTER)
-    # a key far back is shown with the token before it
-    shown = sorted({*range(start, end), *(k for k, _ in kept), *(k - 1 for k, _ in kept if k)})
-    place: Mapping[int, int] = {position: n for n, position in enumerate(shown)}
     if at not in texts:
         texts[at] = words(model, window.ids)
     return {
@@ -147,9 +142,28 @@ def _example(
         "document": window.name,
         "offset": window.offset,
         "position": query,
-        "tokens": [texts[at][position] for position in shown],
+        **example_context(texts[at], query, kept),
+        "surprise": round(float(judged.surprise[at][head, row]), 4),
+    }
+
+
+def example_context(
+    tokens: Sequence[str], query: int, keys: Sequence[tuple[int, float]]
+) -> dict[str, Any]:
+    """Return a query and its keys with the tokens around them, at places of what is shown.
+
+    Args:
+        tokens: of the whole text.
+        query: position of the query.
+        keys: positions of keys with their attention.
+    """
+    start, end = max(0, query - BEFORE), min(len(tokens), query + 1 + AFTER)
+    # a key far back is shown with the token before it
+    shown = sorted({*range(start, end), *(k for k, _ in keys), *(k - 1 for k, _ in keys if k)})
+    place: Mapping[int, int] = {position: n for n, position in enumerate(shown)}
+    return {
+        "tokens": [tokens[position] for position in shown],
         "gaps": [n for n in range(1, len(shown)) if shown[n] != shown[n - 1] + 1],
         "query": place[query],
-        "keys": [[place[key], round(m, 4)] for key, m in kept],
-        "surprise": round(float(judged.surprise[at][head, row]), 4),
+        "keys": [[place[key], round(m, 4)] for key, m in keys],
     }

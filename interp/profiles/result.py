@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from interp.core.errors import UnknownName
 from interp.core.result import Result
+from interp.profiles.behaviours import Behaviours
+from interp.profiles.row_model import RowModel
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,6 +52,9 @@ class Profile(Result):
         descriptions: of every head: status, sentence and labels.
         examples: queries with their keys and context, by head and kind.
         provenance: model, corpus, rules and settings.
+        behaviours: shares of every head with the bootstrap draws by which profiles are compared, in
+            the order of `descriptions`.
+        row_model: the fitted rows of every head, which predict its attention on other text.
     """
 
     rows: tuple[Mapping[str, Any], ...]
@@ -57,6 +62,8 @@ class Profile(Result):
     descriptions: tuple[Mapping[str, Any], ...]
     examples: tuple[Mapping[str, Any], ...]
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    behaviours: Behaviours | None = None
+    row_model: RowModel | None = None
     per_prompt = None
     why_no_per_prompt = (
         "a share is a ratio of sums over documents, so it is not a mean of values of documents; its"
@@ -64,6 +71,7 @@ class Profile(Result):
     )
     _units = ("stack", "layer", "head")
     _per_row = ("rows", "quantiles")
+    _holds = (Behaviours, RowModel)
 
     def _rows(self) -> pd.DataFrame:
         import pandas as pd

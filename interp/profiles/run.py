@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from interp.core.shards import Shard
 from interp.core.tokens import words
 from interp.model.content import model_provenance
 from interp.model.model_argument import one_model
+from interp.profiles.behaviours import behaviours_of
 from interp.profiles.corpus import DocumentCorpus, Sample, sample_corpus
 from interp.profiles.effect_sentence import effect_sentences
 from interp.profiles.effects import EffectOptions, Effects, measure_effects
@@ -24,6 +26,7 @@ from interp.profiles.first_look import Look, Sums, first_look, groups_of
 from interp.profiles.judgement import Judge
 from interp.profiles.reads import TokenReads
 from interp.profiles.result import Profile, effect_rows, head_name, number_rows
+from interp.profiles.row_model import row_model_of
 from interp.profiles.rows_read import described_sites
 from interp.profiles.rules import chosen_rules
 from interp.profiles.second_look import JudgedRows, second_look
@@ -184,7 +187,9 @@ def profile(
         made_by="interp.profile",
         options=size,
     )
-    return _answered(loaded, look, sample, whole, parameters, measured, wanted, seed, provenance)
+    found = _answered(loaded, look, sample, whole, parameters, measured, wanted, seed, provenance)
+    places = [look.places[site].start + h for site, h in wanted]
+    return replace(found, row_model=row_model_of(fitted, places, provenance["rules"], ids))
 
 
 def wanted_heads(model: Model, sites: Sequence[Any], heads: Sequence[str] | None) -> list[tuple]:
@@ -288,5 +293,10 @@ def _answered(
         )
         examples += [{"name": name, **one} for one in plain]
     return Profile(
-        tuple(rows), np.array(quantiles), tuple(descriptions), tuple(examples), provenance
+        tuple(rows),
+        np.array(quantiles),
+        tuple(descriptions),
+        tuple(examples),
+        provenance,
+        behaviours_of(judge, [look.places[site].start + h for site, h in wanted]),
     )

@@ -31,6 +31,7 @@ FORMS: Mapping[str, Mapping[str, str]] = {
         "PatchingMap": "interp.report.summaries.circuits:patching_map_summary",
         "PathEffects": "interp.report.summaries.circuits:path_effects_summary",
         "Portability": "interp.report.printed.portability:portability_summary",
+        "ProfileChanges": "interp.report.printed.changes:changes_summary",
         "QueryMaps": "interp.report.summaries.vision:query_maps_summary",
         "ResultRows": "interp.report.rows:rows_summary",
         "Sahara": "interp.report.summaries.safety:sahara_summary",
@@ -71,6 +72,7 @@ FORMS: Mapping[str, Mapping[str, str]] = {
         "Displayed": "interp.report.rows:rows_page",
         "Faithfulness": "interp.report.faithfulness:faithfulness_page",
         "FeatureCards": "interp.report.feature_cards:cards_page",
+        "Profile": "interp.report.atlas.single:profile_page",
         "View": "interp.report.view_page:assembled",
     },
     "folder_page": {

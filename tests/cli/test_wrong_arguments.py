@@ -54,6 +54,7 @@ score nobody/nosuch                           | 'nobody/nosuch' is neither a fol
 score planted:nosuch ./nowhere                | 2 of 2 models failed
 compare planted:nosuch {MODEL}                | unknown planted model 'nosuch'
 compare match {MODEL} planted:nosuch          | unknown planted model 'nosuch'
+compare profiles {MODEL} planted:nosuch       | unknown planted model 'nosuch'
 compare checkpoints planted:nosuch            | unknown planted model 'nosuch'
 record planted:nosuch --file texts.txt -o x   | unknown planted model 'nosuch'
 score {MODEL} -m inducton                     | unknown metric 'inducton'

@@ -51,7 +51,7 @@ from interp.planted.with_picture import image_text
 from interp.planted.with_sound import spoken_words
 from interp.probes import train_probe
 from interp.probes.result import ProbeResult
-from interp.profiles import Profile, portability
+from interp.profiles import Profile, compare_profiles, portability
 from interp.syntax.pairs import PairCheck
 from interp.syntax.topic_embeddings import product_rows
 from interp.text import chains, context, graphs
@@ -382,5 +382,6 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.syntax.pairs.PairCheck": pair_check,
     "interp.syntax.result.TreeScores": lambda: scores("m", provenance=MADE),
     "Portability": carried_over,
+    "ProfileChanges": lambda: compare_profiles(*[profiled()] * 2),
     "TopicProducts": topics,
 }

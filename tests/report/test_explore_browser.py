@@ -262,3 +262,41 @@ def test_results_alone_say_why_no_prompt_runs(browser, stored_scores):
         assert "start `interp explore` with the model too" in browser.text("#live")
         assert browser.run("return document.querySelector('#live form')") is None
         assert browser.log("browser") == []
+
+
+def test_a_pair_says_which_rules_fire_and_what_they_explain(browser, session, tmp_path) -> None:
+    def mine(query, key, tokens):
+        """Attends to the token after an earlier copy."""
+        return (key >= 1) & (key <= query) & (tokens[key - 1] == tokens[query])
+
+    pairs = zip("ABCDEF", "GHIJKL", strict=True)
+    texts = ["A cat sat on a mat by the sea. " * 3, "She ran to the dog and the cat. " * 3]
+    texts += [f"{a} saw {b} in the {a} house of {b}." for a, b in pairs]
+    profile = interp.profile(session.model, texts, rules=["previous_token", "stops"], n_queries=8)
+    profile.save(tmp_path / "profile.json")
+    described = Session(session.model, rules=[mine])
+    with serving([tmp_path], described) as address:
+        browser.emulate("light", 1280)
+        browser.call("POST", "/url", {"url": address})
+        prompt(browser, TEXT)
+        own = "return [...document.querySelectorAll('#live .logits h3')].map((h) => h.textContent)"
+        assert "Your rule mine: heads that follow it most" in browser.wait(
+            f"const f = (() => {{ {own} }})(); return f.length > 1 && f"
+        )
+        browser.click("#live rect.pick[data-at='0,8']")
+        browser.wait("return document.querySelector('#live canvas.heat')")
+        matrix = "#live .panel canvas.heat"
+        browser.type(matrix, RIGHT)
+        told = browser.text("#live .panel output")
+        assert "; rules: " in told or "; no rule fires" in told
+        browser.type(matrix, "\ue015" * 9 + RIGHT * 8 + "\ue007")
+        text = browser.wait(
+            "const w = document.querySelector('#live .why');"
+            "return w && !w.textContent.includes('Looking') && w.innerText"
+        )
+        assert "Rules that fire on this pair: to the token just before the current one" in text
+        assert "The head's description explains" in text
+        assert "Where this description fails most" in text
+        assert browser.run("return document.querySelectorAll('#live .why mark.query').length") == 3
+        assert browser.run(CUT) == []
+        assert browser.log("browser") == []

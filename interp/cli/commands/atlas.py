@@ -16,10 +16,12 @@ from interp.cli.written import OutFile, as_given, beside
 from interp.cli.wrong_models import require_one_known
 from interp.core.errors import OptionError
 from interp.core.registry import METRICS
+from interp.core.result_folder import kept_folder
 from interp.model.loading import source_labels
 
 if TYPE_CHECKING:
     from interp.heads.sweep.scored_models import ScoreSweep
+    from interp.profiles.result import Profile
 
 GROUP = "Look"
 NUMBERS = (".csv", ".json")
@@ -38,6 +40,10 @@ def _check(run: Run) -> None:
                 )
     models = parted(run.sources)[1]
     require_one_known(models)
+    if run.values["corpus"] and not models:
+        raise OptionError(
+            "--corpus needs a MODEL to run on its documents; a stored profile has its own corpus"
+        )
     if models:
         for each in run.values["metrics"]:
             METRICS.check(each)
@@ -52,6 +58,26 @@ def _scored(run: Run, models: Sequence[str], metrics: list[str], resume: Path) -
     return batch
 
 
+def _profiled(
+    run: Run, models: Sequence[str], corpus: Any, n_documents: int, resume: Path, progress: Any
+) -> list[Profile]:
+    """Profile models on a corpus, and keep the profiles with the scores."""
+    from interp.core.result_folder import model_folder
+    from interp.profiles.run import profile
+
+    found = []
+    for source, name in source_labels(models).items():
+        one = profile(
+            run.loading.load(source, name), corpus, n_documents=n_documents,
+            resume=kept_folder(resume), progress=progress,
+        )  # fmt: skip
+        folder = model_folder(resume, name)
+        folder.mkdir(parents=True, exist_ok=True)
+        one.save(folder / "profile.json")
+        found.append(one)
+    return found
+
+
 @command(
     over="sources",
     arguments=("RESULTS_OR_MODEL...",),
@@ -60,6 +86,10 @@ def _scored(run: Run, models: Sequence[str], metrics: list[str], resume: Path) -
         "metrics": Spelling(type=STORED_METRIC_NAMES, default=()),
         "resume": Spelling(type=OUT_FOLDER, metavar="DIR"),
         "top": Spelling(type=FROM_1),
+        "corpus": Spelling(
+            help="File or folder of documents on which each MODEL is profiled, as by `interp "
+            "profile`. Repeatable; without it no MODEL is profiled."
+        ),
         "max_mb": Spelling(type=ABOVE_0, metavar="MB"),
     },
     out=OutFile("atlas.html", beside=NUMBERS),
@@ -75,14 +105,18 @@ def atlas(
     title: str = "Attention heads",
     top: int = 4,
     examples: bool = True,
+    corpus: Any = None,
+    n_documents: int = 400,
     max_mb: float = 10.0,
+    progress: Any = None,
 ) -> None:
     """Write the atlas of heads: one page of roles, cards and all results.
 
     Each argument is a folder that `interp` commands wrote with --out, a table of scores (.parquet,
-    .csv, .json), or a MODEL, which is scored first. Everything in a folder is on the page: scores,
-    roles of heads, ablations, circuits, pruning, checks, trees, attributions, comparisons. The page
-    is one file that works offline.
+    .csv, .json), or a MODEL, which is scored first. With --corpus every MODEL is profiled too, and
+    the page opens with what its heads do on that text; so it does for a folder with a profile.
+    Everything in a folder is on the page: profiles, scores, roles of heads, ablations, circuits,
+    pruning, checks, trees, attributions, comparisons. The page is one file that works offline.
 
     Args:
         run: the run.
@@ -94,8 +128,11 @@ def atlas(
         top: number of heads to name in the sentence of a role.
         examples: for each MODEL, show the prompts that drive each head and the tokens that it
             writes, and write the attention of its heads to NAME-MODEL.html beside the page.
+        corpus: the documents on which each MODEL is profiled, as by `interp profile`.
+        n_documents: number of random documents of the corpus.
         max_mb: maximum size of the page in MB; a larger one is drawn with less detail, which the
             page states.
+        progress: see `Progress`.
     """
     from interp.core.files import write_atomically
     from interp.report.atlas.build import atlas_of, contents_of
@@ -112,6 +149,8 @@ def atlas(
         run.failed = len(batch.failed)
         if batch.failed and not found.scores:
             return
+    if corpus is not None:
+        found.profiles += _profiled(run, models, corpus, n_documents, resume, progress)
     made = atlas_of(found, title=title, command=as_given(), named=top)
     for note in made.get("notes", []):
         run.voice.note(note)

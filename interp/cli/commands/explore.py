@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -12,6 +13,7 @@ from interp.cli.result_sources import parted
 from interp.cli.run import Run
 from interp.cli.vocabulary import ABOVE_0, Spelling
 from interp.cli.written import as_given
+from interp.core.declaration import split_names
 from interp.core.errors import OptionError
 from interp.model.sources.known import require_known
 
@@ -38,6 +40,14 @@ def _check(run: Run) -> None:
     arguments=("FOLDER_OR_MODEL...",),
     options={
         "port": Spelling(type=click.IntRange(0, 65_535)),
+        "rules": Spelling(
+            type=click.STRING,
+            metavar="FILE",
+            help="A rule of your own to score on every prompt, a .py file that declares a "
+            "detector. Repeatable.",
+            multiple=True,
+            read=lambda names: [name for text in names for name in split_names(text)],
+        ),
         "max_gb": Spelling(type=ABOVE_0, metavar="GB"),
     },
     out=None,
@@ -50,19 +60,22 @@ def explore(
     *,
     port: int = 0,
     browser: bool = True,
+    rules: Any = (),
     max_gb: float = 1.0,
 ) -> None:
     """Explore results and a model in the browser: type a prompt, zoom, ablate heads.
 
     Give a folder or table of results, a MODEL, or both. Without a model the page shows the results
-    alone. The server answers to this machine only, under an address with a secret token, and
-    writes no file. Ctrl-C stops it.
+    alone. With a profile of the model among the results (`interp profile MODEL -o FOLDER`) a click
+    on a pair says which rules fire on it and what they explain of its row. The server answers to
+    this machine only, under an address with a secret token, and writes no file. Ctrl-C stops it.
 
     Args:
         run: the run.
         sources: results and a model.
         port: port of the server, which only this machine can reach; 0 for any free one.
         browser: open the address in a browser.
+        rules: further rules.
         max_gb: maximum memory of the queries, keys and maps of a long prompt, beside the model's
             own.
     """
@@ -73,7 +86,7 @@ def explore(
     results, models = parted(sources)
     session = None
     if models:
-        session = Session(run.load(models[0]), memory=round(max_gb * _GB))
+        session = Session(run.load(models[0]), memory=round(max_gb * _GB), rules=rules)
     folders = [Path(source).expanduser() for source in results]
     page, atlas = explore_page(folders, session, as_given())
     serve(

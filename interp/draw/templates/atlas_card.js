@@ -45,11 +45,16 @@ function cardOf(model, label, at) {
   const article = make("article", { "aria-labelledby": id }, title, bar,
     make("p", {}, ...(role ? [sign(role), ` ${role[1]}`] : ["Not judged: no score of it has a null."]), kv === undefined || kv === null ? "" : ` · key-value head ${kv}`));
   const add = (heading, ...contents) => { if (contents.length) article.append(make("h3", {}, heading), ...contents); };
-  if (card.evidence?.length) article.append(make("ul", {}, ...card.evidence.map((e) => make("li", {}, e.text))));
-  add("Without this head", ...effects(card.effects));
-  add("Scores on their nulls", ...scores(model, i, label));
-  add("Strongest examples", ...(card.examples ?? []).map(example));
-  add("What it writes", ...writes(card.writes));
+  if (card.profile) article.append(...onText(model, i, label, card.profile));
+  // what prompts show is folded where a profile says more
+  const folded = card.profile ? make("details", { class: "before" }, make("summary", {}, "Scores and examples on prompts")) : article;
+  const prompted = (heading, ...contents) => { if (contents.length) folded.append(make("h3", {}, heading), ...contents); };
+  if (card.evidence?.length) folded.append(make("ul", {}, ...card.evidence.map((e) => make("li", {}, e.text))));
+  prompted("Without this head", ...effects(card.effects));
+  prompted("Scores on their nulls", ...scores(model, i, label, (metric) => metric.group !== "text"));
+  prompted("Strongest examples", ...(card.examples ?? []).map(example));
+  prompted("What it writes", ...writes(card.writes));
+  if (folded !== article && folded.children.length > 1) article.append(folded);
   add("In other results", ...list((card.parts ?? []).map((p) => make("a", { href: `#${p.part}` }, p.text || atlas.parts[p.part] || p.part))));
   add("Nearest heads", ...list((card.nearest ?? []).map((n) => {
     const name = modelOf.get(n.model)?.name ?? n.model, text = `${n.label}${n.model === model.id ? "" : ` in ${name}`}`;
@@ -80,9 +85,9 @@ function effects(found) {
   return [table("", ["task", "intervention", "effect", "n"], rows)];
 }
 const FIRST = 8; // metrics shown before the others
-function scores(model, i, label) {
+function scores(model, i, label, wanted) {
   const known = new Map((model.cards[label]?.evidence ?? []).map((e) => [e.metric, true]));
-  const found = model.metrics.map((metric) => {
+  const found = model.metrics.filter(wanted).map((metric) => {
     const at = (name) => column(metric, name, model.size)[i];
     const score = at("score"), base = at("null_score"), p = metric.p === undefined ? NaN : at("p");
     return { metric, score, base, p, first: known.has(metric.name) };

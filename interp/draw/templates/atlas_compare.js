@@ -16,6 +16,13 @@ for (const section of document.querySelectorAll("section.compare")) {
     };
     drawn.push(map);
   }
+  for (const link of section.querySelectorAll(".changed a.head")) link.addEventListener("click", (event) => {
+    const [head] = headsIn(link.getAttribute("href"));
+    if (event.ctrlKey || event.metaKey || event.shiftKey || !b.at.has(head.label)) return;
+    event.preventDefault();
+    event.stopPropagation(); // of one head alone
+    openHead(b.id, head.label, link, { model: a.id, label: head.label });
+  });
   if (!drawn.length) continue;
   const bar = make("div", { class: "scale" });
   const choice = make("select", { onchange: () => { part = found.metrics[choice.selectedIndex]; draw(); }, "aria-label": "metric of the differences" },

@@ -12,6 +12,8 @@ function tokenIndex() {
       for (const [token] of card.writes?.down ?? []) add(token, `lowers ${visible(token)}`);
       for (const [token, others] of card.writes?.ov ?? []) { add(token, `reads ${visible(token)}`); for (const t of others) add(t, `raises ${visible(t)}`); }
       for (const [token, others] of card.writes?.qk ?? []) { add(token, `looks from ${visible(token)}`); for (const t of others) add(t, `looks for ${visible(t)}`); }
+      if (card.profile?.sentence) add(card.profile.sentence, card.profile.sentence);
+      for (const one of card.profile?.examples ?? []) for (const [at] of [[one.query], ...one.keys]) add(one.tokens[at], `an example on text has ${visible(one.tokens[at])}`);
       for (const one of card.examples ?? []) for (const token of one.tokens) add(token, `an example has ${visible(token)}`);
       found.push({ model, label, own });
     }
@@ -37,18 +39,19 @@ function search(text) {
   for (const [id, name] of roles)
     for (const model of atlas.models) model.roles.forEach((r, i) => { if (atlas.roles[r]?.[0] === id) add(model, model.labels[i], name); });
   tokensOf ??= tokenIndex();
+  const parts = asked.split(/\s+/); // of a sentence all words count, in any order
   for (const exact of [true, false]) {
     if (!exact && asked.length < 2) break;
     for (const { model, label, own } of tokensOf) {
       if (exact) { if (own.has(asked)) add(model, label, own.get(asked)); continue; }
-      for (const [token, how] of own) if (token.includes(asked)) { add(model, label, how); break; }
+      for (const [token, how] of own) if (parts.every((word) => token.includes(word))) { add(model, label, how); break; }
     }
   }
   return out;
 }
 const hits = make("ul", { class: "hits", hidden: true, "aria-label": "heads found" });
 const count = make("span", { class: "note", role: "status" });
-const input = make("input", { type: "search", id: "search", placeholder: "L5H4, induction, a token ( / )", autocomplete: "off", oninput: find });
+const input = make("input", { type: "search", id: "search", placeholder: "L5H4, induction, a word ( / )", autocomplete: "off", oninput: find });
 tools.append(make("label", { for: "search" }, "Find a head "), input, count, hits);
 function find() {
   const found = search(input.value), asked = input.value.trim() !== "";
@@ -57,7 +60,7 @@ function find() {
   count.textContent = asked ? `${found.length.toLocaleString("en")} found` : "";
   const lines = found.slice(0, MOST).map(({ model, label, why }) => make("li", {},
     headLink(model.id, label, `${label}${atlas.models.length > 1 ? ` ${model.name}` : ""} · ${why}`)));
-  if (!found.length) lines.push(make("li", { class: "soft" }, "No head, role or token of a card matches."));
+  if (!found.length) lines.push(make("li", { class: "soft" }, "No head, role, sentence or token of a card matches."));
   else if (found.length > MOST) lines.push(make("li", { class: "soft" }, `${found.length - MOST} more are marked on the map`));
   hits.replaceChildren(...lines);
 }

@@ -63,6 +63,13 @@ class HeadMap {
     this.cursor.setAttribute("d", this.square(at, 0.5));
     const i = this.index(at);
     this.output.textContent = i < 0 ? "" : this.told(i);
+    for (const other of maps) if (other !== this && other.model === this.model) other.point(i);
+  }
+  // Another picture of the same heads shows this one.
+  point(i) {
+    if (i < 0 || this.model.places[3 * i] !== this.stack) return this.cursor.remove();
+    this.svg.append(this.cursor);
+    this.cursor.setAttribute("d", this.square(placed(this.model, i).slice(1), 0.5));
   }
   told(i) { return headText(this.model, i); }
   // One path per class: 10,000 heads are a few dozen elements.
@@ -88,7 +95,8 @@ class HeadMap {
   }
 }
 function headText(model, i) {
-  const label = model.labels[i], role = roleOf(model, i), why = model.cards[label]?.evidence?.[0]?.text;
+  const label = model.labels[i], role = roleOf(model, i), card = model.cards[label];
+  const why = card?.profile?.sentence || card?.evidence?.[0]?.text;
   const start = `${label}: ${role ? role[1] : "not judged"}`;
   if (look.by === "role") return start + (why ? ` · ${why}` : "");
   const found = shownColumn(model);
@@ -120,6 +128,7 @@ function repaint() {
     else {
       const scale = scaleOf(found.values, found.low, found.high);
       map.paint((i) => bin(found.values[i], scale));
+      if (map.plain) continue; // the map beside it has the scale
       map.scale = make("div", { class: "scale" }, digits(scale.low), make("i", { class: `bar bar-${scale.signed ? "d" : "q"}` }), `${digits(scale.high)} ${found.unit}`);
       map.svg.after(map.scale);
     }

@@ -74,6 +74,8 @@ function show(found) {
   maps.replaceChildren(...page.stacks.map(section));
   chip();
   compared(found.predictions);
+  forgetRules();
+  if (page.about.rules.length) readRules(); // else when a head is opened: an ablation need not wait
   linked();
 }
 
@@ -113,7 +115,7 @@ function corner(rect) {
 async function openHead(s, h, focus = true) {
   const stack = page.stacks[s], item = stack.heads[h];
   try {
-    if (state.prompt.block === 1) await open(s, h, null, focus);
+    if (state.prompt.block === 1) { readRules(); await open(s, h, null, focus); }
     else zoomed(s, h, focus);
   } catch (error) {
     status.textContent = error.message;
@@ -254,7 +256,7 @@ function begin() {
   const hint = page.about.text ? "Prompt" : "Token ids, separated by spaces";
   const form = make("form", { onsubmit: start, onkeydown: (e) => { if (e.key === "Enter" && (e.ctrlKey || e.metaKey)) start(e); } },
     make("label", { for: "live-text" }, `${hint} `), text, make("p", { class: "controls" }, run, make("span", { class: "note" }, "or Ctrl+Enter")));
-  place.append(form, status, make("div", { class: "explored" }, make("div", {}, told, maps), make("div", {}, ablation, logits)));
+  place.append(form, status, make("div", { class: "explored" }, make("div", {}, told, maps), make("div", {}, ablation, logits, ownRules)));
   window.addEventListener("hashchange", linked);
   if (page.text) text.value = page.text;
   if (page.first) show(page.first);

@@ -58,7 +58,7 @@ class Shown {
   said(row, column) {
     const what = this.step > 1 ? "mean share" : "weight";
     return `query ${this.label("query", row)} → key ${this.label("key", column)}: ${what} `
-      + spoken(this.weight(row, column));
+      + spoken(this.weight(row, column)) + (page.fires?.(this, row, column) ?? "");
   }
   only(part) { // "aa", "ab", "ba", "bb" or "all"
     const second = this.stack.second;

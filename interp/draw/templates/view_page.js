@@ -41,6 +41,7 @@ function fill(shown, section, name) {
     shown.cursor = [q, k];
     draw();
     await showPair(pair, shown, q, k);
+    page.explained?.(pair, shown, q, k);
     pair.querySelector("h4").focus({ preventScroll: true });
     pair.scrollIntoView({ block: "nearest" });
   };

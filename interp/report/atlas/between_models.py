@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from interp.heads.special import LEVEL
-from interp.report.atlas.document import Comparison, Curves, Difference, Line, Model, Nearest
+from interp.profiles.behaviours import ON
+from interp.report.atlas.document import Comparison, Curves, Difference, Line, Model, Nearest, Place
 from interp.report.atlas.rows import (
     FoundPart,
     frame_rows,
@@ -17,8 +18,10 @@ from interp.report.atlas.rows import (
     stated_weights,
 )
 from interp.report.atlas.scores import finite
+from interp.report.printed.changes import changes_summary
 
 if TYPE_CHECKING:
+    from interp.core.result_rows import ResultRows
     from interp.heads.between_models.matches import HeadMatches
     from interp.heads.between_models.result import ModelDifferences
     from interp.heads.checkpoints.result import Emergence
@@ -64,9 +67,38 @@ def _name(found: Any) -> str:
 
 def comparison_of(found: ModelDifferences, a: Model, b: Model, id: str) -> Comparison:
     """Return stored differences as columns in the order of the heads of the first model."""
+    text = difference_part(found).part["text"]
+    metrics = _difference_columns(found.to_pandas(), a)
+    return {"id": id, "a": a["id"], "b": b["id"], "text": text, "metrics": metrics}
+
+
+def profile_comparison(found: ResultRows, a: Model, b: Model) -> Comparison:
+    """Return what changed between two profiles: a sentence per head, and columns of differences."""
+    label = {_place(a, place): place["label"] for place in a["heads"]}
+    order = sorted(found.changes, key=lambda one: -one["largest"])
     frame: Any = found.to_pandas()
-    stacks = [stack["name"] for stack in a["stacks"]]
-    at = {(stacks[p["stack"]], p["layer"], p["head"]): i for i, p in enumerate(a["heads"])}
+    frame = frame[frame["p"].notna()]
+    sizes: Any = frame["score"].abs().where(frame["p_holm"] < LEVEL, 0)
+    largest = sizes.groupby(frame["metric"], sort=False).max().sort_values(ascending=False)
+    metrics = sorted(largest.index, key=lambda name: not name.startswith(ON))  # stable
+    at = {name: place for place, name in enumerate(metrics)}
+    frame = frame.sort_values("metric", key=lambda x: x.map(at), kind="stable")
+    return {
+        "id": f"{a['id']}..{b['id']}-text", "a": a["id"], "b": b["id"],
+        "text": changes_summary(found), "metrics": _difference_columns(frame, a),
+        "said": [
+            (label[one["stack"], one["layer"], one["head"]], one["sentence"]) for one in order
+        ],
+    }  # fmt: skip
+
+
+def _place(model: Model, place: Place) -> tuple[str, int, int]:
+    return model["stacks"][place["stack"]]["name"], place["layer"], place["head"]
+
+
+def _difference_columns(frame: Any, a: Model) -> list[Difference]:
+    """Return rows of differences as columns in the order of the heads of a model."""
+    at = {_place(a, p): i for i, p in enumerate(a["heads"])}
     metrics: list[Difference] = []
     groups: Any = frame.groupby("metric", sort=False)
     for metric, rows in groups:
@@ -79,8 +111,7 @@ def comparison_of(found: ModelDifferences, a: Model, b: Model, id: str) -> Compa
                 one["p"][place] = finite(row["p_holm"])
         unit = str(rows["unit"].iloc[0])
         metrics.append({"metric": str(metric), "unit": unit, **one})  # type: ignore[typeddict-item]
-    text = difference_part(found).part["text"]
-    return {"id": id, "a": a["id"], "b": b["id"], "text": text, "metrics": metrics}
+    return metrics
 
 
 def untested_comparison(a: Model, b: Model, id: str) -> Comparison | None:

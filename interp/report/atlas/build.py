@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +12,16 @@ from interp.core.table import HeadTable
 from interp.heads.roles.decide import roles
 from interp.heads.roles.result import HeadRole, HeadRoles
 from interp.heads.roles.statements import NAMED
+from interp.profiles.changes import compare_profiles
+from interp.profiles.headvis_read import is_headvis, read_headvis
+from interp.profiles.result import Profile
 from interp.report.atlas.between_models import (
     comparison_of,
     difference_part,
     emergence_part,
     match_part,
     matched,
+    profile_comparison,
     sides,
     untested_comparison,
 )
@@ -27,6 +31,7 @@ from interp.report.atlas.document import Atlas, Comparison, Model, Nearest, Part
 from interp.report.atlas.folder import Contents, by_metric, read_folder
 from interp.report.atlas.kept_nulls import add_draws, read_shared_nulls
 from interp.report.atlas.mechanisms import agreement_part, check_parts, circuit_part, pruning_part
+from interp.report.atlas.profiles import TextProfile, add_profile, profile_name, profile_table
 from interp.report.atlas.rows import FoundPart, anchor
 from interp.report.atlas.scores import model_of
 from interp.report.atlas.texts_and_trees import (
@@ -48,17 +53,17 @@ PAGES = ("comparison", "match", "faithfulness")  # parts that are not about one 
 
 
 def build_atlas(
-    *sources: HeadTable | str | os.PathLike,
+    *sources: HeadTable | Profile | str | os.PathLike,
     models: Sequence[LoadedModel] = (),
     title: str = "Attention heads",
     command: str | None = None,
     notes: Sequence[str] = (),
 ) -> Atlas:
-    """Return the atlas document of tables of scores and of results folders.
+    """Return the atlas document of tables of scores, profiles and results folders.
 
     Args:
-        *sources: tables of scores, files of them (.parquet, .csv, .json), and folders that
-            `interp` commands wrote to.
+        *sources: tables of scores, files of them (.parquet, .csv, .json), profiles of heads on
+            text, folders that `interp` commands wrote to, and HeadVis trees.
         models: loaded models, found in the results by their weights. They add to each card of their
             heads the strongest examples, the tokens that the head writes, and nearest patterns.
         title: title of the page.
@@ -79,8 +84,8 @@ def build_atlas(
     return atlas
 
 
-def contents_of(sources: Iterable[HeadTable | str | os.PathLike]) -> Contents:
-    """Return what tables, files of them and results folders hold together.
+def contents_of(sources: Iterable[HeadTable | Profile | str | os.PathLike]) -> Contents:
+    """Return what tables, profiles, files of tables and results folders hold together.
 
     Raises:
         StoreError: a file cannot be read, or a folder does not exist.
@@ -91,11 +96,15 @@ def contents_of(sources: Iterable[HeadTable | str | os.PathLike]) -> Contents:
         first = len(found.scores)
         if isinstance(source, HeadTable):
             add_table(source, found)
+        elif isinstance(source, Profile):
+            found.profiles.append(source)
         elif (path := Path(source).expanduser()).is_file():
             add_table(HeadTable.load(path), found)
+        elif is_headvis(path):
+            found.profiles.append(read_headvis(path))
         else:
             read_folder(path, found)
-        if not isinstance(source, HeadTable):
+        if not isinstance(source, (HeadTable, Profile)):
             found.named.append(str(source))
             parts.append((str(source), range(first, len(found.scores))))
     name_by_source(found, parts)
@@ -134,14 +143,15 @@ def atlas_of(
     Raises:
         OptionError: there is nothing to show.
     """
-    names, scores, causal, notes = _distinguished(found)
+    names, scores, causal, on_text, notes = _distinguished(found)
     assigned = _roles(found, scores, causal, names)
     ids: set[str] = set()
     models: dict[str, Model] = {}
-    for name in dict.fromkeys([*scores, *causal]):
+    for name in dict.fromkeys([*scores, *causal, *on_text]):
         own = None if name not in scores else assigned.of(name)
         tables = scores.get(name), causal.get(name)
-        models[name] = model_of(name, anchor(name, ids), *tables, own, named)
+        table = profile_table(on_text[name], name) if name in on_text else None
+        models[name] = model_of(name, anchor(name, ids), *tables, own, named, table)
         if name in scores:
             add_draws(models[name], scores[name], found.nulls)
     pages, by_model = _placed(_parts(found), models, names)
@@ -156,9 +166,12 @@ def atlas_of(
     for name, model in models.items():
         own = assigned.of(name).assigned if name in scores else ()
         _add_cards(model, own, by_model[name], near)
+        if name in on_text:
+            add_profile(model, on_text[name], named)
     return {
         "version": VERSION, "title": title, "models": list(models.values()),
-        "comparisons": _comparisons(found, models), "pages": pages, "command": command,
+        "comparisons": [*_on_text(on_text, models), *_comparisons(found, models)],
+        "pages": pages, "command": command,
         "notes": list(dict.fromkeys(notes)),
     }  # fmt: skip
 
@@ -222,13 +235,20 @@ def _add_cards(
 
 def _distinguished(
     found: Contents,
-) -> tuple[dict[tuple[str, str], str], dict[str, HeadTable], dict[str, HeadTable], list[str]]:
+) -> tuple[
+    dict[tuple[str, str], str],
+    dict[str, HeadTable],
+    dict[str, HeadTable],
+    dict[str, TextProfile],
+    list[str],
+]:
     """Give models of one name and different weights different names, and merge their tables.
 
     Returns:
-        The shown name by name and weights; scores and causal tables by shown name; notes.
+        The shown name by name and weights; scores, causal tables and profiles by shown name; notes.
     """
-    every = [*found.scores, *found.causal]
+    on_text = [profile_table(one, profile_name(one)) for one in found.profiles]
+    every = [*found.scores, *found.causal, *on_text]
     parts, notes = distinguished(every)
     names: dict[tuple[str, str], str] = {}
     for before, after in zip(every, parts, strict=True):
@@ -237,12 +257,27 @@ def _distinguished(
             names[old, weights] = new
             names.setdefault((old, ""), new)
     tables = []
-    for some in (parts[: len(found.scores)], parts[len(found.scores) :]):
+    n, last = len(found.scores), len(every) - len(on_text)
+    for some in (parts[:n], parts[n:last]):
         table, more = merged(some)
         notes += more
         table = by_metric(table)
         tables.append({name: table.where(model=name) for name in table.models})
-    return names, tables[0], tables[1], [*found.notes, *(f"{x}." for x in notes)]
+    profiles: dict[str, TextProfile] = {}
+    for table, one in zip(parts[last:], found.profiles, strict=True):
+        [name] = table.models
+        if name in profiles:  # the same heads on another text
+            name = _free(f"{name} on {one.provenance.get('corpus', 'other text')}", profiles)
+        profiles[name] = one
+    return names, tables[0], tables[1], profiles, [*found.notes, *(f"{x}." for x in notes)]
+
+
+def _free(name: str, taken: Container[str]) -> str:
+    """Return a name that is not taken."""
+    found, number = name, 2
+    while found in taken:
+        found, number = f"{name} ({number})", number + 1
+    return found
 
 
 def _roles(
@@ -281,6 +316,22 @@ def _parts(found: Contents) -> list[FoundPart]:
     return parts + found.parts
 
 
+def _on_text(profiles: Mapping[str, TextProfile], models: Mapping[str, Model]) -> list[Comparison]:
+    """Return what changed between two profiles of models with heads in common."""
+    some = {
+        name: one
+        for name, one in profiles.items()
+        if isinstance(one, Profile) and one.behaviours is not None
+    }
+    out: list[Comparison] = []
+    for at, first in enumerate(some):
+        for second in [*some][at + 1 :]:
+            if len(some) <= MANY and models[first]["stacks"] == models[second]["stacks"]:
+                found = compare_profiles(some[first], some[second])
+                out.append(profile_comparison(found, models[first], models[second]))
+    return out
+
+
 def _comparisons(found: Contents, models: Mapping[str, Model]) -> list[Comparison]:
     """Return stored differences of models, and untested ones of models of one shape."""
     out: list[Comparison] = []
@@ -297,6 +348,8 @@ def _comparisons(found: Contents, models: Mapping[str, Model]) -> list[Compariso
             if frozenset((first, second)) in done or len(order) > MANY:
                 continue
             a, b = models[first], models[second]
+            if "profile" in a and "profile" in b:
+                continue  # what they do on text is compared, with tests
             made = untested_comparison(a, b, f"{a['id']}..{b['id']}")
             out += [] if made is None else [made]
     return out

@@ -38,6 +38,7 @@ class Model(TypedDict):
     cards: dict[str, Card]
     results: list[Part]  # circuits, trees, attributions and pruning of this model
     provenance: dict
+    profile: NotRequired[TextSummary]  # what its heads do on text
 
 
 class Stack(TypedDict):
@@ -112,9 +113,43 @@ class Metric(TypedDict):
     p: Column
 
 
+class TextSummary(TypedDict):
+    """What the heads of a model do on text, as a whole."""
+
+    corpus: str
+    text: str  # numbers of heads, and what is explained of them
+    statements: list[Statement]  # one per role
+    opening: list[str]  # labels of the heads whose sentences come first
+
+
+class HeadProfile(TypedDict):
+    """What one head does on text; its numbers are among the metrics."""
+
+    status: str  # "rules", "position", "unclear"; "" where no description was fitted
+    sentence: str
+    rules: list[list]  # phrase, share of attention, its low and high, share by position, nats
+    examples: list[TextExample]
+    by_rule: list[tuple[str, TextExample]]  # phrase of a rule, and its strongest query
+    facts: dict  # whatever else is known, as plain data
+
+
+class TextExample(TypedDict):
+    """One query with its largest keys in context; places count the tokens that are shown."""
+
+    kind: str
+    how: str  # how it was chosen
+    tokens: list[str]
+    query: int
+    keys: list[tuple[int, float]]  # place and attention
+    gaps: list[int]  # places before which tokens are left out
+    document: str
+    surprise: float | None  # KL from the row that the rules predict, in nats
+
+
 class Card(TypedDict, total=False):
     """Results about one head, other than its scores."""
 
+    profile: HeadProfile
     evidence: list[Evidence]
     examples: list[Example]
     writes: Writes
@@ -317,6 +352,7 @@ class Comparison(TypedDict):
     b: str
     text: str
     metrics: list[Difference]
+    said: NotRequired[list[tuple[str, str]]]  # label of a changed head, and its sentence
 
 
 class Difference(TypedDict):

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from interp.heads.between_models.result import ModelDifferences
     from interp.heads.causal_check.result import Confirmation
     from interp.heads.checkpoints.result import Emergence
+    from interp.report.atlas.profiles import TextProfile
     from interp.report.atlas.rows import FoundPart
     from interp.syntax.result import TreeScores
 
@@ -39,7 +40,8 @@ NAMES = (
     "emergence.parquet", "emergence.json", "cards.json", "plan.json", "methods.json",
     "sources.json", "gates.json", "steer.json", "shares.json", "alignment.json",
     "translation_heads.json", "pair.json", "decoder_lens.json", "word_times.json",
-    "time_alignment.json", "maps.json", "anchors.json", "receivers.json",
+    "time_alignment.json", "maps.json", "anchors.json", "receivers.json", "profile.json",
+    "profile.parquet",
 )  # fmt: skip
 CAUSAL = ("ablate", "shapley", "importance", "prune")  # commands that write a table of heads
 MANY = 5  # unreadable files that are named; further ones are counted
@@ -54,6 +56,7 @@ class Contents:
         causal: tables of ablations and other importances of heads.
         circuits: circuits, each with its evaluation as `interp circuit` wrote it, if there is one.
         safety, attributions, faithfulness, agreements: documents of these commands.
+        profiles: what heads do on text.
         parts: caches, learned gates, probes and token importances, ready to be shown.
         nulls: scores of random weights that were kept with the scores.
         notes: sentences on what could not be read, and on results of another version.
@@ -73,6 +76,7 @@ class Contents:
     differences: list[ModelDifferences] = field(default_factory=list)
     matches: list[HeadMatches] = field(default_factory=list)
     emergence: list[Emergence] = field(default_factory=list)
+    profiles: list[TextProfile] = field(default_factory=list)
     parts: list[FoundPart] = field(default_factory=list)
     nulls: list[KeptNull] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -234,6 +238,8 @@ def _read_parquet(path: Path, found: Contents) -> None:
         from interp.heads.checkpoints.result import Emergence
 
         found.emergence.append(Emergence.load(path))
+    elif path.stem == "profile":
+        _profile({}, path, found)
     elif path.name != SUMMARY:
         _add_categories(HeadTable.from_parquet(path), found)
 
@@ -314,6 +320,14 @@ def _curves_of_scores(_: Any, path: Path, found: Contents) -> None:
         found.emergence.append(Emergence.load(path))
 
 
+def _profile(_: Any, path: Path, found: Contents) -> None:
+    from interp.profiles.result import Profile
+
+    if path.suffix == ".parquet" and path.with_suffix(".json").is_file():
+        return  # the same profile
+    found.profiles.append(Profile.load(path))
+
+
 def _table(_: Any, path: Path, found: Contents) -> None:
     if not path.with_suffix(".parquet").is_file():
         _add_categories(HeadTable.load(path), found)
@@ -354,5 +368,6 @@ _FORMS: tuple[tuple[Callable[[Any], bool], Callable[[Any, Path, Contents], None]
     (_keyed("tokens", "summary", "differences", "limits", "texts"), _tokens),
     (_keyed("summary", "differences", "limits", "texts"), _kept("faithfulness")),
     (_keyed("format", "provenance", "rows"), _table),
+    (_result_of("Profile"), _profile),
     (_named("interp Result"), _result),
 )

@@ -111,6 +111,8 @@ def _cards(model: Model, cut: int) -> dict[str, Card]:
     for label, card in model["cards"].items():
         whole = not cut or (cut == 1 and roles.get(label) not in (None, UNCLEAR))
         out[label] = card if whole else {k: v for k, v in card.items() if k not in left}
+        if not whole and "profile" in card:
+            out[label]["profile"] = {**card["profile"], "examples": [], "by_rule": []}
     return {label: card for label, card in out.items() if card}
 
 

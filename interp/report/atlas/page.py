@@ -17,9 +17,11 @@ from interp.report.atlas.figures import figure_of
 from interp.report.atlas.maps import difference_map, has_roles, legend_list, map_width, role_maps
 from interp.report.atlas.metric_table import metric_table
 from interp.report.atlas.pack import CUTS, packed
+from interp.report.atlas.profile_html import text_summary
 from interp.report.atlas.signs import Sign, sign_rules, signs
 from interp.report.atlas.texts import (
     change_table,
+    head_link,
     part_rows,
     role_table,
     rule_table,
@@ -30,7 +32,10 @@ BUDGET = 10_000_000  # bytes of a page that browsers open and mail servers accep
 ROWS = 60  # of a result's table on the page
 _BROAD = 450  # pixels of a map that gets two columns beside other models
 _CSV = 200_000  # bytes of a result's rows as a link
-SCRIPTS = ("atlas_data", "atlas_map", "atlas_card", "atlas_find", "atlas_compare", "atlas_graph")
+SCRIPTS = (
+    "text_example", "atlas_data", "atlas_map", "atlas_profile", "atlas_card", "atlas_scatter",
+    "atlas_find", "atlas_compare", "atlas_graph",
+)  # fmt: skip
 
 
 def atlas_page(
@@ -95,6 +100,7 @@ def _model(model: Model, found: Mapping[str, Sign]) -> dict[str, Any]:
         "id": model["id"], "name": model["name"],
         "about": f"{n:,} head{'' if n == 1 else 's'}", "maps": role_maps(model, found),
         "statements": statement_list(model, found), "roles": role_table(model, found),
+        "profile": text_summary(model, found), "scored": bool(model["statements"]),
         "metrics": metric_table(model), "n_metrics": len(model["metrics"]),
         "judged": has_roles(model),
         "results": [_part(part, _signs(model, found)) for part in model["results"]],
@@ -113,6 +119,7 @@ def _comparison(document: Atlas, one: Comparison) -> dict[str, Any]:
     ]  # fmt: skip
     return {
         "id": one["id"], "title": f"{a['name']} and {b['name']}", "text": one["text"],
+        "said": [(head_link(one["a"], label), said) for label, said in one.get("said", [])],
         "maps": maps if one["metrics"] else [], "table": change_table(document, one),
         "metric": one["metrics"][0]["metric"] if one["metrics"] else "", "b": b["name"],
         "a": a["name"],

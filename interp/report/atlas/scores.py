@@ -27,7 +27,7 @@ _NULLS = {
     "shuffled-tokens": "the same heads on shuffled tokens",
     "random-init": "heads of the same model with random weights",
 }
-_CAUSAL = "causal"
+_CAUSAL, ON_TEXT = "causal", "text"  # groups of metrics that no declaration names
 _UNITS = ["stack", "layer", "head"]
 NULL_VALUES = 200  # of the distribution of a metric's null, at most
 
@@ -47,6 +47,7 @@ def model_of(
     causal: HeadTable | None,
     roles: HeadRoles | None,
     named: int = NAMED,
+    on_text: HeadTable | None = None,
 ) -> Model:
     """Return one model without cards and results.
 
@@ -57,14 +58,20 @@ def model_of(
         causal: its ablations and other importances of heads.
         roles: the roles of its heads; None without scores.
         named: number of heads to name in a sentence.
+        on_text: numbers of a profile of its heads.
     """
-    tables = [table for table in (scores, causal) if table is not None and len(table)]
+    groups = {None: scores, _CAUSAL: causal, ON_TEXT: on_text}
+    found = {k: table for k, table in groups.items() if table is not None and len(table)}
+    tables = list(found.values())
     frames = [table.to_pandas() for table in tables]
     places, stacks = _places(frames)
+    if scores is None and causal is None:  # a profile does not state them
+        for place in places:
+            place["kv_head"] = None
     metrics = [
         metric
-        for table, frame in zip(tables, frames, strict=True)
-        for metric in _metrics(table, frame, places, table is causal)
+        for (group, table), frame in zip(found.items(), frames, strict=True)
+        for metric in _metrics(table, frame, places, group)
     ]
     by_place: dict[tuple[str, int, int], str | None] = {}
     said: tuple[Statement, ...] = ()
@@ -78,7 +85,7 @@ def model_of(
         "roles": [by_place.get(place) for place in heads],
         "legend": role_legend([by_place.get(place) for place in heads]),
         "statements": [statement_data(one) for one in said], "metrics": metrics, "cards": {},
-        "results": [], "provenance": _provenance(tables),
+        "results": [], "provenance": _provenance([x for k, x in found.items() if k != ON_TEXT]),
     }  # fmt: skip
 
 
@@ -146,7 +153,7 @@ def _places(frames: Sequence[pd.DataFrame]) -> tuple[list[Place], list[Stack]]:
 
 
 def _metrics(
-    table: HeadTable, frame: pd.DataFrame, places: Sequence[Place], causal: bool
+    table: HeadTable, frame: pd.DataFrame, places: Sequence[Place], group: str | None
 ) -> list[Metric]:
     """Return the columns of every metric of one table, in its order."""
     ranges, made = METRICS.ranges(), {m: about for (_, m), about in table.provenance.items()}
@@ -172,7 +179,7 @@ def _metrics(
             "name": str(metric),
             "text": entry.summary if entry else str(about.get("sign") or ""),
             "unit": str(rows["unit"].iloc[0]),
-            "group": _CAUSAL if causal else entry.group if entry else "user-supplied",
+            "group": group or (entry.group if entry else "user-supplied"),
             "low": finite(low), "high": finite(high),
             "end": end_of(rows["score"], about.get("end")),
             "null": kind if rows["null"].notna().any() else None,

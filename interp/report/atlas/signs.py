@@ -20,7 +20,7 @@ _COLOURS = {
     "positional": ("#2291f8", "#85d90c"), "syntax": ("#521a6e", "#8d56ac"),
     "refusal": ("#032ebb", "#2b62ef"),
 }  # fmt: skip
-_ALIKE = {"previous": "previous_token", "no_op": "sink"}
+_ALIKE = {"previous": "previous_token", "no_op": "sink", "position": "positional"}
 # Further roles: told apart by their letters where their colours are close.
 _OTHERS = (
     ("#117a8b", "#4fc3d4"), ("#8c5a2b", "#cf9a68"), ("#7a7a00", "#c6c645"),
@@ -28,6 +28,7 @@ _OTHERS = (
 )  # fmt: skip
 _SEVERAL, _UNCLEAR = ("#1b1f23", "#e4e8ec"), ("#dfe4e8", "#2c343b")
 UNCLEAR, SEVERAL = "unclear", "several"
+POSITION, RULE = "position", "rule:"  # roles of heads on text; the name of a rule follows
 
 
 class Sign(NamedTuple):
@@ -56,7 +57,8 @@ def signs(document: Atlas) -> dict[str, Sign]:
             colours, letter = _SEVERAL, "+"
         else:
             letter = _letter(role["name"], taken)
-            known = _COLOURS.get(_ALIKE.get(name, name))
+            plain = name.removeprefix(RULE)
+            known = _COLOURS.get(_ALIKE.get(plain, plain))
             colours = known or _OTHERS[spare % len(_OTHERS)]
             spare += known is None
         taken.add(letter)

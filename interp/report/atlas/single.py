@@ -11,11 +11,13 @@ from interp.report.atlas.build import atlas_of
 from interp.report.atlas.folder import Contents
 from interp.report.atlas.mechanisms import head_of_node
 from interp.report.atlas.page import atlas_page
+from interp.report.atlas.profiles import profile_name
 
 if TYPE_CHECKING:
     from interp.causal.comparison.result import Comparison
     from interp.causal.pruning.result import PruningCurve
     from interp.circuits.result import Circuit
+    from interp.profiles.result import Profile
 
 Sections = Iterable[Sequence[Any]]
 
@@ -91,6 +93,29 @@ def comparison_page(found: Comparison, document: Mapping[str, Any], sections: Se
     title = f"Importances of {found.made['model']}, {len(found.players)} players"
     contents = Contents(agreements=[dict(document)], causal=tables)
     return _page(contents, title, sections)
+
+
+def profile_page(found: Profile, *, title: str | None = None) -> bytes:
+    """Return the page of what heads do on text as UTF-8.
+
+    Args:
+        found: The profile.
+        title: The title of the page.
+    """
+    about = f"{profile_name(found)} on {found.provenance.get('corpus', 'text')}"
+    return _page(Contents(profiles=[found]), title or f"What heads do: {about}", ())
+
+
+def changes_page(a: Profile, b: Profile, *, command: str | None = None) -> bytes:
+    """Return the page of two profiles and of what changed between them as UTF-8.
+
+    Args:
+        a: The first profile.
+        b: The second one.
+        command: The command line.
+    """
+    title = f"What changed: {profile_name(a)} and {profile_name(b)}"
+    return _page(Contents(profiles=[a, b]), title, (), command)
 
 
 def table_of_values(

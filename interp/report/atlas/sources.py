@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interp.core.errors import InterpError, OptionError, UnknownName
+from interp.profiles.headvis_read import is_headvis
 
 if TYPE_CHECKING:
     from interp.core.table import HeadTable
@@ -16,7 +17,7 @@ TABLES = (".parquet", ".csv", ".json")
 
 
 def is_results(path: Path) -> bool:
-    """Return True for a table of scores or a folder of results, False for a model.
+    """Return True for a table of scores, a folder of results or a HeadVis tree, not for a model.
 
     Raises:
         OptionError: it is a file of another kind, or an empty folder.
@@ -27,6 +28,8 @@ def is_results(path: Path) -> bool:
         raise OptionError(
             f"{path} is neither a table of scores ({', '.join(TABLES)}) nor a model folder"
         )
+    if is_headvis(path):
+        return True
     if not path.is_dir() or (path / "config.json").exists():
         return False
     from interp.report.atlas.folder import holds_results

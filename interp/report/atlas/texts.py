@@ -101,7 +101,9 @@ def role_table(model: Model, signs: Mapping[str, Sign]) -> Markup:
 def _head_row(model: Model, label: str, sign: Sign | None) -> list[Any]:
     card: Card = model["cards"].get(label, {})
     name = element("span", badge(sign), " ", sign.name) if sign else ""
-    evidence = "; ".join(x["text"].rstrip(".") for x in card.get("evidence", [])[:2])
+    evidence = card.get("profile", {}).get("sentence") or "; ".join(
+        x["text"].rstrip(".") for x in card.get("evidence", [])[:2]
+    )
     effects = "; ".join(
         f"{effect_sentence(x)} ({x['intervention']})" for x in card.get("effects", [])[:2]
     )

@@ -19,6 +19,8 @@ TYPES: Mapping[str, tuple[Mapping[str, type], Mapping[str, type]]] = {
     "pattern": (_PATTERN, {"after": int}),
     "tile": (_TILE, {"turn": int}),
     "progress": ({}, {}),
+    "rules": ({"prompt": int}, {}),
+    "explain": (_PATTERN | {"query": int, "key": int}, {"after": int}),
 }
 """Needed and optional fields of the calls that are queries."""
 
@@ -28,7 +30,7 @@ def answer(session: Session | None, call: str, given: Any) -> dict[str, Any]:
 
     Args:
         session: The model and its prompt, or None where only results are shown.
-        call: `prompt`, `progress`, `pattern`, `tile` or `ablate`, the methods of `Session`.
+        call: `prompt`, `ablate`, or one of `TYPES`, the methods of `Session`.
         given: The arguments, not yet checked.
 
     Raises:
@@ -41,7 +43,5 @@ def answer(session: Session | None, call: str, given: Any) -> dict[str, Any]:
     if call == "ablate":
         return session.ablate(**ablation_of(given))
     if call not in TYPES:
-        raise OptionError(
-            f"no call {str(call)[:60]!r}; known: prompt, progress, pattern, tile, ablate"
-        )
+        raise OptionError(f"no call {str(call)[:60]!r}; known: prompt, ablate, {', '.join(TYPES)}")
     return getattr(session, call)(**fields(given, *TYPES[call]))

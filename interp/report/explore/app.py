@@ -8,6 +8,8 @@
 | `GET /api/progress` | the layers that a running prompt has passed; `Session.progress` |
 | `GET /api/pattern?prompt=&head=&after=` | all weights of a head; see `Session.pattern` |
 | `GET /api/tile?prompt=&head=&block=&row=&column=&turn=` | a tile of a long one; `Session.tile` |
+| `GET /api/rules?prompt=` | which rules fire where; `Session.rules` |
+| `GET /api/explain?prompt=&head=&query=&key=&after=` | what explains a row; `Session.explain` |
 | `POST /api/ablate` | `{"prompt":, "heads": [...], "intervention":, ...}`; see `Session.ablate` |
 
 Every request carries the token, as `?token=` or as the header `X-Interp-Token`; without it the
@@ -140,9 +142,7 @@ def application(
             Route("/api/atlas", guarded(results), methods=["GET"]),
             Route("/api/prompt", guarded(body("prompt")), methods=["POST"]),
             Route("/api/ablate", guarded(body("ablate")), methods=["POST"]),
-            Route("/api/pattern", guarded(query("pattern")), methods=["GET"]),
-            Route("/api/progress", guarded(query("progress")), methods=["GET"]),
-            Route("/api/tile", guarded(query("tile")), methods=["GET"]),
+            *(Route(f"/api/{name}", guarded(query(name)), methods=["GET"]) for name in TYPES),
             Route("/{other:path}", guarded(_missing)),
         ]
     )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
@@ -17,6 +17,9 @@ from interp.model.model_argument import one_model
 from interp.report.explore.page import live_data
 from interp.report.explore.session import MEMORY, Session
 from interp.report.view_parts import thumbs
+
+if TYPE_CHECKING:
+    from interp.profiles.result import Profile
 
 _STYLE = (
     "text{font:11px sans-serif;fill:#5b6570;text-anchor:middle}text.y{text-anchor:end}"
@@ -35,6 +38,9 @@ class Explorer:
         model: A loaded model, or a source that `load` accepts.
         text: The first prompt, a text or token ids.
         memory: The largest number of bytes of queries, keys and maps of a long prompt.
+        profile: What the heads do on text; a click on a pair says what it explains of the row.
+        rules: Rules of your own, such as `interp.profile` takes: names, detectors, or functions of
+            (query, key) or (query, key, tokens). They are scored on every prompt.
 
     Raises:
         PromptError: The prompt is empty, or too long for the model or for `memory`.
@@ -44,8 +50,16 @@ class Explorer:
         Explorer("bundled:induction", "The cat sat on the mat. The cat")
     """
 
-    def __init__(self, model: Any, text: str | Sequence[int], *, memory: int = MEMORY):
-        self.session = Session(one_model(model), memory=memory)
+    def __init__(
+        self,
+        model: Any,
+        text: str | Sequence[int],
+        *,
+        memory: int = MEMORY,
+        profile: Profile | None = None,
+        rules: Iterable[Any] = (),
+    ):
+        self.session = Session(one_model(model), memory=memory, profile=profile, rules=rules)
         self.first = self.session.prompt(text)
         self._text = text if isinstance(text, str) else " ".join(map(str, text))
 

@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 from markupsafe import Markup
 
 from interp.draw.colours import palette
 from interp.draw.page import asset, render
+from interp.profiles.result import Profile
 from interp.report.atlas.document import Atlas
 from interp.report.explore.answers import NO_MODEL
 from interp.report.explore.session import Session
 from interp.report.view_page import as_json
 
+if TYPE_CHECKING:
+    from interp.model.model import Model
+    from interp.report.atlas.profiles import TextProfile
+
 SCRIPTS = ("view_decode", "view_draw", "view_lines", "view_pair", "view_page", "explore_zoom",
-           "explore")  # fmt: skip
+           "text_example", "explore_rules", "explore")  # fmt: skip
 
 
 def scripts(root: str, page: str, call: Sequence[str]) -> str:
@@ -80,11 +85,24 @@ def explore_page(
     if not results:
         assert session is not None, "there are results or a model"
         return partial(model_page, session), None
-    from interp.report.atlas.build import build_atlas
+    from interp.report.atlas.build import atlas_of, contents_of
+    from interp.report.atlas.from_model import add_model
 
-    models = [] if session is None else [session.model]
-    atlas = build_atlas(*results, models=models, command=command)
+    found = contents_of(results)
+    atlas = atlas_of(found, command=command)
+    if session is not None:
+        add_model(atlas, session.model)
+        session.profile = next((x for x in found.profiles if _fits(x, session.model)), None)
     return partial(results_page, atlas, session), cast(Mapping[str, Any], atlas)
+
+
+def _fits(profile: TextProfile, model: Model) -> TypeGuard[Profile]:
+    """Tell whether a profile has fitted rows of a model, by its weights."""
+    return (
+        isinstance(profile, Profile)
+        and profile.row_model is not None
+        and profile.provenance.get("content_hash") == model.content_hash
+    )
 
 
 def results_page(atlas: Atlas, session: Session | None, token: str) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jaxtyping import Float
@@ -16,8 +15,12 @@ from interp.heads.patterns.result import View
 from interp.heads.patterns.stack import Stack
 from interp.heads.patterns.tile_names import stack_and_head
 from interp.model.inputs import is_encoder_decoder, ran_out
+from interp.profiles.on_prompt import PromptRules
+from interp.profiles.rules import chosen_rules
 from interp.report.explore import encoded
 from interp.report.explore.ablated import INTERVENTIONS, edits_of, logits_at, moved, position_logits
+from interp.report.explore.asked import AskedPrompt
+from interp.report.explore.explained import row_answer, rules_answer
 from interp.report.explore.queries_keys import TILE, KeptPrompt
 from interp.report.explore.requests import require_text
 from interp.report.explore.turns import GoingOn, Turns
@@ -25,29 +28,12 @@ from interp.report.explore.turns import GoingOn, Turns
 if TYPE_CHECKING:
     from interp.model.edits import Edit
     from interp.model.model import Model
+    from interp.profiles.result import Profile
 
 SHORT = 512  # tokens up to which every pattern is stored
 DENSE = 1 << 28  # bytes of all stored patterns
 MEMORY = 1 << 30  # bytes of queries, keys and maps of a long prompt
 _CHARACTERS = 64  # of a prompt, per position that a model has
-
-
-@dataclass(frozen=True, eq=False)
-class _Asked:
-    """The prompt that was typed last."""
-
-    number: int
-    prompts: Prompts
-    inputs: Mapping[str, Any]
-    tokens: tuple[str, ...]  # of the positions that have logits
-    shown: View | KeptPrompt
-    clean: dict[int, Float[Tensor, "d_vocab"]]  # logits of the plain run, by position
-    ablated: dict[int, View]  # patterns of the latest ablation, by its number
-
-    @property
-    def n(self) -> int:
-        """The positions that have logits."""
-        return len(self.tokens)
 
 
 class Session:
@@ -57,12 +43,22 @@ class Session:
         model: The loaded model.
         memory: The largest number of bytes of queries, keys and maps of a long prompt.
         short: The largest number of tokens of a prompt whose patterns are stored.
+        profile: What the heads do on text, by which rows of a prompt are explained.
+        rules: Further rules, such as `interp.profile` takes; a page cannot add one.
 
     Raises:
         OptionError: The patterns are not available in this process, or the model reads no text.
     """
 
-    def __init__(self, model: Model, *, memory: int = MEMORY, short: int = SHORT):
+    def __init__(
+        self,
+        model: Model,
+        *,
+        memory: int = MEMORY,
+        short: int = SHORT,
+        profile: Profile | None = None,
+        rules: Iterable[Any] = (),
+    ):
         refuse_elsewhere(model)
         if not model.takes_text:
             raise OptionError(
@@ -72,8 +68,10 @@ class Session:
         if memory < 1:
             raise OptionError(f"memory of {memory} bytes; give at least 1")
         self.model, self.memory, self.short = model, memory, short
+        self.profile = profile
+        self.own_rules = chosen_rules(list(rules), model.tokenizer is not None)
         self._turns, self._count, self._ablations = Turns(), 0, 0
-        self._asked: _Asked | None = None
+        self._asked: AskedPrompt | None = None
         self._progress = {"done": 0, "of": len(model.sites)}
 
     def stop(self) -> None:
@@ -93,6 +91,8 @@ class Session:
             ],
             "text": model.tokenizer is not None,
             "context": model.context,
+            "rules": [rule.name for rule in self.own_rules],
+            "profiled": None if self.profile is None else self.profile.provenance.get("corpus", ""),
             "interventions": dict(INTERVENTIONS),
         }
 
@@ -122,7 +122,7 @@ class Session:
             self._asked = None  # its memory is free before the next one's is taken
             asked = self._within_memory(lambda: self._run(prompts, going_on))
             self._asked = asked
-            found = encoded.prompt(asked.shown, self._count, asked.tokens, self._notes(asked))
+            found = encoded.prompt(asked.shown, self._count, asked.tokens, asked.notes(self.model))
             found["predictions"] = self._predictions(asked, going_on)
             return found
 
@@ -148,15 +148,7 @@ class Session:
                 the head does not exist.
         """
         with self._turns.taken("pattern"):
-            asked = self._latest(prompt)
-            if not isinstance(asked.shown, View):
-                raise OptionError(
-                    f"the prompt has {asked.n:,} tokens, and patterns are stored up to "
-                    f"{self.short:,}; ask for tiles"
-                )
-            of = asked.shown if after is None else asked.ablated.get(after)
-            if of is None:
-                raise OptionError(f"ablation {after} was replaced by another one; ask for that")
+            of = self._latest(prompt).patterns(after)
             stack, one = stack_and_head(head, of.stacks[0].name)
             shown = of.stack(stack)
             return encoded.pattern(shown, shown.head(one))
@@ -240,7 +232,59 @@ class Session:
                 **moved(self.model, before, after),
             }
 
-    def _redrawn(self, asked: _Asked, edits: Sequence[Edit]) -> dict[str, Any]:
+    def rules(self, prompt: int) -> dict[str, Any]:
+        """Return the rules on a short prompt: where each fires, and which heads follow the user's.
+
+        Args:
+            prompt: The number of the prompt.
+
+        Returns:
+            `rules`, each with name and phrase; `masks`, of each the pairs on which it fires, as
+            bits in base64, queries down and keys across; `own`, as `PromptRules.own_scores`.
+
+        Raises:
+            OptionError: The prompt is not the latest one, or is long.
+        """
+        with self._turns.taken("rules"):
+            asked = self._latest(prompt)
+            return rules_answer(self._on_prompt(asked), asked.patterns())
+
+    def explain(
+        self, prompt: int, head: str, query: int, key: int, after: int | None = None
+    ) -> dict[str, Any]:
+        """Return which rules fire on a pair, and how much of its row the description explains.
+
+        Args:
+            prompt: The number of the prompt.
+            head: The head, such as "L1H3".
+            query: Position of the query.
+            key: Position of the key.
+            after: The number of an ablation, for the row with its heads ablated.
+
+        Returns:
+            As `PromptRules.explain`; with a profile also the head's `sentence` and `examples`, the
+            queries of its corpus that the rules predict worst.
+
+        Raises:
+            OptionError: The prompt or the ablation is not the latest one, the prompt is long, or
+                there is no such head or pair.
+        """
+        with self._turns.taken("explain"):
+            asked = self._latest(prompt)
+            of = asked.patterns(after)
+            stack, one = stack_and_head(head, of.stacks[0].name)
+            return row_answer(self._on_prompt(asked), of, stack, one, query, key)
+
+    def _on_prompt(self, asked: AskedPrompt) -> PromptRules:
+        """Return the rules on a short prompt, evaluated once."""
+        asked.patterns()
+        if not asked.rules:
+            ids, rules = asked.prompts.ids[0], self.own_rules
+            found = self._within_memory(lambda: PromptRules(self.model, ids, self.profile, rules))
+            asked.rules.append(found)
+        return asked.rules[0]
+
+    def _redrawn(self, asked: AskedPrompt, edits: Sequence[Edit]) -> dict[str, Any]:
         """Return how the heads attend under edits; nothing without edits or for a long prompt."""
         asked.ablated.clear()
         if not edits or not isinstance(asked.shown, View):
@@ -267,7 +311,7 @@ class Session:
         prompts.check(self.model)
         return prompts
 
-    def _run(self, prompts: Prompts, going_on: GoingOn) -> _Asked:
+    def _run(self, prompts: Prompts, going_on: GoingOn) -> AskedPrompt:
         model = self.model
         inputs = model.inputs(prompts)
         ids = inputs["decoder_input_ids" if is_encoder_decoder(model.module) else "input_ids"]
@@ -279,12 +323,12 @@ class Session:
             shown: View | KeptPrompt = view(model, prompts.ids[0])
         else:
             shown = KeptPrompt(model, inputs, n, self.memory, going_on, self._advance)
-        return _Asked(self._count, prompts, inputs, tokens, shown, {}, {})
+        return AskedPrompt(self._count, prompts, inputs, tokens, shown, {}, {}, [])
 
     def _advance(self, done: int, of: int) -> None:
         self._progress = {"done": done, "of": of}
 
-    def _latest(self, number: int) -> _Asked:
+    def _latest(self, number: int) -> AskedPrompt:
         if self._asked is None:
             raise OptionError("there is no prompt yet; type one first")
         if self._asked.number != number:
@@ -293,20 +337,22 @@ class Session:
             )
         return self._asked
 
-    def _clean(self, asked: _Asked, position: int, going_on: GoingOn) -> Float[Tensor, "d_vocab"]:
+    def _clean(
+        self, asked: AskedPrompt, position: int, going_on: GoingOn
+    ) -> Float[Tensor, "d_vocab"]:
         if position not in asked.clean:
             asked.clean.clear()  # one position is looked at many times
             asked.clean[position] = self._logits(asked, position, (), going_on)
         return asked.clean[position]
 
     def _logits(
-        self, asked: _Asked, position: int, edits: Sequence[Edit], going_on: GoingOn
+        self, asked: AskedPrompt, position: int, edits: Sequence[Edit], going_on: GoingOn
     ) -> Float[Tensor, "d_vocab"]:
         return self._within_memory(
             lambda: logits_at(self.model, asked.inputs, asked.n, position, edits, going_on)
         )
 
-    def _predictions(self, asked: _Asked, going_on: GoingOn) -> dict[str, Any]:
+    def _predictions(self, asked: AskedPrompt, going_on: GoingOn) -> dict[str, Any]:
         at = asked.n - 1
         try:
             # a long prompt's pass has them already; an ablation compares two runs of one kind
@@ -320,22 +366,6 @@ class Session:
         except PromptError as error:  # an encoder without a language-model head has patterns too
             return {"tokens": [], "why": str(error)}
         return {"position": at, "token": asked.tokens[at], **found}
-
-    def _notes(self, asked: _Asked) -> list[str]:
-        notes = list(asked.shown.notes) if isinstance(asked.shown, View) else []
-        n, stated = len(asked.prompts.ids[0]), self.model.context
-        if stated is not None and n > stated:
-            notes.append(
-                f"The prompt has {n:,} tokens; the model was made for {stated:,}. Beyond them, "
-                "attention is not what training made it."
-            )
-        if isinstance(asked.shown, KeptPrompt):
-            block = asked.shown.block
-            notes.append(
-                f"Each point is the exact share of attention between {block} queries and {block} "
-                "keys, as a mean over the queries; zoom in to see single tokens."
-            )
-        return notes
 
     def _within_memory(self, run: Any) -> Any:
         try:

@@ -1,0 +1,101 @@
+"""Command `interp compare profiles`: what heads do on text in one model and not in another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from interp.cli.making import command
+from interp.cli.result_sources import parted
+from interp.cli.run import Run
+from interp.cli.stored import stored_profile
+from interp.cli.vocabulary import FROM_0, Spelling
+from interp.cli.written import as_given
+from interp.core.errors import OptionError
+from interp.core.result_folder import folder_for, kept_folder
+from interp.model.loading import source_labels
+from interp.model.sources.known import require_known
+
+if TYPE_CHECKING:
+    from interp.profiles.result import Profile
+
+
+def _check(run: Run) -> None:
+    results, models = parted(run.sources)
+    for model in models:
+        require_known(model)
+    if run.values["corpus"] and not models:
+        raise OptionError("--corpus needs a MODEL; a stored profile has its own corpus")
+    if models and results and not run.values["corpus"]:
+        raise OptionError(
+            f"give --corpus with {models[0]}, the one of the stored profile, so that both read the "
+            "same documents"
+        )
+
+
+@command(
+    over="sources",
+    arguments=("A", "B"),
+    options={"max_length": Spelling(default=256), "top": Spelling(type=FROM_0)},
+    out="document",
+    check=_check,
+    example="interp compare profiles results-base results-tuned -o changes",
+)
+def profiles(
+    run: Run,
+    sources: tuple[str, str],
+    corpus: Any = None,
+    *,
+    n_documents: int = 400,
+    n_queries: int = 32,
+    max_length: int = 256,
+    seed: int = 0,
+    top: int = 8,
+    progress: Any = None,
+) -> None:
+    """Compare what heads do on text in A and B: behaviours gained, lost and grown, by head.
+
+    A and B are folders that `interp profile -o DIR` wrote, or models, which are profiled on the
+    same documents first. Differences are B minus A, paired over documents where both profiles read
+    the same ones, with p corrected over all heads and behaviours.
+
+    Args:
+        run: the run.
+        sources: two folders or models.
+        corpus: the documents on which models are profiled.
+        n_documents: number of random documents.
+        n_queries: number of random queries read of each document.
+        max_length: longest window of a document, in tokens.
+        seed: seed of every random choice.
+        top: number of changed heads to print; 0 for all.
+        progress: see `Progress`.
+    """
+    from interp.profiles.changes import compare_profiles
+    from interp.profiles.run import profile
+    from interp.report.atlas.single import changes_page
+    from interp.report.printed.changes import changes_text
+
+    def one(source: str) -> Profile:
+        path = Path(source).expanduser()
+        if source in parted(sources)[0]:
+            return stored_profile(path)
+        [name] = source_labels([source]).values()
+        return profile(
+            run.loading.load(source, name), corpus, n_documents=n_documents, n_queries=n_queries,
+            max_length=max_length, seed=seed, progress=progress,
+            resume=None if run.out is None else kept_folder(run.out),
+        )  # fmt: skip
+
+    a, b = one(sources[0]), one(sources[1])
+    found = compare_profiles(a, b)
+    run.say(changes_text([found], top=top).removesuffix("\n"))
+    if run.out is None:
+        return
+    about = {"hashes": [x.provenance.get("content_hash", "") for x in (a, b)]}
+    folder = folder_for(run.out, found.provenance["model"], "changes.html", about)
+    for suffix in (".parquet", ".csv"):
+        found.save(folder / f"changes{suffix}")
+    from interp.core.files import write_atomically
+
+    write_atomically(folder / "changes.html", changes_page(a, b, command=as_given()))
+    run.voice.note(f"{folder}: changes.html (open it in a browser), changes.parquet, changes.csv")

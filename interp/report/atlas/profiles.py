@@ -1,0 +1,317 @@
+"""Profiles of heads on text in the atlas: metrics, roles by leading rule, sentences, examples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from interp.core.table import HeadTable
+from interp.profiles.examples import KINDS
+from interp.profiles.judgement import LEAST_GAIN, LEAST_NATS, LEAST_POSITION
+from interp.report.atlas.document import HeadProfile, Model, Role, Statement, TextExample
+from interp.report.atlas.rows import made_of, plain_value
+from interp.report.atlas.scores import finite
+from interp.report.atlas.signs import POSITION, RULE, UNCLEAR
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+SHOWN = {"strongest": 2, "uniform": 1, "surprise": 1}  # examples of a kind on a card
+ELSE = 4  # examples of a card whose kinds are others
+LEGEND = 14  # rules of the legend; heads that another one leads are counted together
+OTHER, LESS = f"{RULE}other", f"{RULE}less"
+_KNOWN = {"stack", "layer", "head", "name", "status", "sentence", "labels", "avoided"}
+_TEXTS = {
+    "off_sink": "Attention that does not go to the first token or a special token.",
+    "entropy": "Entropy of the attention off the sink.",
+    "distance": "Mean distance of the attention off the sink.",
+    "largest_weight": "Largest share of a query's attention off the sink on one key.",
+    "pattern": "What even attention leaves to explain: the KL divergence of the pattern from it.",
+    "uncovered": "Attention off the sink on keys that no rule of the head names.",
+    "explained_offset": "Share of the pattern that the distance explains on unseen documents.",
+    "explained_position": "Share of the pattern that position explains on unseen documents.",
+    "explained_rules": "Share of the pattern that position and the rules explain on unseen "
+    "documents.",
+    "explained_tokens": "Share of the pattern that position, rules and the pair of tokens explain "
+    "on unseen documents.",
+    "needs_context": "What the two tokens leave unexplained.",
+    "beyond_position": "What the rules explain more than position.",
+}
+_NULLS = {"explained_rules": "the same rules on the tokens of another document"}
+_BY_POSITION = "the share that position predicts"
+
+
+class TextProfile(Protocol):
+    """What the atlas reads of a profile, or of another description of heads on text."""
+
+    @property
+    def rows(self) -> Sequence[Mapping[str, Any]]:
+        """A number per head and metric."""
+        ...
+
+    @property
+    def descriptions(self) -> Sequence[Mapping[str, Any]]:
+        """Status, sentence and labels of every head."""
+        ...
+
+    @property
+    def examples(self) -> Sequence[Mapping[str, Any]]:
+        """Queries with their keys and context, by head and kind."""
+        ...
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """Model, corpus and settings."""
+        ...
+
+
+def profile_table(found: TextProfile, name: str) -> HeadTable:
+    """Return the numbers of a profile as a table of heads.
+
+    Args:
+        found: the profile.
+        name: name of the model in the table.
+    """
+    rows, about = [], {}
+    weights = str(found.provenance.get("content_hash") or "")
+    texts = found.provenance.get("metric_texts") or _TEXTS
+    for row in found.rows:
+        metric, score = str(row["metric"]), float(row["score"])
+        rows.append({
+            "model": name, "metric": metric, "score": score,
+            **{k: row[k] for k in ("stack", "layer", "head", "low", "high", "null", "unit")},
+            "n": int(row["n"]) if math.isfinite(score) else 0,
+        })  # fmt: skip
+        ruled = metric.startswith(RULE)
+        about[name, metric] = {
+            "content_hash": weights, "sign": texts.get(metric, ""),
+            "null": _BY_POSITION if ruled else _NULLS.get(metric, "none"),
+        }  # fmt: skip
+    return HeadTable.from_records(rows, about)
+
+
+def profile_name(found: TextProfile) -> str:
+    """Return the name of the model of a profile."""
+    made = found.provenance
+    return str(made.get("model_id") or made.get("model") or "model")
+
+
+def add_profile(model: Model, found: TextProfile, named: int) -> None:
+    """Add roles, sentences and examples of a profile to a model that has its heads.
+
+    A head that the profile describes has the role of its leading rule; another one keeps its role.
+
+    Args:
+        model: the model, with the metrics of the profile.
+        found: the profile.
+        named: number of heads to name in a sentence.
+    """
+    names = [stack["name"] for stack in model["stacks"]]
+    at = {(names[p["stack"]], p["layer"], p["head"]): i for i, p in enumerate(model["heads"])}
+    examples: dict[Hashable, list[Mapping[str, Any]]] = {}
+    for one in found.examples:
+        examples.setdefault(one["name"], []).append(one)
+    described: dict[str, tuple[str, Mapping[str, Any]]] = {}
+    for one in found.descriptions:
+        i = at[str(one["stack"]), int(one["layer"]), int(one["head"])]
+        label = model["heads"][i]["label"]
+        card = model["cards"].setdefault(label, {})
+        card["profile"] = _card(one, examples.get(one["name"], ()))
+        if one["status"]:
+            described[label] = _leading(one), one
+    if described:
+        model["roles"], model["legend"] = _roles(described, model)
+    roles, legend = model["roles"], model["legend"]
+    made = made_of(found.provenance)
+    model["provenance"].setdefault("content_hash", made.get("content_hash"))
+    model["provenance"]["profile"] = made
+    model["profile"] = {
+        "corpus": str(made.get("corpus") or ""), "text": _summary(found, made),
+        "statements": _statements(described, roles, legend, model, named),
+        "opening": _opening(described, legend),
+    }  # fmt: skip
+
+
+def _leading(one: Mapping[str, Any]) -> str:
+    """Return the role of a head: its rule with the largest share, position, or unclear."""
+    if one["status"] == "rules":
+        return f"{RULE}{one['labels'][0]['rule']}" if one["labels"] else LESS
+    return POSITION if one["status"] == "position" else UNCLEAR
+
+
+def _card(one: Mapping[str, Any], examples: Sequence[Mapping[str, Any]]) -> HeadProfile:
+    shown: list[TextExample] = []
+    for kind, n in SHOWN.items():
+        mine = [x for x in examples if x["kind"] == kind]
+        first = len(mine) // 2 if kind == "uniform" else 0
+        shown += [shown_example(x) for x in mine[first : first + n]]
+    others = [x for x in examples if x["kind"] not in SHOWN][:ELSE]
+    shown += [shown_example(x) for x in others]
+    held = one["status"] == "rules"
+    rules = [_rule(x, total=not held) for x in one.get("labels", ())]
+    rules += [_rule(x, total=True) for x in one.get("avoided", ())]
+    return {
+        "status": str(one["status"]), "sentence": str(one["sentence"]), "rules": rules,
+        "examples": shown,
+        "by_rule": [
+            (x["phrase"], shown_example(x["examples"][0]))
+            for x in (one["labels"] if held else ())
+            if x.get("examples")
+        ],
+        "facts": {k: plain_value(v) for k, v in one.items() if k not in _KNOWN},
+    }  # fmt: skip
+
+
+def _rule(label: Mapping[str, Any], *, total: bool) -> list[Any]:
+    """Return phrase, share with its interval, share by position, and nats of a rule.
+
+    Args:
+        label: the rule of the head.
+        total: True for the share without the split between overlapping rules, without interval.
+    """
+    if total:
+        return [label["phrase"], label["total"], None, None, label["expected"], label["nats"]]
+    share = label["share"]
+    return [
+        label["phrase"], share["value"], finite(share["low"]), finite(share["high"]),
+        label["position"], label["nats"],
+    ]  # fmt: skip
+
+
+def shown_example(one: Mapping[str, Any]) -> TextExample:
+    """Return an example of a profile as a page shows it."""
+    kind = str(one["kind"])
+    return {
+        "kind": kind, "how": KINDS.get(kind, ""), "tokens": [str(t) for t in one["tokens"]],
+        "query": int(one["query"]), "keys": [(int(k), float(m)) for k, m in one["keys"]],
+        "gaps": [int(g) for g in one.get("gaps", ())], "document": str(one.get("document", "")),
+        "surprise": finite(one.get("surprise")),
+    }  # fmt: skip
+
+
+def _roles(
+    described: Mapping[str, tuple[str, Mapping[str, Any]]], model: Model
+) -> tuple[list[str | None], list[Role]]:
+    """Return the role of every head, and the legend: rules by their number of heads, then rest."""
+    leading = [role for role, _ in described.values()]
+    rules = [r for r in dict.fromkeys(leading) if r.startswith(RULE)]
+    first = set(sorted(rules, key=lambda r: -leading.count(r))[:LEGEND])
+    roles: list[str | None] = []
+    for place, before in zip(model["heads"], model["roles"], strict=True):
+        role = described[place["label"]][0] if place["label"] in described else before
+        roles.append(OTHER if role in rules and role not in first else role)
+    phrases = {
+        f"{RULE}{label['rule']}": str(label["phrase"])
+        for _, one in described.values()
+        for label in one["labels"][:1]
+    }
+    ruled = [r for r in dict.fromkeys(roles) if r and r.startswith(RULE)]
+    last = {OTHER: 1, LESS: 2}
+    counted = sorted(ruled, key=lambda r: (last.get(r, 0), -roles.count(r)))
+    own = {role["id"]: role for role in model["legend"]}
+    by_scores = [r for r in own if r in roles and r not in (UNCLEAR, POSITION)]
+    order = [*counted, POSITION, *by_scores, UNCLEAR]
+    legend: list[Role] = [
+        own[r] if r in by_scores else _role(r, phrases.get(r, ""), roles.count(r)) for r in order
+    ]
+    return roles, legend
+
+
+def _role(role: str, phrase: str, count: int) -> Role:
+    beats = (
+        f"On both parts of the documents the rules explain at least {LEAST_GAIN} of the pattern "
+        f"and {LEAST_NATS} nats per query more than position, and more than the same rules on the "
+        "tokens of another document."
+    )
+    if role == POSITION:
+        name, text = "position alone", "Attends by place: the rules add nothing to position."
+        rule = f"Position explains at least {LEAST_POSITION} of the pattern on both parts."
+    elif role == UNCLEAR:
+        name, text = "unclear", "Neither the rules nor position alone describe it."
+        rule = "None of the above."
+    elif role == LESS:
+        name, text, rule = "avoids a rule", "Attends less to a rule than position predicts.", beats
+    elif role == OTHER:
+        name, text, rule = "another rule", "Another rule leads; its card names it.", beats
+    else:
+        name = phrase.removeprefix("to ").partition(" (")[0]
+        text = f"Its rule with the largest share: attention that goes {phrase}."
+        rule = beats
+    return {"id": role, "name": name, "text": text, "rule": rule, "count": count}
+
+
+def _summary(found: TextProfile, made: Mapping[str, Any]) -> str:
+    """Return counts of heads and the mean share that each rung explains, in one paragraph."""
+    status = [one["status"] for one in found.descriptions]
+    if not any(status):
+        return f"{len(status):,} heads with examples; no description was fitted."
+    mean: dict[str, float] = {}
+    for rung in ("position", "rules", "tokens"):
+        scores = [r["score"] for r in found.rows if r["metric"] == f"explained_{rung}"]
+        known = [x for x in scores if math.isfinite(x)]
+        mean[rung] = sum(known) / len(known) if known else math.nan
+    used = made.get("documents_used")
+    where = f" ({used:,} documents)" if used else ""
+    shares = "position {position:.2f}, rules {rules:.2f}, the two tokens {tokens:.2f}".format(
+        **mean
+    )
+    return (
+        f"{status.count('rules'):,} of {len(status):,} heads are described by rules beyond "
+        f"position, {status.count('position'):,} by position alone, {status.count('unclear'):,} "
+        f"are unclear{where}. Share of the pattern explained on documents that did not fit it, "
+        f"mean of heads: {shares}; the rest needs context."
+    )
+
+
+def _strength(role: str, one: Mapping[str, Any]) -> float:
+    return (
+        float(one["labels"][0]["share"]["value"]) if role.startswith(RULE) and one["labels"] else 0
+    )
+
+
+def _statements(
+    described: Mapping[str, tuple[str, Mapping[str, Any]]],
+    roles: Sequence[str | None],
+    legend: Sequence[Role],
+    model: Model,
+    named: int,
+) -> list[Statement]:
+    """Return a statement for each role of the legend, with its first heads by share."""
+    shown = dict(zip((p["label"] for p in model["heads"]), roles, strict=True))
+    out: list[Statement] = []
+    for role in legend:
+        mine = [label for label in described if shown[label] == role["id"]]
+        mine.sort(key=lambda label: -_strength(*described[label]))
+        if not mine:
+            continue
+        first = described[mine[0]][1]
+        share: Mapping[str, Any] = {}
+        if _strength(*described[mine[0]]):
+            share = first["labels"][0]["share"]
+        names = [
+            f"{label} {100 * size:.0f} %" if (size := _strength(*described[label])) else label
+            for label in mine[:named]
+        ]
+        n = f"{len(mine):,} head{'s' * (len(mine) != 1)}"
+        out.append({
+            "role": role["id"], "text": f"{role['name']}, {n}: {', '.join(names)}", "heads": mine,
+            "metric": f"{RULE}{first['labels'][0]['rule']}" if share else "",
+            "score": finite(share.get("value")), "low": finite(share.get("low")),
+            "high": finite(share.get("high")),
+            "null": finite(first["labels"][0]["position"]) if share else None, "found": True,
+        })  # fmt: skip
+    return out
+
+
+def _opening(
+    described: Mapping[str, tuple[str, Mapping[str, Any]]], legend: Sequence[Role], n: int = 3
+) -> list[str]:
+    """Return the heads whose sentences the page opens with: of the first roles, and one unclear."""
+    first: list[str] = []
+    for role in legend:
+        mine = [label for label, (own, _) in described.items() if own == role["id"]]
+        if mine and len(first) < n and role["id"] != UNCLEAR:
+            first.append(max(mine, key=lambda label: _strength(*described[label])))
+    unclear = [label for label, (own, _) in described.items() if own == UNCLEAR]
+    return [*first, *unclear[:1]]

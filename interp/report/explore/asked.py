@@ -1,0 +1,85 @@
+"""The prompt that was typed last, with everything that is known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from interp.core.errors import OptionError
+from interp.heads.patterns.result import View
+from interp.report.explore.queries_keys import KeptPrompt
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+    from torch import Tensor
+
+    from interp.core.prompts import Prompts
+    from interp.model.model import Model
+    from interp.profiles.on_prompt import PromptRules
+
+
+@dataclass(frozen=True, eq=False)
+class AskedPrompt:
+    """A prompt that a session ran.
+
+    Args:
+        number: Its number, which later calls name.
+        prompts: The prompt.
+        inputs: What the model reads.
+        tokens: Tokens of the positions that have logits.
+        shown: Its patterns; queries and keys, where it is long.
+        clean: Logits of the plain run, by position.
+        ablated: Patterns of the latest ablation, by its number.
+        rules: The rules on it, once they are asked for.
+    """
+
+    number: int
+    prompts: Prompts
+    inputs: Mapping[str, Any]
+    tokens: tuple[str, ...]
+    shown: View | KeptPrompt
+    clean: dict[int, Float[Tensor, "d_vocab"]]
+    ablated: dict[int, View]
+    rules: list[PromptRules]
+
+    @property
+    def n(self) -> int:
+        """The positions that have logits."""
+        return len(self.tokens)
+
+    def patterns(self, after: int | None = None) -> View:
+        """Return the patterns of a short prompt, or those under an ablation.
+
+        Args:
+            after: The number of the ablation.
+
+        Raises:
+            OptionError: The prompt is long, or the ablation is not the latest one.
+        """
+        if not isinstance(self.shown, View):
+            raise OptionError(
+                f"the prompt has {self.n:,} tokens, more than those whose patterns are stored; ask "
+                "for tiles, or shorten it to have rows explained"
+            )
+        of = self.shown if after is None else self.ablated.get(after)
+        if of is None:
+            raise OptionError(f"ablation {after} was replaced by another one; ask for that")
+        return of
+
+    def notes(self, model: Model) -> list[str]:
+        """Return what a reader of the patterns must know."""
+        notes = list(self.shown.notes) if isinstance(self.shown, View) else []
+        n, stated = len(self.prompts.ids[0]), model.context
+        if stated is not None and n > stated:
+            notes.append(
+                f"The prompt has {n:,} tokens; the model was made for {stated:,}. Beyond them, "
+                "attention is not what training made it."
+            )
+        if isinstance(self.shown, KeptPrompt):
+            block = self.shown.block
+            notes.append(
+                f"Each point is the exact share of attention between {block} queries and {block} "
+                "keys, as a mean over the queries; zoom in to see single tokens."
+            )
+        return notes

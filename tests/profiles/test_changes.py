@@ -1,0 +1,195 @@
+"""Comparison of two profiles: planted changes, false findings, pairing, errors, pages."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from profiles.planted_rows import documents
+
+import interp
+from interp.cli.main import main
+from interp.core.errors import OptionError
+from interp.core.result_rows import ResultRows
+from interp.profiles import Profile, compare_profiles
+from interp.report.atlas.build import build_atlas
+from interp.report.atlas.page import atlas_page
+from interp.report.printed import printed
+
+RULES = ["induction", "previous_token", "duplicate_token", "current_token"]
+WIDE = 128  # d_head of the planted model
+
+
+def profiled(model: interp.Model, seed: int = 0, n: int = 16, **options) -> Profile:
+    return interp.profile(model, [*documents(n, 24, seed).ids], n_queries=8, **options)
+
+
+@pytest.fixture(scope="module")
+def planted_model() -> interp.Model:
+    return interp.load("planted:induction")
+
+
+@pytest.fixture(scope="module")
+def base_profile(planted_model: interp.Model) -> Profile:
+    return profiled(planted_model, rules=RULES)
+
+
+@pytest.fixture(scope="module")
+def tuned_profile(planted_model: interp.Model) -> Profile:
+    """The induction head L1H0 is replaced by one that attends to all tokens evenly."""
+    module = copy.deepcopy(planted_model.module)
+    with torch.no_grad():
+        module.model.layers[1].self_attn.q_proj.weight[:WIDE] = 0
+    return profiled(interp.load(module), rules=RULES)
+
+
+@pytest.fixture(scope="module")
+def planted_changes(base_profile: Profile, tuned_profile: Profile) -> ResultRows:
+    return compare_profiles(base_profile, tuned_profile)
+
+
+def test_one_replaced_head_is_found_and_no_other(planted_changes: ResultRows) -> None:
+    assert [one["name"] for one in planted_changes.changes] == ["L1H0"]
+    sentence = planted_changes.changes[0]["sentence"]
+    assert sentence.startswith("Lost to the token after an earlier copy of the current token: ")
+    assert "described by rules before" in sentence
+    frame = planted_changes.to_pandas()
+    sure = frame[frame["p_holm"] < 0.05]
+    assert {*zip(sure["layer"], sure["head"], strict=True)} == {(1, 0)}
+    lost = sure[sure["metric"] == "on:induction"].iloc[0]
+    assert lost["low"] <= lost["score"] <= lost["high"] < -0.3
+    assert lost["score"] == pytest.approx(lost["score_b"] - lost["score_a"])
+
+
+def test_the_same_profile_twice_differs_in_nothing(base_profile: Profile) -> None:
+    found = compare_profiles(base_profile, base_profile)
+    assert found.paired
+    assert found.changes == ()
+    assert found.to_pandas()["score"].fillna(0).eq(0).all()
+
+
+def test_documents_are_paired_only_where_they_are_the_same(
+    planted_model: interp.Model, base_profile: Profile, tuned_profile: Profile
+) -> None:
+    # heads of layer 0 are the same in both models: their pairs differ in nothing
+    paired = compare_profiles(base_profile, tuned_profile).to_pandas()
+    first = paired[(paired["layer"] == 0) & paired["metric"].str.startswith("on:")]
+    assert first["sem"].eq(0).all()
+    other = compare_profiles(base_profile, profiled(planted_model, seed=1, rules=RULES))
+    assert not other.paired
+    error = other.to_pandas().set_index(["layer", "head", "metric"])["sem"]
+    assert error[0, 0, "on:previous_token"] >= base_profile.behaviours.errors[0].min()  # type: ignore[union-attr]
+
+
+def test_an_error_is_that_of_the_ratio_over_documents(base_profile: Profile) -> None:
+    """The kept draws give the error that the row of the profile states."""
+    found = base_profile.behaviours
+    assert found is not None
+    frame = base_profile.to_pandas().set_index(["layer", "head", "metric"])
+    at = found.names.index("off_sink")
+    for place, one in enumerate(base_profile.descriptions):
+        row = frame.loc[(one["layer"], one["head"], "off_sink")]
+        assert found.values[place, at] == pytest.approx(row["score"])
+        half = (row["high"] - row["low"]) / 2
+        assert 1.96 * found.errors[place, at] == pytest.approx(half, rel=0.4, abs=1e-6)
+        assert np.std(found.deviations(place, [at])) == pytest.approx(
+            found.errors[place, at], rel=0.1, abs=1e-9
+        )
+
+
+@pytest.mark.slow
+def test_on_other_documents_of_one_model_findings_are_at_their_level(
+    planted_model: interp.Model,
+) -> None:
+    rates, families = [], 0
+    for draw in range(20):
+        pair = [profiled(planted_model, seed=2 * draw + at, n=24) for at in (0, 1)]
+        frame = compare_profiles(*pair).to_pandas()
+        tested = frame[frame["p"].notna()]
+        rates.append((tested["p"] < 0.05).mean())
+        families += int((tested["p_holm"] < 0.05).any())
+    assert np.mean(rates) < 0.05 + 2 * np.std(rates) / np.sqrt(len(rates)) + 0.01
+    assert families <= 4  # at .05 each, five of twenty have a chance of .003
+
+
+def test_shares_that_depend_on_the_fit_have_an_interval_and_no_p(
+    planted_changes: ResultRows,
+) -> None:
+    frame = planted_changes.to_pandas()
+    fitted = frame[frame["metric"].isin(["explained_rules", "uncovered", "needs_context"])]
+    assert len(fitted)
+    assert fitted["p"].isna().all()
+    assert fitted["low"].notna().any()
+
+
+def test_profiles_without_a_common_head_or_behaviours_are_refused(base_profile: Profile) -> None:
+    import dataclasses
+
+    none = dataclasses.replace(base_profile, behaviours=None)
+    with pytest.raises(OptionError, match="profile the model again"):
+        compare_profiles(base_profile, none)
+    moved = tuple({**one, "layer": 9} for one in base_profile.descriptions)
+    with pytest.raises(OptionError, match="no head in common"):
+        compare_profiles(base_profile, dataclasses.replace(base_profile, descriptions=moved))
+
+
+def test_other_numbers_of_both_profiles_are_compared_unpaired(base_profile: Profile) -> None:
+    import dataclasses
+
+    def more(value: float) -> Profile:
+        row = {**base_profile.rows[0], "metric": "loss_without", "score": value, "unit": "nats"}
+        ends = base_profile.quantiles[:1] - base_profile.rows[0]["score"] + value
+        quantiles = np.concatenate([base_profile.quantiles, ends])
+        return dataclasses.replace(
+            base_profile, rows=(*base_profile.rows, row), quantiles=quantiles
+        )
+
+    frame = compare_profiles(more(0.1), more(0.4)).to_pandas()
+    [row] = frame[frame["metric"] == "loss_without"].to_dict("records")
+    assert row["score"] == pytest.approx(0.3)
+    assert row["unit"] == "nats"
+    assert row["p_holm"] < 0.05
+
+
+def test_the_sentences_are_printed(planted_changes: ResultRows) -> None:
+    text = printed([planted_changes])
+    assert "1 of 8 heads changed what they do by at least 0.05 of their attention off" in text
+    assert "paired over documents" in text
+    assert "L1H0  Lost to the token after" in text
+    assert repr(planted_changes).startswith("1 of 8 heads changed")
+
+
+def test_the_atlas_of_two_profiles_says_what_changed(
+    base_profile: Profile, tuned_profile: Profile
+) -> None:
+    atlas = build_atlas(base_profile, tuned_profile)
+    [found] = atlas["comparisons"]
+    assert [label for label, _ in found["said"]] == ["L1H0"]
+    assert found["metrics"][0]["metric"].startswith("on:")
+    page = atlas_page(atlas)
+    assert "Lost to the token after an earlier copy" in page
+
+
+def test_the_command_compares_folders_and_models(
+    base_profile: Profile, tuned_profile: Profile, tmp_path: Path
+) -> None:
+    for name, one in (("a", base_profile), ("b", tuned_profile)):
+        (tmp_path / name / "model").mkdir(parents=True)
+        one.save(tmp_path / name / "model" / "profile.json")
+    folders = [str(tmp_path / "a"), str(tmp_path / "b")]
+    run = CliRunner().invoke(
+        main, ["compare", "profiles", *folders, "-o", str(tmp_path / "out")], catch_exceptions=False
+    )
+    assert run.exit_code == 0, run.output
+    assert "L1H0  Lost to the token after" in run.output
+    [page] = (tmp_path / "out").glob("*/changes.html")
+    assert "What changed: " in page.read_text(encoding="utf-8")
+    found = ResultRows.load(page.with_suffix(".parquet"))
+    assert found.changes[0]["name"] == "L1H0"
+    wrong = CliRunner().invoke(main, ["compare", "profiles", folders[0], "planted:induction"])
+    assert wrong.exit_code
+    assert "give --corpus with planted:induction" in wrong.stderr
