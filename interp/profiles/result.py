@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from interp.core.display import drawn
 from interp.core.errors import UnknownName
 from interp.core.result import Result
 from interp.profiles.behaviours import Behaviours
@@ -102,6 +103,18 @@ class Profile(Result):
         if str(head) not in found:
             raise UnknownName("head of this profile", str(head), found)
         return found[str(head)]
+
+    def about(self, head: str | Head, *, examples: int = 2) -> str:
+        """Return one screen of text on a head: the sentence, shares, rules, effects, examples.
+
+        Args:
+            head: name of the head, such as L5H4.
+            examples: examples of the strongest and of the most surprising queries, each.
+
+        Raises:
+            UnknownName: the profile has no such head.
+        """
+        return drawn("about", self, str(head), examples=examples)
 
     def examples_of(self, head: str | Head, kind: str | None = None) -> list[Mapping[str, Any]]:
         """Return the examples of one head, of one kind ("strongest", "uniform", "surprise") or all.

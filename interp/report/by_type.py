@@ -59,6 +59,7 @@ FORMS: Mapping[str, Mapping[str, str]] = {
         "ResultRows": "interp.report.rows:bars_of",
         "SimilarityMatrix": "interp.report.token_grids:similarity_matrix_figure",
     },
+    "about": {"Profile": "interp.report.printed.profile:head_text"},
     "bars": {"Result": "interp.report.rows:bars_of"},
     "inline": {
         "ActivationCache": "interp.report.cached_activations:cache_html",

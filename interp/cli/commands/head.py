@@ -65,15 +65,13 @@ def head(
         n_examples: examples of the strongest and of the most surprising queries, each.
         progress: see `Progress`.
     """
-    from interp.report.printed.profile import head_text
-
     if load is not None:
         found = _stored(load, next(iter(source_labels(sources).values())))
     else:
         from interp.profiles.run import profile
 
         found = profile(run.load(*sources), corpus, heads=[head], progress=progress)
-    run.say(head_text(found, head, examples=n_examples).removesuffix("\n"))
+    run.say(found.about(head, examples=n_examples).removesuffix("\n"))
 
 
 def _stored(folder: Path, name: str) -> Profile:

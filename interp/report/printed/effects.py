@@ -95,6 +95,26 @@ def writes(about: Mapping[str, Any]) -> list[str]:
     return [*lines, ""]
 
 
+def reads(about: Mapping[str, Any]) -> list[str]:
+    """Return lines on the tokens that a head reads beyond position; none without any."""
+    tables = about.get("reads", {})
+    said = {"keys": "keys", "queries": "is off the sink at"}
+    lines = []
+    for name, words in said.items():
+        if tables.get(name):
+            each = ", ".join(
+                f"{shown(x['token'])} {100 * x['share']:.0f} % ({100 * x['position']:.0f} %)"
+                for x in tables[name]
+            )
+            lines += textwrap.wrap(
+                f"{words}: {each}", WIDTH, initial_indent="    ", subsequent_indent="      "
+            )
+    head = (
+        "  tokens that it reads (by position; of all queries), chosen on one part, judged on the "
+    )
+    return [f"{head}other", *lines, ""] if lines else []
+
+
 def _signed(one: Mapping[str, float]) -> str:
     size = max(abs(one["low"]), abs(one["high"]))
     value, low, high = (

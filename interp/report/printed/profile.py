@@ -10,7 +10,7 @@ import numpy as np
 
 from interp.core.tokens import shown
 from interp.profiles.examples import KINDS
-from interp.report.printed.effects import causal_column, effects_line, matters, writes
+from interp.report.printed.effects import causal_column, effects_line, matters, reads, writes
 
 if TYPE_CHECKING:
     from interp.profiles.result import Profile
@@ -108,6 +108,7 @@ def head_text(found: Profile, head: str, *, examples: int = 2) -> str:
     lines += [*_wrapped("", about["sentence"]), ""]
     lines += _rungs(found, about)
     lines += _labels(about)
+    lines += reads(about)
     lines += matters(found, about)
     lines += writes(about)
     for kind, n in (("strongest", examples), ("uniform", 1), ("surprise", examples)):
