@@ -18,7 +18,7 @@ from interp.report.atlas.rows import (
     stated_weights,
 )
 from interp.report.atlas.scores import finite
-from interp.report.printed.changes import changes_summary
+from interp.report.printed.changes import counted_changes
 
 if TYPE_CHECKING:
     from interp.core.result_rows import ResultRows
@@ -85,7 +85,7 @@ def profile_comparison(found: ResultRows, a: Model, b: Model) -> Comparison:
     frame = frame.sort_values("metric", key=lambda x: x.map(at), kind="stable")
     return {
         "id": f"{a['id']}..{b['id']}-text", "a": a["id"], "b": b["id"],
-        "text": changes_summary(found), "metrics": _difference_columns(frame, a),
+        "text": counted_changes(found), "metrics": _difference_columns(frame, a),
         "said": [
             (label[one["stack"], one["layer"], one["head"]], one["sentence"]) for one in order
         ],

@@ -16,6 +16,11 @@ WIDTH = 100
 
 
 def changes_summary(found: ResultRows) -> str:
+    """Return how many heads changed, and the sentences of those that changed most."""
+    return changes_text([found], top=5).rstrip()
+
+
+def counted_changes(found: ResultRows) -> str:
     """Return how many heads changed and how that was tested, in two sentences."""
     n, heads = len(found.changes), found.n_heads
     how = "paired over documents" if found.paired else "unpaired: the profiles read other documents"
@@ -43,7 +48,7 @@ def changes_text(results: Sequence[ResultRows], *, top: int = 8) -> str:
     """
     lines = []
     for found in results:
-        lines += [f"{found.provenance['model']}", *_wrapped("", changes_summary(found)), ""]
+        lines += [f"{found.provenance['model']}", *_wrapped("", counted_changes(found)), ""]
         order = sorted(found.changes, key=lambda one: -one["largest"])
         for one in order[: top or None]:
             lines += _wrapped(f"{one['name']}  ", one["sentence"])
