@@ -128,6 +128,18 @@ def test_a_head_on_the_sink_has_a_screen(effects_rows: list, tmp_path: Path) -> 
     assert Profile.load(tmp_path / "profile.json").equals(found)
 
 
+def test_long_windows_are_described_in_parts(
+    effects_model: interp.Model, effects_rows: list, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {"rules": FEW, "n_queries": 4, "heads": ["L1H0"]}
+    whole = interp.profile(effects_model, effects_rows[:9], **options)
+    monkeypatch.setattr(ablation_look, "_ROWS", 7)
+    parts = interp.profile(effects_model, effects_rows[:9], **options)
+    assert score(parts, "L1H0", "causal_rules") == pytest.approx(
+        score(whole, "L1H0", "causal_rules"), abs=1e-5
+    )
+
+
 def test_suppression_is_said(effects_rows: list) -> None:
     found = interp.profile("planted:copy_suppression", effects_rows, rules=FEW, n_queries=ALL)
     name = next(d["name"] for d in found.descriptions if d["writes"]["copies"]["value"] < -0.1)
