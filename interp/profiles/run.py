@@ -26,6 +26,7 @@ from interp.profiles.rules import chosen_rules
 from interp.profiles.second_look import JudgedRows, second_look
 from interp.profiles.sentence import sentence_of
 from interp.profiles.token_model import token_vectors
+from interp.profiles.writes import no_prediction
 
 if TYPE_CHECKING:
     from interp.core.protocols import Progress
@@ -106,7 +107,7 @@ def profile(
     ids = np.concatenate([window.ids for window in windows])
     look = Look(loaded, sites, chosen, token_vectors(loaded, ids), ids)
     options = EffectOptions(
-        effects,
+        no_prediction(loaded, sites) if effects else "not asked for",
         n_ablated,
         n_ablation_documents,
         None if heads is None else tuple(look.places[site].start + h for site, h in wanted),

@@ -22,6 +22,7 @@ from profiles.effects_by_hand import (
 from profiles.planted_rows import documents
 
 import interp
+from interp.core.errors import OptionError
 from interp.profiles import Profile, ablation_look, effects, run
 from interp.profiles.effect_numbers import HeadEffects
 from interp.profiles.effect_sentence import effect_sentences
@@ -229,6 +230,15 @@ def test_descriptions_are_put_in_place_on_documents_that_did_not_fit_them(
     interp.profile(effects_model, effects_rows[:9], rules=FEW, n_queries=4, n_ablated=1)
     assert len(used["judged"]) == 9
     assert used["judged"] == used["ablated"]
+
+
+def test_numbers_that_are_too_small_are_refused(
+    effects_model: interp.Model, effects_rows: list
+) -> None:
+    with pytest.raises(OptionError, match="n_ablated=-1 is too small; give at least 0"):
+        interp.profile(effects_model, effects_rows, n_ablated=-1)
+    with pytest.raises(OptionError, match="n_ablation_documents=3 is too small"):
+        interp.profile(effects_model, effects_rows, n_ablation_documents=3)
 
 
 def test_effects_can_be_left_out(
