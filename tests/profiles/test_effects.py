@@ -264,6 +264,14 @@ def test_a_model_that_predicts_no_next_token_says_why(loaded: Any) -> None:
     assert no_prediction(loaded("gpt2"), loaded("gpt2").sites) == ""
 
 
+def test_what_gated_heads_write_is_left_out_with_the_reason(loaded: Any) -> None:
+    model = loaded("qwen3_next")
+    found = interp.profile(model, plain(model, 9, 10), rules=FEW, n_queries=4, n_ablated=0)
+    assert "gated entry by entry" in found.provenance["effects"]["writes_left_out"]
+    assert all("writes" not in d and "effect" in d for d in found.descriptions)
+    assert "what it writes" not in head_text(found, found.descriptions[0]["name"])
+
+
 def test_kinds_of_predicted_tokens() -> None:
     model = interp.load("bundled:induction")
     reader = Look(model, model.sites, [], torch.zeros(model.d_vocab, 1), np.array([1])).reader
