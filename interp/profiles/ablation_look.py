@@ -12,6 +12,7 @@ import dataclasses
 import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from interp.profiles.rules import names_in, repeated_in
 from interp.profiles.second_look import CONTROLS, RUNGS, RowModels
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float
+    from jaxtyping import Bool, Float, Int
     from torch import Tensor
 
     from interp.model.calls.call import Call
@@ -42,6 +43,7 @@ DESCRIBED = ("position", "rules", "tokens", "swapped_document")
 """Row models put in place of a pattern; the last one is the control that should fail."""
 CHANGES = ("mean", *DESCRIBED)
 _ENTRIES = 2**26  # logits that are held at once
+_ROWS = 256  # queries of a window whose row models are held at once
 
 
 def _continued(text: Reading) -> Bool[np.ndarray, " pos"]:
@@ -224,12 +226,7 @@ class _Changes:
     ) -> list[Float[Tensor, "change pos d_v"]]:
         """Return what stands in place of the output z of every head, for each of `CHANGES`."""
         n = len(window.ids)
-        every = dataclasses.replace(window, queries=np.arange(n))
-        masks = self.look.masks(every)[self.used].float()
-        tokens = np.resize(np.asarray(other.ids), n).tolist()
-        swapped = self.look.masks(every, tokens)[self.used].float()
-        position = logits_of_position(self.description.position, every.queries, n)
-        models = RowModels(self.look, every, self.description, masks, swapped, position, self.seed)
+        models = cache(lambda start: self._models(window, other, start))
         sink = sink_of(window, self.look.reader.special)
         found: list[Tensor] = [torch.zeros(0)] * len(self.heads)
 
@@ -237,20 +234,58 @@ class _Changes:
             mine = [(k, h) for k, (where, h) in enumerate(self.heads) if where == site]
             if not mine:
                 return
-            own = call.pattern()
-            rows = AttentionRows.read(call, torch.arange(n), sink)
-            changed = own.expand(len(DESCRIBED), *own.shape[1:]).clone()
-            for k, h in mine:
-                for at, log in enumerate(_chosen(models.of(slice(k, k + 1), rows.visible))):
-                    row = rows.weight[h, :, None] * torch.exp(log[0]) - rows.mass[h]
-                    changed[at, h] += row.to(changed)
-            mixed = torch.stack([call.mix(one[None])[0] for one in changed]).float().cpu()
-            for k, h in mine:
+            mixed = []
+            for start in range(0, n, _ROWS):
+                rows = torch.arange(start, min(start + _ROWS, n))
+                mixed.append(_mixed(call, rows, sink, mine, models(start)))
+                if n > _ROWS:  # the masks of one part of a long window at a time
+                    models.cache_clear()
+            described = torch.cat(mixed, 2)
+            for at, (k, h) in enumerate(mine):
                 even = self.mean[site][h].expand(1, n, -1)
-                found[k] = torch.cat([even, mixed[:, h]])
+                found[k] = torch.cat([even, described[:, at]])
 
         self.look.model.read(Prompts((window.ids,)), take, last=1)
         return found
+
+    def _models(self, window: TextWindow, other: TextWindow, start: int) -> RowModels:
+        """Return the row models of the heads for some queries of a window."""
+        n = len(window.ids)
+        part = dataclasses.replace(window, queries=np.arange(start, min(start + _ROWS, n)))
+        masks = self.look.masks(part)[self.used].float()
+        tokens = np.resize(np.asarray(other.ids), n).tolist()
+        swapped = self.look.masks(part, tokens)[self.used].float()
+        position = logits_of_position(self.description.position, part.queries, n)
+        return RowModels(self.look, part, self.description, masks, swapped, position, self.seed)
+
+
+def _mixed(
+    call: Call,
+    rows: Int[Tensor, " row"],
+    sink: Bool[Tensor, " pos"],
+    heads: Sequence[tuple[int, int]],
+    models: RowModels,
+) -> Float[Tensor, "described head row d_v"]:
+    """Return the outputs of some queries under each row model, of each head of one attention.
+
+    Args:
+        call: the attention.
+        rows: the queries.
+        sink: keys that are the sink.
+        heads: number among the row models, and head of the attention.
+        models: row models of these queries.
+    """
+    own = call.pattern(rows.to(call.z.device))
+    read = AttentionRows.read(call, rows, sink)
+    logs = [[*_chosen(models.of(slice(k, k + 1), read.visible))] for k, _ in heads]
+    found = []
+    for at in range(len(DESCRIBED)):
+        changed = own.clone()
+        for mine, (_, h) in zip(logs, heads, strict=True):
+            model = read.weight[h, :, None] * torch.exp(mine[at][0])
+            changed[0, h] += (model - read.mass[h]).to(changed)
+        found.append(call.mix(changed)[0, [h for _, h in heads]].float().cpu())
+    return torch.stack(found)
 
 
 def _chosen(models: Iterator[Tensor]) -> Iterator[Tensor]:

@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from interp.core.errors import OptionError
 from interp.profiles.ablation_look import AblationSums, ablation_look
+from interp.profiles.corpus import FEWEST
 from interp.profiles.effect_numbers import Estimates, HeadEffects, exact_numbers
 from interp.profiles.gradient_look import GradientSums, gradient_look
-from interp.profiles.writes import HeadWrites, no_prediction
+from interp.profiles.writes import HeadWrites
 
 if TYPE_CHECKING:
     from interp.model.calls.sites import Site
@@ -24,16 +26,27 @@ class EffectOptions:
     """What is measured beside the pattern.
 
     Args:
-        on: estimate effects and read what heads write.
+        why_not: why nothing is measured; empty if it is.
         n_ablated: heads that are ablated exactly, those with the largest estimates.
         n_documents: documents on which they are; those of the estimates, where heads are asked for.
         asked: heads that are ablated whatever their estimate, by their place; None to choose.
+
+    Raises:
+        OptionError: a number is too small.
     """
 
-    on: bool
+    why_not: str
     n_ablated: int
     n_documents: int
     asked: tuple[int, ...] | None
+
+    def __post_init__(self) -> None:
+        for name, value, least in (
+            ("n_ablated", self.n_ablated, 0),
+            ("n_ablation_documents", self.n_documents, FEWEST),
+        ):
+            if value < least:
+                raise OptionError(f"{name}={value} is too small; give at least {least}")
 
     @property
     def settings(self) -> str:
@@ -46,7 +59,7 @@ class EffectOptions:
         few = min(self.n_documents, n_windows)
         ablated = self.n_ablated if self.asked is None else len(self.asked)
         estimated = n_windows if self.asked is None else few
-        return (estimated + (few if ablated else 0)) if self.on else 0
+        return 0 if self.why_not else estimated + (few if ablated else 0)
 
     def estimated(self, groups: Sequence[Sequence[int]]) -> list[list[int]]:
         """Return the windows of each group that are read for the estimates."""
@@ -92,9 +105,8 @@ def measure_effects(
         seed: seed of the bootstrap.
         steps: runs or reads the steps.
     """
-    why = no_prediction(look.model, look.sites) if options.on else "not asked for"
-    if why:
-        return Effects({}, {"left_out": why})
+    if options.why_not:
+        return Effects({}, {"left_out": options.why_not})
     writes = HeadWrites(look.model, look.sites, windows[0].ids)
     read, settings = options.estimated(groups), options.settings
     parts = steps.phase(

@@ -50,7 +50,8 @@ class Profile(Result):
         rows: a number per head and metric, with its interval over documents.
         quantiles: of the bootstrap behind each row, at the `PROBABILITIES` of
             `interp.profiles.judgement`.
-        descriptions: of every head: status, sentence and labels.
+        descriptions: of every head: status, sentence and labels; where the model predicts tokens,
+            its effect on the loss and what it writes.
         examples: queries with their keys and context, by head and kind.
         provenance: model, corpus, rules and settings.
         behaviours: shares of every head with the bootstrap draws by which profiles are compared, in

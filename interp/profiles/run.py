@@ -33,6 +33,7 @@ from interp.profiles.second_look import JudgedRows, second_look
 from interp.profiles.sentence import sentence_of
 from interp.profiles.steps import ProfileSteps
 from interp.profiles.token_model import token_vectors
+from interp.profiles.writes import no_prediction
 
 if TYPE_CHECKING:
     from interp.core.protocols import Progress
@@ -118,7 +119,7 @@ def profile(
     ids = np.concatenate([window.ids for window in windows])
     look = Look(loaded, sites, chosen, token_vectors(loaded, ids), ids)
     measured_effects = EffectOptions(
-        effects,
+        no_prediction(loaded, sites) if effects else "not asked for",
         n_ablated,
         n_ablation_documents,
         None if heads is None else tuple(look.places[site].start + h for site, h in wanted),

@@ -10,6 +10,7 @@ import zoo
 import interp
 from interp.core.errors import OptionError, PromptError, UnreadableAttention
 from interp.lens import direct_logit_attribution, logit_lens
+from interp.lens.finish import finish
 from interp.model.load import load
 
 IDS = [[5, 9, 3, 11, 7, 2, 8]]
@@ -19,6 +20,19 @@ FAMILIES = ("gpt2", "llama", "gpt_neox", "opt", "granite", "olmo2", "gemma2")
 
 def tiny(name: str):
     return load(zoo.FAMILIES[name].model("eager"), name=name)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_many_directions_are_mapped_to_the_stream_as_each_alone(name: str) -> None:
+    model = tiny(name)
+    cache = model.capture(IDS, ("resid_post",))
+    end = finish(model, cache, "decoder")
+    streams, tokens = cache["resid_post", model.n_layers - 1][0], torch.tensor([6, 4, 11])
+    one_hot = torch.nn.functional.one_hot(tokens, cache.logits.shape[-1]).double()
+    each = torch.stack([end.back(d, x)[0] for d, x in zip(one_hot, streams[:3], strict=True)])
+    assert torch.allclose(end.back_all(one_hot, streams[:3]), each, atol=1e-6)
+    columns = (end.columns(tokens) * end.scales(streams[:3])).T
+    assert torch.allclose(columns, each, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", FAMILIES)

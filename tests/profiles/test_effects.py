@@ -22,6 +22,7 @@ from profiles.effects_by_hand import (
 from profiles.planted_rows import documents
 
 import interp
+from interp.core.errors import OptionError
 from interp.profiles import Profile, ablation_look, effects, run
 from interp.profiles.effect_numbers import HeadEffects
 from interp.profiles.effect_sentence import effect_sentences
@@ -128,6 +129,18 @@ def test_a_head_on_the_sink_has_a_screen(effects_rows: list, tmp_path: Path) -> 
     assert Profile.load(tmp_path / "profile.json").equals(found)
 
 
+def test_long_windows_are_described_in_parts(
+    effects_model: interp.Model, effects_rows: list, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {"rules": FEW, "n_queries": 4, "heads": ["L1H0"]}
+    whole = interp.profile(effects_model, effects_rows[:9], **options)
+    monkeypatch.setattr(ablation_look, "_ROWS", 7)
+    parts = interp.profile(effects_model, effects_rows[:9], **options)
+    assert score(parts, "L1H0", "causal_rules") == pytest.approx(
+        score(whole, "L1H0", "causal_rules"), abs=1e-5
+    )
+
+
 def test_suppression_is_said(effects_rows: list) -> None:
     found = interp.profile("planted:copy_suppression", effects_rows, rules=FEW, n_queries=ALL)
     name = next(d["name"] for d in found.descriptions if d["writes"]["copies"]["value"] < -0.1)
@@ -219,6 +232,15 @@ def test_descriptions_are_put_in_place_on_documents_that_did_not_fit_them(
     assert used["judged"] == used["ablated"]
 
 
+def test_numbers_that_are_too_small_are_refused(
+    effects_model: interp.Model, effects_rows: list
+) -> None:
+    with pytest.raises(OptionError, match="n_ablated=-1 is too small; give at least 0"):
+        interp.profile(effects_model, effects_rows, n_ablated=-1)
+    with pytest.raises(OptionError, match="n_ablation_documents=3 is too small"):
+        interp.profile(effects_model, effects_rows, n_ablation_documents=3)
+
+
 def test_effects_can_be_left_out(
     effects_model: interp.Model, effects_rows: list, effects_profile: Profile
 ) -> None:
@@ -240,6 +262,14 @@ def test_a_model_that_predicts_no_next_token_says_why(loaded: Any) -> None:
     found = interp.profile(model, plain(model, 10, 14), rules=FEW, n_queries=4)
     assert "does not predict the next token" in found.provenance["effects"]["left_out"]
     assert no_prediction(loaded("gpt2"), loaded("gpt2").sites) == ""
+
+
+def test_what_gated_heads_write_is_left_out_with_the_reason(loaded: Any) -> None:
+    model = loaded("qwen3_next")
+    found = interp.profile(model, plain(model, 9, 10), rules=FEW, n_queries=4, n_ablated=0)
+    assert "gated entry by entry" in found.provenance["effects"]["writes_left_out"]
+    assert all("writes" not in d and "effect" in d for d in found.descriptions)
+    assert "what it writes" not in head_text(found, found.descriptions[0]["name"])
 
 
 def test_kinds_of_predicted_tokens() -> None:

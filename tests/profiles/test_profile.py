@@ -190,6 +190,8 @@ def test_one_head_is_profiled_without_a_folder(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["head", "planted:induction", "L1H0", "--corpus", str(corpus)])
     assert done.exit_code == 0, done.output
     assert "needs context" in done.output
+    assert "measured by ablation" in done.output
+    assert "what it writes" in done.output
 
 
 def test_right_to_left_and_byte_pieces_are_read_and_shown() -> None:

@@ -22,6 +22,7 @@ _CAUSAL = {
     "control_swapped_document": "swapped_document",
 }
 """Rows of the screen with a causal share."""
+_KEPT = "\u00a0"  # a space at which no line is broken
 
 
 def causal_column(causal: Mapping[str, Any], metric: str) -> str:
@@ -87,11 +88,16 @@ def writes(about: Mapping[str, Any]) -> list[str]:
         f"    {'on the attended token, over visible':<40} {_signed(mine['copies'])} of logit",
     ]
     for name in ("raises", "lowers"):
-        if mine[name]:
-            each = ", ".join(f"{shown(token)} {value:+.2f}" for token, value in mine[name])
-            lines += textwrap.wrap(
-                f"{name} {each}", WIDTH, initial_indent="    ", subsequent_indent="           "
-            )
+        each = [f"{shown(token)} {value:+.2f}" for token, value in mine[name]]
+        if each:
+            whole = f"{name} " + ", ".join(one.replace(" ", _KEPT) for one in each)
+            first, rest = " " * 4, " " * 11
+            lines += [
+                line.replace(_KEPT, " ")
+                for line in textwrap.wrap(
+                    whole, WIDTH, initial_indent=first, subsequent_indent=rest
+                )
+            ]
     return [*lines, ""]
 
 
