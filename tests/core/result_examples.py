@@ -337,17 +337,17 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
         model(), instances(), segment=4, k=1
     ),
     "interp.heads.needle.copying.CopyPaste": lambda: needle.copy_paste(model(), instances()),
-    "interp.heads.needle.question.QuestionMass": lambda: needle.question_mass(model(), instances()),
+    "QuestionMass": lambda: needle.question_mass(model(), instances()),
     "interp.heads.outliers.activations.Outliers": lambda: activations.layer_outliers(
         model(), prompts()
     ),
-    "interp.heads.outliers.channels.Disruption": lambda: channels.disruption(model(), task()),
-    "interp.heads.outliers.channels.Massive": lambda: channels.massive(model(), prompts()),
+    "Disruption": lambda: channels.disruption(model(), task()),
+    "Massive": lambda: channels.massive(model(), prompts()),
     "LayerEntropies": lambda: entropies.layer_entropies(model(), prompts()),
     "interp.heads.machine_limits.Roofline": lambda: roofline(
         model(), prompts(), ["entropy"], machine="100,10"
     ),
-    "interp.heads.outliers.sinks.SinkMass": lambda: sinks.sink_mass(model(), prompts()),
+    "SinkMass": lambda: sinks.sink_mass(model(), prompts()),
     "interp.heads.weights._composition.Compositions": lambda: composition_scores(model(), "k"),
     "QueryMaps": query_maps,
     "interp.vision.correction.CorrectedAccuracy": lambda: vision.correct_spurious_heads(

@@ -20,6 +20,7 @@ from interp.core.errors import PromptError
 from interp.heads import needle
 from interp.heads.needle.copying import CopyPaste
 from interp.heads.needle.text import Needle
+from interp.heads.per_head import by_site
 
 IDS = Path(__file__).parent / "needles_of_ids.jsonl"
 
@@ -67,7 +68,10 @@ def test_the_models_own_decoding_of_what_it_can_copy_gives_the_same_scores(
 def test_questions_find_what_holds_the_needle(planted_zoo, zoo_model) -> None:
     instances = needle.ids_instances(zoo_model, needles=4, lengths=(40,), depths=(0, 0.5, 1))
     found = needle.question_mass(zoo_model, instances)
-    asked, other = by_head(found.asked), by_head(found.other)
+    asked, other = (
+        by_head(by_site(zoo_model, found, metric))
+        for metric in ("question_mass", "question_mass_other")
+    )
     wanted = heads(planted_zoo, "induction", "bystander", "copy_suppression", "duplicate_token")
     assert auc(asked, wanted) == 1
     assert min(asked[h] for h in wanted) > 0.98
@@ -237,7 +241,8 @@ def test_needles_of_text() -> None:
         assert before == "" or before[-1] in ".!"
     assert early.document[0] == 1
     assert late.document[0] > 20
-    assert needle.question_mass(model, [late]).asked[model.sites[0]].shape == (1, model.n_heads)
+    asked = by_site(model, needle.question_mass(model, [late]), "question_mass")
+    assert asked[model.sites[0]].shape == (1, model.n_heads)
 
 
 @pytest.fixture
