@@ -16,10 +16,10 @@ from .recordings import Utterance, read_recordings
 from .result import HeadAlignments
 from .sound_pictures import spectrogram_attention
 from .speech import time_alignment
-from .time_result import TimeAlignments
+from .time_result import named_heads
 from .translation import TranslationHeads, translation_heads
 from .warping import token_frames
-from .word_times import WordTimes, word_time_errors, word_times
+from .word_times import word_time_errors, word_times
 
 __all__ = [
     "BothDirections",
@@ -27,10 +27,8 @@ __all__ = [
     "HeadAlignments",
     "PairAlignment",
     "SentencePair",
-    "TimeAlignments",
     "TranslationHeads",
     "Utterance",
-    "WordTimes",
     "alignment_error_rate",
     "average_lagging",
     "average_proportion",
@@ -39,6 +37,7 @@ __all__ = [
     "encode_pairs",
     "length_adaptive_average_lagging",
     "made_sentence_pairs",
+    "named_heads",
     "pair_alignment",
     "parse_links",
     "read_recordings",

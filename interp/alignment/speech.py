@@ -11,11 +11,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.alignment.pairs import require_cross
-from interp.alignment.time_result import DECLARED, NULL_DRAWS, TimeAlignments, judged_times
+from interp.alignment.time_result import DECLARED, NULL_DRAWS, judged_times
 from interp.alignment.timed_rows import TimedRows
 from interp.alignment.warping import smoothed_weights
 from interp.core.errors import OptionError, PromptError
 from interp.core.head import Head
+from interp.core.result_rows import ResultRows
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
 from interp.model.content import model_provenance, tensors_hash
@@ -42,7 +43,7 @@ def time_alignment(
     seconds: float = SECONDS_PER_FRAME,
     null_draws: int = NULL_DRAWS,
     seed: int = 0,
-) -> TimeAlignments:
+) -> ResultRows:
     """Compare token times from cross attention with given times, for every head.
 
     Args:
@@ -65,6 +66,15 @@ def time_alignment(
 
     Reference: Radford et al. 2022, "Robust Speech Recognition via Large-Scale Weak Supervision",
     and the word timestamps of its repository.
+
+    Returns:
+        One row per head and per set of heads: heads_read (its name), stack, layer, head (of single
+        heads), score (the mean distance between found and given start times on recordings that did
+        not choose heads) with sem, null, p (probability of a mean error as low under the null), n,
+        even (the error of tokens spaced evenly over the sound) and p_holm (p corrected over all
+        rows, also after `top`). By row: of, the heads, and starts, `[row, recording, token]`,
+        NaN beyond. Facts: evenly_spaced; judged, the indices of the judged recordings.
+        `named_heads` finds the heads of a row by its name.
 
     Raises:
         OptionError: the model has no cross attention, or an option is out of range.

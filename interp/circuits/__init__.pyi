@@ -21,9 +21,9 @@ from .smallest import smallest_set
 from .tasks import TASKS, make_contrast
 from .why.attribution_graph import attribution_graph
 from .why.graph_result import AttributionGraph
-from .why.loadings import HeadLoadings, head_loadings
+from .why.loadings import head_loadings, loadings_by
 from .why.qk_shares import qk_shares
-from .why.share_check import ShareCheck, check_shares
+from .why.share_check import check_shares
 from .why.shares import QKShares
 from .why.stream_parts import StreamDictionary
 
@@ -37,14 +37,12 @@ __all__ = [
     "Evaluation",
     "Fact",
     "Found",
-    "HeadLoadings",
     "MadePairs",
     "Patched",
     "Published",
     "PublishedComparison",
     "QKShares",
     "SetEvaluation",
-    "ShareCheck",
     "Signals",
     "StreamDictionary",
     "attribution_graph",
@@ -57,6 +55,7 @@ __all__ = [
     "evaluate_set",
     "find_circuit",
     "head_loadings",
+    "loadings_by",
     "make_contrast",
     "make_pairs",
     "patch_first",

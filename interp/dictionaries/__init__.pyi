@@ -7,22 +7,19 @@ from .feature_effects import ablate_features
 from .folder import load_dictionary, save_dictionary
 from .lorsa import Lorsa
 from .lorsa_metrics import score_lorsa
-from .lorsa_training import LorsaTraining, load_lorsa, profile_lorsa, save_lorsa, train_lorsa
+from .lorsa_training import load_lorsa, profile_lorsa, save_lorsa, train_lorsa
 from .matching import FeatureMatch, match_features
 from .profile import UnitProfile, profile_heads, score_features
 from .training import fit_rows, train_dictionary
-from .training_result import DictionaryTraining
 
 __all__ = [
     "Dictionary",
     "DictionaryMismatch",
-    "DictionaryTraining",
     "FeatureCard",
     "FeatureCards",
     "FeatureExample",
     "FeatureMatch",
     "Lorsa",
-    "LorsaTraining",
     "Monosemanticity",
     "UnitProfile",
     "ablate_features",

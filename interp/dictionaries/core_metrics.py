@@ -18,7 +18,6 @@ from interp.core.result_rows import ResultRows
 from interp.dictionaries.activations import FIRST, counted_rows
 from interp.dictionaries.controls import Reconstruction, control_reconstructions
 from interp.dictionaries.dictionary import Dictionary
-from interp.dictionaries.training_result import DictionaryTraining
 from interp.model.content import result_provenance
 from interp.model.layer_tensors import run_at
 from interp.model.model_argument import takes_model
@@ -42,7 +41,7 @@ METRICS = {
 @takes_model
 def score_dictionary(
     model: Model,
-    dictionary: Dictionary | DictionaryTraining,
+    dictionary: Dictionary | ResultRows,
     prompts: Any,
     *,
     untrained: Dictionary | None = None,
@@ -99,7 +98,7 @@ def score_dictionary(
     Reference: Karvonen et al. 2025, "SAEBench" (arXiv 2503.09532), with explained variance by its
     definition.
     """
-    if isinstance(dictionary, DictionaryTraining):
+    if isinstance(dictionary, ResultRows):
         untrained = dictionary.untrained if untrained is None else untrained
         dictionary = dictionary.dictionary
     site = dictionary.site_in(model, other_weights=other_weights)

@@ -16,7 +16,7 @@ from .declaration import (
 )
 from .estimate import MemoryEstimate, choose_engine, estimate_score, readable
 from .example_picture import picture
-from .machine_limits import Machine, Roofline, roofline
+from .machine_limits import Machine, roofline
 from .minference import minference_kinds
 from .scoring import score
 from .trials import Lab, Trials
@@ -30,7 +30,6 @@ __all__ = [
     "Lab",
     "Machine",
     "MemoryEstimate",
-    "Roofline",
     "Trials",
     "choose_engine",
     "composition_scores",

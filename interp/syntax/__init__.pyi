@@ -4,7 +4,7 @@ from .categories._made import code_documents, people_texts, topic_texts
 from .categories._texts import LabelledText, Span
 from .conllu import read_conllu
 from .own_labels import category_scores
-from .pairs import MinimalPair, PairCheck, check_pairs, read_pairs
+from .pairs import MinimalPair, check_pairs, read_pairs
 from .result import Relation, Trees, TreeScores
 from .search import dependency_trees
 from .topic_embeddings import topic_products
@@ -13,7 +13,6 @@ from .treebank import Sentence, Treebank
 __all__ = [
     "LabelledText",
     "MinimalPair",
-    "PairCheck",
     "Relation",
     "Sentence",
     "Span",

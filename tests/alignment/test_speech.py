@@ -122,7 +122,7 @@ def test_heads_are_chosen_on_recordings_that_do_not_judge(planted_whisper, recor
     judged = sorted(np.random.default_rng(0).permutation(6)[3:].tolist())
     other = [starts[1, judged.index(i)] if i in judged else t for i, t in enumerate(times)]
     found = time_alignment(planted_whisper, inputs, other, choose=1)
-    rows = dict(zip(found.names, found.of, strict=True))
+    rows = dict(zip(found.columns["heads_read"], found.of, strict=True))
     assert rows["chosen heads together"] == rows["L1H2"]
     scores = found.to_pandas().set_index("heads_read")["score"]
     assert scores["L0H1"] == 0 < scores["chosen heads together"]

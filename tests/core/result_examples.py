@@ -36,7 +36,6 @@ from interp.dictionaries import (
     train_dictionary,
     train_lorsa,
 )
-from interp.dictionaries.training_result import DictionaryTraining
 from interp.heads import needle, patterns
 from interp.heads.between_models.result import ModelDifferences
 from interp.heads.causal_check.result import CausalCheck, Confirmation
@@ -52,7 +51,7 @@ from interp.planted.with_sound import spoken_words
 from interp.probes import train_probe
 from interp.probes.result import ProbeResult
 from interp.profiles import Profile
-from interp.syntax.pairs import PairCheck
+from interp.syntax.pairs import pair_rows
 from interp.syntax.topic_embeddings import product_rows
 from interp.text import chains, context, graphs
 from interp.vision import language
@@ -88,7 +87,7 @@ def probe() -> ProbeResult:
 
 
 @functools.cache
-def dictionary() -> DictionaryTraining:
+def dictionary() -> ResultRows:
     return train_dictionary(
         model(), prompts(), layer=1, site="attn_out", d_sae=16, k=2, steps=4, batch_rows=16
     )
@@ -136,11 +135,11 @@ def linked() -> list[chains.Chain]:
     return chains.linked_chains(model(), chains=2, sentences=7, length=4, anchors=1, links=2)
 
 
-def pair_check() -> PairCheck:
+def pair_check() -> ResultRows:
     margin, lost = np.random.default_rng(0).normal(size=(2, 6))
-    random = np.stack([margin, margin + 0.1])
-    drawn = (("L0H1",), ("L0H2",))
-    return PairCheck(("L0H0",), margin, lost, random, drawn, "log-likelihood", MADE)
+    without = np.stack([lost, margin, margin + 0.1])
+    sets = (("L0H0",), ("L0H1",), ("L0H2",))
+    return pair_rows(sets, margin, without, "log-likelihood", MADE)
 
 
 def topics() -> ResultRows:
@@ -289,18 +288,16 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "LorsaScores": lambda: score_lorsa(
         model(), train_lorsa(model(), prompts(), layer=1, n_heads=8, steps=2, k=2), prompts()
     ),
-    "interp.dictionaries.lorsa_training.LorsaTraining": lambda: train_lorsa(
-        model(), prompts(), layer=1, n_heads=8, steps=2, k=2
-    ),
+    "LorsaTraining": lambda: train_lorsa(model(), prompts(), layer=1, n_heads=8, steps=2, k=2),
     "interp.dictionaries.profile.UnitProfile": lambda: profile_heads(model(), prompts(), 1),
-    "interp.dictionaries.training_result.DictionaryTraining": dictionary,
+    "DictionaryTraining": dictionary,
     "interp.alignment.directions.BothDirections": both_ways,
     "interp.alignment.result.HeadAlignments": word_alignments,
     "interp.alignment.pictures.PairAlignment": lambda: alignment.pair_alignment(
         reordering(), alignment.made_sentence_pairs(1)[0], "L1H0"
     ),
-    "interp.alignment.time_result.TimeAlignments": speech_times,
-    "interp.alignment.word_times.WordTimes": spoken_times,
+    "TimeAlignments": speech_times,
+    "WordTimes": spoken_times,
     "interp.alignment.translation.TranslationHeads": lambda: alignment.translation_heads(
         reordering(), alignment.made_sentence_pairs(4), null=False
     ),
@@ -313,9 +310,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.text.chains.anchors_result.Anchors": lambda: chains.thought_anchors(
         model(), linked(), min_distance=2, n_heads=2, methods=["attention", "suppression"]
     ),
-    "interp.text.chains.receivers.ReceiverHeads": lambda: chains.receiver_heads(
-        model(), linked(), min_distance=2
-    ),
+    "ReceiverHeads": lambda: chains.receiver_heads(model(), linked(), min_distance=2),
     "interp.heads.checkpoints.result.Emergence": lambda: interp.heads.emergence(
         [model(), "planted:bystander"], "induction", prompts(), steps=[1, 2]
     ),
@@ -344,9 +339,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "Disruption": lambda: channels.disruption(model(), task()),
     "Massive": lambda: channels.massive(model(), prompts()),
     "LayerEntropies": lambda: entropies.layer_entropies(model(), prompts()),
-    "interp.heads.machine_limits.Roofline": lambda: roofline(
-        model(), prompts(), ["entropy"], machine="100,10"
-    ),
+    "Roofline": lambda: roofline(model(), prompts(), ["entropy"], machine="100,10"),
     "SinkMass": lambda: sinks.sink_mass(model(), prompts()),
     "interp.heads.weights._composition.Compositions": lambda: composition_scores(model(), "k"),
     "QueryMaps": query_maps,
@@ -372,7 +365,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
         reordering(), alignment.encode_pairs(reordering(), alignment.made_sentence_pairs(4)).prompts
     ),
     "LogitLens": lambda: logit_lens(model(), prompts().ids[0], k=2),
-    "interp.syntax.pairs.PairCheck": pair_check,
+    "PairCheck": pair_check,
     "interp.syntax.result.TreeScores": lambda: scores("m", provenance=MADE),
     "TopicProducts": topics,
 }

@@ -142,8 +142,8 @@ def test_a_lorsa_layer_learns_and_its_file_gives_it_back(bundled_induction, tmp_
     model = bundled_induction
     train = interp.repeats(model, n=100, max_length=16)
     found = train_lorsa(model, train, layer=1, n_heads=64, k=8, steps=200)
-    assert found.curve["k"][0] > 8
-    assert found.curve["k"][-1] == 8
+    assert found.k[0] > 8
+    assert found.k[-1] == 8
     scores = score_lorsa(model, found, interp.repeats(model, n=8, max_length=16, seed=9))
     frame = scores.to_pandas().set_index(["layer_kind", "metric"])
     trained, untrained = (frame.loc[(k, "explained_variance")] for k in ("trained", "untrained"))

@@ -11,14 +11,14 @@ from interp.report.printed.tables import aligned_columns
 if TYPE_CHECKING:
     from interp.causal.influence.result import TextScores
     from interp.core.result_rows import ResultRows
-    from interp.text.chains import Anchors, ReceiverHeads
+    from interp.text.chains import Anchors
     from interp.text.context import SourceJudgement
     from interp.text.graphs import AttentionGraph, GraphInput
 
 SHOWN = 10  # texts of an influence
 
 
-def receivers_text(heads: ReceiverHeads, top: int) -> str:
+def receivers_text(heads: ResultRows, top: int) -> str:
     """Format the heads that attend to few sentences."""
     rows = [("head", "kurtosis", "shuffled tokens", "attention per token")]
     for r in heads.top(top).to_pandas().to_dict("records"):

@@ -45,3 +45,20 @@ def lorsa_scores_summary(found: ResultRows) -> str:
         lines.append(f"  {x['layer_kind']} {x['metric']}: {x['score']:.3f} [{x['low']:.3f}, "
                      f"{x['high']:.3f}]")  # fmt: skip
     return "\n".join(lines)
+
+
+def lorsa_training_summary(found: ResultRows) -> str:
+    """Return the trained layer, and the last step of its curve."""
+    return (
+        f"{found.objects.get('lorsa')!r}\n  after {found.step[-1]:.0f} steps, on the last training "
+        f"batch: explained variance {found.score[-1]:.3f}, {found.k[-1]:.0f} heads per position"
+    )
+
+
+def dictionary_training_summary(found: ResultRows) -> str:
+    """Return the trained dictionary, and the last step of its curve."""
+    return (
+        f"{found.objects.get('dictionary')!r}\n  after {found.step[-1]:.0f} steps, on the last "
+        f"training batch: explained variance {found.score[-1]:.3f}, {found.l0[-1]:.1f} codes per "
+        f"position, {found.dead_share[-1]:.1%} of the features dead"
+    )

@@ -13,11 +13,12 @@ from interp import planted
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.head import Head
 from interp.core.rank_statistics import auroc
+from interp.core.result_rows import ResultRows
 from interp.text.chains import (
     Chain,
-    ReceiverHeads,
     hide_spans,
     linked_chains,
+    received,
     receiver_heads,
     rollout_effects,
     sentence_attention,
@@ -29,6 +30,7 @@ from interp.text.chains import (
 from interp.text.chains.anchors import _others, _strongest
 from interp.text.chains.anchors_result import Anchors
 from interp.text.chains.hidden import answer_log_odds
+from interp.text.chains.receivers import largest_receivers, receiver_rows
 from interp.text.chains.rollouts import Rollouts, _answer_probability, _mean_embedding
 
 
@@ -122,15 +124,15 @@ def test_vertical_scores_by_hand() -> None:
 def test_the_planted_head_is_the_receiver(roomy, linked) -> None:
     model, copier = roomy
     found = receiver_heads(model, linked)
-    assert found.receivers(1) == (copier,)
+    assert largest_receivers(found, 1) == (copier,)
     frame = found.to_pandas().set_index(["layer", "head"])
     others = frame.drop(index=(copier.layer, copier.head))["score"]
     assert frame.loc[(copier.layer, copier.head), "score"] > 5 > others.max() + 2
     for chain in linked:
-        received = found.received(chain.name, [copier])
-        assert np.nanargmax(received) == chain.depends[0][1]
+        scores = received(found, chain.name, [copier])
+        assert np.nanargmax(scores) == chain.depends[0][1]
     with pytest.raises(UnknownName, match="chain"):
-        found.received("none")
+        received(found, "none")
 
 
 def test_kurtosis_and_its_null_are_those_of_the_received_attention(roomy, linked) -> None:
@@ -139,20 +141,20 @@ def test_kurtosis_and_its_null_are_those_of_the_received_attention(roomy, linked
     for chain in range(len(linked)):
         mine = found.vertical[:, found.of_chain == chain]
         want = kurtosis(mine, axis=1, nan_policy="omit")
-        np.testing.assert_allclose(found.kurtosis[:, chain], want, atol=1e-9)
+        np.testing.assert_allclose(found.per_prompt[:, chain], want, atol=1e-9)
     mixed = receiver_heads(model, [chain.shuffled(3) for chain in linked], null=False)
-    np.testing.assert_array_equal(found.null_kurtosis, mixed.kurtosis)
-    assert (found.null_kurtosis != found.kurtosis).any()
+    np.testing.assert_array_equal(found.null_kurtosis, mixed.per_prompt)
+    assert (found.null_kurtosis != found.per_prompt).any()
 
 
 def test_heads_of_a_chain_are_chosen_on_the_others() -> None:
     values = np.array([[9.0, 0.0, np.nan], [1.0, 2.0, 4.0], [0.0, 5.0, 0.0]])
     names = a, b, c = tuple(Head(0, i) for i in range(3))
 
-    def found(scores: np.ndarray) -> ReceiverHeads:
+    def found(scores: np.ndarray) -> ResultRows:
         chains = tuple("xyz")[: scores.shape[1]]
-        nothing = np.zeros((3, 0))
-        return ReceiverHeads(names, scores, scores, nothing, np.zeros(0, int), (), chains)
+        nothing = np.zeros((3, 1))
+        return receiver_rows(names, scores, scores, nothing, np.zeros(1, int), (), chains, {})
 
     assert _others(found(values), 0, 2) == (b, c)
     assert _others(found(values), 1, 2) == (a, b)

@@ -13,7 +13,8 @@ from interp.cli.vocabulary import FROM_1, Spelling
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
-    from interp.alignment import TimeAlignments, Utterance
+    from interp.alignment import Utterance
+    from interp.core.result_rows import ResultRows
     from interp.model.model import Model
 
 ENDS = ("json", "csv", "html")
@@ -111,7 +112,7 @@ def speech(
         seed: seed of split and null.
     """
     from interp.alignment import word_times
-    from interp.alignment.time_result import CHOSEN
+    from interp.alignment.time_result import CHOSEN, named_heads
     from interp.report.printed.alignment import errors_text, words_text
 
     if method == "decoder-lens":
@@ -122,7 +123,7 @@ def speech(
         run.say(f"{model.name}: {errors_text(errors, top)}\n")
         run.write(errors, *(f"time_alignment.{end}" for end in ENDS))
         recordings = [recordings[i] for i in errors.judged]
-    read = heads or (None if errors is None else errors.heads_of(CHOSEN)) or None
+    read = heads or (None if errors is None else named_heads(errors, CHOSEN)) or None
     found = word_times(model, recordings, heads=read, **options)
     run.say(words_text(found, top))
     run.write(found, *(f"word_times.{end}" for end in ENDS))
@@ -144,7 +145,7 @@ def _lens(run: Run, model: Model, recordings: list[Utterance], language: str | N
 def _errors(
     model: Model, recordings: list[Utterance], heads: list[str] | None, choose: int,
     select: float, null_draws: int, seed: int, options: dict[str, Any],
-) -> TimeAlignments | None:  # fmt: skip
+) -> ResultRows | None:  # fmt: skip
     """Return the errors against gold times; None where no recording has any.
 
     Raises:
