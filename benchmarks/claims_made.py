@@ -17,7 +17,7 @@ from interp.alignment import word_alignment
 from interp.alignment.made import made_sentence_pairs
 from interp.alignment.pair_file import SentencePair
 from interp.alignment.result import HeadAlignments
-from interp.alignment.translation import TranslationHeads
+from interp.alignment.translation import rank_agreement, translation_rows
 from interp.attribution import Rationale, plausibility
 from interp.attribution.evaluation.result import MEASURES, Faithfulness
 from interp.bundled.shape_images import shape_images
@@ -84,10 +84,11 @@ def rank_intervals(n: int, spread: float) -> Any:
         truth = rng.normal(size=(2, 16)) * spread
         truth[1] = 0.6 * truth[0] + 0.8 * truth[1]
         values = truth[:, :, None] + rng.normal(size=(2, 16, n))
-        found = TranslationHeads(
+        rows = translation_rows(
             tuple(Head(0, h, "cross") for h in range(16)), values[0], values[1],
-            np.ones((16, n)), np.full(16, np.nan),
-        ).rank_agreement(seed)  # fmt: skip
+            np.ones((16, n)), np.full(16, np.nan), {},
+        )  # fmt: skip
+        found = rank_agreement(rows, seed)
         row = found[found["statistic"] == "confidence"].iloc[0]
         return inside(row["low"], row["high"], spearman(truth)[0, 1])
 
@@ -339,7 +340,7 @@ CASES = (
         for n in (8, 32)
     ),
     *(
-        Case("TranslationHeads.rank_agreement", f"correlation, {n} pairs, {told}",
+        Case("rank_agreement", f"correlation, {n} pairs, {told}",
              "correlation of the true means of 16 heads", rank_intervals(n, spread), "interval",
              0.4)
         for n, spread, told in ((16, 1.0, "heads differ"), (16, 0.1, "heads hardly differ"))

@@ -16,8 +16,8 @@ from .recordings import Utterance, read_recordings
 from .result import HeadAlignments
 from .sound_pictures import spectrogram_attention
 from .speech import time_alignment
-from .time_result import named_heads
-from .translation import TranslationHeads, translation_heads
+from .time_result import heads_of_row
+from .translation import rank_agreement, translation_heads
 from .warping import token_frames
 from .word_times import word_time_errors, word_times
 
@@ -27,7 +27,6 @@ __all__ = [
     "HeadAlignments",
     "PairAlignment",
     "SentencePair",
-    "TranslationHeads",
     "Utterance",
     "alignment_error_rate",
     "average_lagging",
@@ -35,11 +34,12 @@ __all__ = [
     "both_directions",
     "differentiable_average_lagging",
     "encode_pairs",
+    "heads_of_row",
     "length_adaptive_average_lagging",
     "made_sentence_pairs",
-    "named_heads",
     "pair_alignment",
     "parse_links",
+    "rank_agreement",
     "read_recordings",
     "read_sentence_pairs",
     "spectrogram_attention",

@@ -74,7 +74,7 @@ def time_alignment(
         even (the error of tokens spaced evenly over the sound) and p_holm (p corrected over all
         rows, also after `top`). By row: of, the heads, and starts, `[row, recording, token]`,
         NaN beyond. Facts: evenly_spaced; judged, the indices of the judged recordings.
-        `named_heads` finds the heads of a row by its name.
+        `heads_of_row` finds the heads of a row by its name.
 
     Raises:
         OptionError: the model has no cross attention, or an option is out of range.

@@ -53,7 +53,7 @@ def time_error_rows(
     )  # fmt: skip
 
 
-def named_heads(found: ResultRows, name: str) -> tuple[Head, ...]:
+def heads_of_row(found: ResultRows, name: str) -> tuple[Head, ...]:
     """Return the heads of a row of `word_time_errors` by its name; empty if there is none."""
     return dict(zip(found.columns["heads_read"], found.of, strict=True)).get(name, ())
 

@@ -1,6 +1,6 @@
 from .cards import CacheCards, cache_cards
 from .methods import RetrievalMethods, retrieval_methods
-from .patterns import GatePattern, read_pattern, write_pattern
+from .patterns import read_pattern, windows_of, write_pattern
 from .plan import cache_plan
 from .plan_result import CachePlan
 from .sources import ContextSources, attribute_context
@@ -10,7 +10,6 @@ __all__ = [
     "CacheCards",
     "CachePlan",
     "ContextSources",
-    "GatePattern",
     "KVHead",
     "RetrievalMethods",
     "Window",
@@ -22,5 +21,6 @@ __all__ = [
     "read_pattern",
     "retrieval_methods",
     "window_mask",
+    "windows_of",
     "write_pattern",
 ]

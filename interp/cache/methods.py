@@ -325,7 +325,7 @@ def retrieval_methods(
     }
     if published is not None:
         pattern = read_pattern(published, model)
-        values[PUBLISHED] = np.array(pattern.gates, float)[:, None]
+        values[PUBLISHED] = pattern.score[:, None]
         clusters[PUBLISHED] = ("file",)
     made = result_provenance(
         model,

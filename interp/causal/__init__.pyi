@@ -39,7 +39,7 @@ from .pruning.search import search_curves
 from .responsibilities import head_responsibilities
 from .retrieval_task import RetrievalProblem, retrieval_problem, retrieval_problem_task
 from .shapley_values.banzhaf import banzhaf
-from .shapley_values.scores import Sampled, estimate_shapley, shapley, shapley_of, shapley_per_layer
+from .shapley_values.scores import estimate_shapley, shapley, shapley_of, shapley_per_layer
 from .shapley_values.truncated import truncated_shapley
 from .steering.dose import steer
 from .steering.function_vectors import FunctionVector, find_function_vector
@@ -60,7 +60,6 @@ __all__ = [
     "Repaired",
     "RetrievalProblem",
     "RunEstimate",
-    "Sampled",
     "SavedCheckpoint",
     "Task",
     "TextScores",

@@ -9,7 +9,7 @@ from .find import find_circuit
 from .head_checks import confirm
 from .head_evaluation import Evaluation
 from .made_pairs import MadePairs, make_pairs
-from .patched import Patched, patch_first
+from .patched import patch_first
 from .path_patching import path_patching
 from .position_map import patching_map
 from .published import Published, published
@@ -38,7 +38,6 @@ __all__ = [
     "Fact",
     "Found",
     "MadePairs",
-    "Patched",
     "Published",
     "PublishedComparison",
     "QKShares",

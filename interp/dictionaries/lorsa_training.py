@@ -19,10 +19,10 @@ from interp.core.prompts import Prompts
 from interp.core.protocols import Progress
 from interp.core.result_rows import ResultRows
 from interp.dictionaries.activations import FIRST, ROWS, counted_rows
+from interp.dictionaries.curve_columns import CURVE_FACTS, curve_columns
 from interp.dictionaries.dictionary import DictionaryMismatch
 from interp.dictionaries.lorsa import WEIGHTS, Lorsa, LorsaUnits, rotary_base
-from interp.dictionaries.profile import DETECTORS, UnitProfile, profile_units
-from interp.dictionaries.training_result import curve_rows
+from interp.dictionaries.profile import DETECTORS, profile_units
 from interp.model.content import result_provenance
 from interp.model.layer_tensors import require_place, run_at, watched_places
 from interp.model.model_argument import takes_model
@@ -134,8 +134,10 @@ def train_lorsa(
     trained = Lorsa(**{name: x.detach() for name, x in weights.items()}, k=k, **fixed)
     made = result_provenance(model, "interp.dictionaries.train_lorsa", given, **options)
     objects = {"lorsa": _unscaled(trained, scale_in, scale_out), "untrained": untrained}
-    why = "a step is a batch of prompts"
-    return curve_rows("LorsaTraining", curve, batch_size, why, objects, made)
+    return ResultRows(
+        "LorsaTraining", curve_columns(curve, batch_size), ("step",), made, CURVE_FACTS,
+        why_no_per_prompt="a step is a batch of prompts", objects=objects,
+    )  # fmt: skip
 
 
 HeldBatches = list[tuple[Tensor, Tensor, Tensor]]
@@ -247,7 +249,7 @@ def profile_lorsa(
     *,
     batch_size: int = 8,
     seed: int = 0,
-) -> UnitProfile:
+) -> ResultRows:
     """Score Lorsa heads by the detectors of heads, at the positions where they are among the k.
 
     Args:

@@ -15,10 +15,11 @@ from torch import Tensor
 from interp.core.errors import NonFiniteError, OptionError, UnknownName
 from interp.core.prompts import Prompts, bos_id
 from interp.core.protocols import Progress
+from interp.core.result_rows import ResultRows
 from interp.dictionaries.activations import FIRST, ROWS, ActivationStream, RowPair
+from interp.dictionaries.curve_columns import CURVE_FACTS, curve_columns
 from interp.dictionaries.dictionary import Dictionary
 from interp.dictionaries.objectives import TRAINED, Trainable
-from interp.dictionaries.training_result import curve_rows
 from interp.model.content import result_provenance
 from interp.model.layer_tensors import place_width, require_place
 from interp.model.model_argument import takes_model
@@ -163,10 +164,10 @@ def train_dictionary(
         "dictionary": found.trained.dictionary(*found.scales, **about),
         "untrained": found.untrained.dictionary(*found.scales, **about),
     }
-    return curve_rows(
-        "DictionaryTraining", found.curve, made["options"]["batch_rows"],
-        "a step is a batch of positions of many prompts", objects,
-        made | {"buffer_bytes": stream.memory_bytes},
+    return ResultRows(
+        "DictionaryTraining", curve_columns(found.curve, made["options"]["batch_rows"]), ("step",),
+        made | {"buffer_bytes": stream.memory_bytes}, CURVE_FACTS, objects=objects,
+        why_no_per_prompt="a step is a batch of positions of many prompts",
     )  # fmt: skip
 
 

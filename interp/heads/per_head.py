@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SiteValues = Mapping[Site, Float[Tensor, "prompt head"]]
 
 
-def head_columns(
+def head_value_columns(
     values: Mapping[str, SiteValues],
 ) -> tuple[dict[str, list[Any]], Float[np.ndarray, "row prompt"]]:
     """Return columns with one row per metric and head, and the value of each row on every prompt.

@@ -6,19 +6,19 @@ from .overview import SafetyStudy, study
 from .projection import refusal_projection_scores
 from .prompts import PromptSets, read_labelled, read_prompts, templated
 from .removal import Ships, ships_scores
-from .selection import DirectionSearch, search_direction
+from .selection import chosen_direction, search_direction
 from .subspace import principal_angle, sahara
 from .task import refusal_log_odds
 
 __all__ = [
     "Direction",
-    "DirectionSearch",
     "PromptSets",
     "SafetyCurves",
     "SafetyStudy",
     "Ships",
     "Spread",
     "candidates",
+    "chosen_direction",
     "marker_sets",
     "participation_ratio",
     "principal_angle",

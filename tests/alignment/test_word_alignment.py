@@ -13,13 +13,13 @@ from interp.alignment import (
     both_directions,
     made_sentence_pairs,
     pair_alignment,
+    rank_agreement,
     translation_heads,
     word_alignment,
 )
 from interp.alignment.directions import BothDirections
 from interp.alignment.result import best_of_layers
 from interp.alignment.translation import (
-    TranslationHeads,
     confidences,
     position_variances,
 )
@@ -208,16 +208,16 @@ def test_ablation_beside_attention(reorder) -> None:
                 logits = reorder.run(inputs, edits)[0, :-1].double()
             wanted = torch.tensor(target[:-1])
             losses.append(float(torch.nn.functional.cross_entropy(logits, wanted)))
-        at = [h.layer == 1 and h.head == 1 and h.stack == "cross" for h in found.of].index(True)
+        at = found.heads().index(Head(1, 1, "cross"))
         assert found.per_prompt[at, i] == pytest.approx(losses[1] - losses[0], abs=1e-4)
         cross = reorder.capture(inputs, ["pattern"])["pattern", 1, "cross"][0, 1].double()
         want = float(cross[:, :-1].amax(-1).mean())  # without </s>
-        assert found.confidence[at, i] == pytest.approx(want, abs=1e-6)
-    ranks = found.rank_agreement()
+        assert found.each_confidence[at, i] == pytest.approx(want, abs=1e-6)
+    ranks = rank_agreement(found)
     assert set(ranks["stack"]) == {"all", "encoder", "decoder", "cross"}
     assert ranks["spearman"].between(-1, 1).all()
     some = translation_heads(reorder, pairs[:4], null=False, stack="cross")
-    assert {h.stack for h in some.of} == {"cross"}
+    assert {h.stack for h in some.heads()} == {"cross"}
 
 
 def test_statistics_by_hand() -> None:
@@ -256,8 +256,8 @@ def test_ranks_of_heads_that_hardly_differ_are_not_known(spread, known) -> None:
         truth[1] = 0.6 * truth[0] + 0.8 * truth[1]
         values = truth[:, :, None] + rng.normal(size=(2, 10, 16))
         heads = tuple(Head(0, h, "cross") for h in range(10))
-        found = TranslationHeads(heads, *values, np.ones((10, 16)), np.full(10, np.nan))
-        row = found.rank_agreement().set_index("statistic").loc["confidence"]
+        found = translation_rows(heads, *values, np.ones((10, 16)), np.full(10, np.nan), {})
+        row = rank_agreement(found).set_index("statistic").loc["confidence"]
         held.append(row["low"] <= spearman(truth)[0, 1] <= row["high"])
         assert (row["reliability"] > 0.5) == known
         assert (row["high"] - row["low"] == 2) == (not known)

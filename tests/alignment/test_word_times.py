@@ -14,7 +14,7 @@ from transformers import WhisperTokenizerFast
 import interp
 from interp.alignment import (
     Utterance,
-    named_heads,
+    heads_of_row,
     read_recordings,
     word_time_errors,
     word_times,
@@ -60,7 +60,7 @@ def test_the_planted_head_of_each_row_is_chosen(hearing, counted, rows, head) ->
     found = word_time_errors(hearing, counted, rows=rows, n_heads=1)
     name = f"L{head[0]}H{head[1]}"
     table = found.to_pandas().set_index("heads_read")
-    assert [str(h) for h in named_heads(found, "chosen heads together")] == [name]
+    assert [str(h) for h in heads_of_row(found, "chosen heads together")] == [name]
     assert len(found.judged) == 3
     assert table.loc[name, "n"] == 3
     assert table.loc[name, "score"] < POSITION  # within one encoder position

@@ -20,7 +20,6 @@ from interp.causal.pairs import Interactions
 from interp.causal.pruning.prune import pruning_curve
 from interp.causal.pruning.result import PruningCurve
 from interp.causal.responsibilities import head_responsibilities
-from interp.causal.shapley_values.scores import Sampled
 from interp.causal.steering.dose import steer
 from interp.causal.tucker import tucker_loss
 from interp.core.result import Result
@@ -30,10 +29,6 @@ from interp.core.result_rows import ResultRows
 @cache
 def importance() -> Importance:
     return causal.leave_one_out(model(), task())
-
-
-def sampled() -> Sampled:
-    return causal.shapley(model(), task(), method="permutations", max_evaluations=40)
 
 
 def interactions() -> Interactions:
@@ -75,6 +70,5 @@ CAUSAL_EXAMPLES: dict[str, Callable[[], Result]] = {
     "DoseCurve": doses,
     "interp.causal.pairs.Interactions": interactions,
     "interp.causal.pruning.result.PruningCurve": pruning,
-    "interp.causal.shapley_values.scores.Sampled": sampled,
     "HeadAggregation": aggregation,
 }

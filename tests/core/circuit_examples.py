@@ -18,7 +18,7 @@ from interp.circuits.facts import Fact
 from interp.circuits.find import find_circuit
 from interp.circuits.head_evaluation import Evaluation
 from interp.circuits.made_pairs import MadePairs, make_pairs
-from interp.circuits.patched import Patched, patch_first
+from interp.circuits.patched import patch_first
 from interp.circuits.path_patching import path_patching
 from interp.circuits.position_map import patching_map
 from interp.circuits.published import Published
@@ -88,7 +88,7 @@ def edge_evaluation() -> EdgeEvaluation:
     return evaluate_edges(model(), edges, contrast(), n_random=2)
 
 
-def patched() -> Patched:
+def patched() -> ResultRows:
     return patch_first(model(), circuit(), contrast(), 3)
 
 
@@ -126,7 +126,7 @@ def graph_of_prompt() -> AttributionGraph:
 CIRCUIT_EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.circuits.edge_evaluation.EdgeEvaluation": edge_evaluation,
     "interp.circuits.head_evaluation.Evaluation": evaluation,
-    "interp.circuits.patched.Patched": patched,
+    "Patched": patched,
     "interp.circuits.made_pairs.MadePairs": made_pairs,
     "CausalTraces": causal_traces,
     "PathEffects": path_effects,

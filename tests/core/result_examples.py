@@ -22,6 +22,7 @@ from interp.attribution.evaluation.result import Faithfulness
 from interp.attribution.similarity_matrix import matrix_rows
 from interp.bundled.deceive_text import sentences
 from interp.bundled.shape_images import ShapeImages, shape_images
+from interp.cache.patterns import gate_rows
 from interp.core.prompt_means import PromptMeans
 from interp.core.prompts import repeats
 from interp.core.result import Differences, Result
@@ -121,9 +122,9 @@ def retrieval_methods() -> cache.RetrievalMethods:
     return cache.retrieval_methods(model(), names, needles=2, task="ids", null="none")
 
 
-def gate_pattern() -> cache.GatePattern:
+def gate_pattern() -> ResultRows:
     heads = tuple(cache.KVHead("decoder", 0, k) for k in range(3))
-    return cache.GatePattern(heads, (0.1, 0.5, 1.0), cache.Window(2, 8), MADE)
+    return gate_rows(heads, (0.1, 0.5, 1.0), cache.Window(2, 8), MADE)
 
 
 def instances() -> list[needle.Instance]:
@@ -281,7 +282,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
         model(), dictionary().dictionary, prompts(), most=3
     ),
     "DictionaryScores": lambda: score_dictionary(model(), dictionary(), prompts()),
-    "interp.dictionaries.explained_attention.Monosemanticity": lambda: monosemanticity(
+    "Monosemanticity": lambda: monosemanticity(
         {"head": profile_heads(model(), repeats(model(), n=4, max_length=8), 1)}
     ),
     "FeatureEffects": lambda: ablate_features(model(), dictionary().dictionary, task(), [0, 1]),
@@ -289,7 +290,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
         model(), train_lorsa(model(), prompts(), layer=1, n_heads=8, steps=2, k=2), prompts()
     ),
     "LorsaTraining": lambda: train_lorsa(model(), prompts(), layer=1, n_heads=8, steps=2, k=2),
-    "interp.dictionaries.profile.UnitProfile": lambda: profile_heads(model(), prompts(), 1),
+    "UnitProfile": lambda: profile_heads(model(), prompts(), 1),
     "DictionaryTraining": dictionary,
     "interp.alignment.directions.BothDirections": both_ways,
     "interp.alignment.result.HeadAlignments": word_alignments,
@@ -298,7 +299,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     ),
     "TimeAlignments": speech_times,
     "WordTimes": spoken_times,
-    "interp.alignment.translation.TranslationHeads": lambda: alignment.translation_heads(
+    "TranslationHeads": lambda: alignment.translation_heads(
         reordering(), alignment.made_sentence_pairs(4), null=False
     ),
     "interp.heads.between_models.result.ModelDifferences": model_differences,
@@ -326,7 +327,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "StaticAttention": lambda: graphs.static_heads(model(), prompts(), rows=3),
     "interp.cache.cards.CacheCards": lambda: cache.cache_cards(model(), null="none"),
     "interp.cache.methods.RetrievalMethods": retrieval_methods,
-    "interp.cache.patterns.GatePattern": gate_pattern,
+    "GatePattern": gate_pattern,
     "interp.cache.plan_result.CachePlan": lambda: cache.cache_plan(model(), budget="80%"),
     "interp.cache.sources.ContextSources": lambda: cache.attribute_context(
         model(), instances(), segment=4, k=1

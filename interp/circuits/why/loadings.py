@@ -41,12 +41,12 @@ EVERY = "all"
 _CLOSE = 1e-5  # largest difference of the sum of parts from the head's output, of the largest part
 
 
-Part = tuple[int, int, str, str]
+_Part = tuple[int, int, str, str]
 """Layer, head, source position and upstream writer of a row."""
 
 
 def _loading_rows(
-    parts: Sequence[Part], per_prompt: Float[Array, "row prompt"],
+    parts: Sequence[_Part], per_prompt: Float[Array, "row prompt"],
     clusters: tuple[str, ...] | None, facts: Mapping[str, Any], made: Mapping[str, Any],
 ) -> ResultRows:  # fmt: skip
     found = cluster_summary(per_prompt.T, clusters)

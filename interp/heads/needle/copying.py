@@ -19,7 +19,7 @@ from interp.core.prompts import Prompts
 from interp.core.protocols import Progress, silent
 from interp.core.result import Result
 from interp.heads.needle.instance import Instance, prompts_of
-from interp.heads.per_head import head_columns
+from interp.heads.per_head import head_value_columns
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site, Where
 from interp.model.content import result_provenance
@@ -57,14 +57,14 @@ class CopyPaste(Result):
     @property
     def per_prompt(self) -> Float[np.ndarray, "row trial"]:  # type: ignore[override]
         """Share of the needle that the head of every row copied in every instance."""
-        values = head_columns({"copy_paste": self.values})[1]
+        values = head_value_columns({"copy_paste": self.values})[1]
         return values if self._kept is None else values[list(self._kept)]
 
     def _rows(self) -> pd.DataFrame:
         """Return one row per head."""
         import pandas as pd
 
-        return pd.DataFrame(head_columns({"copy_paste": self.values})[0])
+        return pd.DataFrame(head_value_columns({"copy_paste": self.values})[0])
 
     def _facts(self) -> Mapping[str, Any]:
         return {"unit": "share of the needle", "null": float(self.chance.mean())}

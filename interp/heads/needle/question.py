@@ -14,7 +14,7 @@ from interp.core.prompts import Prompts, bos_id
 from interp.core.protocols import Progress, silent
 from interp.core.result_rows import ResultRows
 from interp.heads.needle.instance import Instance, prompts_of
-from interp.heads.per_head import head_columns
+from interp.heads.per_head import head_value_columns
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
 from interp.model.content import result_provenance
@@ -73,7 +73,7 @@ def question_mass(
                 more = _above(mass, nothing[site]) if calibrated else mass
                 found.setdefault(site, []).append(more[:, document].sum(-1))
         progress("instances", done + 1, len(instances))
-    columns, per_prompt = head_columns(
+    columns, per_prompt = head_value_columns(
         {
             "question_mass": {s: torch.stack(m) for s, m in asked.items()},
             "question_mass_other": {s: torch.stack(m) for s, m in other.items()},

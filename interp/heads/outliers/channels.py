@@ -25,7 +25,7 @@ from interp.core.errors import OptionError, PromptError, UnreadableAttention
 from interp.core.prompts import Prompts
 from interp.core.result_rows import ResultRows, bootstrap_bounds
 from interp.heads.outliers.passes import captured
-from interp.heads.per_head import head_columns
+from interp.heads.per_head import head_value_columns
 from interp.model.calls.call import Call, ComputedCall
 from interp.model.calls.sites import Site
 from interp.model.content import result_provenance
@@ -84,7 +84,7 @@ def massive(
     given = Prompts.of(prompts, model)
     found = captured(model, given, (part,), measure)
     name, ratios = f"massive_{part}", {site: x[..., 0] for site, x in found.items()}
-    columns, per_prompt = head_columns({name: ratios})
+    columns, per_prompt = head_value_columns({name: ratios})
     columns["part"] = [part] * len(per_prompt)
     columns["ratio"] = columns.pop("score")
     columns["massive"] = [float((x[:, h] > times).double().mean())
@@ -95,7 +95,7 @@ def massive(
         "Massive", columns, ("stack", "layer", "head"),
         result_provenance(model, "interp.heads.outliers.massive", given, part=part),
         {"metric": name, "unit": "times the mean channel"}, per_prompt,
-        arrays={"channels": head_columns({name: channels})[1]}, same_as={"score": "ratio"},
+        arrays={"channels": head_value_columns({name: channels})[1]}, same_as={"score": "ratio"},
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from interp.core.prompts import Prompts
 from interp.core.result_rows import ResultRows
 from interp.heads.one_call import BATCH, reduced, seen_by
 from interp.heads.outliers.passes import HeadValues, each_call
-from interp.heads.per_head import by_site, head_columns
+from interp.heads.per_head import by_site, head_value_columns
 from interp.heads.scoring import choose_engine
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
@@ -97,13 +97,13 @@ def sink_mass(
         return best.values, best.indices
 
     found = each_call(model, given, measure, engine=engine)
-    columns, mass = head_columns({"sink_mass": {site: x[0] for site, x in found.items()}})
+    columns, mass = head_value_columns({"sink_mass": {site: x[0] for site, x in found.items()}})
     columns["sink_mass"] = columns.pop("score")
     shares = {site: (x[0] > epsilon).double().mean(0) for site, x in found.items()}
     columns["sink_share"] = [float(x) for share in shares.values() for x in share]
     places = {site: x[1] for site, x in found.items()}
     columns["position"] = [int(x) for at in places.values() for x in at.mode(0).values]
-    positions = head_columns({"position": places})[1]
+    positions = head_value_columns({"position": places})[1]
     on = mass > epsilon
     facts = {
         "metric": "sink_mass", "unit": "attention mass",

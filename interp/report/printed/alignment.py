@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from interp.report.printed.tables import aligned_table
 
 if TYPE_CHECKING:
-    from interp.alignment import HeadAlignments, TranslationHeads
+    from interp.alignment import HeadAlignments
     from interp.core.result_rows import ResultRows
 
 
@@ -31,8 +31,10 @@ def alignments_text(found: HeadAlignments, top: int) -> str:
     return f"{found}\n  {about}\n{aligned_table(table)}"
 
 
-def translation_heads_text(found: TranslationHeads, top: int) -> str:
+def translation_heads_text(found: ResultRows, top: int) -> str:
     """Format the heads whose ablation raises the loss most."""
+    from interp.alignment import rank_agreement
+
     table = [("head", "loss without it", "error", "null", "confidence", "position variance")]
     for r in found.top(top).to_pandas().to_dict("records"):
         table.append((
@@ -40,7 +42,7 @@ def translation_heads_text(found: TranslationHeads, top: int) -> str:
             f"{r['null']:+.3g}", f"{r['confidence']:.3f}", f"{r['position_variance']:.3f}",
         ))  # fmt: skip
     ranks = [("heads", "statistic", "Spearman with the loss", "95 % interval")]
-    for r in found.rank_agreement().to_dict("records"):
+    for r in rank_agreement(found).to_dict("records"):
         ranks.append((
             f"{r['stack']} ({r['heads']})", r["statistic"], f"{r['spearman']:+.2f}",
             f"{r['low']:+.2f} to {r['high']:+.2f}",

@@ -3,7 +3,7 @@ from .anchors_result import Anchors
 from .chain import Chain
 from .hidden import hide_spans, suppression_effects
 from .linked import linked_chains
-from .receivers import received, receiver_heads
+from .receivers import received_scores, receiver_heads
 from .rollouts import rollout_effects
 from .sentences import sentence_spans
 from .vertical import sentence_attention, vertical_scores
@@ -13,7 +13,7 @@ __all__ = [
     "Chain",
     "hide_spans",
     "linked_chains",
-    "received",
+    "received_scores",
     "receiver_heads",
     "rollout_effects",
     "sentence_attention",

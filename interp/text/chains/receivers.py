@@ -69,7 +69,9 @@ def largest_receivers(
     return tuple(heads[i] for i in order[:k])
 
 
-def received(found: ResultRows, chain: str, heads: Sequence[Head] | None = None) -> np.ndarray:
+def received_scores(
+    found: ResultRows, chain: str, heads: Sequence[Head] | None = None
+) -> np.ndarray:
     """Return the vertical score of each sentence of a chain, averaged over heads.
 
     Args:
@@ -125,8 +127,8 @@ def receiver_heads(
         and far_attention. `per_prompt` is the kurtosis on each chain, NaN where a head scores all
         sentences equally. By row: null_kurtosis, `[head, chain]`, and vertical, the vertical score
         of every sentence of all chains. Facts: of_chain, the chain of each sentence; texts, the
-        sentences; chains, the names. `largest_receivers` lists heads, `received` the scores of the
-        sentences of a chain.
+        sentences; chains, the names. `received_scores` returns the scores of the sentences
+        of a chain.
 
     Raises:
         PromptError: a chain has too few sentences or too many tokens.

@@ -18,7 +18,7 @@ from interp.text.chains import (
     Chain,
     hide_spans,
     linked_chains,
-    received,
+    received_scores,
     receiver_heads,
     rollout_effects,
     sentence_attention,
@@ -129,10 +129,10 @@ def test_the_planted_head_is_the_receiver(roomy, linked) -> None:
     others = frame.drop(index=(copier.layer, copier.head))["score"]
     assert frame.loc[(copier.layer, copier.head), "score"] > 5 > others.max() + 2
     for chain in linked:
-        scores = received(found, chain.name, [copier])
+        scores = received_scores(found, chain.name, [copier])
         assert np.nanargmax(scores) == chain.depends[0][1]
     with pytest.raises(UnknownName, match="chain"):
-        received(found, "none")
+        received_scores(found, "none")
 
 
 def test_kurtosis_and_its_null_are_those_of_the_received_attention(roomy, linked) -> None:

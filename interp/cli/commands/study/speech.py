@@ -112,7 +112,7 @@ def speech(
         seed: seed of split and null.
     """
     from interp.alignment import word_times
-    from interp.alignment.time_result import CHOSEN, named_heads
+    from interp.alignment.time_result import CHOSEN, heads_of_row
     from interp.report.printed.alignment import errors_text, words_text
 
     if method == "decoder-lens":
@@ -123,7 +123,7 @@ def speech(
         run.say(f"{model.name}: {errors_text(errors, top)}\n")
         run.write(errors, *(f"time_alignment.{end}" for end in ENDS))
         recordings = [recordings[i] for i in errors.judged]
-    read = heads or (None if errors is None else named_heads(errors, CHOSEN)) or None
+    read = heads or (None if errors is None else heads_of_row(errors, CHOSEN)) or None
     found = word_times(model, recordings, heads=read, **options)
     run.say(words_text(found, top))
     run.write(found, *(f"word_times.{end}" for end in ENDS))
