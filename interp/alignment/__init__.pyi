@@ -1,4 +1,4 @@
-from .directions import BothDirections, both_directions
+from .directions import both_directions
 from .latency import (
     average_lagging,
     average_proportion,
@@ -10,8 +10,8 @@ from .links import alignment_error_rate
 from .made import made_sentence_pairs
 from .measure import word_alignment
 from .pair_file import SentencePair, parse_links, read_sentence_pairs
-from .pairs import EncodedPairs, encode_pairs
-from .pictures import PairAlignment, pair_alignment
+from .pairs import encode_pairs
+from .pictures import pair_alignment
 from .recordings import Utterance, read_recordings
 from .result import HeadAlignments
 from .sound_pictures import spectrogram_attention
@@ -22,10 +22,7 @@ from .warping import token_frames
 from .word_times import word_time_errors, word_times
 
 __all__ = [
-    "BothDirections",
-    "EncodedPairs",
     "HeadAlignments",
-    "PairAlignment",
     "SentencePair",
     "Utterance",
     "alignment_error_rate",

@@ -1,4 +1,3 @@
-from .card_result import FeatureCard, FeatureCards, FeatureExample
 from .cards import feature_cards
 from .core_metrics import explained_variance, score_dictionary
 from .dictionary import Dictionary, DictionaryMismatch
@@ -8,23 +7,18 @@ from .folder import load_dictionary, save_dictionary
 from .lorsa import Lorsa
 from .lorsa_metrics import score_lorsa
 from .lorsa_training import load_lorsa, profile_lorsa, save_lorsa, train_lorsa
-from .matching import FeatureMatch, match_features
+from .matching import match_features
 from .profile import profile_heads, score_features
-from .training import fit_rows, train_dictionary
+from .training import train_dictionary
 
 __all__ = [
     "Dictionary",
     "DictionaryMismatch",
-    "FeatureCard",
-    "FeatureCards",
-    "FeatureExample",
-    "FeatureMatch",
     "Lorsa",
     "ablate_features",
     "difference_of_kinds",
     "explained_variance",
     "feature_cards",
-    "fit_rows",
     "load_dictionary",
     "load_lorsa",
     "match_features",

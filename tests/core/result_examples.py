@@ -117,7 +117,7 @@ def confirmation() -> Confirmation:
     return Confirmation(checks, MADE)
 
 
-def retrieval_methods() -> cache.RetrievalMethods:
+def retrieval_methods() -> Result:
     names = ["retrieval", "razor_induction"]
     return cache.retrieval_methods(model(), names, needles=2, task="ids", null="none")
 
@@ -158,7 +158,7 @@ def word_alignments() -> alignment.HeadAlignments:
     return alignment.word_alignment(reordering(), alignment.made_sentence_pairs(8), null_draws=9)
 
 
-def both_ways() -> alignment.BothDirections:
+def both_ways() -> Result:
     """Twice the same result, with sources and targets swapped in the second."""
     one = word_alignments()
     size = max(one.links.shape[2], *(int(g[:, 0].max()) + 1 for g in one.gold))

@@ -13,14 +13,8 @@ import torch
 import interp
 from interp.core.errors import OptionError, PromptError
 from interp.core.tokens import words
-from interp.dictionaries import (
-    Dictionary,
-    DictionaryMismatch,
-    FeatureCards,
-    feature_cards,
-    train_dictionary,
-)
-from interp.dictionaries.card_result import FeatureCard, FeatureExample
+from interp.dictionaries import Dictionary, DictionaryMismatch, feature_cards, train_dictionary
+from interp.dictionaries.card_result import FeatureCard, FeatureCards, FeatureExample
 from interp.dictionaries.cards import _shares_of
 from interp.model.locate.weights import embeddings
 

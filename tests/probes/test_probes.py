@@ -14,11 +14,9 @@ from interp.cli.main import main
 from interp.core.errors import OptionError, PromptError, StoreError
 from interp.core.prompts import Prompts
 from interp.probes import (
-    ContextItem,
     HeadFeatures,
     HeadProbe,
     ProbeMismatch,
-    ProbeResult,
     chunk_features,
     last_row_features,
     lookback_features,
@@ -27,9 +25,10 @@ from interp.probes import (
     recorded_features,
     train_probe,
 )
+from interp.probes.context import ContextItem
 from interp.probes.folds import fold_numbers, shuffled_labels
 from interp.probes.linear import fit_calibrated, fit_linear
-from interp.probes.result import auc_by_fold, interval_over_documents
+from interp.probes.result import ProbeResult, auc_by_fold, interval_over_documents
 
 
 def test_a_planted_head_is_found() -> None:

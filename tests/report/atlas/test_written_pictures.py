@@ -11,7 +11,7 @@ from report.atlas_sample import HOSTILE
 from report.browser import needs_browser
 from report.looking import CUT, PALE, SQUEEZED
 
-from interp.alignment import PairAlignment
+from interp.alignment.pictures import PairAlignment
 from interp.alignment.time_result import time_error_rows
 from interp.alignment.word_times import word_time_rows
 from interp.core.head import Head

@@ -15,7 +15,7 @@ from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
     from interp.model.model import Model
-    from interp.probes import ProbeResult
+    from interp.probes.result import ProbeResult
 
 
 def _position(text: str) -> int | str:
