@@ -49,14 +49,14 @@ def shuffled_gold(seed: int) -> Any:
         order = rng.permutation(len(str(pair.source).split()))
         links = frozenset((int(order[s]), t) for s, t in pair.possible)
         pairs.append(SentencePair(pair.source, pair.target, links))
-    found = word_alignment(bundled("reorder"), pairs, null_draws=399, seed=seed)
+    found = word_alignment(bundled("reorder"), pairs, n_random=399, seed=seed)
     return found.p_holm < LEVEL
 
 
 @cache
 def aligned_pool() -> HeadAlignments:
     return word_alignment(
-        bundled("reorder"), made_sentence_pairs(600, seed=7), select=0.01, null_draws=1
+        bundled("reorder"), made_sentence_pairs(600, seed=7), select=0.01, n_random=1
     )
 
 
@@ -122,7 +122,7 @@ def cued(classes: int, lone: bool = False) -> Any:
         if lone:  # all cues conflict, and most suggest one class
             cues = (labels + 1 + (rng.random(120) < 0.3)) % classes
         found = vision.locate_spurious_heads(
-            random_vision(classes, seed), images.pixels, labels, cues, permutations=399, seed=seed
+            random_vision(classes, seed), images.pixels, labels, cues, n_permutations=399, seed=seed
         )
         return found.extra["spurious"]
 
@@ -135,7 +135,7 @@ def trained_cued(seed: int) -> Any:
     cues = rng.integers(4, size=120)
     noisy = images.pixels + rng.normal(size=images.pixels.shape)
     found = vision.locate_spurious_heads(
-        bundled("shapes"), noisy, images.labels, cues, permutations=399, seed=seed
+        bundled("shapes"), noisy, images.labels, cues, n_permutations=399, seed=seed
     )
     return found.extra["spurious"]
 
@@ -231,7 +231,7 @@ def made_anchors(trend: float) -> Any:
             ("a", "b", "c"), np.repeat(np.arange(3), 16), index, ("",) * 48,
             {"receiver": one, "suppression": other}, {}, nothing, nothing, ((),) * 3,
         )  # fmt: skip
-        return found.agreement(draws=399, seed=seed)["p"] < LEVEL
+        return found.agreement(n_boot=399, seed=seed)["p"] < LEVEL
 
     return draw
 
@@ -249,11 +249,13 @@ def random_graph(seed: int, window: int) -> Any:
 
 
 def communities(window: int) -> Any:
-    return lambda seed: random_graph(seed, window).communities(draws=19, seed=seed)[1]["p"] <= LEVEL
+    return lambda seed: (
+        random_graph(seed, window).communities(n_random=19, seed=seed)[1]["p"] <= LEVEL
+    )
 
 
 def motifs(window: int) -> Any:
-    return lambda seed: random_graph(seed, window).motifs(draws=99, seed=seed)["p"] <= LEVEL
+    return lambda seed: random_graph(seed, window).motifs(n_random=99, seed=seed)["p"] <= LEVEL
 
 
 def given_graph(seed: int) -> Any:

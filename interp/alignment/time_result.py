@@ -63,10 +63,10 @@ def judged_times(
     timed: Sequence[TimedRows],
     *,
     sets: Mapping[str, Sequence[Head]],
-    choose: int,
+    n_heads: int,
     select: float,
     seconds: float,
-    null_draws: int,
+    n_random: int,
     seed: int,
     provenance: Mapping[str, Any],
 ) -> ResultRows:
@@ -76,10 +76,10 @@ def judged_times(
         heads: the heads along the first axis of the weights.
         timed: one recording each.
         sets: heads that are read together, by name; empty sets are left out.
-        choose: number of heads to choose; with 0 all recordings judge.
+        n_heads: number of heads to choose; with 0 all recordings judge.
         select: share of the recordings that choose.
         seconds: duration of one frame.
-        null_draws: number of random orders of the token rows.
+        n_random: number of random orders of the token rows.
         seed: seed of the split and of the null.
         provenance: of the result.
 
@@ -88,12 +88,12 @@ def judged_times(
         PromptError: there are fewer than four recordings to choose on and to judge by.
     """
     n = len(timed)
-    if choose < 0 or not 0 < select < 1 or null_draws < 1:
+    if n_heads < 0 or not 0 < select < 1 or n_random < 1:
         raise OptionError(
-            f"choose={choose}, select={select}, null_draws={null_draws}: choose is 0 or more, "
+            f"n_heads={n_heads}, select={select}, n_random={n_random}: choose is 0 or more, "
             "select lies between 0 and 1, and null_draws is at least 1"
         )
-    if choose and n < 4:
+    if n_heads and n < 4:
         raise PromptError(
             f"times of {n} recordings; choosing heads on some and judging them on others needs "
             "four or more. Name the heads, or choose none"
@@ -101,24 +101,24 @@ def judged_times(
     rng = np.random.default_rng(seed)
     judged = list(range(n))
     rows = {str(head): [at] for at, head in enumerate(heads)}
-    if choose:
+    if n_heads:
         order = rng.permutation(n)
         cut = min(max(1, round(select * n)), n - 2)
         judged = sorted(order[cut:].tolist())
         alone = [timed[i].errors(list(rows.values()), seconds) for i in sorted(order[:cut])]
-        first = np.argsort(np.mean(alone, 0), kind="stable")[:choose]
+        first = np.argsort(np.mean(alone, 0), kind="stable")[:n_heads]
         rows[CHOSEN] = sorted(first.tolist())
     for name, which in sets.items():
         if which:
             rows[name] = [list(heads).index(head) for head in which]
     every, own = list(rows.values()), [timed[i] for i in judged]
     starts = np.full((len(rows), len(own), max(len(t.known) for t in own)), np.nan)
-    draws = np.zeros((len(rows), null_draws))
+    draws = np.zeros((len(rows), n_random))
     for at, one in enumerate(own):
         starts[:, at, : len(one.known)] = one.starts(every) * seconds
-        draws += one.shuffled_errors(every, seconds, null_draws, rng) / len(own)
+        draws += one.shuffled_errors(every, seconds, n_random, rng) / len(own)
     errors = np.stack([one.errors(every, seconds) for one in own], 1)
-    p = (1 + (draws <= errors.mean(1)[:, None] + 1e-12).sum(1)) / (1 + null_draws)
+    p = (1 + (draws <= errors.mean(1)[:, None] + 1e-12).sum(1)) / (1 + n_random)
     return time_error_rows(
         tuple(rows), tuple(tuple(heads[h] for h in which) for which in every), errors,
         draws.mean(1), float(np.mean([one.even_error(seconds) for one in own])), p, starts, judged,

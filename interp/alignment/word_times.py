@@ -231,8 +231,8 @@ def word_time_errors(
                     "null_draws": n_random},
     }  # fmt: skip
     return judged_times(
-        names, timed, sets={DECLARED if heads is None else GIVEN: own}, choose=n_heads,
-        select=select, seconds=given[0].seconds, null_draws=n_random, seed=seed,
+        names, timed, sets={DECLARED if heads is None else GIVEN: own}, n_heads=n_heads,
+        select=select, seconds=given[0].seconds, n_random=n_random, seed=seed,
         provenance=times_provenance(model, "word_time_errors", len(given), seed) | made,
     )  # fmt: skip
 

@@ -88,18 +88,18 @@ def test_ids_are_aligned_as_the_text_is(reorder) -> None:
                      p.sure)
         for p in texts
     ]  # fmt: skip
-    one, other = (word_alignment(reorder, pairs, null_draws=3) for pairs in (texts, ids))
+    one, other = (word_alignment(reorder, pairs, n_random=3) for pairs in (texts, ids))
     np.testing.assert_array_equal(one.counts, other.counts)
     np.testing.assert_array_equal(one.steps, other.steps)
 
 
 def test_batches_and_nulls(reorder) -> None:
     pairs = made_sentence_pairs(12)
-    one = word_alignment(reorder, pairs, batch_size=1, null_draws=20, rows="emits")
-    many = word_alignment(reorder, pairs, batch_size=12, null_draws=20, rows="emits")
+    one = word_alignment(reorder, pairs, batch_size=1, n_random=20, rows="emits")
+    many = word_alignment(reorder, pairs, batch_size=12, n_random=20, rows="emits")
     np.testing.assert_array_equal(one.links, many.links)
     np.testing.assert_allclose(one.null, many.null)
-    other = word_alignment(reorder, pairs, null="other", null_draws=20, rows="emits")
+    other = word_alignment(reorder, pairs, null="other", n_random=20, rows="emits")
     assert other.best_head().score[0] == 0.0
     assert other.best_head().null[0] > 0.6
     assert "another sentence" in repr(other)
@@ -114,7 +114,7 @@ def test_shuffled_gold_is_at_chance(reorder) -> None:
         ))
         for p in made_sentence_pairs(48)
     ]  # fmt: skip
-    found = word_alignment(reorder, pairs, null_draws=200).to_pandas()
+    found = word_alignment(reorder, pairs, n_random=200).to_pandas()
     assert (found["p_holm"] > 0.05).all()
     assert (found["low"] - 0.05 <= found["null"]).all()
     assert (found["null"] <= found["high"] + 0.05).all()
@@ -138,7 +138,7 @@ def test_what_chooses_does_not_judge(reorder) -> None:
     error = np.array([0.4, 0.2, np.nan, 0.2, 0.9])
     assert best_of_layers(error, [0, 0, 1, 1, 1]).tolist() == [False, True, False, True, False]
     assert best_of_layers(np.array([np.nan, np.nan]), [0, 0]).sum() == 1
-    found = word_alignment(reorder, made_sentence_pairs(10), select=0.7, null_draws=5)
+    found = word_alignment(reorder, made_sentence_pairs(10), select=0.7, n_random=5)
     assert found.counts.shape[1] == 3
     assert found.chosen_counts.shape[1] == 7
 

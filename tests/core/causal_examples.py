@@ -45,7 +45,7 @@ def pruning() -> PruningCurve:
 
 
 def gates() -> LearnedGates:
-    return learn_gates(model(), task(), restarts=2, steps=2, n_random=2)
+    return learn_gates(model(), task(), n_restarts=2, steps=2, n_random=2)
 
 
 def doses() -> ResultRows:
@@ -62,7 +62,7 @@ def aggregation() -> ResultRows:
 
 CAUSAL_EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.causal.comparison.result.Comparison": comparison,
-    "HeadResponsibilities": lambda: head_responsibilities(model(), task(), draws=9),
+    "HeadResponsibilities": lambda: head_responsibilities(model(), task(), n_random=9),
     "TuckerLoss": lambda: tucker_loss(model(), task(), shares=(1.0, 0.5)),
     "interp.causal.importance.Importance": importance,
     "interp.causal.influence.result.TextScores": text_scores,

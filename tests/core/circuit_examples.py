@@ -72,7 +72,7 @@ def path_effects() -> ResultRows:
 
 def causal_traces() -> ResultRows:
     facts = [Fact((0, 5, x, 9, 5), (2, 3)) for x in (7, 8, 11)]
-    return causal_tracing(model(), facts, "attention", noise=12.0, samples=3)
+    return causal_tracing(model(), facts, "attention", noise=12.0, n_samples=3)
 
 
 def circuit() -> Circuit:

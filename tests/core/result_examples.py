@@ -69,7 +69,7 @@ def grounded() -> ResultRows:
 
 
 def dropped_tokens() -> ResultRows:
-    return language.drop_tokens(*pictures(), drop=[0.5, 0.75], draws=1)
+    return language.drop_tokens(*pictures(), drop=[0.5, 0.75], n_random=1)
 
 
 def visual_sinks_found() -> ResultRows:
@@ -84,7 +84,7 @@ def profiled() -> Profile:
 
 def probe() -> ProbeResult:
     features, y, where = made(documents=8, each=2)
-    return train_probe(features, y.tolist(), where.tolist(), folds=2, permutations=3)
+    return train_probe(features, y.tolist(), where.tolist(), folds=2, n_permutations=3)
 
 
 @functools.cache
@@ -133,7 +133,7 @@ def instances() -> list[needle.Instance]:
 
 @functools.cache
 def linked() -> list[chains.Chain]:
-    return chains.linked_chains(model(), chains=2, sentences=7, length=4, anchors=1, links=2)
+    return chains.linked_chains(model(), n_chains=2, n_sentences=7, length=4, anchors=1, links=2)
 
 
 def pair_check() -> ResultRows:
@@ -155,7 +155,7 @@ def reordering() -> interp.Model:
 
 @functools.cache
 def word_alignments() -> alignment.HeadAlignments:
-    return alignment.word_alignment(reordering(), alignment.made_sentence_pairs(8), null_draws=9)
+    return alignment.word_alignment(reordering(), alignment.made_sentence_pairs(8), n_random=9)
 
 
 def both_ways() -> Result:
@@ -279,7 +279,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.core.result.Differences": differences,
     "interp.core.table.HeadTable": table,
     "interp.dictionaries.card_result.FeatureCards": lambda: feature_cards(
-        model(), dictionary().dictionary, prompts(), most=3
+        model(), dictionary().dictionary, prompts(), n_features=3
     ),
     "DictionaryScores": lambda: score_dictionary(model(), dictionary(), prompts()),
     "Monosemanticity": lambda: monosemanticity(
@@ -355,7 +355,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
         shapes(), drawn_shapes(), drawn_shapes().labels
     ),
     "interp.vision.spurious.SpuriousVotes": lambda: vision.locate_spurious_heads(
-        shapes(), drawn_shapes(), drawn_shapes().labels, drawn_shapes().cues, permutations=9
+        shapes(), drawn_shapes(), drawn_shapes().labels, drawn_shapes().cues, n_permutations=9
     ),
     "interp.heads.patterns.blocks.LongView": lambda: patterns.long_view(
         model(), prompts().ids[0], heaviest=1

@@ -93,7 +93,7 @@ def retrieval(
         return unscored(model, trials)
     notes = needle_report(tried, found) | ({"tasks": needle_notes(trials)} if trials else {})
     if lab.notes and len(found.instances) > 1:
-        frame = selection_stability(found, draws=200, seed=lab.seed).set_index("part")
+        frame = selection_stability(found, n_boot=200, seed=lab.seed).set_index("part")
         whole = frame.loc["all"]
         notes["heads at 0.1 or more"] = (
             f"{whole['heads']:.0f} [{whole['heads_low']:.0f}, {whole['heads_high']:.0f}]"

@@ -120,12 +120,12 @@ def attention_graph_text(found: AttentionGraph, top: int, draws: int, seed: int)
     lines.append(f"\n{aligned_columns(rows)}")
     if not len(found.edges):
         return "\n".join(lines)
-    labels, stated = found.communities(draws=min(draws, 20), seed=seed)
+    labels, stated = found.communities(n_random=min(draws, 20), seed=seed)
     lines.append(
         f"\n{labels.max() + 1} communities, modularity {stated['modularity']:.3f}; random graphs "
         f"{stated['null']:.3f} ± {stated['null_sd']:.3f} (p {stated['p']:.3f})"
     )
-    table = found.motifs(draws=draws, seed=seed)
+    table = found.motifs(n_random=draws, seed=seed)
     rows = [("motif", "count", "random graphs", "p")]
     for r in table.to_dict("records"):
         rows.append((r["motif"], str(r["count"]), f"{r['null']:.1f} ± {r['sd']:.1f}",

@@ -278,7 +278,7 @@ def test_needles_in_essays_for_small_models(source: str, lengths, essays: Path) 
     assert best > 5 * float(found.chance.mean())
     with pytest.raises(PromptError, match="no instance reaches success"):
         found.solved(1.0)
-    frame = needle.selection_stability(found, draws=50)
+    frame = needle.selection_stability(found, n_boot=50)
     assert list(frame["part"]) == ["all", "needle 0", "needle 1", *(f"length {n}" for n in lengths)]
 
 
@@ -296,7 +296,7 @@ def example(values: np.ndarray, needles: list[int], model: interp.Model) -> Copy
 
 def test_stability_of_a_score_that_every_needle_agrees_on(zoo_model) -> None:
     values = np.tile([0.9, 0.5, 0.05, 0.0], (12, 1))
-    frame = needle.selection_stability(example(values, [0, 1, 2] * 4, zoo_model), draws=20)
+    frame = needle.selection_stability(example(values, [0, 1, 2] * 4, zoo_model), n_boot=20)
     assert list(frame["part"]) == ["all", "needle 0", "needle 1", "needle 2"]
     assert list(frame["n"]) == [12, 4, 4, 4]
     for name in ("heads", "heads_low", "heads_high"):
@@ -309,7 +309,7 @@ def test_stability_of_a_score_that_every_needle_agrees_on(zoo_model) -> None:
 def test_stability_of_a_score_that_needles_disagree_on(zoo_model) -> None:
     values = np.array([[0.9, 0.8, 0.0, 0.0]] * 6 + [[0.0, 0.0, 0.8, 0.9]] * 6)
     found = example(values, [0] * 6 + [1] * 6, zoo_model)
-    frame = needle.selection_stability(found, top=2, draws=50).set_index("part")
+    frame = needle.selection_stability(found, top=2, n_boot=50).set_index("part")
     assert frame.loc["needle 0", "overlap"] == 0
     assert frame.loc["needle 0", "spearman"] == pytest.approx(-8 / 9)
     assert frame.loc["all", "heads"] == 4
@@ -321,7 +321,7 @@ def test_the_interval_of_a_count_is_that_of_the_bootstrap(zoo_model) -> None:
     """One head at 0 or 1 by a coin: it reaches 1/2 in half of the resamples of 8 trials or more."""
     values = np.array([[1.0], [0.0]] * 4)
     frame = needle.selection_stability(
-        example(values, [0] * 8, zoo_model), at_least=0.5, draws=2000, seed=1
+        example(values, [0] * 8, zoo_model), at_least=0.5, n_boot=2000, seed=1
     )
     row = frame.iloc[0]
     assert (row["heads"], row["heads_low"], row["heads_high"]) == (1, 0, 1)

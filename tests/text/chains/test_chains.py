@@ -44,7 +44,7 @@ def roomy():
 
 @pytest.fixture(scope="module")
 def linked(roomy) -> list[Chain]:
-    return linked_chains(roomy[0], chains=3, sentences=16, length=6, anchors=1, links=3)
+    return linked_chains(roomy[0], n_chains=3, n_sentences=16, length=6, anchors=1, links=3)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,9 @@ def test_effects_of_rollouts_by_hand() -> None:
 
 
 def test_rollouts_differ_where_their_sentence_is_unlike(planted_induction) -> None:
-    chain = linked_chains(planted_induction, chains=1, sentences=5, length=4, anchors=1, links=1)[0]
+    chain = linked_chains(
+        planted_induction, n_chains=1, n_sentences=5, length=4, anchors=1, links=1
+    )[0]
     seen = []
 
     def embed(parts) -> np.ndarray:
@@ -265,14 +267,14 @@ def test_suppression_finds_planted_links_and_chance_elsewhere(roomy, linked) -> 
 
 def test_random_heads_have_no_anchors() -> None:
     model = interp.load("planted:noise")
-    for chain in linked_chains(model, chains=2, sentences=12, length=6, anchors=1, links=3):
+    for chain in linked_chains(model, n_chains=2, n_sentences=12, length=6, anchors=1, links=3):
         found = suppression_effects(model, chain)
         assert np.abs(found.answer).max() < 0.5
 
 
 @pytest.fixture(scope="module")
 def anchors(planted_induction):
-    few = linked_chains(planted_induction, chains=2, sentences=8, length=6, anchors=1, links=3)
+    few = linked_chains(planted_induction, n_chains=2, n_sentences=8, length=6, anchors=1, links=3)
     return few, thought_anchors(
         planted_induction, few, n_rollouts=6, min_distance=2, n_heads=2, max_new_tokens=12
     )
@@ -286,7 +288,7 @@ def test_both_interventions_find_the_source_and_agree(anchors) -> None:
             assert np.nanargmax(found.values[name][mine]) == chain.sources[0], name
         raised = found.values["resampling"][mine][chain.sources[0]]
         assert raised > 0.5
-    table = found.agreement(draws=200).set_index(["measure", "other"])
+    table = found.agreement(n_boot=200).set_index(["measure", "other"])
     row = table.loc[("suppression_answer", "resampling")]
     assert row["spearman"] > 0.2 > abs(row["null"]) * 2
     assert row["low"] <= row["spearman"] <= row["high"]
@@ -323,7 +325,7 @@ def test_bad_input_of_chains(planted_induction, anchors) -> None:
     with pytest.raises(OptionError, match="same name"):
         receiver_heads(planted_induction, [plain, plain], min_distance=2)
     with pytest.raises(OptionError, match="one more"):
-        linked_chains(planted_induction, sentences=4)
+        linked_chains(planted_induction, n_sentences=4)
 
 
 def test_tokens_are_sampled_with_the_probabilities_of_the_model(loaded) -> None:
@@ -351,7 +353,7 @@ def made_agreement(shared: float, seed: int) -> float:
         ("a", "b", "c"), np.repeat(np.arange(3), 16), index, ("",) * 48,
         {"receiver": one, "suppression": other}, {}, nothing, nothing, ((),) * 3,
     )  # fmt: skip
-    return float(found.agreement(draws=199, seed=seed)["p"].iloc[0])
+    return float(found.agreement(n_boot=199, seed=seed)["p"].iloc[0])
 
 
 def test_a_common_fall_along_the_text_is_no_agreement() -> None:
@@ -366,6 +368,6 @@ def test_measures_that_only_fall_along_the_text_do_not_agree() -> None:
     falling = {"receiver": -index.astype(float), "suppression": -index + rng.normal(size=12)}
     found = Anchors(
         ("a",), np.zeros(12, int), index, ("",) * 12, falling, {}, nothing, nothing, ((),)
-    ).agreement(draws=99)
+    ).agreement(n_boot=99)
     assert found["spearman"].iloc[0] > 0.8
     assert found["p"].iloc[0] == 1

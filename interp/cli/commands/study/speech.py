@@ -143,8 +143,8 @@ def _lens(run: Run, model: Model, recordings: list[Utterance], language: str | N
 
 
 def _errors(
-    model: Model, recordings: list[Utterance], heads: list[str] | None, choose: int,
-    select: float, null_draws: int, seed: int, options: dict[str, Any],
+    model: Model, recordings: list[Utterance], heads: list[str] | None, n_heads: int,
+    select: float, n_random: int, seed: int, options: dict[str, Any],
 ) -> ResultRows | None:  # fmt: skip
     """Return the errors against gold times; None where no recording has any.
 
@@ -156,8 +156,8 @@ def _errors(
     from interp.alignment import word_time_errors
 
     if len(recordings) < 4:
-        choose = 0  # too few to choose on some and judge by others
+        n_heads = 0  # too few to choose on some and judge by others
     return word_time_errors(
-        model, recordings, heads=heads, n_heads=choose, select=select, n_random=null_draws,
+        model, recordings, heads=heads, n_heads=n_heads, select=select, n_random=n_random,
         seed=seed, **options,
     )  # fmt: skip
