@@ -279,7 +279,8 @@ def test_the_command_prints_a_map_and_writes_it(run, tmp_path, bundled_induction
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     out = run(
         "circuit", "trace", "bundled:induction", "--file", file, "--site", "attention",
-        "--set", "window=1", "--set", "noise=8", "--set", "n_samples=3", "-o", tmp_path / "out", "-q",
+        "--set", "window=1", "--set", "noise=8", "--set", "n_samples=3", "-o",
+        tmp_path / "out", "-q",
     )  # fmt: skip
     told = getattr(out, "stdout", out)
     assert "attention restored, 3 facts; noise on the subject lowers" in told

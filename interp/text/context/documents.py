@@ -34,8 +34,8 @@ def sentence_documents(
     others = max(1, n_sentences // 4)
     if n_documents < 1 or copies < 1 or n_sentences < copies + others + 1 or others >= len(FRAMES):
         raise OptionError(
-            f"n_documents={n_documents}, n_sentences={n_sentences}, copies={copies}: all must be at least "
-            f"1, with room for {others} sentences about other people and one more"
+            f"n_documents={n_documents}, n_sentences={n_sentences}, copies={copies}: all must be "
+            f"at least 1, with room for {others} sentences about other people and one more"
         )
     if model.tokenizer is None:
         raise PromptError(f"{model.name} has no tokenizer; use linked_chains, which needs none")
