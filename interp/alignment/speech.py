@@ -68,13 +68,7 @@ def time_alignment(
     and the word timestamps of its repository.
 
     Returns:
-        One row per head and per set of heads: heads_read (its name), stack, layer, head (of single
-        heads), score (the mean distance between found and given start times on recordings that did
-        not choose heads) with sem, null, p (probability of a mean error as low under the null), n,
-        even (the error of tokens spaced evenly over the sound) and p_holm (p corrected over all
-        rows, also after `top`). By row: of, the heads, and starts, `[row, recording, token]`,
-        NaN beyond. Facts: evenly_spaced; judged, the indices of the judged recordings.
-        `heads_of_row` finds the heads of a row by its name.
+        The rows of `word_time_errors`.
 
     Raises:
         OptionError: the model has no cross attention, or an option is out of range.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2] / "interp"
@@ -45,6 +46,7 @@ def public() -> Iterator[tuple[Path, ast.FunctionDef | ast.ClassDef]]:
                     yield path, found
 
 
+@cache
 def parameters() -> dict[str, list[str]]:
     """Return every parameter of a public function, or method of a public class, with its users."""
     users = defaultdict(list)
