@@ -260,7 +260,7 @@ def motifs(window: int) -> Any:
 
 def given_graph(seed: int) -> Any:
     truth = np.random.default_rng([seed, 1]).random((24, 24)) < 0.15
-    return random_graph(seed, 24).against(truth, draws=99, seed=seed)["auroc_p"] <= LEVEL
+    return random_graph(seed, 24).against(truth, n_random=99, seed=seed)["auroc_p"] <= LEVEL
 
 
 def called_static(kind: str, wrong: bool) -> Any:

@@ -93,7 +93,7 @@ def read_pattern(path: str | PathLike, model: Any) -> ResultRows:
     window, settings = None, file.with_name(CONFIG)
     if settings.exists():
         window = _window_of(settings)
-    gates = np.clip(table, 0, 1).reshape(-1)
+    gates = np.clip(table, 0, 1).reshape(-1).tolist()
     made = model_provenance(read) | {"made_by": "interp.cache.read_pattern"}
     return gate_rows(heads, gates, window, made | {"file": str(file)})
 

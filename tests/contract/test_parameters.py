@@ -41,7 +41,9 @@ def public() -> Iterator[tuple[Path, ast.FunctionDef | ast.ClassDef]]:
                 continue
             names = {alias.name for alias in node.names}
             for found in ast.parse(path.read_text(encoding="utf-8")).body:
-                if getattr(found, "name", None) in names and (path, found.name) not in seen:
+                if not isinstance(found, ast.FunctionDef | ast.ClassDef):
+                    continue
+                if found.name in names and (path, found.name) not in seen:
                     seen.add((path, found.name))
                     yield path, found
 

@@ -9,6 +9,7 @@ from jaxtyping import Float
 
 from interp.causal.game.chain import Playable
 from interp.causal.game.game import Game
+from interp.causal.importance import Importance
 from interp.causal.shapley_values.exact import exact_values
 from interp.causal.shapley_values.permutations import standard_error_of, target_reached
 from interp.causal.shapley_values.scores import as_importance

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from interp.causal.game.chain import Playable, Walk
 from interp.causal.game.game import Game
+from interp.causal.importance import Importance
 from interp.causal.shapley_values.permutations import permutation_values
 from interp.causal.shapley_values.scores import as_importance
 from interp.causal.shapley_values.solution import Solution, Told

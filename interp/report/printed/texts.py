@@ -137,7 +137,7 @@ def attention_graph_text(found: AttentionGraph, top: int, draws: int, seed: int)
 
 def compared_text(found: AttentionGraph, given: GraphInput, draws: int, seed: int) -> str:
     """Format the comparison of a graph of attention with the edges of its prompt."""
-    stated = found.against(given.adjacency, draws=draws, seed=seed)
+    stated = found.against(given.adjacency, n_random=draws, seed=seed)
     return (
         f"\nAgainst the edges of the graph: AUROC {stated['auroc']:.3f} (nodes exchanged "
         f"{stated['auroc_null']:.3f}, p {stated['auroc_p']:.3f}), precision "
