@@ -91,7 +91,8 @@ def retrieval_problem(
     """
     if n < 1 or n_chains < 2 or depth < 1:
         raise OptionError(
-            f"n={n}, n_chains={n_chains}, depth={depth}: give at least 1 prompt, 2 chains and depth 1"
+            f"n={n}, n_chains={n_chains}, depth={depth}: give at least 1 prompt, 2 chains and "
+            "depth 1"
         )
     rng = np.random.default_rng(seed)
     order = rng.random((n, depth, n_chains)).argsort(-1)  # item of the block before
@@ -144,8 +145,8 @@ def retrieval_problem_task(
     tokens = getattr(config, "vocab_size", None)
     if model.kind != "causal" or tokens is None or tokens < size:
         raise PromptError(
-            f"the retrieval problem of {n_chains} chains of depth {depth} needs a causal model with "
-            f"at least {size} tokens, one per position; {model.name} is {model.kind} and has "
+            f"the retrieval problem of {n_chains} chains of depth {depth} needs a causal model "
+            f"with at least {size} tokens, one per position; {model.name} is {model.kind} and has "
             f"{tokens}; give fewer chains or a smaller depth"
         )
     at = np.flatnonzero(np.isin(made.depths, wanted))

@@ -1,7 +1,7 @@
 from . import tasks
 from .causal_tracing import causal_tracing
 from .contrast import ContrastTask
-from .declaration import Found, discovery
+from .declaration import Discovery, Found, discovery
 from .edge_evaluation import evaluate_edges
 from .evaluation import evaluate_circuit
 from .facts import Fact, read_facts
@@ -27,6 +27,7 @@ __all__ = [
     "TASKS",
     "Circuit",
     "ContrastTask",
+    "Discovery",
     "Fact",
     "Found",
     "Published",

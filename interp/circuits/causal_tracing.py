@@ -135,8 +135,9 @@ def causal_tracing(
     window = (1 if what == "stream" else max(1, len(layers) // 5)) if window is None else window
     if not 1 <= window <= len(layers) or n_samples < 2 or not noise > 0:
         raise OptionError(
-            f"window={window}, n_samples={n_samples}, noise={noise}; a window has 1 to {len(layers)}"
-            " layers of this model, and there are at least 2 noise draws of a size above 0"
+            f"window={window}, n_samples={n_samples}, noise={noise}; a window has 1 to "
+            f"{len(layers)} layers of this model, and there are at least 2 noise draws of a size "
+            "above 0"
         )
     if sever and what != "stream":
         raise OptionError(

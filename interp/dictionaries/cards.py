@@ -82,8 +82,8 @@ def feature_cards(
     """
     if k < 1 or tokens < 0 or n_features < 1:
         raise OptionError(
-            f"k={k}, tokens={tokens}, n_features={n_features}: k and most must be at least 1, and tokens at "
-            "least 0"
+            f"k={k}, tokens={tokens}, n_features={n_features}: k and n_features must be at least "
+            "1, and tokens at least 0"
         )
     site = dictionary.site_in(model, other_weights=other_weights)
     given = Prompts.of(prompts, model)

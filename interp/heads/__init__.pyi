@@ -1,7 +1,7 @@
 from . import needle, outliers, patterns
 from .between_models.match import match_heads
 from .checkpoints.emergence import emergence
-from .declaration import BoundAnalysis, detector, experiment, measurement, statistic
+from .declaration import Analysis, BoundAnalysis, detector, experiment, measurement, statistic
 from .estimate import choose_engine, estimate_score, readable
 from .example_picture import picture
 from .machine_limits import Machine, roofline
@@ -11,6 +11,7 @@ from .trials import Lab, Trials
 from .weights._composition import composition_scores
 
 __all__ = [
+    "Analysis",
     "BoundAnalysis",
     "Lab",
     "Machine",

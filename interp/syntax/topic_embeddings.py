@@ -88,7 +88,8 @@ def topic_products(
             "label 'topic' whose groups are the topics"
         )
     made = model_provenance(model) | {
-        "made_by": "interp.syntax.topic_products", "texts": len(rows), "draws": n_random, "seed": seed,
+        "made_by": "interp.syntax.topic_products", "texts": len(rows), "draws": n_random,
+        "seed": seed,
     }  # fmt: skip
     return product_rows(np.array(rows).T, np.mean(nulls, 0), made)
 

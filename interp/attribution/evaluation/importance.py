@@ -57,8 +57,8 @@ def compare_importance(
             and four other measures that caches and pruning use.
         targets: as for `faithfulness`; the model's own first choice by default.
         how: how a token is removed; hide hides it from the attention of all others.
-        n_selection: number of first texts on which the head of `ditto` is chosen; they are not judged.
-            0 takes the mean over heads.
+        n_selection: number of first texts on which the head of `ditto` is chosen; they are not
+            judged. 0 takes the mean over heads.
         n_soft_draws: random draws of the soft measures; 0 omits these measures.
         seed: seed of these draws.
         batch_size: inputs per forward pass.
@@ -76,8 +76,8 @@ def compare_importance(
     every = read_texts(texts)
     if not 0 <= n_selection < len(every):
         raise OptionError(
-            f"n_selection={n_selection} of {len(every)} text(s) leaves nothing to judge on; it must be at "
-            "least 0 and less than the number of texts"
+            f"n_selection={n_selection} of {len(every)} text(s) leaves nothing to judge on; it "
+            "must be at least 0 and less than the number of texts"
         )
     wanted = resolve(model, every, targets)
     chosen = choose_methods(COMPARED if methods is None else methods)
@@ -92,8 +92,8 @@ def compare_importance(
         picked = best_diagonal(seen, how)
         chosen = [with_head(one, picked) for one in chosen]
     found = faithfulness(
-        model, every[n_selection:], chosen, wanted[n_selection:], warn=False, how=how, draws=n_soft_draws,
-        seed=seed, batch_size=batch_size, resume=resume, progress=progress,
+        model, every[n_selection:], chosen, wanted[n_selection:], warn=False, how=how,
+        draws=n_soft_draws, seed=seed, batch_size=batch_size, resume=resume, progress=progress,
     )  # fmt: skip
     made: dict[str, Any] = {**found.provenance, "made_by": "compare_importance"}
     if n_selection:

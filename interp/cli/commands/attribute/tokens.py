@@ -47,7 +47,8 @@ def _check(run: Run) -> None:
         "n_selection": Spelling(type=FROM_0, metavar="N"),
     },
     out=(".json", ".csv"),
-    example="interp attribute tokens gpt2 --text 'The keys are on' --file texts.txt --set n_selection=8",
+    example="interp attribute tokens gpt2 --text 'The keys are on' --file texts.txt "
+    "--set n_selection=8",
 )  # fmt: skip
 def tokens(
     run: Run,
