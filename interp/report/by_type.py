@@ -58,7 +58,7 @@ FORMS: Mapping[str, Mapping[str, str]] = {
         "Circuit": "interp.report.circuit_drawing:draw",
         "Comparison": "interp.report.comparison_plot:scatter_matrix",
         "DecoderLens": "interp.report.token_grids:decoder_lens_figure",
-        "DictionaryTraining": "interp.report.dose_plot:plot_training",
+        "DictionaryTraining": "interp.report.dose_plot:training_figure",
         "DoseCurve": "interp.report.dose_plot:plot_doses",
         "Faithfulness": "interp.report.method_bars:method_bars",
         "HeadTable": "interp.draw.plot:heatmap",

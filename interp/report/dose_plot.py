@@ -56,7 +56,7 @@ def plot_doses(curve: ResultRows) -> go.Figure:
     return figure
 
 
-def plot_training(curve: ResultRows) -> go.Figure:
+def training_figure(curve: ResultRows) -> go.Figure:
     """Plot explained variance and dead share along the steps."""
     import plotly.graph_objects as go
 
