@@ -64,8 +64,8 @@ def planted_documents(model: Any, tokens: int, number: int = 2) -> list[Any]:
     """Documents of random tokens whose answer is told once, at another place in each."""
     from interp.text.chains import linked_chains
 
-    sizes = {"sentences": tokens // 64, "length": 64, "anchors": 1, "links": 1}
-    return linked_chains(model, chains=number, **sizes)
+    sizes = {"n_sentences": tokens // 64, "length": 64, "anchors": 1, "links": 1}
+    return linked_chains(model, n_chains=number, **sizes)
 
 
 def measure_sources(tokens: int, way: str) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def part_receivers() -> dict[str, Any]:
     from interp import planted
     from interp.text.chains import linked_chains, receiver_heads
 
-    sizes = {"chains": 8, "sentences": 24, "anchors": 1, "links": 4}
+    sizes = {"n_chains": 8, "n_sentences": 24, "anchors": 1, "links": 4}
     found: dict[str, Any] = {}
     for name in ("induction", "noise"):
         built = getattr(planted, name)(vocab=208)
@@ -155,7 +155,7 @@ def part_judge() -> dict[str, Any]:
     cases = (("planted:induction", 1), ("planted:induction", 2), ("planted:noise", 1))
     for name, copies in cases:
         model = interp.load(name)
-        chains = linked_chains(model, chains=24, sentences=12, length=6, anchors=1, links=3,
+        chains = linked_chains(model, n_chains=24, n_sentences=12, length=6, anchors=1, links=3,
                                copies=copies)  # fmt: skip
         judged = judge_sources(model, chains, n_heads=1, n_ablations=32, batch_size=16)
         found[f"{name}, {copies} source{'s' * (copies > 1)}"] = {
@@ -172,7 +172,7 @@ def part_agreement() -> list[dict[str, Any]]:
     from interp.text.chains import linked_chains, thought_anchors
 
     model = interp.load(planted.induction(vocab=112).model, name="planted")
-    chains = linked_chains(model, chains=8, sentences=16, length=6, anchors=1, links=3)
+    chains = linked_chains(model, n_chains=8, n_sentences=16, length=6, anchors=1, links=3)
     found = thought_anchors(model, chains, n_heads=1, n_rollouts=8, max_new_tokens=12)
     return found.agreement().to_dict("records")
 
@@ -185,7 +185,7 @@ def part_story(folder: str) -> dict[str, Any]:
 
     model, found = interp.load(folder), {}
     for copies in (1, 2):
-        documents = sentence_documents(model, documents=32, sentences=10, copies=copies)
+        documents = sentence_documents(model, n_documents=32, n_sentences=10, copies=copies)
         judged = judge_sources(model, documents, n_ablations=32, batch_size=16)
         tables = {way: judged.reliability(way).to_dict("records") for way in ("heads", "ablations")}
         found[f"{copies} source{'s' * (copies > 1)}"] = {
@@ -193,7 +193,7 @@ def part_story(folder: str) -> dict[str, Any]:
             "documents": len(judged.documents), "heads": [str(h) for h in judged.heads_used],
             "reliability": tables,
         }  # fmt: skip
-    documents = sentence_documents(model, documents=8, sentences=10, seed=1)
+    documents = sentence_documents(model, n_documents=8, n_sentences=10, seed=1)
     heads = receiver_heads(model, documents)
     found["receivers"] = (
         heads.top(5).to_pandas()[["layer", "head", "score", "sem", "null"]].to_dict("records")

@@ -17,7 +17,7 @@ from interp.alignment import word_alignment
 from interp.alignment.made import made_sentence_pairs
 from interp.alignment.pair_file import SentencePair
 from interp.alignment.result import HeadAlignments
-from interp.alignment.translation import TranslationHeads
+from interp.alignment.translation import rank_agreement, translation_rows
 from interp.attribution import Rationale, plausibility
 from interp.attribution.evaluation.result import MEASURES, Faithfulness
 from interp.bundled.shape_images import shape_images
@@ -49,14 +49,14 @@ def shuffled_gold(seed: int) -> Any:
         order = rng.permutation(len(str(pair.source).split()))
         links = frozenset((int(order[s]), t) for s, t in pair.possible)
         pairs.append(SentencePair(pair.source, pair.target, links))
-    found = word_alignment(bundled("reorder"), pairs, null_draws=399, seed=seed)
+    found = word_alignment(bundled("reorder"), pairs, n_random=399, seed=seed)
     return found.p_holm < LEVEL
 
 
 @cache
 def aligned_pool() -> HeadAlignments:
     return word_alignment(
-        bundled("reorder"), made_sentence_pairs(600, seed=7), select=0.01, null_draws=1
+        bundled("reorder"), made_sentence_pairs(600, seed=7), select=0.01, n_random=1
     )
 
 
@@ -84,10 +84,11 @@ def rank_intervals(n: int, spread: float) -> Any:
         truth = rng.normal(size=(2, 16)) * spread
         truth[1] = 0.6 * truth[0] + 0.8 * truth[1]
         values = truth[:, :, None] + rng.normal(size=(2, 16, n))
-        found = TranslationHeads(
+        rows = translation_rows(
             tuple(Head(0, h, "cross") for h in range(16)), values[0], values[1],
-            np.ones((16, n)), np.full(16, np.nan),
-        ).rank_agreement(seed)  # fmt: skip
+            np.ones((16, n)), np.full(16, np.nan), {},
+        )  # fmt: skip
+        found = rank_agreement(rows, seed)
         row = found[found["statistic"] == "confidence"].iloc[0]
         return inside(row["low"], row["high"], spearman(truth)[0, 1])
 
@@ -121,7 +122,7 @@ def cued(classes: int, lone: bool = False) -> Any:
         if lone:  # all cues conflict, and most suggest one class
             cues = (labels + 1 + (rng.random(120) < 0.3)) % classes
         found = vision.locate_spurious_heads(
-            random_vision(classes, seed), images.pixels, labels, cues, permutations=399, seed=seed
+            random_vision(classes, seed), images.pixels, labels, cues, n_permutations=399, seed=seed
         )
         return found.extra["spurious"]
 
@@ -134,7 +135,7 @@ def trained_cued(seed: int) -> Any:
     cues = rng.integers(4, size=120)
     noisy = images.pixels + rng.normal(size=images.pixels.shape)
     found = vision.locate_spurious_heads(
-        bundled("shapes"), noisy, images.labels, cues, permutations=399, seed=seed
+        bundled("shapes"), noisy, images.labels, cues, n_permutations=399, seed=seed
     )
     return found.extra["spurious"]
 
@@ -230,7 +231,7 @@ def made_anchors(trend: float) -> Any:
             ("a", "b", "c"), np.repeat(np.arange(3), 16), index, ("",) * 48,
             {"receiver": one, "suppression": other}, {}, nothing, nothing, ((),) * 3,
         )  # fmt: skip
-        return found.agreement(draws=399, seed=seed)["p"] < LEVEL
+        return found.agreement(n_boot=399, seed=seed)["p"] < LEVEL
 
     return draw
 
@@ -248,16 +249,18 @@ def random_graph(seed: int, window: int) -> Any:
 
 
 def communities(window: int) -> Any:
-    return lambda seed: random_graph(seed, window).communities(draws=19, seed=seed)[1]["p"] <= LEVEL
+    return lambda seed: (
+        random_graph(seed, window).communities(n_random=19, seed=seed)[1]["p"] <= LEVEL
+    )
 
 
 def motifs(window: int) -> Any:
-    return lambda seed: random_graph(seed, window).motifs(draws=99, seed=seed)["p"] <= LEVEL
+    return lambda seed: random_graph(seed, window).motifs(n_random=99, seed=seed)["p"] <= LEVEL
 
 
 def given_graph(seed: int) -> Any:
     truth = np.random.default_rng([seed, 1]).random((24, 24)) < 0.15
-    return random_graph(seed, 24).against(truth, draws=99, seed=seed)["auroc_p"] <= LEVEL
+    return random_graph(seed, 24).against(truth, n_random=99, seed=seed)["auroc_p"] <= LEVEL
 
 
 def called_static(kind: str, wrong: bool) -> Any:
@@ -339,7 +342,7 @@ CASES = (
         for n in (8, 32)
     ),
     *(
-        Case("TranslationHeads.rank_agreement", f"correlation, {n} pairs, {told}",
+        Case("rank_agreement", f"correlation, {n} pairs, {told}",
              "correlation of the true means of 16 heads", rank_intervals(n, spread), "interval",
              0.4)
         for n, spread, told in ((16, 1.0, "heads differ"), (16, 0.1, "heads hardly differ"))

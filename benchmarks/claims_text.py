@@ -134,7 +134,7 @@ def lens_intervals(seed: int) -> Any:
 
 
 def random_chains(model: interp.Model, seed: int, n: int) -> list:
-    return linked_chains(model, chains=n, sentences=12, length=6, anchors=1, links=1, seed=seed)
+    return linked_chains(model, n_chains=n, n_sentences=12, length=6, anchors=1, links=1, seed=seed)
 
 
 def without_links(seed: int) -> Any:
@@ -167,7 +167,7 @@ def receivers(n: int) -> Any:
 def random_anchors(seed: int) -> Any:
     model, chains = without_links(seed)
     found = thought_anchors(model, chains, methods=("attention", "suppression"), seed=seed)
-    return found.agreement(draws=399, seed=seed)["p"] < LEVEL
+    return found.agreement(n_boot=399, seed=seed)["p"] < LEVEL
 
 
 def judged(seed: int) -> Any:

@@ -18,6 +18,8 @@ from typing import Any
 import interp
 from interp.core.prompts import Prompts
 from interp.dictionaries import (
+    difference_of_kinds,
+    means_by_kind,
     monosemanticity,
     profile_heads,
     profile_lorsa,
@@ -67,8 +69,8 @@ def measured(
     profiles["Lorsa heads"] = profile_lorsa(model, lorsa.lorsa, test)
     profiles["untrained Lorsa heads"] = profile_lorsa(model, lorsa.untrained, test)
     found = monosemanticity(profiles)
-    for row in found.groups().to_dict("records"):
-        gap = found.difference(row["kind"], "heads") if row["kind"] != "heads" else {}
+    for row in means_by_kind(found).to_dict("records"):
+        gap = difference_of_kinds(found, row["kind"], "heads") if row["kind"] != "heads" else {}
         groups.append({"model": name, "layer": layer, **row,
                        "minus_heads": gap.get("score"), "minus_heads_low": gap.get("low"),
                        "minus_heads_high": gap.get("high"), "p": gap.get("p")})  # fmt: skip

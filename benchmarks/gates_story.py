@@ -90,7 +90,7 @@ def orders(model: Model, task: Task) -> tuple[dict[str, list[str]], dict[str, An
     given: dict[str, Any] = {"kind": "mean-dataset", "reference": task.prompts}
     seconds, found = {}, {}
     start = time.time()
-    gates = learn_gates(model, task, restarts=RESTARTS, steps=STEPS, n_random=2, **given)
+    gates = learn_gates(model, task, n_restarts=RESTARTS, steps=STEPS, n_random=2, **given)
     seconds["gates"] = time.time() - start
     found["gates"] = list(gates.order())
     for name, score in (("ablation", leave_one_out), ("aumann_shapley", aumann_shapley)):

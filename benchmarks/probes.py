@@ -58,7 +58,12 @@ def main(draws: int) -> None:
             features, y, where = drawn(DOCUMENTS, signal, rng)
             fresh, new, _ = drawn(FRESH, signal, rng, first=10**6)
             found = train_probe(
-                features, y.tolist(), where.tolist(), folds=FOLDS, permutations=SHUFFLES, seed=seed
+                features,
+                y.tolist(),
+                where.tolist(),
+                folds=FOLDS,
+                n_permutations=SHUFFLES,
+                seed=seed,
             )
             low, high = found.scores["auc_interval"]
             heads = found.to_pandas()

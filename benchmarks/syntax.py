@@ -166,16 +166,17 @@ def checked(folder: Path, pairs: Path, bank_path: Path) -> tuple[list[str], dict
         check = check_pairs(
             model, read_pairs(pairs / f"{paradigm}.jsonl", n=200), [r.head], n_random=15
         )
-        drawn = check.random_drops
+        drawn = check.drop[1:]
         lines.append(
             f"| {relation} | {r.head} {r.direction} | {percent(r.accuracy)} |"
-            f" {percent(r.baseline)} | {paradigm} | {percent(check.accuracy)} |"
-            f" {percent(float((check.without > 0).mean()))} | {check.drop:.3f} ±"
-            f" {check.drop_sem:.3f} | {drawn.mean():.3f} [{drawn.min():.3f}, {drawn.max():.3f}] |"
+            f" {percent(r.baseline)} | {paradigm} | {percent(check.accuracy_clean)} |"
+            f" {percent(float(check.accuracy[0]))} | {check.drop[0]:.3f} ±"
+            f" {check.sem[0]:.3f} | {drawn.mean():.3f} [{drawn.min():.3f}, {drawn.max():.3f}] |"
             f" {check.p:.2f} |"
         )
-        told[paradigm] = {"head": r.head, "drop": check.drop, "sem": check.drop_sem, "p": check.p,
-                          "random": drawn.tolist(), "accuracy": check.accuracy}  # fmt: skip
+        told[paradigm] = {"head": r.head, "drop": float(check.drop[0]), "sem": float(check.sem[0]),
+                          "p": check.p, "random": drawn.tolist(),
+                          "accuracy": check.accuracy_clean}  # fmt: skip
     return lines, told
 
 

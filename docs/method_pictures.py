@@ -302,7 +302,7 @@ def _probes() -> go.Figure:
         ids = rng.choice(np.arange(4, model.d_vocab), 11, replace=False).tolist()
         prompts.append([*ids[:4], 2 + label, *ids[4:], ids[3]])
     documents = [i // 2 for i in range(80)]
-    return train_probe(output_features(model, prompts), labels, documents, permutations=0).plot(8)
+    return train_probe(output_features(model, prompts), labels, documents, n_permutations=0).plot(8)
 
 
 def _vision() -> go.Figure:
@@ -327,7 +327,7 @@ def _chains() -> Any:
     from interp.text import chains
 
     model = interp.load("planted:induction")
-    [chain] = chains.linked_chains(model, chains=1, sentences=10, length=6, anchors=1, links=3)
+    [chain] = chains.linked_chains(model, n_chains=1, n_sentences=10, length=6, anchors=1, links=3)
     attention = chains.sentence_attention(model, chain)
     names = [str(i) for i in range(len(attention))]
     return _grid(attention, names, names, "attention between sentences")
@@ -337,7 +337,9 @@ def _context() -> go.Figure:
     from interp.text import chains, context
 
     model = interp.load("planted:induction")
-    documents = chains.linked_chains(model, chains=8, sentences=10, length=6, anchors=1, links=3)
+    documents = chains.linked_chains(
+        model, n_chains=8, n_sentences=10, length=6, anchors=1, links=3
+    )
     return context.judge_sources(
         model, documents, methods=["heads", "leave_one_out"], n_heads=1
     ).plot()

@@ -188,8 +188,8 @@ NO_METHODS = {
     "interp.circuits": {
         # methods that find circuits have their own table; these make or evaluate parts of circuits
         "confirm", "discovery", "evaluate_circuit", "evaluate_edges", "evaluate_set",
-        "find_circuit", "make_contrast", "make_pairs", "patch_first", "published", "read_facts",
-        "signals", "smallest_set",
+        "find_circuit", "make_contrast", "make_pairs", "patch_first", "published",
+        "read_facts", "signals", "smallest_set",
     },
     "interp.causal": {
         # tasks and their measures
@@ -209,8 +209,8 @@ NO_METHODS = {
         "topic_texts", "word_attention",
     },
     "interp.safety": {
-        "candidates", "marker_sets", "participation_ratio", "principal_angle", "read_labelled",
-        "read_prompts", "templated",
+        "candidates", "marker_sets", "participation_ratio", "principal_angle",
+        "read_labelled", "read_prompts", "templated",
     },
     "interp.heads.needle": {
         "haystack_ids", "ids_instances", "read_task", "select", "sentence_instances",
@@ -354,8 +354,14 @@ def functions(package: str) -> Iterator[str]:
     module: ModuleType = import_module(package)
     for name in module.__all__:
         value = getattr(module, name)
-        if inspect.isfunction(value) and name not in NO_METHODS[package]:
+        if inspect.isfunction(value) and not (name in NO_METHODS[package] or _reads_rows(value)):
             yield name
+
+
+def _reads_rows(function: Any) -> bool:
+    """Whether a function summarises a result, and measures nothing."""
+    first = next(iter(inspect.signature(function).parameters.values()), None)
+    return first is not None and first.annotation == "ResultRows"
 
 
 def _doc(function: Any) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -56,7 +58,25 @@ def page(name: str) -> str:
     if elsewhere:
         parts.append(f"Imported from `interp`: {', '.join(elsewhere)}.")
     parts += [f"::: {name}.{public}" for public in own]
+    if returned := _returned(name):
+        parts += ["## Results that these functions return", *(f"::: {path}" for path in returned)]
     return "\n\n".join(parts) + "\n"
+
+
+def _returned(name: str) -> list[str]:
+    """Return paths of the classes of results that functions of a folder return, but it has not."""
+    from interp.core.result import Result
+    from interp.core.result_rows import ResultRows
+
+    public = {id(x) for folder in PACKAGES for x in _public(folder).values()}
+    found = {}
+    for function in filter(inspect.isfunction, _public(name).values()):
+        inside = inspect.unwrap(function)
+        names = re.findall(r"\w+", str(inside.__annotations__.get("return", "")))
+        for value in (inside.__globals__.get(each) for each in names):
+            if isinstance(value, type) and issubclass(value, Result) and value is not ResultRows:
+                found[f"{value.__module__}.{value.__name__}"] = id(value)
+    return sorted(path for path, value in found.items() if value not in public)
 
 
 def commands() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import time
 from collections.abc import Generator
 from pathlib import Path
@@ -20,6 +21,11 @@ os.environ |= {
     "TOKENIZERS_PARALLELISM": "false",
     "HF_HUB_OFFLINE": "1",  # no test may reach a network
 }
+
+# Where compiled files are turned off, every process would rewrite the assertions of all test files
+# again, which is half of the time of a collection.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 STARTED = time.time()
 ROOT = Path(__file__).parents[1]

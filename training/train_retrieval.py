@@ -74,7 +74,7 @@ def retrieval_checkpoints(recipe: Recipe, seed: int) -> Iterator[tuple[int, Any]
             if step == recipe.steps:
                 return
             drawn = retrieval_problem(
-                recipe.rows, chains=recipe.chains, depth=recipe.depth,
+                recipe.rows, n_chains=recipe.chains, depth=recipe.depth,
                 seed=seed * recipe.steps + step,
             )  # fmt: skip
             kept = slice(None) if recipe.curriculum else drawn.depths == recipe.depth
@@ -119,7 +119,7 @@ def chain_mass(model: Any, made: RetrievalProblem) -> list[list[dict[str, Any]]]
 
 def retrieval_measured(module: Any, recipe: Recipe, *, heads: bool) -> dict[str, Any]:
     """Accuracy by depth on held-out prompts and, if asked, what every head attends to and does."""
-    made = retrieval_problem(MEASURED, chains=recipe.chains, depth=recipe.depth, seed=HELD_OUT)
+    made = retrieval_problem(MEASURED, n_chains=recipe.chains, depth=recipe.depth, seed=HELD_OUT)
     with torch.no_grad():
         answers = module(input_ids=torch.from_numpy(made.ids)).logits.argmax(-1).numpy()
     right = answers == made.roots
@@ -130,7 +130,7 @@ def retrieval_measured(module: Any, recipe: Recipe, *, heads: bool) -> dict[str,
         return found
     model = interp.load(module, name="retrieval")
     task = retrieval_problem_task(
-        model, n=MEASURED, chains=recipe.chains, depth=recipe.depth, seed=HELD_OUT,
+        model, n=MEASURED, n_chains=recipe.chains, depth=recipe.depth, seed=HELD_OUT,
         depths=range(1, recipe.depth + 1),
     )  # fmt: skip
     frame = causal.leave_one_out(model, task, null="none").to_pandas()

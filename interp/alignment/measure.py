@@ -50,7 +50,7 @@ def word_alignment(
     rows: Literal["both", "emits", "fed"] = "both",
     select: float = 0.5,
     null: GoldNull = "shuffled",
-    null_draws: int = 999,
+    n_random: int = 999,
     seed: int = 0,
     batch_size: int = 16,
     progress: Progress | None = None,
@@ -69,7 +69,7 @@ def word_alignment(
         select: share of the pairs on which the best heads are chosen; the others judge.
         null: "shuffled" keeps the links of a sentence and shuffles its source words; "other" takes
             the links of another sentence, which are similar where word order is similar.
-        null_draws: number of draws of the null.
+        n_random: number of draws of the null.
         seed: seed of the split and of the null.
         batch_size: pairs per forward pass.
         progress: called after each batch.
@@ -93,9 +93,9 @@ def word_alignment(
     kinds = require_rows(rows)
     if null not in NULL_KINDS:
         raise OptionError(f"null={null!r} is not known; known: {', '.join(NULL_KINDS)}")
-    if not 0 < select < 1 or null_draws < 1:
+    if not 0 < select < 1 or n_random < 1:
         raise OptionError(
-            f"select={select}, null_draws={null_draws}: select lies between 0 and 1, and at least "
+            f"select={select}, n_random={n_random}: select lies between 0 and 1, and at least "
             "one draw of the null is needed"
         )
     encoded = encode_pairs(model, pairs)
@@ -123,7 +123,7 @@ def word_alignment(
         links.append(np.concatenate([largest_links(found.weights[kind]) for kind in kinds]))
     gold = [gold_matrices(pair) for pair in encoded.pairs]
     counts = np.stack([_counted(x, *g) for x, g in zip(links, gold, strict=True)], 1)
-    drawn = _null_draws(links, gold, judged, null, null_draws, seed)
+    drawn = _null_draws(links, gold, judged, null, n_random, seed)
     score = alignment_error_rate(*counts[:, judged].sum(1).T)
     p = (1 + (drawn <= score).sum(0)) / (1 + len(drawn))
     on_chosen = alignment_error_rate(*counts[:, chosen].sum(1).T)
@@ -146,7 +146,7 @@ def word_alignment(
         NULL_KINDS[null],
         result_provenance(
             model, "interp.alignment.word_alignment", encoded.prompts, seed=seed, rows=rows,
-            select=select, null=null, null_draws=null_draws,
+            select=select, null=null, null_draws=n_random,
         ),
     )  # fmt: skip
 

@@ -11,11 +11,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.alignment.pairs import require_cross
-from interp.alignment.time_result import DECLARED, NULL_DRAWS, TimeAlignments, judged_times
+from interp.alignment.time_result import DECLARED, NULL_DRAWS, judged_times
 from interp.alignment.timed_rows import TimedRows
 from interp.alignment.warping import smoothed_weights
 from interp.core.errors import OptionError, PromptError
 from interp.core.head import Head
+from interp.core.result_rows import ResultRows
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
 from interp.model.content import model_provenance, tensors_hash
@@ -36,13 +37,13 @@ def time_alignment(
     *,
     skip: int = 0,
     frames: Sequence[int] | int | None = None,
-    choose: int = 3,
+    n_heads: int = 3,
     select: float = 0.5,
     width: int | None = None,
     seconds: float = SECONDS_PER_FRAME,
-    null_draws: int = NULL_DRAWS,
+    n_random: int = NULL_DRAWS,
     seed: int = 0,
-) -> TimeAlignments:
+) -> ResultRows:
     """Compare token times from cross attention with given times, for every head.
 
     Args:
@@ -53,11 +54,11 @@ def time_alignment(
         skip: number of first decoder rows that stand for no token of the sound (prompt tokens).
         frames: frames of `input_features` that hold sound, per recording; all by default. The
             encoder has half as many positions.
-        choose: number of heads with the lowest error that are read together.
+        n_heads: number of heads with the lowest error that are read together.
         select: share of the recordings on which they are chosen; the others judge.
         width: encoder positions of the median filter; by default the config's, else 7.
         seconds: duration of one encoder position.
-        null_draws: number of random orders of the token rows.
+        n_random: number of random orders of the token rows.
         seed: seed of the split and of the null.
 
     Heads that the model declares (`generation_config.alignment_heads`) are read together too.
@@ -65,6 +66,9 @@ def time_alignment(
 
     Reference: Radford et al. 2022, "Robust Speech Recognition via Large-Scale Weak Supervision",
     and the word timestamps of its repository.
+
+    Returns:
+        The rows of `word_time_errors`.
 
     Raises:
         OptionError: the model has no cross attention, or an option is out of range.
@@ -105,12 +109,12 @@ def time_alignment(
     ]
     made = {
         "prompts_hash": tensors_hash({k: x for k, x in inputs.items() if isinstance(x, Tensor)}),
-        "options": {"skip": skip, "choose": choose, "select": select, "width": width,
-                    "seconds": seconds, "null_draws": null_draws},
+        "options": {"skip": skip, "choose": n_heads, "select": select, "width": width,
+                    "seconds": seconds, "null_draws": n_random},
     }  # fmt: skip
     return judged_times(
-        tuple(maps), timed, sets={DECLARED: declared_heads(model)}, choose=choose, select=select,
-        seconds=seconds, null_draws=null_draws, seed=seed,
+        tuple(maps), timed, sets={DECLARED: declared_heads(model)}, n_heads=n_heads, select=select,
+        seconds=seconds, n_random=n_random, seed=seed,
         provenance=times_provenance(model, "time_alignment", n, seed) | made,
     )  # fmt: skip
 

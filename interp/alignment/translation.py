@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from interp.core.errors import PromptError
 from interp.core.head import Head
 from interp.core.protocols import Progress
 from interp.core.rank_statistics import spearman
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.core.statistics import DRAWS, percentile_interval, redraw_counts
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
@@ -35,97 +34,62 @@ Array = np.ndarray
 LEAST_RELIABLE = 0.5  # share of the variance over heads that is not noise
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class TranslationHeads(Result):
-    """Effect of ablating each head on the loss of the target, with two statistics of its attention.
+def translation_rows(
+    heads: Sequence[Head],
+    rise: Float[Array, "head pair"],
+    confidence: Float[Array, "head pair"],
+    position_variance: Float[Array, "head pair"],
+    null: Float[Array, " head"],
+    made: Mapping[str, Any],
+) -> ResultRows:
+    """Return a row per head; see `translation_heads` for the columns."""
+    arrays = {"confidence": confidence, "position_variance": position_variance}
+    columns: dict[str, Any] = {
+        "stack": [head.stack for head in heads], "layer": [head.layer for head in heads],
+        "head": [head.head for head in heads], "null": null, "n": rise.shape[1],
+    }  # fmt: skip
+    for name, values in {"score": rise, **arrays}.items():
+        own = cluster_summary(values.T)
+        columns |= {name: own.score, "sem" if name == "score" else f"{name}_sem": own.sem}
+    facts = {"metric": "loss_without_head", "unit": "nats per token (+ helps)"}
+    units = ("stack", "layer", "head")
+    each = {f"each_{name}": values for name, values in arrays.items()}
+    return ResultRows("TranslationHeads", columns, units, made, facts, rise, arrays=each)
 
-    The score is the rise of the loss per target token if the head's output is zeroed; positive if
-    the translation is better with the head.
 
-    Args:
-        of: the heads, with their stacks.
-        per_prompt: rise of the loss, nats per token, `[head, pair]`.
-        confidence: mean over rows of the largest weight, without weights on the end token of the
-            source, `[head, pair]`.
-        position_variance: mean over rows of the variance of the attended position, in squared
-            tokens, `[head, pair]`.
-        null: rise of the loss on random weights; NaN without.
+def rank_agreement(found: ResultRows, seed: int = 0) -> pd.DataFrame:
+    """Return Spearman's correlation of the ablation with each statistic, per stack and overall.
+
+    `low` and `high` are the 95 % interval for other pairs; the heads are fixed. Noise in the
+    means of heads moves their correlation towards 0, and once more in bootstrap draws of the
+    pairs, so the interval holds the percentiles of the draws and their reflection at the
+    correlation. Where noise is more than half of the variance of the means over heads
+    (`reliability` below 0.5, the lower of both values), the ranks are not known, and the
+    interval is -1 to 1. NaN where all heads have the same value.
     """
+    import pandas as pd
 
-    of: tuple[Head, ...]
-    per_prompt: Float[Array, "head pair"]
-    confidence: Float[Array, "head pair"]
-    position_variance: Float[Array, "head pair"]
-    null: Float[Array, " head"]
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    _units = ("stack", "layer", "head")
-    _per_row = ("of", "per_prompt", "confidence", "position_variance", "null")
-
-    def _rows(self) -> pd.DataFrame:
-        import pandas as pd
-
-        found = pd.DataFrame(
-            {
-                "stack": [head.stack for head in self.of],
-                "layer": [head.layer for head in self.of],
-                "head": [head.head for head in self.of],
-                "metric": "loss_without_head",
-                "null": self.null,
-                "n": self.per_prompt.shape[1],
-                "unit": "nats per token (+ helps)",
-            }
-        )
-        for name, values in (
-            ("", self.per_prompt),
-            ("confidence", self.confidence),
-            ("position_variance", self.position_variance),
-        ):
-            own = cluster_summary(values.T)
-            found[name or "score"] = own.score
-            found[f"{name}_sem" if name else "sem"] = own.sem
-        return found
-
-    def rank_agreement(self, seed: int = 0) -> pd.DataFrame:
-        """Return Spearman's correlation of the ablation with each statistic, per stack and overall.
-
-        `low` and `high` are the 95 % interval for other pairs; the heads are fixed. Noise in the
-        means of heads moves their correlation towards 0, and once more in bootstrap draws of the
-        pairs, so the interval holds the percentiles of the draws and their reflection at the
-        correlation. Where noise is more than half of the variance of the means over heads
-        (`reliability` below 0.5, the lower of both values), the ranks are not known, and the
-        interval is -1 to 1. NaN where all heads have the same value.
-        """
-        import pandas as pd
-
-        n = self.per_prompt.shape[1]
-        times = redraw_counts(n, DRAWS, np.random.default_rng(seed)).astype(float)
-        times /= times.sum(1, keepdims=True)
-        rows = []
-        stacks = list(dict.fromkeys(str(head.stack) for head in self.of))
-        for stack in ["all", *stacks] if len(stacks) > 1 else stacks:
-            mine = [i for i, head in enumerate(self.of) if stack in ("all", head.stack)]
-            for name in ("confidence", "position_variance"):
-                both = np.stack([self.per_prompt[mine], getattr(self, name)[mine]])
-                drawn = np.array([spearman(x)[0, 1] for x in np.einsum("shp,dp->dsh", both, times)])
-                known = drawn[np.isfinite(drawn)]
-                score, certain = spearman(both.mean(-1))[0, 1], reliability(both)
-                low, high = _reflected(score, known, certain) if len(known) else (np.nan, np.nan)
-                rows.append(
-                    {"stack": stack, "statistic": name, "spearman": score, "low": low,
-                     "high": high, "reliability": certain, "heads": len(mine),
-                     "pairs": both.shape[2]}
-                )  # fmt: skip
-        return pd.DataFrame(rows)
-
-    def __repr__(self) -> str:
-        if not len(self.of):
-            return "TranslationHeads without rows"
-        first = self.top(1).to_pandas().iloc[0]
-        return (
-            f"TranslationHeads: {len(self.of)} heads on {self.per_prompt.shape[1]} pairs; without "
-            f"{first['stack']}.L{first['layer']}H{first['head']} the loss rises most, by "
-            f"{first['score']:.3g} ± {first['sem']:.2g} nats per token"
-        )
+    n = found.per_prompt.shape[1]
+    times = redraw_counts(n, DRAWS, np.random.default_rng(seed)).astype(float)
+    times /= times.sum(1, keepdims=True)
+    rows = []
+    of = found.columns["stack"]
+    stacks = list(dict.fromkeys(of))
+    for stack in ["all", *stacks] if len(stacks) > 1 else stacks:
+        mine = [i for i, own in enumerate(of) if stack in ("all", own)]
+        for name in ("confidence", "position_variance"):
+            values = found.arrays[f"each_{name}"]
+            both = np.stack([found.per_prompt[mine], values[mine]])
+            drawn = np.array([spearman(x)[0, 1] for x in np.einsum("shp,dp->dsh", both, times)])
+            known = drawn[np.isfinite(drawn)]
+            score, certain = spearman(both.mean(-1))[0, 1], reliability(both)
+            low, high = _reflected(score, known, certain) if len(known) else (np.nan, np.nan)
+            rows.append(
+                {"stack": stack, "statistic": name, "spearman": score, "low": low,
+                 "high": high, "reliability": certain, "heads": len(mine),
+                 "pairs": both.shape[2]}
+            )  # fmt: skip
+    return pd.DataFrame(rows)
 
 
 def reliability(values: Float[Array, "statistic head pair"]) -> float:
@@ -160,7 +124,7 @@ def translation_heads(
     seed: int = 0,
     batch_size: int = 16,
     progress: Progress | None = None,
-) -> TranslationHeads:
+) -> ResultRows:
     """Measure what each head is needed for in translation, beside two statistics of its attention.
 
     Args:
@@ -174,6 +138,13 @@ def translation_heads(
 
     Reference: Voita et al. 2019, "Analyzing Multi-Head Self-Attention" (confidence). The position
     variance is that of the attended position, sum A j^2 - (sum A j)^2.
+
+    Returns:
+        One row per head: stack, layer, head, score (the rise of the loss per target token if the
+        head's output is zeroed) with sem and null, n, confidence (mean over rows of the largest
+        weight, without weights on the end token of the source) and position_variance (mean over
+        rows of the variance of the attended position, in squared tokens), each with its sem. Arrays
+        `[head, pair]`: each_confidence, each_position_variance. `rank_agreement` correlates them.
 
     Raises:
         OptionError: the model has no cross attention, or no such stack.
@@ -204,7 +175,7 @@ def translation_heads(
         Head(int(row["layer"]), int(row["head"]), row["stack"]) for row in frame.to_dict("records")
     )
     confidence, variance = _statistics(model, encoded, batch_size)
-    return TranslationHeads(
+    return translation_rows(
         of,
         np.asarray(found.per_prompt, float),
         np.stack([confidence[head] for head in of]),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,124 +21,23 @@ from interp.alignment.time_result import (
     DECLARED,
     GIVEN,
     NULL_DRAWS,
-    TimeAlignments,
     judged_times,
 )
 from interp.alignment.timed_rows import TimedRows
 from interp.alignment.warping import first_frames, smoothed_weights
 from interp.core.errors import OptionError
 from interp.core.head import Head
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.core.tokens import words as token_texts
 from interp.model.content import tensors_hash
 from interp.model.inputs import SOUNDS
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
-    import pandas as pd
-    import plotly.graph_objects as go
-
     from interp.model.model import Model
 
 Array = np.ndarray
 COLUMNS, BANDS = 240, 40  # of the pictures that a result keeps
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class WordTimes(Result):
-    """Start and end of every word of some recordings, in seconds; rows are words.
-
-    The score is the start. Its standard error is a jackknife over the heads that are read together
-    (NaN with one head), so it says how far the heads agree, not how far they are right. The null is
-    the start of the word if all tokens were spaced evenly over the sound.
-
-    Args:
-        of: the heads that are read together.
-        recordings: names of the recordings.
-        of_recording: recording of each word.
-        words: the words.
-        places: place of each word in its text, from 0.
-        token: row of `attention` of the word's first token, in the first recording.
-        start: found start.
-        end: found start of what follows; the end of the sound for a last word without it.
-        sem: standard error of the start.
-        even: start with evenly spaced tokens.
-        gold: given start, NaN where it is not known.
-        bands: spectrogram of the first recording, over the part with sound.
-        attention: attention of the first recording, mean over the heads, a row per token.
-        tokens: texts of these rows.
-        sound: duration of the first recording in seconds.
-    """
-
-    of: tuple[Head, ...]
-    recordings: tuple[str, ...]
-    of_recording: Int[Array, " word"]
-    words: tuple[str, ...]
-    places: Int[Array, " word"]
-    token: Int[Array, " word"]
-    start: Float[Array, " word"]
-    end: Float[Array, " word"]
-    sem: Float[Array, " word"]
-    even: Float[Array, " word"]
-    gold: Float[Array, " word"]
-    bands: Float[Array, "band frame"]
-    attention: Float[Array, "token position"]
-    tokens: tuple[str, ...]
-    sound: float
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    per_prompt = None
-    why_no_per_prompt = "a word belongs to one recording"
-    _units = ("recording", "place", "word")
-    _per_row = ("of_recording", "words", "places", "token", "start", "end", "sem", "even",
-                "gold")  # fmt: skip
-    _by = "lowest"
-
-    def _rows(self) -> pd.DataFrame:
-        import pandas as pd
-
-        return pd.DataFrame(
-            {
-                "recording": [self.recordings[i] for i in self.of_recording],
-                "place": self.places,
-                "word": list(self.words),
-                "metric": "word_start",
-                "score": self.start,
-                "sem": self.sem,
-                "null": self.even,
-                "n": len(self.of),
-                "unit": "seconds",
-                "end": self.end,
-                "gold": self.gold,
-                "error": np.abs(self.start - self.gold),
-            }
-        )
-
-    def plot(self) -> go.Figure:  # type: ignore[override]  # every row is drawn
-        """Draw the first recording's spectrogram above the attention, with the found starts."""
-        from interp.alignment.sound_pictures import sound_figure
-
-        mine = np.flatnonzero(self.of_recording == 0)
-        return sound_figure(
-            self.bands, self.attention, self.tokens, self.sound, self.attention_title(),
-            list(zip(self.start[mine].tolist(), self.token[mine].tolist(), strict=True)),
-        )  # fmt: skip
-
-    def attention_title(self) -> str:
-        """Name the heads whose attention is drawn."""
-        names = ", ".join(f"cross.{head}" for head in self.of)
-        return f"attention of {names}" if len(self.of) == 1 else f"mean attention of {names}"
-
-    def __repr__(self) -> str:
-        known = np.isfinite(self.gold)
-        text = ""
-        if known.any():
-            error = np.abs(self.start - self.gold)[known].mean()
-            even = np.abs(self.even - self.gold)[known].mean()
-            text = f"; mean distance to gold {error:.3g} s, evenly spaced {even:.3g} s"
-        return (
-            f"WordTimes of {len(self.words)} words in {len(self.recordings)} recordings by "
-            f"{', '.join(map(str, self.of))}{text}"
-        )
 
 
 @takes_model
@@ -151,7 +49,7 @@ def word_times(
     rows: AlignedRow = "emits",
     width: int | None = None,
     language: str | None = None,
-) -> WordTimes:
+) -> ResultRows:
     """Find when each word of some recordings is spoken, from the cross attention of some heads.
 
     The rows of the tokens are standardised over tokens, smoothed by a median filter over time,
@@ -170,6 +68,17 @@ def word_times(
 
     Reference: Radford et al. 2022, "Robust Speech Recognition via Large-Scale Weak Supervision",
     and the word timestamps of its repository.
+
+    Returns:
+        One row per word: recording, place (in its text, from 0), word, score (its start) with sem
+        (a jackknife over the heads that are read together, NaN with one head: how far they agree,
+        not how far they are right), null (its start if all tokens were spaced evenly over the
+        sound), n (heads), end (the start of what follows; the end of the sound for a last word
+        without it), gold (the given start, NaN where it is not known) and error. By row:
+        of_recording, and token, the row of `attention` of the word's first token. Facts: of, the
+        heads; recordings, their names; and of the first recording bands, its spectrogram over the
+        part with sound, attention, the mean over the heads with a row per token, tokens, their
+        texts, sound, its duration in seconds, and attention_title.
 
     Raises:
         OptionError: the model has no cross attention, declares no heads where none are given, or
@@ -207,15 +116,42 @@ def word_times(
     }  # fmt: skip
     counts = [len(part["start"]) for part in parts]
     names = ("places", "token", "start", "end", "sem", "even", "gold")
-    return WordTimes(
-        of=chosen,
-        recordings=tuple(one.recording.name for one in given),
-        of_recording=np.repeat(np.arange(len(given)), counts),
-        words=tuple(word for one in given for word in one.recording.text.split()),
-        **{name: np.concatenate([part[name] for part in parts]) for name in names},
-        **picture,
-        provenance=times_provenance(model, "word_times", len(given), None) | made,
-    )
+    values = {name: np.concatenate([part[name] for part in parts]) for name in names}
+    words = [word for one in given for word in one.recording.text.split()]
+    return word_time_rows(
+        chosen, tuple(one.recording.name for one in given),
+        np.repeat(np.arange(len(given)), counts), words, values, picture,
+        times_provenance(model, "word_times", len(given), None) | made,
+    )  # fmt: skip
+
+
+def word_time_rows(
+    of: tuple[Head, ...],
+    recordings: tuple[str, ...],
+    of_recording: Int[Array, " word"],
+    words: Sequence[str],
+    values: Mapping[str, Array],
+    picture: Mapping[str, Any],
+    made: Mapping[str, Any],
+) -> ResultRows:
+    """Return a row per word; see `word_times` for columns and facts."""
+    columns = {
+        "recording": [recordings[i] for i in of_recording], "place": values["places"],
+        "word": list(words), "score": values["start"], "sem": values["sem"],
+        "null": values["even"], "n": len(of), "end": values["end"], "gold": values["gold"],
+        "error": np.abs(values["start"] - values["gold"]),
+    }  # fmt: skip
+    names = ", ".join(f"cross.{head}" for head in of)
+    title = f"attention of {names}" if len(of) == 1 else f"mean attention of {names}"
+    facts = {
+        "metric": "word_start", "unit": "seconds", "of": of, "recordings": recordings,
+        "attention_title": title, **picture,
+    }  # fmt: skip
+    return ResultRows(
+        "WordTimes", columns, ("recording", "place", "word"), made, facts,
+        why_no_per_prompt="a word belongs to one recording", by="lowest",
+        arrays={"of_recording": of_recording, "token": values["token"]},
+    )  # fmt: skip
 
 
 @takes_model
@@ -231,7 +167,7 @@ def word_time_errors(
     language: str | None = None,
     n_random: int = NULL_DRAWS,
     seed: int = 0,
-) -> TimeAlignments:
+) -> ResultRows:
     """Compare the start of words by every cross-attention head with gold times.
 
     Args:
@@ -248,6 +184,15 @@ def word_time_errors(
         seed: seed of the split and of the null.
 
     Reference: Radford et al. 2022, "Robust Speech Recognition via Large-Scale Weak Supervision".
+
+    Returns:
+        One row per head and per set of heads: heads_read (its name), stack, layer, head (of single
+        heads), score (the mean distance between found and given start times on recordings that did
+        not choose heads) with sem, null, p (probability of a mean error as low under the null), n,
+        even (the error of tokens spaced evenly over the sound) and p_holm (p corrected over all
+        rows, also after `top`). By row: of, the heads, and starts, `[row, recording, token]`,
+        NaN beyond. Facts: evenly_spaced; judged, the indices of the judged recordings.
+        `heads_of_row` finds the heads of a row by its name.
 
     Raises:
         OptionError: the model has no cross attention or lacks a head, or an option is out of range.
@@ -286,8 +231,8 @@ def word_time_errors(
                     "null_draws": n_random},
     }  # fmt: skip
     return judged_times(
-        names, timed, sets={DECLARED if heads is None else GIVEN: own}, choose=n_heads,
-        select=select, seconds=given[0].seconds, null_draws=n_random, seed=seed,
+        names, timed, sets={DECLARED if heads is None else GIVEN: own}, n_heads=n_heads,
+        select=select, seconds=given[0].seconds, n_random=n_random, seed=seed,
         provenance=times_provenance(model, "word_time_errors", len(given), seed) | made,
     )  # fmt: skip
 

@@ -1,18 +1,12 @@
-from .cards import CacheCards, cache_cards
-from .methods import RetrievalMethods, retrieval_methods
-from .patterns import GatePattern, read_pattern, write_pattern
+from .cards import cache_cards
+from .methods import retrieval_methods
+from .patterns import read_pattern, windows_of, write_pattern
 from .plan import cache_plan
-from .plan_result import CachePlan
-from .sources import ContextSources, attribute_context
+from .sources import attribute_context
 from .windows import KVHead, Window, cut_cache, kv_heads, window_mask
 
 __all__ = [
-    "CacheCards",
-    "CachePlan",
-    "ContextSources",
-    "GatePattern",
     "KVHead",
-    "RetrievalMethods",
     "Window",
     "attribute_context",
     "cache_cards",
@@ -22,5 +16,6 @@ __all__ = [
     "read_pattern",
     "retrieval_methods",
     "window_mask",
+    "windows_of",
     "write_pattern",
 ]

@@ -107,7 +107,7 @@ class RetrievalMethods(Result):
                 )
         return pd.DataFrame(rows)
 
-    def agreement(self, draws: int = 500, seed: int = 0) -> pd.DataFrame:
+    def agreement(self, n_boot: int = 500, seed: int = 0) -> pd.DataFrame:
         """Return Spearman's rank correlation over key-value heads of every pair of methods.
 
         Each with a 95 % percentile interval by resampling the clusters of trials of both methods,
@@ -116,13 +116,13 @@ class RetrievalMethods(Result):
         all heads one score.
 
         Raises:
-            OptionError: there are fewer than three key-value heads, or `draws` is below 1.
+            OptionError: there are fewer than three key-value heads, or `n_boot` is below 1.
         """
         import pandas as pd
 
-        self._enough(draws)
+        self._enough(n_boot)
         rng = np.random.default_rng(seed)
-        drawn = {name: self._redrawn(name, draws, rng) for name in self.values}
+        drawn = {name: self._redrawn(name, n_boot, rng) for name in self.values}
         chance = min(1.0, 1.96 / (len(self.kv) - 1) ** 0.5)
         rows = []
         for at, one in enumerate(self.methods):
@@ -245,7 +245,7 @@ def retrieval_methods(
     lengths: int = 2,
     depths: int = 3,
     answer: int = 4,
-    trainings: int = 3,
+    n_trainings: int = 3,
     steps: int = 60,
     published: str | PathLike | None = None,
     null: str = "random-init",
@@ -265,7 +265,7 @@ def retrieval_methods(
         lengths: number of lengths from one to the other.
         depths: number of needle positions, from first to last.
         answer: tokens of an answer, in the task `ids`.
-        trainings: independent trainings of the gates, each on its own needles.
+        n_trainings: independent trainings of the gates, each on its own needles.
         steps: updates of a training.
         published: a folder or file of gates in DuoAttention's layout, as a further column.
         null: "random-init" scores random weights of the same architecture too; or "none".
@@ -303,7 +303,7 @@ def retrieval_methods(
         "lengths": lengths, "depths": depths, "answer": answer,
     }  # fmt: skip
     options = dict.fromkeys(ON_NEEDLES, common) | {
-        "trained_gates": common | {"trials": trainings, "steps": steps}
+        "trained_gates": common | {"trials": n_trainings, "steps": steps}
     }
 
     def run(of: Model) -> dict[str, Trials]:
@@ -325,7 +325,7 @@ def retrieval_methods(
     }
     if published is not None:
         pattern = read_pattern(published, model)
-        values[PUBLISHED] = np.array(pattern.gates, float)[:, None]
+        values[PUBLISHED] = pattern.score[:, None]
         clusters[PUBLISHED] = ("file",)
     made = result_provenance(
         model,
@@ -333,7 +333,7 @@ def retrieval_methods(
         prompts_of(instances),
         seed=seed,
         **common,
-        trainings=trainings,
+        trainings=n_trainings,
         steps=steps,
         null=null,
         published=None if published is None else str(published),

@@ -8,10 +8,10 @@ header, values slightly outside 0 to 1 being possible, and `config.json` with `s
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,74 +20,53 @@ import numpy as np
 from interp.cache.windows import KVHead, Window, kv_heads
 from interp.core.errors import OptionError, StoreError
 from interp.core.files import read_bytes, write_atomically
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.model.content import model_provenance
 from interp.model.model_argument import one_model
 
 if TYPE_CHECKING:
     from os import PathLike
 
-    import pandas as pd
-
 
 GATES, CONFIG = "full_attention_heads.tsv", "config.json"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class GatePattern(Result):
-    """One gate per key-value head, and the window of heads whose cache is cut.
+def windows_of(
+    pattern: ResultRows, cut: float, window: Window | None = None
+) -> dict[KVHead, Window]:
+    """Return the heads with the lowest gates and the window that each keeps.
 
     Args:
-        kv: the key-value heads, in order of layers.
-        gates: the gate of each, 0 to 1.
-        window: what a cut cache keeps; None for a file of gates without a config.
+        pattern: the result of `read_pattern`.
+        cut: share of all key-value heads whose cache is cut; ties are cut in order of layers.
+        window: what they keep; by default that of the file.
+
+    Raises:
+        OptionError: the share is out of range, or there is no window.
     """
-
-    kv: tuple[KVHead, ...]
-    gates: tuple[float, ...]
-    window: Window | None = None
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    per_prompt = None
-    why_no_per_prompt = "a file holds one gate per head"
-    _units = ("stack", "layer", "kv_head")
-    _holds = (KVHead, Window)
-    _per_row = ("kv", "gates")
-
-    def _rows(self) -> pd.DataFrame:
-        import pandas as pd
-
-        frame = pd.DataFrame([h._asdict() for h in self.kv], columns=list(self._units))
-        return frame.assign(score=list(self.gates), metric="gate", unit="gate")
-
-    def windows(self, cut: float, window: Window | None = None) -> dict[KVHead, Window]:
-        """Return the heads with the lowest gates and the window that each keeps.
-
-        Args:
-            cut: share of all key-value heads whose cache is cut; ties are cut in order of layers.
-            window: what they keep; by default that of the file.
-
-        Raises:
-            OptionError: the share is out of range, or there is no window.
-        """
-        kept = window or self.window
-        if not 0 < cut <= 1 or kept is None:
-            raise OptionError(
-                f"cut={cut}, window={kept}: give a share above 0 and at most 1, and a Window where "
-                "the file has no config"
-            )
-        order = np.argsort(np.array(self.gates), kind="stable")[: round(cut * len(self.kv))]
-        return {self.kv[at]: kept for at in sorted(order.tolist())}
-
-    def __repr__(self) -> str:
-        return f"GatePattern of {len(self.kv)} key-value heads, window {self.window}"
+    kept = window or (None if pattern.window is None else Window(*pattern.window))
+    if not 0 < cut <= 1 or kept is None:
+        raise OptionError(
+            f"cut={cut}, window={kept}: give a share above 0 and at most 1, and a Window where "
+            "the file has no config"
+        )
+    places = zip(*(pattern.columns[name] for name in pattern.units), strict=True)
+    kv = [KVHead(str(stack), int(layer), int(head)) for stack, layer, head in places]
+    order = np.argsort(pattern.score, kind="stable")[: round(cut * len(kv))]
+    return {kv[at]: kept for at in sorted(order.tolist())}
 
 
-def read_pattern(path: str | PathLike, model: Any) -> GatePattern:
+def read_pattern(path: str | PathLike, model: Any) -> ResultRows:
     """Read gates in DuoAttention's layout, for the heads of a model.
 
     Args:
         path: a folder, or the `.tsv` file itself.
         model: the model that the gates belong to; its heads name the rows.
+
+    Returns:
+        One row per key-value head, in order of layers: stack, layer, kv_head and score, the gate, 0
+        to 1. Fact: window, the first and the recent tokens that a cut cache keeps; None for a file
+        of gates without a config. `windows_of` lists the caches to cut.
 
     Raises:
         StoreError: a file cannot be read, or does not hold numbers.
@@ -114,9 +93,21 @@ def read_pattern(path: str | PathLike, model: Any) -> GatePattern:
     window, settings = None, file.with_name(CONFIG)
     if settings.exists():
         window = _window_of(settings)
-    gates = np.clip(table, 0, 1).reshape(-1)
+    gates = np.clip(table, 0, 1).reshape(-1).tolist()
     made = model_provenance(read) | {"made_by": "interp.cache.read_pattern"}
-    return GatePattern(heads, tuple(gates.tolist()), window, made | {"file": str(file)})
+    return gate_rows(heads, gates, window, made | {"file": str(file)})
+
+
+def gate_rows(
+    heads: Sequence[KVHead], gates: Sequence[float], window: Window | None, made: Mapping[str, Any]
+) -> ResultRows:
+    """Return the gate of each key-value head, 0 to 1; see `read_pattern`."""
+    units = ("stack", "layer", "kv_head")
+    columns = dict(zip(units, zip(*heads, strict=True), strict=True)) | {"score": list(gates)}
+    size = None if window is None else dataclasses.astuple(window)
+    facts = {"metric": "gate", "unit": "gate", "window": size}
+    why = "a file holds one gate per head"
+    return ResultRows("GatePattern", columns, units, made, facts, why_no_per_prompt=why)
 
 
 def _window_of(path: Path) -> Window:

@@ -1,24 +1,15 @@
 from .ablation import all_but_one, leave_one_out
 from .aggregation import head_aggregation
-from .checkpoint.certificate import Judged
 from .checkpoint.choose import gated_heads, heads_by_name, ranked_heads
-from .checkpoint.repair import Repaired, prune_in_rounds, repair_pruned
-from .checkpoint.save import SavedCheckpoint, save_pruned
-from .checkpoint.verify import Verification, verify_certificate
+from .checkpoint.repair import prune_in_rounds, repair_pruned
+from .checkpoint.save import save_pruned
+from .checkpoint.verify import verify_certificate
 from .comparison.compare import compare_importances
 from .comparison.questions import QUESTIONS
-from .comparison.result import Comparison
-from .game.game import Game, RunEstimate
+from .game.game import Game
 from .game.players import Players
 from .gating.learn import learn_gates
-from .gating.result import LearnedGates
-from .gradient import (
-    aumann_shapley,
-    gate_gradient,
-    gradient_scores,
-    michel,
-    patching_gradient,
-)
+from .gradient import aumann_shapley, gate_gradient, gradient_scores, michel, patching_gradient
 from .importance import Importance
 from .influence.result import TextScores
 from .influence.score import attention_influence
@@ -39,32 +30,23 @@ from .pruning.search import search_curves
 from .responsibilities import head_responsibilities
 from .retrieval_task import RetrievalProblem, retrieval_problem, retrieval_problem_task
 from .shapley_values.banzhaf import banzhaf
-from .shapley_values.scores import Sampled, estimate_shapley, shapley, shapley_of, shapley_per_layer
+from .shapley_values.scores import estimate_shapley, shapley, shapley_of, shapley_per_layer
 from .shapley_values.truncated import truncated_shapley
 from .steering.dose import steer
-from .steering.function_vectors import FunctionVector, find_function_vector
+from .steering.function_vectors import find_function_vector
 from .task import Task
 from .tucker import tucker_loss
 
 __all__ = [
     "QUESTIONS",
-    "Comparison",
-    "FunctionVector",
     "Game",
     "Importance",
     "Interactions",
-    "Judged",
-    "LearnedGates",
     "Players",
     "PruningCurve",
-    "Repaired",
     "RetrievalProblem",
-    "RunEstimate",
-    "Sampled",
-    "SavedCheckpoint",
     "Task",
     "TextScores",
-    "Verification",
     "accuracy",
     "all_but_one",
     "answer_probability",

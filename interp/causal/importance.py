@@ -57,6 +57,10 @@ class Importance(Result):
         notes: additional diagnostics, such as a completeness residual.
         clusters: a label per prompt if prompts are dependent (a common period or template);
             standard errors are over clusters. None if every prompt is its own cluster.
+        sampling_sem: standard error of each score over samples of coalitions, where there are any;
+            intervals and the table's `sem` include it.
+        evaluations: number of coalitions that were evaluated, where they were sampled.
+        sampling_df: degrees of freedom of `sampling_sem`.
     """
 
     table: HeadTable
@@ -67,8 +71,11 @@ class Importance(Result):
     notes: Mapping[str, Any] = field(default_factory=dict)
     magnitude: bool = False
     clusters: tuple[str, ...] | None = field(default=None, repr=False)
+    sampling_sem: Float[Array, " player"] | None = field(default=None, repr=False)
+    evaluations: int = 0
+    sampling_df: float = math.inf
     _units = ("player",)
-    _per_row = ("per_prompt",)
+    _per_row = ("per_prompt", "sampling_sem")
     _holds = (HeadTable, Players, Site, Where)
 
     @property
@@ -152,7 +159,7 @@ class Importance(Result):
     @property
     def _other_errors(self) -> Sequence[ErrorPart]:
         """Parts of a score's error beside that over prompts, each with its degrees of freedom."""
-        return ()
+        return () if self.sampling_sem is None else ((self.sampling_sem, self.sampling_df),)
 
     def _rows(self) -> pd.DataFrame:
         """Return one row per player, in order: score, sem, 95 % interval, n, clusters, metric.

@@ -29,7 +29,7 @@ def head_responsibilities(
     *,
     sharpness: float = 1.0,
     kind: str = "zero",
-    draws: int = 199,
+    n_random: int = 199,
     seed: int = 0,
     progress: Progress | None = None,
     **options: Any,
@@ -46,7 +46,7 @@ def head_responsibilities(
         sharpness: Factor of the damage; with a loss per token, the number of tokens makes it that
             of the whole prompt.
         kind: Replacement of a head that is left out; see `interp.causal.game.replacement`.
-        draws: Shufflings for the null of the information.
+        n_random: Shufflings for the null of the information.
         seed: Seed of the shufflings.
         progress: See `Progress`.
         **options: Options of `Game`, such as `heads`.
@@ -84,10 +84,10 @@ def head_responsibilities(
             f"{harm.shape[0]} heads and {harm.shape[1]} prompts; a mixture needs two of each"
         )
     found = softmax(-harm, axis=0)
-    own, null, p = information_test(harm, draws, seed)
+    own, null, p = information_test(harm, n_random, seed)
     about = {
         **damage.provenance, "made_by": "interp.causal.head_responsibilities",
-        "sharpness": sharpness, "draws": draws, "n_heads": len(harm),
+        "sharpness": sharpness, "draws": n_random, "n_heads": len(harm),
     }  # fmt: skip
     columns = {"head": damage.players.labels, **mean_columns(found, damage.clusters)}
     information = {"information": own, "information_null": null, "information_p": p}

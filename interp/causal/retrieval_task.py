@@ -74,13 +74,13 @@ class RetrievalProblem:
 
 
 def retrieval_problem(
-    n: int = 64, *, chains: int = 4, depth: int = 4, seed: int = 0
+    n: int = 64, *, n_chains: int = 4, depth: int = 4, seed: int = 0
 ) -> RetrievalProblem:
     """Draw instances of the retrieval problem, with the answer at every position.
 
     Args:
         n: number of prompts.
-        chains: items per block, at least 2; guessing is right once in so many.
+        n_chains: items per block, at least 2; guessing is right once in so many.
         depth: links from the last block to the roots, at least 1.
         seed: seed of the links.
 
@@ -89,18 +89,19 @@ def retrieval_problem(
 
     Reference: Musat 2025, arXiv 2411.12118.
     """
-    if n < 1 or chains < 2 or depth < 1:
+    if n < 1 or n_chains < 2 or depth < 1:
         raise OptionError(
-            f"n={n}, chains={chains}, depth={depth}: give at least 1 prompt, 2 chains and depth 1"
+            f"n={n}, n_chains={n_chains}, depth={depth}: give at least 1 prompt, 2 chains and "
+            "depth 1"
         )
     rng = np.random.default_rng(seed)
-    order = rng.random((n, depth, chains)).argsort(-1)  # item of the block before
-    first = np.broadcast_to(np.arange(chains), (n, 1, chains))
-    ids = np.concatenate([first, order + chains * np.arange(depth)[:, None]], axis=1)
+    order = rng.random((n, depth, n_chains)).argsort(-1)  # item of the block before
+    first = np.broadcast_to(np.arange(n_chains), (n, 1, n_chains))
+    ids = np.concatenate([first, order + n_chains * np.arange(depth)[:, None]], axis=1)
     roots = [first[:, 0]]
     for block in range(depth):
         roots.append(np.take_along_axis(roots[-1], order[:, block], 1))
-    return RetrievalProblem(ids.reshape(n, -1), np.concatenate(roots, axis=1), chains, depth)
+    return RetrievalProblem(ids.reshape(n, -1), np.concatenate(roots, axis=1), n_chains, depth)
 
 
 @takes_model
@@ -108,7 +109,7 @@ def retrieval_problem_task(
     model: Model,
     *,
     n: int = 64,
-    chains: int = 4,
+    n_chains: int = 4,
     depth: int = 4,
     depths: Sequence[int] | None = None,
     measure: RetrievalMeasure = "loss",
@@ -121,7 +122,7 @@ def retrieval_problem_task(
     Args:
         model: a causal model whose tokens are positions, such as `interp.planted.looped`.
         n: number of prompts.
-        chains: items per block.
+        n_chains: items per block.
         depth: depth of the last block.
         depths: depths of the items whose answers count; by default that of the last block.
         measure: "loss" (nats per answer) or "accuracy" (share of answers).
@@ -133,25 +134,25 @@ def retrieval_problem_task(
 
     Reference: Musat 2025, arXiv 2411.12118.
     """
-    made = retrieval_problem(n, chains=chains, depth=depth, seed=seed)
+    made = retrieval_problem(n, n_chains=n_chains, depth=depth, seed=seed)
     wanted = [depth] if depths is None else list(depths)
     if not wanted or not set(wanted) <= set(range(depth + 1)):
         raise OptionError(f"depths={wanted}: give one or more of 0 to depth={depth}")
     if measure not in ("loss", "accuracy"):
         raise OptionError(f"measure={measure!r}: give 'loss' or 'accuracy'")
-    size = chains * (depth + 1)
+    size = n_chains * (depth + 1)
     config = model.module.config
     tokens = getattr(config, "vocab_size", None)
     if model.kind != "causal" or tokens is None or tokens < size:
         raise PromptError(
-            f"the retrieval problem of {chains} chains of depth {depth} needs a causal model with "
-            f"at least {size} tokens, one per position; {model.name} is {model.kind} and has "
+            f"the retrieval problem of {n_chains} chains of depth {depth} needs a causal model "
+            f"with at least {size} tokens, one per position; {model.name} is {model.kind} and has "
             f"{tokens}; give fewer chains or a smaller depth"
         )
     at = np.flatnonzero(np.isin(made.depths, wanted))
-    design = f"retrieval problem: {chains} chains of depth {depth}, seed {seed}"
+    design = f"retrieval problem: {n_chains} chains of depth {depth}, seed {seed}"
     prompts = Prompts(tuple(tuple(map(int, row)) for row in made.ids), design)
-    of, chance = (loss, math.log(chains)) if measure == "loss" else (accuracy, 1 / chains)
+    of, chance = (loss, math.log(n_chains)) if measure == "loss" else (accuracy, 1 / n_chains)
     name = f"retrieval_problem_{measure}"
     task = of(
         model, prompts, [at.tolist()] * n, labels=made.roots[:, at].tolist(), name=name

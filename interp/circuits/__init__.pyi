@@ -2,49 +2,35 @@ from . import tasks
 from .causal_tracing import causal_tracing
 from .contrast import ContrastTask
 from .declaration import Discovery, Found, discovery
-from .edge_evaluation import EdgeEvaluation, evaluate_edges
+from .edge_evaluation import evaluate_edges
 from .evaluation import evaluate_circuit
 from .facts import Fact, read_facts
 from .find import find_circuit
 from .head_checks import confirm
-from .head_evaluation import Evaluation
-from .made_pairs import MadePairs, make_pairs
-from .patched import Patched, patch_first
+from .made_pairs import make_pairs
+from .patched import patch_first
 from .path_patching import path_patching
 from .position_map import patching_map
 from .published import Published, published
-from .published_comparison import PublishedComparison
 from .query_key_signals import Signals, signals
 from .result import Circuit
-from .set_evaluation import SetEvaluation, evaluate_set
+from .set_evaluation import evaluate_set
 from .smallest import smallest_set
 from .tasks import TASKS, make_contrast
 from .why.attribution_graph import attribution_graph
-from .why.graph_result import AttributionGraph
-from .why.loadings import HeadLoadings, head_loadings
+from .why.loadings import head_loadings, loadings_by
 from .why.qk_shares import qk_shares
-from .why.share_check import ShareCheck, check_shares
-from .why.shares import QKShares
+from .why.share_check import check_shares
 from .why.stream_parts import StreamDictionary
 
 __all__ = [
     "TASKS",
-    "AttributionGraph",
     "Circuit",
     "ContrastTask",
     "Discovery",
-    "EdgeEvaluation",
-    "Evaluation",
     "Fact",
     "Found",
-    "HeadLoadings",
-    "MadePairs",
-    "Patched",
     "Published",
-    "PublishedComparison",
-    "QKShares",
-    "SetEvaluation",
-    "ShareCheck",
     "Signals",
     "StreamDictionary",
     "attribution_graph",
@@ -57,6 +43,7 @@ __all__ = [
     "evaluate_set",
     "find_circuit",
     "head_loadings",
+    "loadings_by",
     "make_contrast",
     "make_pairs",
     "patch_first",

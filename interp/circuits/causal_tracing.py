@@ -61,7 +61,7 @@ def causal_tracing(
     window: int | None = None,
     sever: str = "",
     noise: float = NOISE,
-    samples: int = 10,
+    n_samples: int = 10,
     null: bool = True,
     seed: int = 0,
     progress: Progress | None = None,
@@ -88,7 +88,7 @@ def causal_tracing(
             the restored position, so that the effect through them is left out. Only for the stream.
         noise: Standard deviation of the noise, in those of what enters the first block at the
             subjects of all facts.
-        samples: Number of noise draws per fact.
+        n_samples: Number of noise draws per fact.
         null: Also restore activations of a run with other noise, which know nothing of the subject.
         seed: Seed of the noise.
         progress: Called with the name of the current work, how much is done and how much there is.
@@ -133,10 +133,11 @@ def causal_tracing(
     graph = ResidualGraph.of(model)
     layers = [x for x in graph.layers if what != "mlp" or x.has_mlp]
     window = (1 if what == "stream" else max(1, len(layers) // 5)) if window is None else window
-    if not 1 <= window <= len(layers) or samples < 2 or not noise > 0:
+    if not 1 <= window <= len(layers) or n_samples < 2 or not noise > 0:
         raise OptionError(
-            f"window={window}, samples={samples}, noise={noise}; a window has 1 to {len(layers)}"
-            " layers of this model, and there are at least 2 noise draws of a size above 0"
+            f"window={window}, n_samples={n_samples}, noise={noise}; a window has 1 to "
+            f"{len(layers)} layers of this model, and there are at least 2 noise draws of a size "
+            "above 0"
         )
     if sever and what != "stream":
         raise OptionError(
@@ -144,7 +145,7 @@ def causal_tracing(
             ' give what="stream"'
         )
     given = read_facts(Path(facts)) if isinstance(facts, (str, Path)) else list(facts)
-    tracer = _Tracer(graph, place_facts(model, given), corrupt, noise, samples, seed)
+    tracer = _Tracer(graph, place_facts(model, given), corrupt, noise, n_samples, seed)
     names = _names(tracer.facts, per)
     gains, errors, others = (np.full((len(layers) * len(names), len(tracer.facts)), np.nan)
                              for _ in range(3))  # fmt: skip
@@ -162,22 +163,22 @@ def causal_tracing(
                     row, index = order * len(names) + at, list(here)
                     of_draws = found[0][:, index].mean(1)
                     gains[row, column] = of_draws.mean()
-                    errors[row, column] = of_draws.std(ddof=1) / np.sqrt(samples)
+                    errors[row, column] = of_draws.std(ddof=1) / np.sqrt(n_samples)
                     others[row, column] = found[1][:, index].mean() if null else np.nan
             done += 1
             if progress is not None:
                 progress("causal tracing", done, len(layers) * len(tracer.facts))
     options = {
         "what": what, "corrupt": corrupt, "by": per, "window": window, "sever": sever,
-        "noise": noise, "samples": samples, "noise_size": tracer.size,
+        "noise": noise, "samples": n_samples, "noise_size": tracer.size,
     }  # fmt: skip
     prompts = Prompts(tuple(fact.ids for fact in tracer.facts), "facts")
     made = model_provenance(model) | {"made_by": "interp.circuits.causal_tracing", "seed": seed}
     made |= {"options": options, "prompts_hash": prompts.hash, "facts": len(tracer.facts)}
     facts_of_all = {
         "model": model.name, "site": what, "corrupt": corrupt, "window": window,
-        "samples": samples, "sever": sever, "skipped": tracer.skipped,
-        "forwards": tracer.rows / (len(tracer.facts) * samples),
+        "samples": n_samples, "sever": sever, "skipped": tracer.skipped,
+        "forwards": tracer.rows / (len(tracer.facts) * n_samples),
     }  # fmt: skip
     return trace_rows(
         [(x.site.layer, name) for x, name in cells], gains, others if null else None, errors,

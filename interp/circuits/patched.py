@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
 
 from interp.causal.importance import standard_error
 from interp.circuits.contrast import ContrastTask
@@ -20,68 +17,19 @@ from interp.circuits.residual_graph import ResidualGraph
 from interp.circuits.steps import following
 from interp.circuits.stored_steps import Kept
 from interp.core.protocols import Progress
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.model.content import model_provenance
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from interp.circuits.result import Circuit
     from interp.model.model import Model
 
 
-COLUMNS = [
-    "node", "score", "effect", "sem", "conditional", "conditional_sem", "conditional_on", "n",
-]  # fmt: skip
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Patched(Result):
-    """Effects of single nodes by patching, in the task's unit, beside a circuit's scores.
-
-    The rows are nodes; their score is the effect by patching, and `circuit_score` is that of the
-    circuit.
-
-    Args:
-        unit: The task's unit.
-        rows: `node`; `effect` and `sem` of the node alone; `conditional` and `conditional_sem`, its
-            effect while `conditional_on` is patched too (NaN where the circuit has none); `score`
-            from the circuit, and `n` pairs.
-        per_prompt: The effect of each node alone on each pair.
-        made: Provenance.
-        clusters: A label per pair where pairs share a template; errors are over clusters.
-    """
-
-    unit: str
-    rows: tuple[dict[str, Any], ...]
-    per_prompt: Float[np.ndarray, "node prompt"]
-    made: Mapping[str, Any] = field(default_factory=dict)
-    clusters: tuple[str, ...] | None = None
-    _units = ("node",)
-    _per_row = ("rows", "per_prompt")
-    _by = "abs"
-
-    @property
-    def provenance(self) -> Mapping[str, Any]:  # type: ignore[override]
-        """The model, the circuit's method and the pairs."""
-        return self.made
-
-    def _facts(self) -> Mapping[str, Any]:
-        return {"metric": "effect by patching"}
-
-    def _rows(self) -> pd.DataFrame:
-        """Return a table with one row per node."""
-        import pandas as pd
-
-        rows = pd.DataFrame(list(self.rows), columns=COLUMNS)
-        return rows.assign(unit=self.unit)
-
-    def _completed(self, rows: pd.DataFrame) -> pd.DataFrame:
-        rows = rows.rename(columns={"score": "circuit_score"}).assign(score=rows["effect"])
-        if self.clusters is not None:
-            rows["clusters"] = len(set(self.clusters))
-        return super()._completed(rows.assign(**head_columns(rows["node"].tolist())))
+COLUMNS = (
+    "node", "circuit_score", "effect", "sem", "conditional", "conditional_sem", "conditional_on",
+    "n",
+)  # fmt: skip
 
 
 @takes_model
@@ -93,7 +41,7 @@ def patch_first(
     *,
     resume: str | os.PathLike | None = None,
     progress: Progress | None = None,
-) -> Patched:
+) -> ResultRows:
     """Patch the first k nodes of a circuit with their corrupted values, one at a time.
 
     This compares a method's scores (from gradients, codes, a trace, or patching on the pairs that
@@ -106,6 +54,12 @@ def patch_first(
         k: Number of nodes.
         resume: A folder that stores finished forward passes; the same call reuses them.
         progress: Called with the name of the current work, how much is done and how much there is.
+
+    Returns:
+        One row per node: node, circuit_score (from the circuit), effect (the score: of patching the
+        node alone, in the task's unit) with sem, conditional and conditional_sem (its effect while
+        conditional_on is patched too, NaN where the circuit has none), n and, of heads, stack,
+        layer and head.
 
     Raises:
         OptionError, UnreadableAttention: The model has no residual graph.
@@ -139,8 +93,9 @@ def patch_first(
     rows = []
     for name, other, i in zip(names, on, at, strict=True):
         alone = effect[frozenset({name})]
-        row = {"node": name, "score": float(circuit.score[i]), "effect": float(alone.mean()),
-               "sem": _sem(alone, task), "conditional": math.nan, "conditional_sem": math.nan,
+        row = {"node": name, "circuit_score": float(circuit.score[i]),
+               "effect": float(alone.mean()), "sem": _sem(alone, task),
+               "conditional": math.nan, "conditional_sem": math.nan,
                "conditional_on": other, "n": len(task)}  # fmt: skip
         if other:
             now = effect[frozenset({name, other})] - effect[frozenset({other})]
@@ -149,9 +104,14 @@ def patch_first(
     values = [effect[frozenset({name})] for name in names]
     made = model_provenance(model) | task.about() | {"method": circuit.method}
     made |= {"ablation": "corrupted", "made_by": "interp.circuits.patch_first"}
-    return Patched(
-        task.task.unit, tuple(rows), np.array(values, dtype=float).reshape(len(names), len(task)),
-        made, task.clusters,
+    columns: dict[str, Any] = {key: [row[key] for row in rows] for key in COLUMNS}
+    if task.clusters is not None:
+        columns["clusters"] = len(set(task.clusters))
+    return ResultRows(
+        "Patched", columns | head_columns(names), ("node",), made,
+        {"metric": "effect by patching", "unit": task.task.unit},
+        np.array(values, dtype=float).reshape(len(names), len(task)), clusters=task.clusters,
+        by="abs", same_as={"score": "effect"},
     )  # fmt: skip
 
 

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from interp.circuits.chosen_set import NodeSet
     from interp.circuits.edge_evaluation import EdgeEvaluation
     from interp.circuits.head_evaluation import Evaluation
-    from interp.circuits.patched import Patched
     from interp.circuits.published import Published
     from interp.circuits.result import Circuit
     from interp.circuits.set_evaluation import SetEvaluation
@@ -57,7 +56,7 @@ def evaluation_lines(
     *,
     held_out: str,
     edges: EdgeEvaluation | str | None = None,
-    patched: Patched | str | None = None,
+    patched: ResultRows | str | None = None,
     of_set: SetEvaluation | str | None = None,
     maps: Sequence[ResultRows] = (),
 ) -> str:
@@ -170,9 +169,9 @@ def _nodes(found: Circuit, top: int) -> list[str]:
     return lines
 
 
-def _patched(patched: Patched) -> list[str]:
+def _patched(patched: ResultRows) -> list[str]:
     """Format the first nodes as patched on the held-out pairs."""
-    rows = patched.rows
+    rows = patched.wide().to_dict("records")
     columns = {
         "node": [row["node"] for row in rows],
         "patched": [_estimate(row["effect"], row["sem"]) for row in rows],

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from interp.circuits.contrast import ContrastTask
     from interp.circuits.edge_evaluation import EdgeEvaluation
     from interp.circuits.head_evaluation import Evaluation
-    from interp.circuits.patched import Patched
     from interp.circuits.plan import Plan
     from interp.circuits.result import Circuit
     from interp.circuits.set_evaluation import SetEvaluation
@@ -127,7 +126,7 @@ def _doubt(model: Model, fresh: ContrastTask) -> str:
 
 def _patched(
     model: Model, found: Circuit, fresh: ContrastTask, top: int, **kept: Any
-) -> Patched | str:
+) -> ResultRows | str:
     """Patch the listed nodes on other pairs, or return the reason why that is impossible."""
     from interp.circuits.patched import patch_first
 

@@ -1,9 +1,7 @@
 from . import resources
-from .declaration import Bound, Declaration
 from .errors import (
     CheckError,
     InterpError,
-    KeptWarning,
     LoadError,
     NonFiniteError,
     OptionError,
@@ -14,9 +12,8 @@ from .errors import (
     UnreadableAttention,
 )
 from .head import Head
-from .option import Option
-from .prompts import Prompts, from_file, repeats
-from .registry import ATTRIBUTION_METHODS, CIRCUIT_METHODS, METRICS, Registry
+from .prompts import Prompts, repeats
+from .registry import ATTRIBUTION_METHODS, CIRCUIT_METHODS, METRICS
 from .result import Result
 from .result_rows import ResultRows
 from .table import HeadTable
@@ -25,27 +22,21 @@ __all__ = [
     "ATTRIBUTION_METHODS",
     "CIRCUIT_METHODS",
     "METRICS",
-    "Bound",
     "CheckError",
-    "Declaration",
     "Head",
     "HeadTable",
     "InterpError",
-    "KeptWarning",
     "LoadError",
     "NonFiniteError",
-    "Option",
     "OptionError",
     "PromptError",
     "Prompts",
-    "Registry",
     "Result",
     "ResultRows",
     "StatisticsError",
     "StoreError",
     "UnknownName",
     "UnreadableAttention",
-    "from_file",
     "repeats",
     "resources",
 ]

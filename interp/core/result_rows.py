@@ -43,6 +43,8 @@ class ResultRows(Result):
         clusters: a label per prompt where prompts share something.
         by: default order of `top`.
         same_as: standard columns that repeat another column, such as score and "rank".
+        objects: by name, what files do not hold, such as a trained dictionary.
+        interval_by: "t", or "bootstrap": percentiles of the mean over draws of prompts or clusters.
     """
 
     kind: str
@@ -56,6 +58,8 @@ class ResultRows(Result):
     clusters: tuple[str, ...] | None = field(default=None, repr=False)
     by: str = "score"
     same_as: Mapping[str, str] = field(default_factory=dict, repr=False)
+    objects: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    interval_by: str = "t"
 
     def __post_init__(self) -> None:
         import pandas as pd
@@ -75,7 +79,7 @@ class ResultRows(Result):
         raise AttributeError(f"{vars(self).get('kind')} has no {name!r}; it has {known}")
 
     def __dir__(self) -> Iterable[str]:
-        return [*super().__dir__(), *self.columns, *self.arrays, *self.facts]
+        return [*super().__dir__(), *self.columns, *self.arrays, *self.facts, *self.objects]
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), ()))
@@ -110,6 +114,9 @@ class ResultRows(Result):
 
         return PromptMeans, HeadTable
 
+    def _stored(self) -> Self:
+        return dataclasses.replace(self, objects={}) if self.objects else self
+
     def _facts(self) -> Mapping[str, Any]:
         return {name: self.facts[name] for name in STANDARD if name in self.facts}
 
@@ -123,6 +130,8 @@ class ResultRows(Result):
             from interp.core.statistics import interval_between
 
             return interval_between(self.quantiles, self.facts["probabilities"], level)
+        if self.interval_by == "bootstrap":
+            return bootstrap_bounds(np.asarray(self.per_prompt), level, self.clusters)
         if not {"low", "high"} & {*self.columns, *self.same_as}:
             limits = self.facts.get("limits", (-np.inf, np.inf))
             return super()._bounds_of(frame, level).clip(*limits)
@@ -146,7 +155,19 @@ class ResultRows(Result):
         return part
 
 
-_NAMED = ("columns", "arrays", "facts")
+def bootstrap_bounds(
+    values: np.ndarray, level: float = 0.95, clusters: Sequence[str] | None = None
+) -> np.ndarray:
+    """Return the percentile interval of the mean of each row; NaN with fewer than two clusters."""
+    from interp.core.clusters import cluster_count
+    from interp.core.statistics import bootstrap_interval
+
+    if not len(values) or cluster_count(values.shape[1], clusters) < 2:
+        return np.full((len(values), 2), np.nan)
+    return bootstrap_interval(values, level, clusters=clusters)
+
+
+_NAMED = ("columns", "arrays", "facts", "objects")
 
 
 def _plain(column: Any) -> Any:

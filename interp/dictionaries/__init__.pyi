@@ -1,37 +1,28 @@
-from .card_result import FeatureCard, FeatureCards, FeatureExample
 from .cards import feature_cards
 from .core_metrics import explained_variance, score_dictionary
 from .dictionary import Dictionary, DictionaryMismatch
-from .explained_attention import Monosemanticity, monosemanticity
+from .explained_attention import difference_of_kinds, means_by_kind, monosemanticity
 from .feature_effects import ablate_features
 from .folder import load_dictionary, save_dictionary
 from .lorsa import Lorsa
 from .lorsa_metrics import score_lorsa
-from .lorsa_training import LorsaTraining, load_lorsa, profile_lorsa, save_lorsa, train_lorsa
-from .matching import FeatureMatch, match_features
-from .profile import UnitProfile, profile_heads, score_features
-from .training import fit_rows, train_dictionary
-from .training_result import DictionaryTraining
+from .lorsa_training import load_lorsa, profile_lorsa, save_lorsa, train_lorsa
+from .matching import match_features
+from .profile import profile_heads, score_features
+from .training import train_dictionary
 
 __all__ = [
     "Dictionary",
     "DictionaryMismatch",
-    "DictionaryTraining",
-    "FeatureCard",
-    "FeatureCards",
-    "FeatureExample",
-    "FeatureMatch",
     "Lorsa",
-    "LorsaTraining",
-    "Monosemanticity",
-    "UnitProfile",
     "ablate_features",
+    "difference_of_kinds",
     "explained_variance",
     "feature_cards",
-    "fit_rows",
     "load_dictionary",
     "load_lorsa",
     "match_features",
+    "means_by_kind",
     "monosemanticity",
     "profile_heads",
     "profile_lorsa",

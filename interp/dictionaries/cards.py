@@ -40,7 +40,7 @@ def feature_cards(
     *,
     k: int = 5,
     tokens: int = 8,
-    most: int = 20,
+    n_features: int = 20,
     batch_size: int = 8,
     seed: int = 0,
     other_weights: bool = False,
@@ -56,10 +56,10 @@ def feature_cards(
         model: a loaded model, or anything that `interp.load` accepts.
         dictionary: the dictionary.
         prompts: texts, ids or `Prompts`, not those that it was trained on.
-        features: the features; by default the `most` that have a code at most positions.
+        features: the features; by default the `n_features` that have a code at most positions.
         k: number of examples, and of tokens at either end of the effects on logits.
         tokens: number of tokens to show before and after the position of an example.
-        most: number of features where they are not named.
+        n_features: number of features where they are not named.
         batch_size: prompts per forward pass.
         seed: seed of shuffling and of the random directions.
         other_weights: accept a model with other weights than the dictionary was trained on.
@@ -80,10 +80,10 @@ def feature_cards(
     Reference: Bricken et al. 2023 ("Towards Monosemanticity") for dashboards of features; Kissane
     et al. 2024 (arXiv 2406.17759) for shares of heads.
     """
-    if k < 1 or tokens < 0 or most < 1:
+    if k < 1 or tokens < 0 or n_features < 1:
         raise OptionError(
-            f"k={k}, tokens={tokens}, most={most}: k and most must be at least 1, and tokens at "
-            "least 0"
+            f"k={k}, tokens={tokens}, n_features={n_features}: k and n_features must be at least "
+            "1, and tokens at least 0"
         )
     site = dictionary.site_in(model, other_weights=other_weights)
     given = Prompts.of(prompts, model)
@@ -94,7 +94,7 @@ def feature_cards(
         )
     if features is None:
         number, _ = code_counts(model, dictionary, given, batch_size)
-        order = np.argsort(-number, kind="stable")[:most]
+        order = np.argsort(-number, kind="stable")[:n_features]
         features = [int(f) for f in order if number[f] > 0]
         if not features:
             raise OptionError("no feature has a code on these prompts; give other prompts")

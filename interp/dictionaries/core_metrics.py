@@ -18,7 +18,6 @@ from interp.core.result_rows import ResultRows
 from interp.dictionaries.activations import FIRST, counted_rows
 from interp.dictionaries.controls import Reconstruction, control_reconstructions
 from interp.dictionaries.dictionary import Dictionary
-from interp.dictionaries.training_result import DictionaryTraining
 from interp.model.content import result_provenance
 from interp.model.layer_tensors import run_at
 from interp.model.model_argument import takes_model
@@ -42,7 +41,7 @@ METRICS = {
 @takes_model
 def score_dictionary(
     model: Model,
-    dictionary: Dictionary | DictionaryTraining,
+    dictionary: Dictionary | ResultRows,
     prompts: Any,
     *,
     untrained: Dictionary | None = None,
@@ -99,32 +98,34 @@ def score_dictionary(
     Reference: Karvonen et al. 2025, "SAEBench" (arXiv 2503.09532), with explained variance by its
     definition.
     """
-    if isinstance(dictionary, DictionaryTraining):
+    if isinstance(dictionary, ResultRows):
         untrained = dictionary.untrained if untrained is None else untrained
-        dictionary = dictionary.dictionary
-    site = dictionary.site_in(model, other_weights=other_weights)
+        trained: Dictionary = dictionary.dictionary
+    else:
+        trained = dictionary
+    site = trained.site_in(model, other_weights=other_weights)
     given = Prompts.of(prompts, model)
     if len(given) < 2 or min(map(len, given.ids)) <= first:
         raise OptionError(
             f"{len(given)} prompts; give at least 2, each longer than the {first} positions that "
             "are left out"
         )
-    run = _Measured(model, site, dictionary, given, first, batch_size)
+    run = _Measured(model, site, trained, given, first, batch_size)
     steps = 5 if controls else 2
     progress = progress or silent
     progress("dictionary", 0, steps)
     run.baselines()
     progress("dictionary", 1, steps)
-    found = {"trained": run.of(Reconstruction(dictionary))}
+    found = {"trained": run.of(Reconstruction(trained))}
     progress("dictionary", 2, steps)
     if controls:
         codes = float(found["trained"]["codes"].sum() / run.rows.sum())
-        for name, each in control_reconstructions(dictionary, untrained, codes, seed).items():
+        for name, each in control_reconstructions(trained, untrained, codes, seed).items():
             found[name] = run.of(each)
     progress("dictionary", steps, steps)
     return run.result(found, result_provenance(
         model, "interp.dictionaries.score_dictionary", given, first=first, seed=seed,
-        dictionary=repr(dictionary),
+        dictionary=repr(trained),
     ))  # fmt: skip
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
@@ -13,9 +12,9 @@ from interp.causal.importance import standard_error
 from interp.core.clusters import cluster_count
 from interp.core.errors import OptionError
 from interp.core.intervals import around
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.core.statistics import sign_flip_p
-from interp.dictionaries.profile import UnitProfile, mean_known
+from interp.dictionaries.profile import mean_known
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,100 +22,48 @@ if TYPE_CHECKING:
 Array = np.ndarray
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Monosemanticity(Result):
-    """Share of the attention of units that one detector explains, beyond chance, held out.
+def mean_of_kind(found: ResultRows, kind: str) -> Float[Array, " prompt"]:
+    """Return the mean over the units of a kind on every prompt; NaN without a unit.
 
-    For every unit a detector is chosen on one half of the prompts: the one with the highest mean of
-    (mass - chance) / (1 - chance), where chance is the mass of uniform attention at the same
-    positions. The score is that quantity on the other half, and the same with the halves exchanged:
-    0 for uniform attention, 1 if all of the attention is on the targets of one detector.
-
-    Args:
-        kinds: kind of every unit, as named by the caller.
-        labels: the units.
-        chosen: detector chosen on the first and on the second half.
-        values: the score on every prompt; NaN where the unit has no position with a target.
-        clusters: a label per prompt where prompts share something.
+    Raises:
+        OptionError: there are no such units.
     """
+    kinds = found.columns["kind"]
+    mine = [i for i, k in enumerate(kinds) if k == kind]
+    if not mine:
+        raise OptionError(f"no units {kind!r}; there are {', '.join(dict.fromkeys(kinds))}")
+    return mean_known(found.per_prompt[mine].T[None])[0][0]
 
-    kinds: tuple[str, ...]
-    labels: tuple[str, ...]
-    chosen: tuple[tuple[str, str], ...] = field(repr=False)
-    values: Float[Array, "unit prompt"] = field(repr=False)
-    clusters: tuple[str, ...] | None = None
-    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    _units = ("kind", "unit_name")
-    _per_row = ("kinds", "labels", "chosen", "values")
 
-    @property
-    def per_prompt(self) -> Float[Array, "unit prompt"]:  # type: ignore[override]
-        """Score on every prompt."""
-        return self.values
+def means_by_kind(found: ResultRows) -> pd.DataFrame:
+    """Return the mean of each kind of `monosemanticity` with its 95 % interval over prompts."""
+    import pandas as pd
 
-    def _facts(self) -> Mapping[str, Any]:
-        return {"metric": "monosemanticity", "unit": "share of attention beyond chance"}
+    rows, kinds = [], found.columns["kind"]
+    for kind in dict.fromkeys(kinds):
+        mean, sem, low, high, n = _interval(mean_of_kind(found, kind), found.clusters)
+        rows.append({"kind": kind, "units": kinds.count(kind), "score": mean, "sem": sem,
+                     "low": low, "high": high, "n": n})  # fmt: skip
+    return pd.DataFrame(rows)
 
-    def _rows(self) -> pd.DataFrame:
-        import pandas as pd
 
-        mean, n = mean_known(self.values[:, None])
-        sem = [_error(row, self.clusters)[1] for row in self.values]
-        return pd.DataFrame(
-            {
-                "kind": self.kinds, "unit_name": self.labels, "score": mean[:, 0], "sem": sem,
-                "detector": [a if a == b else f"{a} / {b}" for a, b in self.chosen],
-                "null": 0.0, "n": n[:, 0],
-            }
-        )  # fmt: skip
+def difference_of_kinds(found: ResultRows, first: str, second: str) -> dict[str, float]:
+    """Return the mean difference of two kinds, paired over prompts, with interval and p.
 
-    def group(self, kind: str) -> Float[Array, " prompt"]:
-        """Return the mean over the units of a kind on every prompt; NaN without a unit.
-
-        Raises:
-            OptionError: there are no such units.
-        """
-        mine = [i for i, k in enumerate(self.kinds) if k == kind]
-        if not mine:
-            known = ", ".join(dict.fromkeys(self.kinds))
-            raise OptionError(f"no units {kind!r}; there are {known}")
-        return mean_known(self.values[mine].T[None])[0][0]
-
-    def groups(self) -> pd.DataFrame:
-        """Return the mean of each kind with its 95 % interval over prompts."""
-        import pandas as pd
-
-        rows = []
-        for kind in dict.fromkeys(self.kinds):
-            mean, sem, low, high, n = _interval(self.group(kind), self.clusters)
-            rows.append({"kind": kind, "units": self.kinds.count(kind), "score": mean, "sem": sem,
-                         "low": low, "high": high, "n": n})  # fmt: skip
-        return pd.DataFrame(rows)
-
-    def difference(self, first: str, second: str) -> dict[str, float]:
-        """Return the mean difference of two kinds, paired over prompts, with interval and p.
-
-        p is of a sign-flip test over prompts, or over their clusters.
-        """
-        gap = self.group(first) - self.group(second)
-        mean, sem, low, high, n = _interval(gap, self.clusters)
-        known = ~np.isnan(gap)
-        if self.clusters is None:
-            apart = gap[known]
-        else:
-            labels = np.array(self.clusters)
-            apart = np.array([
-                gap[known & (labels == c)].mean() for c in dict.fromkeys(labels[known])
-            ])  # fmt: skip
-        return {"score": mean, "sem": sem, "low": low, "high": high, "n": float(n),
-                "p": sign_flip_p(apart)}  # fmt: skip
-
-    def __repr__(self) -> str:
-        lines = ["Monosemanticity: attention explained by one detector, beyond chance, held out"]
-        for x in self.groups().to_dict("records"):
-            lines.append(f"  {x['kind']}: {x['score']:.3f} [{x['low']:.3f}, {x['high']:.3f}], "
-                         f"{x['units']} units, {x['n']} prompts")  # fmt: skip
-        return "\n".join(lines)
+    p is of a sign-flip test over prompts, or over their clusters.
+    """
+    gap = mean_of_kind(found, first) - mean_of_kind(found, second)
+    mean, sem, low, high, n = _interval(gap, found.clusters)
+    known = ~np.isnan(gap)
+    if found.clusters is None:
+        apart = gap[known]
+    else:
+        labels = np.array(found.clusters)
+        apart = np.array([
+            gap[known & (labels == c)].mean() for c in dict.fromkeys(labels[known])
+        ])  # fmt: skip
+    return {"score": mean, "sem": sem, "low": low, "high": high, "n": float(n),
+            "p": sign_flip_p(apart)}  # fmt: skip
 
 
 def _error(row: Array, clusters: Sequence[str] | None) -> tuple[int, float]:
@@ -136,13 +83,22 @@ def _interval(row: Array, clusters: Sequence[str] | None) -> tuple[float, float,
     return mean, sem, float(low), float(high), len(known)
 
 
-def monosemanticity(profiles: Mapping[str, UnitProfile], *, seed: int = 0) -> Monosemanticity:
+def monosemanticity(profiles: Mapping[str, ResultRows], *, seed: int = 0) -> ResultRows:
     """Measure for each unit how much of its attention one detector explains, held out.
 
     Args:
         profiles: by the name of a kind, profiles of units on the same prompts with the same
             detectors, such as {"head": profile_heads(...), "feature": score_features(...)}.
         seed: seed of the halves.
+
+    Returns:
+        One row per unit: kind (as named by the caller), unit_name, score, sem, detector (the one
+        chosen on the first half of the prompts, and that of the second where it differs), null and
+        n. For every unit a detector is chosen on one half: the one with the highest mean of (mass -
+        chance) / (1 - chance), where chance is the mass of uniform attention at the same positions.
+        The score is that quantity on the other half, and the same with the halves exchanged: 0 for
+        uniform attention, 1 if all of the attention is on the targets of one detector.
+        `means_by_kind` and `difference_of_kinds` summarise it.
 
     Raises:
         OptionError: profiles differ in prompts or detectors, or there are fewer than four prompts.
@@ -154,18 +110,17 @@ def monosemanticity(profiles: Mapping[str, UnitProfile], *, seed: int = 0) -> Mo
         same = each.provenance.get("prompts_hash") == first.provenance.get("prompts_hash")
         if not same or each.detectors != first.detectors:
             raise OptionError(f"the profile {name!r} is of other prompts or detectors")
-    n = first.mass.shape[2]
+    n = first.per_prompt.shape[1]
     if n < 4:
         raise OptionError(f"{n} prompts are too few for two halves; give at least 4")
     half = np.zeros(n, dtype=bool)
     half[np.random.default_rng(seed).permutation(n)[: n // 2]] = True
     kinds, labels, chosen, values = [], [], [], []
     for kind, profile in profiles.items():
-        room = 1 - profile.chance
-        excess = np.divide(
-            profile.mass - profile.chance, room,
-            out=np.full(profile.mass.shape, np.nan), where=room > 1e-9,
-        )  # fmt: skip
+        shape = len(profile.labels), len(profile.detectors), n
+        mass, chance = (x.reshape(shape) for x in (profile.per_prompt, profile.uniform))
+        room = 1 - chance
+        excess = np.divide(mass - chance, room, out=np.full(shape, np.nan), where=room > 1e-9)
         # a detector without a position on one half is never chosen there
         on = [np.nan_to_num(mean_known(excess[..., h])[0], nan=-np.inf) for h in (half, ~half)]
         best = [x.argmax(1) for x in on]
@@ -180,5 +135,16 @@ def monosemanticity(profiles: Mapping[str, UnitProfile], *, seed: int = 0) -> Mo
     about = {name: first.provenance.get(name) for name in kept}
     about |= {"options": {"detectors": list(first.detectors)}, "seed": seed,
               "made_by": "interp.dictionaries.monosemanticity"}  # fmt: skip
-    return Monosemanticity(tuple(kinds), tuple(labels), tuple(chosen), np.stack(values),
-                           first.clusters, about)  # fmt: skip
+    each = np.stack(values)
+    mean, known = mean_known(each[:, None])
+    columns = {
+        "kind": kinds, "unit_name": labels, "score": mean[:, 0],
+        "sem": [_error(row, first.clusters)[1] for row in each],
+        "detector": [a if a == b else f"{a} / {b}" for a, b in chosen], "null": 0.0,
+        "n": known[:, 0],
+    }  # fmt: skip
+    facts = {"metric": "monosemanticity", "unit": "share of attention beyond chance"}
+    return ResultRows(
+        "Monosemanticity", columns, ("kind", "unit_name"), about, facts, each,
+        clusters=first.clusters,
+    )  # fmt: skip

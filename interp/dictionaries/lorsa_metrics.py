@@ -13,7 +13,7 @@ from interp.core.result_rows import ResultRows
 from interp.dictionaries.activations import FIRST, counted_rows
 from interp.dictionaries.core_metrics import linearised, ratio_columns
 from interp.dictionaries.lorsa import Lorsa
-from interp.dictionaries.lorsa_training import LorsaTraining, lorsa_site
+from interp.dictionaries.lorsa_training import lorsa_site
 from interp.model.content import result_provenance
 from interp.model.layer_tensors import run_at
 from interp.model.model_argument import takes_model
@@ -30,7 +30,7 @@ UNITS = {
 
 @takes_model
 def score_lorsa(
-    model: Model, lorsa: Lorsa | LorsaTraining, prompts: Any, *, batch_size: int = 8
+    model: Model, lorsa: Lorsa | ResultRows, prompts: Any, *, batch_size: int = 8
 ) -> ResultRows:
     """Measure a Lorsa layer on held-out prompts, beside the untrained one.
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,71 +17,22 @@ from interp.core.errors import NonFiniteError, OptionError, StoreError
 from interp.core.files import read_bytes, write_atomically
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.dictionaries.activations import FIRST, ROWS, counted_rows
+from interp.dictionaries.curve_columns import CURVE_FACTS, curve_columns
 from interp.dictionaries.dictionary import DictionaryMismatch
 from interp.dictionaries.lorsa import WEIGHTS, Lorsa, LorsaUnits, rotary_base
-from interp.dictionaries.profile import DETECTORS, UnitProfile, profile_units
+from interp.dictionaries.profile import DETECTORS, profile_units
 from interp.model.content import result_provenance
 from interp.model.layer_tensors import require_place, run_at, watched_places
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 FORMAT = "interp lorsa 1"
 POINTS = 40
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class LorsaTraining(Result):
-    """A trained Lorsa layer and its learning curve.
-
-    Rows are steps; the score is the explained variance of that step's batch. Files hold the curve;
-    `save_lorsa` writes the layer.
-
-    Args:
-        curve: by name, the values at each recorded step: step, loss, explained_variance and k.
-        lorsa: the trained layer; None if read from a file.
-        untrained: the layer that training began with, with the final k.
-    """
-
-    curve: Mapping[str, list[float]]
-    lorsa: Lorsa = field(repr=False)
-    untrained: Lorsa = field(repr=False)
-    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    per_prompt = None
-    why_no_per_prompt = "a step is a batch of prompts"
-    _units = ("step",)
-
-    def _stored(self) -> LorsaTraining:
-        found = copy.copy(self)  # with the rows that `top` chose
-        for name in ("lorsa", "untrained"):
-            object.__setattr__(found, name, None)
-        return found
-
-    def _facts(self) -> Mapping[str, Any]:
-        return {"metric": "explained_variance", "unit": "share of the variance of a batch"}
-
-    def _rows(self) -> pd.DataFrame:
-        import pandas as pd
-
-        frame = pd.DataFrame({name: list(values) for name, values in self.curve.items()})
-        frame = frame.assign(score=frame["explained_variance"], sem=np.nan)
-        return frame.assign(n=self.provenance["options"]["batch_size"]).drop(
-            columns="explained_variance"
-        )
-
-    def __repr__(self) -> str:
-        last = {name: values[-1] for name, values in self.curve.items()}
-        return (
-            f"{self.lorsa!r}\n  after {last['step']:.0f} steps, on the last training batch: "
-            f"explained variance {last['explained_variance']:.3f}, {last['k']:.0f} heads per "
-            "position"
-        )
 
 
 @takes_model
@@ -103,7 +53,7 @@ def train_lorsa(
     batch_size: int = 8,
     seed: int = 0,
     progress: Progress | None = None,
-) -> LorsaTraining:
+) -> ResultRows:
     """Train a Lorsa layer to reconstruct the output of an attention layer.
 
     The number of heads per position falls linearly from all to k over the first half of the steps.
@@ -125,6 +75,11 @@ def train_lorsa(
         batch_size: prompts per step.
         seed: seed of initial weights and of the order.
         progress: see `Progress`.
+
+    Returns:
+        One row per recorded step: step, loss, k (heads per position), score (explained variance of
+        that step's batch) and n, the prompts of a batch. Objects, which files do not hold: lorsa,
+        the trained layer, and untrained, the one that training began with, with the final k.
 
     Raises:
         OptionError: the layer is not causal, or numbers do not fit.
@@ -178,7 +133,11 @@ def train_lorsa(
         )  # fmt: skip
     trained = Lorsa(**{name: x.detach() for name, x in weights.items()}, k=k, **fixed)
     made = result_provenance(model, "interp.dictionaries.train_lorsa", given, **options)
-    return LorsaTraining(curve, _unscaled(trained, scale_in, scale_out), untrained, made)
+    objects = {"lorsa": _unscaled(trained, scale_in, scale_out), "untrained": untrained}
+    return ResultRows(
+        "LorsaTraining", curve_columns(curve, batch_size), ("step",), made, CURVE_FACTS,
+        why_no_per_prompt="a step is a batch of prompts", objects=objects,
+    )  # fmt: skip
 
 
 HeldBatches = list[tuple[Tensor, Tensor, Tensor]]
@@ -290,7 +249,7 @@ def profile_lorsa(
     *,
     batch_size: int = 8,
     seed: int = 0,
-) -> UnitProfile:
+) -> ResultRows:
     """Score Lorsa heads by the detectors of heads, at the positions where they are among the k.
 
     Args:

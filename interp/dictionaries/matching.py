@@ -50,7 +50,7 @@ def match_features(
     found: Float[Tensor, "feature width"],
     truth: Float[Tensor, "direction width"],
     *,
-    draws: int = 20,
+    n_random: int = 20,
     seed: int = 0,
 ) -> FeatureMatch:
     """Match features one to one with known directions.
@@ -59,7 +59,7 @@ def match_features(
         found: directions of the features, such as `dictionary.W_dec`; there must be at least as
             many as known directions.
         truth: the known directions.
-        draws: draws of random directions.
+        n_random: draws of random directions.
         seed: seed of the draws.
 
     Raises:
@@ -73,7 +73,7 @@ def match_features(
     feature, cosine = _assigned(found, truth)
     generator = torch.Generator().manual_seed(1_000_003 + seed)
     null = [
-        _assigned(torch.randn(found.shape, generator=generator), truth)[1] for _ in range(draws)
+        _assigned(torch.randn(found.shape, generator=generator), truth)[1] for _ in range(n_random)
     ]
     return FeatureMatch(feature, cosine, np.stack(null))
 

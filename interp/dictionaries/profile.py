@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from torch import Tensor
 from interp.causal.importance import standard_error
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts, bos_id
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.dictionaries.controls import random_directions
 from interp.dictionaries.dictionary import Dictionary
 from interp.dictionaries.unit_maps import FeatureUnits, HeadUnits, MappedUnits, unit_call
@@ -25,8 +24,6 @@ from interp.model.hooks.kernel_call import LookedAt, as_attention
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from interp.model.calls.call import Call
     from interp.model.calls.sites import Site
     from interp.model.model import Model
@@ -36,96 +33,42 @@ DETECTORS = ("previous_token", "current_token", "duplicate_token", "induction")
 MOST = 256  # features that are scored unless they are named
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class UnitProfile(Result):
-    """Attention mass of units on the targets of detectors.
-
-    A row is a unit and a detector: the mean over prompts of the mass on the detector's targets, at
-    positions where the unit is active and has a target. `chance` is the mass of uniform attention
-    over the visible keys at the same positions, `null` the mass on shuffled tokens for detectors
-    that read tokens and that of the control units for others, and `p` the share of control units,
-    counting this one, that score at least as high.
-
-    Args:
-        kind: "feature", "head" or "lorsa".
-        labels: the units.
-        detectors: the detectors.
-        mass: mass on the targets; NaN in prompts without such a position.
-        chance: mass of uniform attention at the same positions.
-        shuffled: mass on shuffled tokens, scored on the targets of the original tokens; NaN for
-            detectors that do not read tokens.
-        control: mean mass of every control unit; no units for heads.
-        head: head that writes most of the unit, and its share; empty if not known.
-        clusters: a label per prompt where prompts share something.
-    """
-
-    kind: str
-    labels: tuple[str, ...] = field(repr=False)
-    detectors: tuple[str, ...]
-    mass: Float[Array, "unit detector prompt"] = field(repr=False)
-    chance: Float[Array, "unit detector prompt"] = field(repr=False)
-    shuffled: Float[Array, "unit detector prompt"] = field(repr=False)
-    control: Float[Array, "control detector"] = field(repr=False)
-    head: tuple[tuple[int, float], ...] = field(default=(), repr=False)
-    clusters: tuple[str, ...] | None = field(default=None, repr=False)
-    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    _units = ("unit_name",)
-
-    @property
-    def per_prompt(self) -> Float[Array, "row prompt"]:  # type: ignore[override]
-        """Mass of every unit and detector on every prompt; NaN without a position."""
-        rows = self._all_rows()
-        return rows if self._kept is None else rows[list(self._kept)]
-
-    def _all_rows(self) -> Float[Array, "row prompt"]:
-        return self.mass.reshape(-1, self.mass.shape[2])
-
-    def _rows(self) -> pd.DataFrame:
-        import pandas as pd
-
-        mean, n = mean_known(self.mass)
-        null, _ = mean_known(self.shuffled)
-        if len(self.control):
-            typical = mean_known(self.control.T[None])[0][0]
-            null = np.where(np.isnan(null), typical[None], null)
-        rows: dict[str, Any] = {
-            "unit_name": np.repeat(self.labels, len(self.detectors)),
-            "metric": np.tile(self.detectors, len(self.labels)),
-            "score": mean.ravel(),
-            "sem": known_errors(self._all_rows(), self.clusters),
-            "null": null.ravel(),
-            "chance": mean_known(self.chance)[0].ravel(),
-            "p": self._p(mean).ravel(),
-            "n": n.ravel(),
-        }
-        if self.head:
-            rows["main_head"] = np.repeat([h for h, _ in self.head], len(self.detectors))
-            rows["head_share"] = np.repeat([s for _, s in self.head], len(self.detectors))
-        return pd.DataFrame(rows)
-
-    def _facts(self) -> Mapping[str, Any]:
-        return {"unit": "attention mass"}
-
-    def _p(self, mean: Float[Array, "unit detector"]) -> Float[Array, "unit detector"]:
-        if not len(self.control):
-            return np.full(mean.shape, np.nan)
-        above = (self.control[None] >= mean[:, None] - 1e-12).sum(1)
-        known = (~np.isnan(self.control)).sum(0)
-        return np.where(np.isnan(mean), np.nan, (1 + above) / (1 + known))
-
-    def __repr__(self) -> str:
-        best = self.top(min(8, len(self))).to_pandas()
-        lines = [f"{len(self.labels)} units ({self.kind}), {len(self.detectors)} detectors, "
-                 f"{self.mass.shape[2]} prompts; highest mass on targets:"]  # fmt: skip
-        for x in best.to_dict("records"):
-            within = "one prompt" if x["n"] < 2 else f"[{x['low']:.3f}, {x['high']:.3f}]"
-            lines.append(
-                f"  {x['unit_name']} {x['metric']}: {x['score']:.3f} {within}, "
-                f"null {x['null']:.3f}, chance {x['chance']:.3f}"
-                + (f", p {x['p']:.3g}" if x["p"] == x["p"] else "")
-                + (f", head {x['main_head']} ({x['head_share']:.0%})" if self.head else "")
-            )
-        return "\n".join(lines)
+def profile_rows(
+    units: str,
+    labels: Sequence[str],
+    detectors: Sequence[str],
+    mass: Float[Array, "unit detector prompt"],
+    chance: Float[Array, "unit detector prompt"],
+    shuffled: Float[Array, "unit detector prompt"],
+    control: Float[Array, "control detector"],
+    head: Sequence[tuple[int, float]],
+    clusters: tuple[str, ...] | None,
+    made: Mapping[str, Any],
+) -> ResultRows:
+    """Return a row per unit and detector; see `profile_units` for columns and facts."""
+    (mean, n), rows = mean_known(mass), mass.reshape(-1, mass.shape[2])
+    null, p = mean_known(shuffled)[0], np.full(mean.shape, np.nan)
+    if len(control):
+        typical = mean_known(control.T[None])[0][0]
+        null = np.where(np.isnan(null), typical[None], null)
+        above = (control[None] >= mean[:, None] - 1e-12).sum(1)
+        p = np.where(np.isnan(mean), np.nan, (1 + above) / (1 + (~np.isnan(control)).sum(0)))
+    columns: dict[str, Any] = {
+        "unit_name": np.repeat(labels, len(detectors)), "metric": np.tile(detectors, len(labels)),
+        "score": mean.ravel(), "sem": known_errors(rows, clusters), "null": null.ravel(),
+        "chance": mean_known(chance)[0].ravel(), "p": p.ravel(), "n": n.ravel(),
+    }  # fmt: skip
+    if head:
+        columns["main_head"] = np.repeat([h for h, _ in head], len(detectors))
+        columns["head_share"] = np.repeat([s for _, s in head], len(detectors))
+    facts = {
+        "unit": "attention mass", "units_are": units, "labels": tuple(labels),
+        "detectors": tuple(detectors), "control": control,
+    }  # fmt: skip
+    arrays = {"uniform": chance.reshape(rows.shape), "shuffled": shuffled.reshape(rows.shape)}
+    return ResultRows(
+        "UnitProfile", columns, ("unit_name",), made, facts, rows, arrays=arrays, clusters=clusters
+    )
 
 
 def mean_known(x: Float[Array, "a b prompt"]) -> tuple[Array, Array]:
@@ -222,7 +165,7 @@ def profile_units(
     batch_size: int = 8,
     seed: int = 0,
     made_by: str = "interp.dictionaries.profile_units",
-) -> UnitProfile:
+) -> ResultRows:
     """Score units of a layer by detectors, on prompts and on the same with shuffled tokens.
 
     Args:
@@ -237,6 +180,18 @@ def profile_units(
         batch_size: prompts per forward pass.
         seed: seed of the shuffling.
         made_by: function that is named in the provenance.
+
+    Returns:
+        One row per unit and detector: unit_name, metric, score (the mean over prompts of the mass
+        on the detector's targets, at positions where the unit is active and has a target), sem,
+        null (the mass on shuffled tokens, scored on the targets of the original tokens, for
+        detectors that read tokens, and that of the control units for others), chance (of uniform
+        attention over the visible keys at the same positions), p (the share of control units,
+        counting this one, that score at least as high), n and, where known, main_head (which writes
+        most of the unit) and head_share. `per_prompt` is NaN in prompts without such a position.
+        Arrays `[row, prompt]`: uniform and shuffled, behind chance and null. Facts: units_are
+        ("feature", "head" or "lorsa"), labels, detectors, control (mean mass of every control
+        unit).
     """
     prompts.check(model)
     bounds = bound_detectors(metrics)
@@ -258,9 +213,9 @@ def profile_units(
         model, made_by, prompts, seed=seed, layer=site.layer, units=units.kind,
         detectors=[b.label for b in bounds],
     )  # fmt: skip
-    return UnitProfile(
-        units.kind, units.labels, tuple(b.label for b in bounds), mass, chance, shuffled, typical,
-        head, prompts.clusters, made,
+    return profile_rows(
+        units.kind, units.labels, [b.label for b in bounds], mass, chance, shuffled, typical, head,
+        prompts.clusters, made,
     )  # fmt: skip
 
 
@@ -275,7 +230,7 @@ def score_features(
     batch_size: int = 8,
     seed: int = 0,
     other_weights: bool = False,
-) -> UnitProfile:
+) -> ResultRows:
     """Score features of a dictionary of attention outputs by the detectors of heads.
 
     Args:
@@ -340,7 +295,7 @@ def profile_heads(
     stack: str | None = None,
     batch_size: int = 8,
     seed: int = 0,
-) -> UnitProfile:
+) -> ResultRows:
     """Score the heads of a layer exactly as features are scored, for comparison with them.
 
     Args:

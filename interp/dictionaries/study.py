@@ -64,7 +64,7 @@ def study_dictionary(
         )
     if cards is not None:
         results["cards"] = feature_cards(
-            model, made, second, most=cards, seed=options["seed"], other_weights=other_weights
+            model, made, second, n_features=cards, seed=options["seed"], other_weights=other_weights
         )
     return results
 

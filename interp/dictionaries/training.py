@@ -15,10 +15,11 @@ from torch import Tensor
 from interp.core.errors import NonFiniteError, OptionError, UnknownName
 from interp.core.prompts import Prompts, bos_id
 from interp.core.protocols import Progress
+from interp.core.result_rows import ResultRows
 from interp.dictionaries.activations import FIRST, ROWS, ActivationStream, RowPair
+from interp.dictionaries.curve_columns import CURVE_FACTS, curve_columns
 from interp.dictionaries.dictionary import Dictionary
 from interp.dictionaries.objectives import TRAINED, Trainable
-from interp.dictionaries.training_result import DictionaryTraining
 from interp.model.content import result_provenance
 from interp.model.layer_tensors import place_width, require_place
 from interp.model.model_argument import takes_model
@@ -68,7 +69,7 @@ def train_dictionary(
     batch_size: int = 16,
     seed: int = 0,
     progress: Progress | None = None,
-) -> DictionaryTraining:
+) -> ResultRows:
     """Train a sparse dictionary of the activations of one layer, or a transcoder of its attention.
 
     Activations are scaled in training, and the scale is folded into the weights that are returned.
@@ -99,6 +100,13 @@ def train_dictionary(
         batch_size: prompts per forward pass.
         seed: seed of initial directions and of all orders.
         progress: see `Progress`.
+
+    Returns:
+        One row per recorded step: step, loss, score (explained variance of that step's batch), l0
+        (codes per row), dead_share (features without a code in the last `dead_after` steps),
+        coefficient of sparsity, revived (features that were resampled so far) and n, the rows of a
+        batch. Objects, which files do not hold: dictionary, the trained one, and untrained, the one
+        that training began with, its activation set to the same number of codes.
 
     Raises:
         UnknownName: the architecture, place or treatment of dead features does not exist.
@@ -152,10 +160,14 @@ def train_dictionary(
         stream.batches(batch_rows), architecture, (d_in, d_out, d_sae, k), settings,
         f"{model.name}, {where.name}", seed, progress, out != site,
     )  # fmt: skip
-    return DictionaryTraining(
-        found.curve, found.trained.dictionary(*found.scales, **about),
-        found.untrained.dictionary(*found.scales, **about),
-        made | {"buffer_bytes": stream.memory_bytes},
+    objects = {
+        "dictionary": found.trained.dictionary(*found.scales, **about),
+        "untrained": found.untrained.dictionary(*found.scales, **about),
+    }
+    return ResultRows(
+        "DictionaryTraining", curve_columns(found.curve, made["options"]["batch_rows"]), ("step",),
+        made | {"buffer_bytes": stream.memory_bytes}, CURVE_FACTS, objects=objects,
+        why_no_per_prompt="a step is a batch of positions of many prompts",
     )  # fmt: skip
 
 

@@ -1,4 +1,7 @@
-from .colours import Range, Scale, Theme, declared_range, palette
+from .colours import palette
 from .plot import heatmap
 
-__all__ = ["Range", "Scale", "Theme", "declared_range", "heatmap", "palette"]
+__all__ = [
+    "heatmap",
+    "palette",
+]

@@ -1,36 +1,20 @@
-from . import (
-    needle,
-    outliers,
-    patterns,
-)
+from . import needle, outliers, patterns
 from .between_models.match import match_heads
-from .causal_check.result import Confirmation
 from .checkpoints.emergence import emergence
-from .declaration import (
-    Analysis,
-    BoundAnalysis,
-    detector,
-    experiment,
-    measurement,
-    statistic,
-)
-from .estimate import MemoryEstimate, choose_engine, estimate_score, readable
+from .declaration import Analysis, BoundAnalysis, detector, experiment, measurement, statistic
+from .estimate import choose_engine, estimate_score, readable
 from .example_picture import picture
-from .machine_limits import Machine, Roofline, roofline
+from .machine_limits import Machine, roofline
 from .minference import minference_kinds
 from .scoring import score
 from .trials import Lab, Trials
-from .weights._composition import Compositions, composition_scores
+from .weights._composition import composition_scores
 
 __all__ = [
     "Analysis",
     "BoundAnalysis",
-    "Compositions",
-    "Confirmation",
     "Lab",
     "Machine",
-    "MemoryEstimate",
-    "Roofline",
     "Trials",
     "choose_engine",
     "composition_scores",

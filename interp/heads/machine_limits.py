@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,15 +12,13 @@ from torch import nn
 
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.heads.declaration import BoundAnalysis, bound
 from interp.heads.scoring import choose_engine
 from interp.model.content import result_provenance
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from interp.model.model import Model
 
 PER_ENTRY = {
@@ -48,6 +46,15 @@ class Machine:
     operations: float
     bandwidth: float
     name: str
+
+    def seconds(self, operations: float, moved: float) -> tuple[float, float]:
+        """Return the seconds of so many operations, and of so many bytes."""
+        return operations / self.operations, moved / self.bandwidth
+
+    def limit(self, operations: float, moved: float) -> str:
+        """Return what binds: "operations" or "bytes"."""
+        compute, memory = self.seconds(operations, moved)
+        return "bytes" if memory > compute else "operations"
 
     @classmethod
     def parse(cls, text: str) -> Machine:
@@ -91,88 +98,6 @@ def _fastest(run: Any, device: torch.device | str) -> float:
     return max(min(spent[1:]), 1e-9)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Roofline(Result):
-    """Operations and bytes by stage and part, and the time that the binding limit takes.
-
-    Args:
-        stages: "pass" (the prompts once), "decode" (one more token of the longest prompt), by row.
-        parts: "parameters", "attention" or "statistics", by row.
-        operations: Floating-point operations, by row.
-        bytes: Bytes from and to memory if every tensor is moved once, by row.
-        machine: Peak rates.
-        tokens: Number of tokens of the pass.
-        provenance: How it was made.
-    """
-
-    stages: tuple[str, ...]
-    parts: tuple[str, ...]
-    operations: tuple[float, ...]
-    bytes: tuple[float, ...]
-    machine: Machine
-    tokens: int
-    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    per_prompt = None
-    why_no_per_prompt = "the counts are exact, and the same for all prompts of one length"
-    _units = ("stage", "part")
-    _per_row = ("stages", "parts", "operations", "bytes")
-    _holds = (Machine,)
-
-    def __len__(self) -> int:
-        return len(self.parts)
-
-    def _facts(self) -> Mapping[str, Any]:
-        return {"metric": "roofline", "unit": "seconds, at least"}
-
-    def _rows(self) -> pd.DataFrame:
-        import pandas as pd
-
-        rows = []
-        for stage, part, done, moved in zip(
-            self.stages, self.parts, self.operations, self.bytes, strict=True
-        ):
-            seconds = done / self.machine.operations, moved / self.machine.bandwidth
-            rows.append(
-                {
-                    "stage": stage, "part": part, "score": max(seconds), "operations": done,
-                    "bytes": moved, "limit": ("operations", "bytes")[seconds[1] > seconds[0]],
-                }
-            )  # fmt: skip
-        return pd.DataFrame(rows)
-
-    def limit(self, stage: str = "pass") -> str:
-        """Return what binds a stage as a whole: "operations" or "bytes"."""
-        done, moved = self.total(stage)
-        return ("operations", "bytes")[
-            moved / self.machine.bandwidth > done / self.machine.operations
-        ]
-
-    def total(self, stage: str = "pass") -> tuple[float, float]:
-        """Return the operations and the bytes of a stage."""
-        at = [i for i, s in enumerate(self.stages) if s == stage]
-        return sum(self.operations[i] for i in at), sum(self.bytes[i] for i in at)
-
-    def seconds(self, stage: str = "pass") -> float:
-        """Return the time that the binding limit takes."""
-        done, moved = self.total(stage)
-        return max(done / self.machine.operations, moved / self.machine.bandwidth)
-
-    def share(self, part: str, stage: str = "pass") -> float:
-        """Return the share of a part in the operations of a stage."""
-        own = [
-            x for s, p, x in zip(self.stages, self.parts, self.operations, strict=True)
-            if (s, p) == (stage, part)
-        ]  # fmt: skip
-        return sum(own) / self.total(stage)[0]
-
-    def __repr__(self) -> str:
-        done, moved = self.total()
-        return (
-            f"Roofline({self.tokens} tokens: {done:.3g} operations, {moved:.3g} bytes, limited by "
-            f"{self.limit()}, at least {self.seconds():.3g} s)"
-        )
-
-
 @takes_model
 def roofline(
     model: Model,
@@ -181,7 +106,7 @@ def roofline(
     *,
     engine: str = "auto",
     machine: Machine | str | None = None,
-) -> Roofline:
+) -> ResultRows:
     """Count the operations and bytes of scoring, and find which limit of a machine binds.
 
     Parameters: two operations per weight of the linear maps and token, and every weight read once.
@@ -197,6 +122,13 @@ def roofline(
         engine: As for `interp.score`.
         machine: Peak rates, as a `Machine` or "GFLOP/s,GB/s"; measured on the model's device by
             default, in a fraction of a second.
+
+    Returns:
+        One row per stage ("pass": the prompts once; "decode": one more token of the longest prompt)
+        and part ("parameters", "attention" or "statistics"): score (seconds, at least),
+        operations, bytes (moved once) and limit, which of the two binds. Facts by stage: totals
+        (operations and bytes), seconds, binds (what binds the stage as a whole) and shares (of
+        each part in the operations); and tokens, the tokens of the pass. Object: machine.
 
     Raises:
         PromptError: the model does not read tokens.
@@ -226,10 +158,28 @@ def roofline(
     rows = {("pass", p): _pass(model, lengths, asked, stored, p) for p in PARTS}
     rows |= {("decode", p): _decode(model, max(lengths), p) for p in PARTS[:2]}
     made = result_provenance(model, "interp.heads.roofline", given, engine=engine)
-    return Roofline(
-        tuple(s for s, _ in rows), tuple(p for _, p in rows),
-        tuple(float(x) for x, _ in rows.values()), tuple(float(x) for _, x in rows.values()),
-        rates, sum(lengths), made,
+    counts = [(float(done), float(moved)) for done, moved in rows.values()]
+    columns = {
+        "stage": [stage for stage, _ in rows], "part": [part for _, part in rows],
+        "score": [max(rates.seconds(*x)) for x in counts],
+        "operations": [x[0] for x in counts], "bytes": [x[1] for x in counts],
+        "limit": [rates.limit(*x) for x in counts],
+    }  # fmt: skip
+    of = {stage: {p: x for (s, p), x in zip(rows, counts, strict=True) if s == stage}
+          for stage, _ in rows}  # fmt: skip
+    totals = {s: (sum(x for x, _ in p.values()), sum(x for _, x in p.values()))
+              for s, p in of.items()}  # fmt: skip
+    facts = {
+        "metric": "roofline", "unit": "seconds, at least", "tokens": sum(lengths),
+        "totals": totals, "seconds": {s: max(rates.seconds(*x)) for s, x in totals.items()},
+        "binds": {s: rates.limit(*x) for s, x in totals.items()},
+        "shares": {s: {p: x[0] / totals[s][0] for p, x in parts.items()}
+                   for s, parts in of.items()},
+    }  # fmt: skip
+    why = "the counts are exact, and the same for all prompts of one length"
+    return ResultRows(
+        "Roofline", columns, ("stage", "part"), made, facts, why_no_per_prompt=why,
+        objects={"machine": rates},
     )  # fmt: skip
 
 

@@ -1,66 +1,51 @@
-"""Results whose rows are heads, with the value of every head on every prompt."""
+"""Rows of heads from the value of every head on every prompt."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from interp.core.clusters import cluster_summary
-from interp.core.result import Result
-from interp.model.calls.sites import Site, Where
+from interp.model.calls.sites import Site
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from interp.core.result_rows import ResultRows
+    from interp.model.model import Model
 
 SiteValues = Mapping[Site, Float[Tensor, "prompt head"]]
 
 
-class PerHead(Result, ABC):
-    """Base of results that implement `_measured`: the values of each attention per metric.
+def head_value_columns(
+    values: Mapping[str, SiteValues],
+) -> tuple[dict[str, list[Any]], Float[np.ndarray, "row prompt"]]:
+    """Return columns with one row per metric and head, and the value of each row on every prompt.
 
-    Scores are means over prompts, standard errors are over prompts, and intervals are t intervals.
+    Scores are means over prompts, and standard errors are over prompts.
     """
+    each = [(metric, s, x) for metric, sites in values.items() for s, x in sites.items()]
+    rows = [(m, s, h, x[:, h]) for m, s, x in each for h in range(x.shape[1])]
+    found = [x.detach().double().cpu().numpy().T for *_, x in each]
+    per_prompt = np.concatenate(found) if found else np.zeros((0, 0))
+    summary = [cluster_summary(row[:, None]) for row in per_prompt]
+    columns = {
+        "stack": [s.stack for _, s, _, _ in rows], "layer": [s.layer for _, s, _, _ in rows],
+        "head": [h for *_, h, _ in rows], "metric": [m for m, *_ in rows],
+        "score": [float(x.mean()) for *_, x in rows],
+        "sem": [float(x.sem[0]) for x in summary], "n": [x.n for x in summary],
+    }  # fmt: skip
+    return columns, per_prompt
 
-    _units = ("stack", "layer", "head")
-    _holds = (Site, Where)
 
-    @abstractmethod
-    def _measured(self) -> Mapping[str, SiteValues]:
-        """Return the values behind the scores: metric, then attention, then `[prompt, head]`."""
-
-    @property
-    def per_prompt(self) -> Float[np.ndarray, "row prompt"]:
-        """Value of every row on every prompt."""
-        values = self._all_values()
-        return values if self._kept is None else values[list(self._kept)]
-
-    def _all_values(self) -> Float[np.ndarray, "row prompt"]:
-        parts = [
-            x.detach().double().cpu().numpy().T
-            for sites in self._measured().values()
-            for x in sites.values()
-        ]
-        return np.concatenate(parts) if parts else np.zeros((0, 0))
-
-    def _rows(self) -> pd.DataFrame:
-        """Return one row per metric and head."""
-        import pandas as pd
-
-        return pd.DataFrame(
-            {
-                "stack": site.stack, "layer": site.layer, "head": h, "metric": metric,
-                "score": float(x[:, h].mean()),
-            }
-            for metric, sites in self._measured().items()
-            for site, x in sites.items() for h in range(x.shape[1])
-        )  # fmt: skip
-
-    def _completed(self, rows: pd.DataFrame) -> pd.DataFrame:
-        each = [cluster_summary(values[:, None]) for values in self._all_values()]
-        rows = rows.assign(sem=[float(x.sem[0]) for x in each], n=[x.n for x in each])
-        return super()._completed(rows)
+def by_site(model: Model, found: ResultRows, metric: str | None = None) -> dict[Site, Tensor]:
+    """Return the values per prompt of the rows of one metric, `[prompt, head]` by attention."""
+    part = found if metric is None else found[metric]
+    at: dict[tuple[str, int], list[int]] = {}
+    for row, place in enumerate(zip(part.columns["stack"], part.layer.tolist(), strict=True)):
+        at.setdefault(place, []).append(row)
+    values = torch.from_numpy(np.asarray(part.per_prompt))
+    return {model.site(layer, stack): values[rows].T for (stack, layer), rows in at.items()}

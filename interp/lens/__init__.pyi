@@ -2,10 +2,9 @@ from .direct import direct_logit_attribution
 from .direct_many import direct_logits
 from .encoder_layers import decoder_lens, encoder_states
 from .logit import logit_lens
-from .tuned import TunedLens, tuned_lens
+from .tuned import tuned_lens
 
 __all__ = [
-    "TunedLens",
     "decoder_lens",
     "direct_logit_attribution",
     "direct_logits",

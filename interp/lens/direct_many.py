@@ -38,7 +38,7 @@ def direct_logits(
     *,
     split: Split = "part",
     position: int = -1,
-    null_draws: int = 8,
+    n_random: int = 8,
     clusters: Sequence[str] | None = None,
     seed: int = 0,
 ) -> PromptMeans:
@@ -56,7 +56,7 @@ def direct_logits(
         contrasts: tokens whose logit is subtracted.
         split: "part", or "source".
         position: position at which the logit is read, negative from the end.
-        null_draws: random tokens of the vocabulary that stand for the target (and as many for the
+        n_random: random tokens of the vocabulary that stand for the target (and as many for the
             contrast) in the null.
         clusters: a label per prompt where prompts share something.
         seed: seed of the random tokens.
@@ -84,8 +84,8 @@ def direct_logits(
     """
     if split not in ("part", "source"):
         raise OptionError(f"unknown split={split!r}; known: part, source")
-    if null_draws < 1:
-        raise OptionError(f"null_draws={null_draws} is too small; it must be at least 1")
+    if n_random < 1:
+        raise OptionError(f"n_random={n_random} is too small; it must be at least 1")
     given, stack = Prompts.of(prompts, model), predicting_stack(model)
     if len(model.stacks) > 1:
         raise OptionError(
@@ -108,7 +108,7 @@ def direct_logits(
             raise OptionError(f"prompt {i + 1}: the contrast is the target itself, id {contrast}")
         groups = _groups(ids, row, first[i], contrast)
         about, found = reading.parts(reading.towards([first[i]], contrast), split, groups)
-        drawn = rng.choice(model.d_vocab, (2, null_draws))
+        drawn = rng.choice(model.d_vocab, (2, n_random))
         null = reading.towards(drawn[0].tolist(), None)
         if second is not None:
             null = null - reading.towards(drawn[1].tolist(), None)
@@ -117,7 +117,7 @@ def direct_logits(
     clusters = given.clusters if clusters is None else clusters
     made = result_provenance(
         model, "interp.lens.direct_logits", given, seed=seed, split=split, position=position,
-        null_draws=null_draws,
+        null_draws=n_random,
     )  # fmt: skip
     assert end is not None
     unit = "logit" if end.cap is None else "logit before the cap"

@@ -1,6 +1,6 @@
 from .calls.map_call import MapCall
 from .capture import ActivationCache
-from .check import SelfCheck, check_model
+from .check import check_model
 from .edits import Edit, gate, mean, resample, set_pattern, set_z, uniform, zero
 from .generation import Generation
 from .mixers.mixer import Mixer, register_mixer
@@ -18,7 +18,6 @@ __all__ = [
     "Mixer",
     "Model",
     "RecordedActivations",
-    "SelfCheck",
     "check_model",
     "gate",
     "mean",

@@ -1,4 +1,4 @@
-from .context import ContextItem, last_row_features, lookback_features
+from .context import last_row_features, lookback_features
 from .features import (
     HeadFeatures,
     chunk_features,
@@ -7,16 +7,13 @@ from .features import (
     recorded_features,
 )
 from .items import read_probe_items
-from .result import ProbeResult
 from .saved import HeadProbe, ProbeMismatch
 from .training import train_probe
 
 __all__ = [
-    "ContextItem",
     "HeadFeatures",
     "HeadProbe",
     "ProbeMismatch",
-    "ProbeResult",
     "chunk_features",
     "last_row_features",
     "lookback_features",

@@ -51,7 +51,7 @@ def train_probe(
     types: Sequence[Hashable] | None = None,
     folds: int | Sequence[int] = 5,
     strength: float = 1.0,
-    permutations: int = 99,
+    n_permutations: int = 99,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> ProbeResult:
@@ -74,7 +74,7 @@ def train_probe(
             minus that on the control task.
         folds: number of folds, or the fold of each item.
         strength: inverse of the penalty on squared weights.
-        permutations: number of shufflings.
+        n_permutations: number of shufflings.
         seed: seed of folds, shufflings and control tasks.
         progress: see `Progress`.
 
@@ -97,9 +97,9 @@ def train_probe(
     where = document_numbers(documents, features.items)
     y, classes = require_two_classes(labels, where)
     fold = fold_numbers(where, folds, seed)
-    if strength <= 0 or permutations < 0:
+    if strength <= 0 or n_permutations < 0:
         raise OptionError(
-            f"strength={strength}, permutations={permutations}: the first must be above 0, the "
+            f"strength={strength}, n_permutations={n_permutations}: the first must be above 0, the "
             f"second 0 or more"
         )
     progress = progress or silent
@@ -107,13 +107,13 @@ def train_probe(
     found = _held_out(features, y, where, fold, strength, seed, calibrate=True)
     auc = auc_by_fold(found.log_odds, y, fold)
     shuffled, largest = [], []
-    for i in range(permutations):
-        progress("shuffled labels", i, permutations)
+    for i in range(n_permutations):
+        progress("shuffled labels", i, n_permutations)
         mine = shuffled_labels(y, where, rng)
         other = _held_out(features, mine, where, fold, strength, seed, calibrate=False)
         shuffled.append(auc_by_fold(other.log_odds, mine, fold))
         largest.append(other.rise.mean(0).max())
-    progress("shuffled labels", permutations, permutations)
+    progress("shuffled labels", n_permutations, n_permutations)
     right = ((found.probability > 0.5) == (y == 1)).astype(float)
     scores: dict[str, Any] = {
         "auc": auc,
@@ -139,11 +139,11 @@ def train_probe(
         tuple(map(str, classes)), dict(features.model), scores,
     )  # fmt: skip
     about = {"items": len(y), "documents": int(where.max()) + 1, "folds": int(fold.max()) + 1,
-             "permutations": permutations, "features": features.kind, "seed": seed}  # fmt: skip
+             "permutations": n_permutations, "features": features.kind, "seed": seed}  # fmt: skip
     ranked = [_rank(float(x), largest) for x in found.rise.mean(0)]
     return ProbeResult(
         places=features.heads, rise=found.rise.T.copy(),
-        p=np.array(ranked, float) if permutations else None,
+        p=np.array(ranked, float) if n_permutations else None,
         clusters=tuple(f"{n}: {documents[i]}" for i, n in enumerate(where.tolist())),
         scores=scores, bins=bins, probe=probe, held_out=found.probability, about=about,
         provenance=_provenance(features, about, y, strength),

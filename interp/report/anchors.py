@@ -38,7 +38,7 @@ def anchors_page(found: Anchors, *, title: str = "Anchors") -> bytes:
         parts.append((name, *contents))
     if len(found.measures) > 1:
         about = "Spearman's correlation over sentences, with its 95 % interval and permutation p."
-        parts.append(("Agreement of the measures", about, html_table(found.agreement(draws=200))))
+        parts.append(("Agreement of the measures", about, html_table(found.agreement(n_boot=200))))
     parts.append(("All scores", data_table(found.to_pandas(), "anchors")))
     return page(title, None, parts, dict(found.provenance), about=_ABOUT)
 

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
     from interp.circuits.edge_evaluation import EdgeEvaluation
     from interp.circuits.head_evaluation import Evaluation
-    from interp.circuits.patched import Patched
     from interp.circuits.published import Published
     from interp.circuits.result import Circuit
     from interp.circuits.set_evaluation import SetEvaluation
@@ -46,7 +45,7 @@ def write_evaluation(
     held_out: str,
     edges: EdgeEvaluation | str | None = None,
     against: Published | None = None,
-    patched: Patched | str | None = None,
+    patched: ResultRows | str | None = None,
     of_set: SetEvaluation | str | None = None,
     maps: Sequence[ResultRows] = (),
 ) -> None:

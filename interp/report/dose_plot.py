@@ -1,4 +1,4 @@
-"""Plotly figure of a dose curve: the task and the harmless damage, one above the other."""
+"""Plotly figures of curves: task and harmless damage by dose, and the training of a dictionary."""
 
 from __future__ import annotations
 
@@ -54,3 +54,15 @@ def plot_doses(curve: ResultRows) -> go.Figure:
         legend={"orientation": "h", "y": -0.15},
     )  # fmt: skip
     return figure
+
+
+def training_figure(curve: ResultRows) -> go.Figure:
+    """Plot explained variance and dead share along the steps."""
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    for name, y in (("explained variance", curve.score), ("dead features", curve.dead_share)):
+        figure.add_scatter(x=curve.step, y=y, name=name, mode="lines")
+    return figure.update_layout(
+        title="Training of a dictionary", xaxis_title="step", yaxis_title="share"
+    )

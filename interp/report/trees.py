@@ -27,7 +27,7 @@ from interp.syntax.wording import (
 )
 
 if TYPE_CHECKING:
-    from interp.syntax.pairs import PairCheck
+    from interp.core.result_rows import ResultRows
     from interp.syntax.result import Trees, TreeScores
 
 _SHARES = Scale(0.0, 1.0, False)
@@ -39,7 +39,7 @@ def trees_page(
     title: str = "Dependency trees from attention heads",
     command: str | None = None,
     beside: Sequence[str] = (),
-    pairs: Mapping[str, PairCheck | str] | None = None,
+    pairs: Mapping[str, ResultRows | str] | None = None,
 ) -> str:
     """Return one HTML page without scripts; equal results give equal bytes.
 
@@ -54,7 +54,7 @@ def trees_page(
     return fill("trees", title, command=command, beside=beside, sections=sections)
 
 
-def _section(one: TreeScores, pairs: PairCheck | str | None) -> dict[str, Any]:
+def _section(one: TreeScores, pairs: ResultRows | str | None) -> dict[str, Any]:
     return {
         "model": one.model, "notes": one.notes, "found": _found(one),
         "relations": _relations(one),
@@ -153,22 +153,22 @@ def _trees(one: TreeScores) -> Markup:
     )
 
 
-def _minimal_pairs(found: PairCheck | str) -> Markup:
+def _minimal_pairs(found: ResultRows | str) -> Markup:
     """Return the loss without the heads, beside random heads of the same layers."""
     if isinstance(found, str):
         return element("p", found)
-    drawn, sem = found.random_drops, found.drop_sem
+    drawn, sem = found.drop[1:], found.sem[0]
     row = [
-        headed(found.checked), f"{found.accuracy:.1%}", f"{found.accuracy_without:.1%}",
+        headed(found.checked), f"{found.accuracy_clean:.1%}", f"{found.accuracy[0]:.1%}",
         f"{found.margin.mean():.3g}",
-        f"{found.drop:.3g}" + (f" ± {sem:.2g}" if math.isfinite(sem) else ""),
+        f"{found.drop[0]:.3g}" + (f" ± {sem:.2g}" if math.isfinite(sem) else ""),
         f"{drawn.mean():.3g} [{drawn.min():.3g}, {drawn.max():.3g}]", f"{found.p:.2g}",
         f"{len(found.margin):,}",
     ]  # fmt: skip
     columns = [".heads", "right", "right without", "margin", "lost", "lost to random heads", "p",
                "pairs"]  # fmt: skip
     unit = (
-        f"{found.kind} of the good sentence less that of the bad one, nats; ± is one standard"
+        f"{found.likelihood} of the good sentence less that of the bad one, nats; ± is one standard"
         f" error over pairs; {len(drawn)} random sets of heads of the same layers with lowest and"
         " highest; p: the share of sets that cost as much"
     )

@@ -14,7 +14,7 @@ from interp.syntax.pairs import pair_document
 from interp.syntax.stored_searches import KeptTrees
 
 if TYPE_CHECKING:
-    from interp.syntax.pairs import PairCheck
+    from interp.core.result_rows import ResultRows
     from interp.syntax.result import TreeScores
 
 WHOLE, RELATIONS, TREES, PAGE = "trees.json", "relations.csv", "trees.csv", "trees.html"
@@ -22,7 +22,7 @@ WHOLE, RELATIONS, TREES, PAGE = "trees.json", "relations.csv", "trees.csv", "tre
 
 def write_trees(
     own: Sequence[TreeScores],
-    checks: Mapping[str, PairCheck | str],
+    checks: Mapping[str, ResultRows | str],
     folder: Path,
     stored: Path,
     *,
@@ -62,7 +62,7 @@ def write_trees(
     return [*contents], len(kept.paths()) - len(apart)
 
 
-def trees_document(found: Sequence[TreeScores], checks: Mapping[str, PairCheck | str]) -> str:
+def trees_document(found: Sequence[TreeScores], checks: Mapping[str, ResultRows | str]) -> str:
     """Return results with their minimal-pair checks, as JSON."""
     values: list[dict[str, Any]] = [
         one.to_dict() | ({"pairs": pair_document(checks[one.model])} if one.model in checks else {})

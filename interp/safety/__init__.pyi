@@ -1,24 +1,21 @@
 from .concentration import Spread, participation_ratio, spread
-from .curves import SafetyCurves, safety_curves
+from .curves import safety_curves
 from .direction import Direction, candidates
 from .marker import marker_sets
-from .overview import SafetyStudy, study
+from .overview import study
 from .projection import refusal_projection_scores
 from .prompts import PromptSets, read_labelled, read_prompts, templated
-from .removal import Ships, ships_scores
-from .selection import DirectionSearch, search_direction
+from .removal import ships_scores
+from .selection import chosen_direction, search_direction
 from .subspace import principal_angle, sahara
 from .task import refusal_log_odds
 
 __all__ = [
     "Direction",
-    "DirectionSearch",
     "PromptSets",
-    "SafetyCurves",
-    "SafetyStudy",
-    "Ships",
     "Spread",
     "candidates",
+    "chosen_direction",
     "marker_sets",
     "participation_ratio",
     "principal_angle",

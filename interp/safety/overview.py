@@ -21,7 +21,7 @@ from interp.safety.curves import SafetyCurves, safety_curves
 from interp.safety.projection import refusal_projection_scores
 from interp.safety.prompts import PromptSets
 from interp.safety.removal import Ships, ships_scores
-from interp.safety.selection import DirectionSearch, search_direction
+from interp.safety.selection import chosen_direction, search_direction
 from interp.safety.subspace import FORMS, sahara
 from interp.safety.task import refusal_ids, refusal_log_odds
 
@@ -56,7 +56,7 @@ class SafetyStudy(Result):
     """
 
     model: str
-    search: DirectionSearch
+    search: ResultRows
     direction: str
     projection: HeadTable
     ships: Ships
@@ -71,7 +71,7 @@ class SafetyStudy(Result):
 
     @classmethod
     def _types(cls) -> tuple[type, ...]:
-        parts = (DirectionSearch, Ships, ResultRows, SafetyCurves)
+        parts = (Ships, ResultRows, SafetyCurves)
         inside = [each for part in parts for each in (part, *part._types())]
         return (*inside, Spread)
 
@@ -173,8 +173,8 @@ def study(
     ids = refusal_ids(model, refusal_tokens)
     sets = PromptSets.of(model, harmful, harmless)
     found = search_direction(model, sets.harmful, sets.harmless, ids, seed=seed, progress=progress)
-    if found.passing:
-        chosen = found.direction
+    if found.chosen.any():
+        chosen = chosen_direction(found)
         projected = refusal_projection_scores(model, sets.harmful, sets.harmless, chosen)
         text = f"the chosen direction, layer {chosen.layer} at position {chosen.position}"
     else:

@@ -49,10 +49,10 @@ def refusal_projection_scores(
         model: The model.
         harmful: Prompts that the model should decline: texts, ids or `Prompts`.
         harmless: Prompts that it should answer.
-        direction: A direction, such as `search_direction(...).direction`, or a vector. By default
-            the difference of means before the last layer below 0.8 of the layers; then the prompts
-            are split in halves, and each is projected on the direction of the other, since a head's
-            noise is correlated with a direction that was made from the same prompts.
+        direction: A direction, such as `chosen_direction(search_direction(...))`, or a vector. By
+            default the difference of means before the last layer below 0.8 of the layers; then the
+            prompts are split in halves, and each is projected on the direction of the other, since
+            a head's noise is correlated with a direction that was made from the same prompts.
         against_harmless: False leaves the harmless prompts out of the score, as in the abstract of
             the paper; then a head that writes the same on all prompts counts too.
         seed: Seed of the split.

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from interp.causal.measures import divergence
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.model.content import model_provenance
 from interp.model.model_argument import takes_model
 from interp.safety.direction import LAYER_SHARE, Direction, candidates
@@ -21,141 +21,39 @@ from interp.safety.streams import last_logits, reading_sites, with_added, withou
 from interp.safety.task import refusal_ids, token_log_odds
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from interp.model.model import Model
 
 FILTERS = ("length", "layer", "kl", "added")
 
 
-@dataclass(frozen=True, eq=False)
-class TriedDirection:
-    """Effects of one candidate direction on held-out prompts.
+def chosen_direction(found: ResultRows, row: int | None = None) -> Direction:
+    """Return the direction that `search_direction` chose, or that of another row.
 
-    Args:
-        direction: The candidate.
-        ablated: Mean refusal log odds of harmful prompts with the direction removed from the
-            stream; the lower, the more of refusal it carries.
-        added: Mean refusal log odds of harmless prompts with it added before its layer.
-        kl: Mean KL of the next token of harmless prompts, clean against removed, in nats.
-        fails: The filters it does not pass, of `FILTERS`.
+    Raises:
+        OptionError: No candidate passes; the message counts those that each filter stops.
     """
+    if row is None and not found.chosen.any():
+        raise OptionError(
+            f"none of {len(found)} candidate directions passes: {stopped(found)}; look at "
+            ".to_pandas(), and loosen a bound only with a reason"
+        )
+    at = int(found.chosen.argmax()) if row is None else row
+    vector = torch.from_numpy(found.vectors[at])
+    return Direction(vector, int(found.layer[at]), int(found.position[at]))
 
-    direction: Direction
-    ablated: float
-    added: float
-    kl: float
-    fails: tuple[str, ...]
 
-
-@dataclass(frozen=True, eq=False, repr=False)
-class DirectionSearch(Result):
-    """Candidate refusal directions, the filters that each passes, and the chosen one.
-
-    Its rows are candidates, in the order of the search; the score is the mean refusal log odds of
-    harmful prompts with the candidate removed, so the lowest are the best.
-
-    Args:
-        tried: The candidates.
-        refused: Share of the harmful and of the harmless prompts that the model declines, before
-            prompts are dropped.
-        clean: Mean refusal log odds of the harmful and the harmless prompts used for selection.
-        used: Numbers of prompts of each set for the means and for the selection.
-        limits: Limits of the filters.
-        refusal_tokens: Ids of the tokens that begin a refusal.
-        made: Provenance.
-    """
-
-    tried: tuple[TriedDirection, ...]
-    refused: tuple[float, float]
-    clean: tuple[float, float]
-    used: dict[str, int]
-    limits: dict[str, float]
-    refusal_tokens: tuple[int, ...]
-    made: dict[str, Any] = field(default_factory=dict, repr=False)
-    per_prompt = None
-    why_no_per_prompt = "the search keeps means over prompts only"
-    _units = ("layer", "position")
-    _per_row = ("tried",)
-    _by = "lowest"
-    _holds = (TriedDirection, Direction)
-    _same_as = MappingProxyType({"score": "ablated"})
-
-    @property
-    def provenance(self) -> dict[str, Any]:  # type: ignore[override]
-        """The model, prompts and settings of the search."""
-        return self.made
-
-    def _facts(self) -> Mapping[str, Any]:
-        return {
-            "metric": "refusal with the direction removed",
-            "unit": "nats",
-            "n": self.used["harmful for the choice"],
-        }
-
-    @property
-    def passing(self) -> tuple[TriedDirection, ...]:
-        """Candidates that pass every filter, the lowest remaining refusal first."""
-        return tuple(sorted((t for t in self.tried if not t.fails), key=lambda t: t.ablated))
-
-    @property
-    def direction(self) -> Direction:
-        """The chosen direction.
-
-        Raises:
-            OptionError: No candidate passes; the message counts those that each filter stops.
-        """
-        if not self.passing:
-            raise OptionError(
-                f"none of {len(self.tried)} candidate directions passes: {self.filters()}; "
-                "look at .to_pandas(), and loosen a bound only with a reason"
-            )
-        return self.passing[0].direction
-
-    def filters(self) -> str:
-        """Describe the number of candidates that each filter stops; several may stop one."""
-        values = {
-            "length": "have no length",
-            "layer": f"lie at or above {self.limits['layer_share']:g} of the layers",
-            "kl": f"change harmless answers by more than {self.limits['kl']:g} nats",
-            "added": f"do not make harmless prompts refused (log odds below "
-            f"{self.limits['added']:g})",
-        }
-        counts = {name: sum(name in t.fails for t in self.tried) for name in FILTERS}
-        return ", ".join(f"{counts[name]} {values[name]}" for name in FILTERS)
-
-    def _rows(self) -> pd.DataFrame:
-        """One row per candidate."""
-        import pandas as pd
-
-        rows = [
-            {
-                "layer": t.direction.layer, "position": t.direction.position,
-                "length": t.direction.length, "ablated": t.ablated, "added": t.added, "kl": t.kl,
-                "fails": " ".join(t.fails),
-                "chosen": bool(self.passing) and t is self.passing[0],
-            }
-            for t in self.tried
-        ]  # fmt: skip
-        return pd.DataFrame(rows)
-
-    def __str__(self) -> str:
-        lines = [
-            f"declined: {self.refused[0]:.0%} of harmful, {self.refused[1]:.0%} of harmless",
-            f"prompts: {', '.join(f'{n} {what}' for what, n in self.used.items())}",
-            f"refusal log odds: harmful {self.clean[0]:+.3g}, harmless {self.clean[1]:+.3g}",
-            f"filters: of {len(self.tried)} candidates {self.filters()}",
-        ]
-        if self.passing:
-            best = self.passing[0]
-            lines.append(
-                f"chosen: layer {best.direction.layer}, position {best.direction.position}: "
-                f"removed, harmful {best.ablated:+.3g}; added, harmless {best.added:+.3g}; "
-                f"KL on harmless {best.kl:.3g}"
-            )
-        else:
-            lines.append("chosen: none passes")
-        return "\n".join(lines)
+def stopped(found: ResultRows) -> str:
+    """Describe the number of candidates that each filter stops; several may stop one."""
+    values = {
+        "length": "have no length",
+        "layer": f"lie at or above {found.filters['layer_share']:g} of the layers",
+        "kl": f"change harmless answers by more than {found.filters['kl']:g} nats",
+        "added": f"do not make harmless prompts refused (log odds below "
+        f"{found.filters['added']:g})",
+    }
+    fails = [text.split() for text in found.columns["fails"]]
+    counts = {name: sum(name in each for each in fails) for name in FILTERS}
+    return ", ".join(f"{counts[name]} {values[name]}" for name in FILTERS)
 
 
 @takes_model
@@ -173,7 +71,7 @@ def search_direction(
     layer_share: float = LAYER_SHARE,
     seed: int = 0,
     progress: Callable[[str, int, int], None] | None = None,
-) -> DirectionSearch:
+) -> ResultRows:
     """Find the refusal direction of a model by the selection of Arditi et al.
 
     Candidates are the differences of means before each layer at each position of the ending that
@@ -197,6 +95,16 @@ def search_direction(
         layer_share: Share of the layers below which the direction must lie.
         seed: Seed of the split.
         progress: Called with the name of the current work, how much is done and how much there is.
+
+    Returns:
+        One row per candidate, in the order of the search: layer, position, length (its norm),
+        ablated (the score: mean refusal log odds of harmful prompts with the direction removed from
+        the stream, so the lowest are the best), added (of harmless prompts with it added before its
+        layer), kl (of the next token of harmless prompts, clean against removed, in nats), fails
+        (the filters that it does not pass) and chosen. Array: vectors. Facts: refused, the share of
+        the harmful and of the harmless prompts that the model declines, before prompts are dropped;
+        clean, the mean log odds of those used for the choice; used, the numbers of prompts;
+        filters, their limits; refusal_tokens, ids. `chosen_direction` returns the direction.
 
     Reference: Arditi et al. 2024, "Refusal in Language Models Is Mediated by a Single Direction"
     (their select_direction.py; without the small numbers it adds inside logarithms).
@@ -249,7 +157,21 @@ def search_direction(
     made |= bounds | {"filtered": filtered, "validation": validation, "seed": seed}
     made |= {"refusal_tokens": list(ids), "made_by": "interp.safety.search_direction"}
     means = float(before[0].mean()), float(before[1].mean())
-    return DirectionSearch(tuple(tried), refused, means, used, bounds, ids, made)
+    passing = [at for at, row in enumerate(tried) if not row["fails"]]
+    best = min(passing, key=lambda at: tried[at]["ablated"]) if passing else None
+    columns: dict[str, Any] = {name: [row[name] for row in tried] for name in tried[0]}
+    columns["chosen"] = [at == best for at in range(len(tried))]
+    facts = {
+        "metric": "refusal with the direction removed", "unit": "nats",
+        "n": used["harmful for the choice"], "refused": refused, "clean": means, "used": used,
+        "filters": bounds, "refusal_tokens": ids,
+    }  # fmt: skip
+    return ResultRows(
+        "DirectionSearch", columns, ("layer", "position"), made, facts,
+        why_no_per_prompt="the search keeps means over prompts only", by="lowest",
+        arrays={"vectors": np.stack([direction.vector.cpu().numpy() for direction in found])},
+        same_as={"score": "ablated"},
+    )  # fmt: skip
 
 
 def _kept(model: Model, prompts: Prompts, keep: Tensor, what: str) -> Prompts:
@@ -270,18 +192,17 @@ def _try(
     ids: tuple[int, ...],
     bounds: dict[str, float],
     allowed: list[int],
-) -> TriedDirection:
-    fails = () if direction.layer in allowed else ("layer",)
+) -> dict[str, Any]:
+    fails = [] if direction.layer in allowed else ["layer"]
+    row = {"layer": direction.layer, "position": direction.position, "length": direction.length}
     if not direction.length > 0:  # there is nothing to remove or add
-        return TriedDirection(
-            direction, float("nan"), float("nan"), float("nan"), ("length", *fails)
-        )
+        nothing = dict.fromkeys(("ablated", "added", "kl"), float("nan"))
+        return row | nothing | {"fails": " ".join(["length", *fails])}
     with without(model, direction.vector):
         ablated = float(token_log_odds(last_logits(model, sets.harmful), ids).mean())
         after = last_logits(model, sets.harmless)
     kl = float(divergence(clean, after).mean())
     with with_added(model, direction.layer, direction.vector):
         added = float(token_log_odds(last_logits(model, sets.harmless), ids).mean())
-    fails += ("kl",) if kl > bounds["kl"] else ()
-    fails += ("added",) if added < bounds["added"] else ()
-    return TriedDirection(direction, ablated, added, kl, fails)
+    fails += ["kl"] * (kl > bounds["kl"]) + ["added"] * (added < bounds["added"])
+    return row | {"ablated": ablated, "added": added, "kl": kl, "fails": " ".join(fails)}

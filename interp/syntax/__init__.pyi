@@ -1,11 +1,11 @@
-from .attention import WordAttention, WordReading, word_attention
+from .attention import word_attention
 from .categories._files import read_labelled_texts
 from .categories._made import code_documents, people_texts, topic_texts
 from .categories._texts import LabelledText, Span
 from .conllu import read_conllu
 from .own_labels import category_scores
-from .pairs import MinimalPair, PairCheck, check_pairs, read_pairs
-from .result import Relation, Trees, TreeScores
+from .pairs import MinimalPair, check_pairs, read_pairs
+from .result import Trees, TreeScores
 from .search import dependency_trees
 from .topic_embeddings import topic_products
 from .treebank import Sentence, Treebank
@@ -13,15 +13,11 @@ from .treebank import Sentence, Treebank
 __all__ = [
     "LabelledText",
     "MinimalPair",
-    "PairCheck",
-    "Relation",
     "Sentence",
     "Span",
     "TreeScores",
     "Treebank",
     "Trees",
-    "WordAttention",
-    "WordReading",
     "category_scores",
     "check_pairs",
     "code_documents",

@@ -11,8 +11,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,14 +22,13 @@ from interp.core.errors import OptionError, PromptError, StoreError
 from interp.core.head import Head
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.core.text_file import read_lines
+from interp.model.content import model_provenance
 from interp.model.edits import zero
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from interp.model.model import Model
     from interp.syntax.result import TreeScores
 
@@ -44,102 +42,6 @@ class MinimalPair:
 
     good: str
     bad: str
-
-
-@dataclass(frozen=True, eq=False)
-class PairCheck(Result):
-    """Effect of ablating heads on minimal pairs, beside random heads.
-
-    Its rows are sets of heads, the tested one first: the score is the mean drop of the margin, and
-    the null of the tested set is the mean over random sets.
-
-    Args:
-        margin: per pair, log-likelihood of the good sentence minus the bad one, in nats.
-        without: the same with the heads zeroed; `random` with random heads of the same layers
-            zeroed.
-        kind: `log-likelihood` (decoders) or `pseudo-log-likelihood` (masked language models).
-    """
-
-    checked: tuple[str, ...]
-    margin: Float[Array, " pair"] = field(repr=False)
-    without: Float[Array, " pair"] = field(repr=False)
-    random: Float[Array, "draw pair"] = field(repr=False)
-    random_heads: tuple[tuple[str, ...], ...] = field(repr=False)
-    kind: str
-    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    _units = ("heads", "set")
-    _same_as = MappingProxyType({"score": "drop"})
-
-    def _facts(self) -> Mapping[str, Any]:
-        return {"metric": "drop of the margin", "unit": "nats"}
-
-    @property
-    def per_prompt(self) -> Float[Array, "set pair"]:  # type: ignore[override]
-        """Drop of the margin on each pair in nats, the tested set first."""
-        drops = self.margin - np.concatenate([self.without[None], self.random])
-        return drops if self._kept is None else drops[list(self._kept)]
-
-    @property
-    def accuracy(self) -> float:
-        """Share of pairs whose good sentence is more likely under the model."""
-        return float((self.margin > 0).mean())
-
-    @property
-    def accuracy_without(self) -> float:
-        """Share of such pairs with the heads ablated."""
-        return float((self.without > 0).mean())
-
-    @property
-    def drop(self) -> float:
-        """Drop of the mean margin with the heads ablated, in nats."""
-        return float((self.margin - self.without).mean())
-
-    @property
-    def drop_sem(self) -> float:
-        """Standard error of the drop over pairs; NaN for one pair."""
-        return _sem(self.margin - self.without)
-
-    @property
-    def random_drops(self) -> Float[Array, " draw"]:
-        """Drop of the mean margin for every random set."""
-        return (self.margin - self.random).mean(1)
-
-    @property
-    def p(self) -> float:
-        """Share of sets, the tested one included, with a drop at least as large."""
-        return float((1 + (self.random_drops >= self.drop).sum()) / (1 + len(self.random)))
-
-    def _rows(self) -> pd.DataFrame:
-        """Return one row per set of heads, the tested one first."""
-        import pandas as pd
-
-        rows = [(" ".join(self.checked), "checked", self.without)]
-        rows += [
-            (" ".join(h), "random", w) for h, w in zip(self.random_heads, self.random, strict=True)
-        ]
-        return pd.DataFrame(
-            [
-                {
-                    "heads": names,
-                    "set": which,
-                    "drop": float((self.margin - w).mean()),
-                    "sem": _sem(self.margin - w),
-                    "null": float(self.random_drops.mean()) if which == "checked" else math.nan,
-                    "accuracy": float((w > 0).mean()),
-                    "n": len(w),
-                }
-                for names, which, w in rows
-            ]
-        )
-
-    def __repr__(self) -> str:
-        drawn = self.random_drops
-        return (
-            f"PairCheck({' '.join(self.checked)}: {self.accuracy:.0%} of {len(self.margin)} pairs, "
-            f"{self.accuracy_without:.0%} without; margin {self.margin.mean():.3g} nats,"
-            f" lost {self.drop:.3g} ± {self.drop_sem:.2g}; random heads of the same layers"
-            f" {drawn.mean():.3g} [{drawn.min():.3g}, {drawn.max():.3g}]; p {self.p:.2g})"
-        )
 
 
 def _sem(values: Float[Array, " pair"]) -> float:
@@ -183,8 +85,18 @@ def check_pairs(
     n_random: int = 20,
     seed: int = 0,
     progress: Progress | None = None,
-) -> PairCheck:
+) -> ResultRows:
     """Zero the heads, and random sets of as many in the same layers, and compare margins.
+
+    Returns:
+        One row per set of heads, the tested one first: heads, set ("checked" or "random"), drop
+        (the score: mean drop of the margin when the heads are zeroed, in nats) with sem, null (of
+        the tested set: the mean over random sets), accuracy (share of pairs whose good sentence is
+        more likely with the heads zeroed) and n. `per_prompt` is the drop on each pair. Facts:
+        checked, the tested heads; margin, per pair the log-likelihood of the good sentence minus
+        the bad one; accuracy_clean, the accuracy with all heads; p, the share of sets, the tested
+        one included, with a drop at least as large; likelihood, "log-likelihood" (decoders) or
+        "pseudo-log-likelihood" (masked language models).
 
     Raises:
         PromptError: the model does not predict tokens, or cannot read the sentences.
@@ -219,19 +131,40 @@ def check_pairs(
         margins.append(margin(chosen))
         if progress is not None:
             progress(f"{model.name}: minimal pairs", at + 1, len(sets))
-    from interp.model.content import model_provenance
-
     masked = model.kind != "causal"
-    return PairCheck(
-        tuple(map(str, asked)),
-        margins[0],
-        margins[1],
-        np.stack(margins[2:]),
-        tuple(tuple(map(str, s)) for s in drawn),
-        "pseudo-log-likelihood" if masked else "log-likelihood",
-        model_provenance(model)
-        | {"n_pairs": len(pairs), "ablation": "zero", "seed": seed, "n_random": n_random}
-        | {"made_by": "interp.syntax.check_pairs"},
+    made = model_provenance(model) | {
+        "n_pairs": len(pairs), "ablation": "zero", "seed": seed, "n_random": n_random,
+        "made_by": "interp.syntax.check_pairs",
+    }  # fmt: skip
+    return pair_rows(
+        [tuple(map(str, chosen)) for chosen in sets[1:]], margins[0], np.stack(margins[1:]),
+        "pseudo-log-likelihood" if masked else "log-likelihood", made,
+    )  # fmt: skip
+
+
+def pair_rows(
+    sets: Sequence[tuple[str, ...]],
+    margin: Float[Array, " pair"],
+    without: Float[Array, "set pair"],
+    likelihood: str,
+    made: Mapping[str, Any],
+) -> ResultRows:
+    """Return a row per set of heads, the tested one first; see `check_pairs`."""
+    drops, rest = margin - without, len(sets) - 1
+    mean = drops.mean(1)
+    columns = {
+        "heads": [" ".join(names) for names in sets], "set": ["checked"] + ["random"] * rest,
+        "drop": mean, "sem": [_sem(x) for x in drops],
+        "null": [float(mean[1:].mean())] + [math.nan] * rest, "accuracy": (without > 0).mean(1),
+        "n": len(margin),
+    }  # fmt: skip
+    facts = {
+        "metric": "drop of the margin", "unit": "nats", "checked": sets[0], "margin": margin,
+        "accuracy_clean": float((margin > 0).mean()),
+        "p": float((1 + (mean[1:] >= mean[0]).sum()) / (1 + rest)), "likelihood": likelihood,
+    }  # fmt: skip
+    return ResultRows(
+        "PairCheck", columns, ("heads", "set"), made, facts, drops, same_as={"score": "drop"}
     )
 
 
@@ -321,7 +254,7 @@ def checked_pairs(
     heads: Sequence[str] | None,
     seed: int,
     progress: Any,
-) -> PairCheck | str:
+) -> ResultRows | str:
     """Check the requested heads, or those above their baselines; or return why none can be.
 
     Raises:
@@ -339,20 +272,20 @@ def checked_pairs(
     return check_pairs(model, pairs, chosen, seed=seed, progress=progress)
 
 
-def pair_document(found: PairCheck | str) -> dict[str, Any]:
+def pair_document(found: ResultRows | str) -> dict[str, Any]:
     """Return a check of minimal pairs, or why there is none, as plain data."""
     if isinstance(found, str):
         return {"heads": [], "note": found}
     return {
         "heads": list(found.checked),
-        "kind": found.kind,
+        "kind": found.likelihood,
         "pairs": len(found.margin),
-        "accuracy": found.accuracy,
-        "accuracy_without": found.accuracy_without,
+        "accuracy": found.accuracy_clean,
+        "accuracy_without": float(found.accuracy[0]),
         "margin": float(found.margin.mean()),
-        "drop": found.drop,
-        "drop_sem": None if math.isnan(found.drop_sem) else found.drop_sem,
-        "random_drops": found.random_drops.tolist(),
+        "drop": float(found.drop[0]),
+        "drop_sem": None if math.isnan(found.sem[0]) else float(found.sem[0]),
+        "random_drops": found.drop[1:].tolist(),
         "p": found.p,
         "provenance": dict(found.provenance),
     }

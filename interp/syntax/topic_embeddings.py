@@ -27,7 +27,7 @@ def topic_products(
     texts: Sequence[LabelledText] | None = None,
     *,
     length: int = 128,
-    draws: int = 20,
+    n_random: int = 20,
     seed: int = 0,
 ) -> ResultRows:
     """Compare inner products of embeddings within and between topics.
@@ -41,7 +41,7 @@ def topic_products(
         texts: Labelled texts with spans of the label "topic" and the topic as group; by default
             those of `interp.syntax.topic_texts`.
         length: Tokens of a text, at most.
-        draws: Shufflings of topics for the null.
+        n_random: Shufflings of topics for the null.
         seed: Seed of the texts and shufflings.
 
     Returns:
@@ -78,7 +78,7 @@ def topic_products(
             continue
         x = embedding[tokens]
         found = by_topic(x, tokens, topic)
-        shuffled = [by_topic(x, tokens, rng.permutation(topic)) for _ in range(draws)]
+        shuffled = [by_topic(x, tokens, rng.permutation(topic)) for _ in range(n_random)]
         if np.isfinite(found).all():
             rows.append(found)
             nulls.append(np.nanmean(shuffled, 0))
@@ -88,7 +88,8 @@ def topic_products(
             "label 'topic' whose groups are the topics"
         )
     made = model_provenance(model) | {
-        "made_by": "interp.syntax.topic_products", "texts": len(rows), "draws": draws, "seed": seed,
+        "made_by": "interp.syntax.topic_products", "texts": len(rows), "draws": n_random,
+        "seed": seed,
     }  # fmt: skip
     return product_rows(np.array(rows).T, np.mean(nulls, 0), made)
 

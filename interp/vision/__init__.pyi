@@ -6,18 +6,16 @@ from .class_token import class_token_effects
 from .correction import CorrectedAccuracy, correct_spurious_heads
 from .descriptions import describe_heads, text_span
 from .direct_effects import image_direct_effects
-from .example import ImageExample
-from .folder import LabelledImages, read_images
+from .folder import read_images
 from .high_norm_tokens import high_norm_tokens
-from .images import PatchGrid, image_batch
+from .images import image_batch
 from .maps import image_maps
-from .parts import ImageParts, image_parts
+from .parts import image_parts
 from .patch_distance import patch_distance
 from .pooling import pooling_attention
-from .readout import ImageReadout, image_readout
+from .readout import image_readout
 from .readout_accuracy import head_readouts
 from .register_neurons import register_neurons
-from .result import ImageScores
 from .spurious import SpuriousVotes, locate_spurious_heads
 from .text_tower import text_embeddings
 from .token_pruning import prune_image_tokens
@@ -25,12 +23,6 @@ from .token_pruning import prune_image_tokens
 __all__ = [
     "ClassQueries",
     "CorrectedAccuracy",
-    "ImageExample",
-    "ImageParts",
-    "ImageReadout",
-    "ImageScores",
-    "LabelledImages",
-    "PatchGrid",
     "SpuriousVotes",
     "added_register",
     "attention_iou",

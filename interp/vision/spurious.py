@@ -118,7 +118,7 @@ def locate_spurious_heads(
     cues: Any,
     *,
     texts: Float[Array, "text d"] | None = None,
-    permutations: int = 999,
+    n_permutations: int = 999,
     seed: int = 0,
     batch_size: int = 64,
 ) -> SpuriousVotes:
@@ -139,7 +139,7 @@ def locate_spurious_heads(
         labels: right class of each image.
         cues: class that the cue of each image suggests; -1 without a cue.
         texts: text embeddings of the classes, for an image tower.
-        permutations: shufflings of right and wrong.
+        n_permutations: shufflings of right and wrong.
         seed: seed of the shufflings.
         batch_size: images that run together.
 
@@ -172,7 +172,7 @@ def locate_spurious_heads(
     votes, wrong, chosen = _votes(held, biased)
     number = held.parts.heads.shape[1]
     score = _difference(votes, wrong, number)
-    p = _permuted(votes, wrong, number, score, permutations, seed)
+    p = _permuted(votes, wrong, number, score, n_permutations, seed)
     corrected = holm(p)
     least = 1 / len(set(votes.tolist()))
     follows = _follows(chosen[wrong], held.cues[biased][wrong], len(held.directions))
@@ -199,7 +199,7 @@ def locate_spurious_heads(
             "wrong images follow the cue": follows,
         },
         provenance=image_provenance(
-            model, pixels, "locate_spurious_heads", seed=seed, permutations=permutations
+            model, pixels, "locate_spurious_heads", seed=seed, permutations=n_permutations
         ),
     )  # fmt: skip
 

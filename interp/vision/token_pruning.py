@@ -43,7 +43,7 @@ def prune_image_tokens(
     layers: Sequence[int] | None = None,
     masks: Any = None,
     texts: Float[Array, "text d"] | None = None,
-    draws: int = 5,
+    n_random: int = 5,
     batch_size: int = 64,
     seed: int = 0,
 ) -> ImageScores:
@@ -65,7 +65,7 @@ def prune_image_tokens(
         layers: layers whose attention is averaged; all by default.
         masks: masks of the object.
         texts: text embeddings, for a model without classes.
-        draws: random sets of the null, for each image.
+        n_random: random sets of the null, for each image.
         batch_size: images that run together.
         seed: seed of the random sets.
 
@@ -87,8 +87,8 @@ def prune_image_tokens(
     shares = [float(x) for x in ([keep] if isinstance(keep, (int, float)) else keep)]
     if not shares or not all(0 < x < 1 for x in shares):
         raise OptionError(f"keep={keep}; give shares of patches between 0 and 1")
-    if draws < 1:
-        raise OptionError(f"draws={draws}; draw at least one random set")
+    if n_random < 1:
+        raise OptionError(f"n_random={n_random}; draw at least one random set")
     pixels = image_batch(model, images)
     grid, readout = grid_of(model, pixels), image_readout(model)
     if not grid.class_token or not readout.only_class_token:
@@ -119,7 +119,7 @@ def prune_image_tokens(
     for share in shares:
         size = max(1, round(share * importance.shape[1]))
         sets = [_largest(importance, size, rng)]
-        sets += [_largest(np.zeros(importance.shape), size, rng) for _ in range(draws)]
+        sets += [_largest(np.zeros(importance.shape), size, rng) for _ in range(n_random)]
         values: dict[str, list[Array]] = {name: [] for name in rows}
         for kept in sets:
             out = logits(_outputs(model, pixels, kept, grid.prefix, batch_size))
@@ -144,7 +144,7 @@ def prune_image_tokens(
         np.concatenate([null[n] for n in names]),
         notes={"accuracy without pruning": float((plain.argmax(1) == classes).mean())},
         provenance=image_provenance(
-            model, pixels, "prune_image_tokens", seed=seed, keep=shares, draws=draws,
+            model, pixels, "prune_image_tokens", seed=seed, keep=shares, draws=n_random,
             layers="all" if layers is None else list(layers), null="as many random patches",
         ),
     )  # fmt: skip

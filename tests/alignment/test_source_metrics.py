@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import interp
-from interp.alignment import EncodedPairs, encode_pairs
+from interp.alignment import encode_pairs
+from interp.alignment.pairs import EncodedPairs
 from interp.core.errors import OptionError
 from interp.core.registry import METRICS
 from interp.heads import detector

@@ -100,7 +100,7 @@ def recordings() -> tuple[dict[str, torch.Tensor], list[list[float]]]:
 
 
 def test_the_planted_head_tells_the_times(planted_whisper, recordings) -> None:
-    found = time_alignment(planted_whisper, *recordings, choose=1)
+    found = time_alignment(planted_whisper, *recordings, n_heads=1)
     rows = found.to_pandas().set_index("heads_read")
     assert rows.loc["L1H2", "score"] == pytest.approx(0.0, abs=1e-9)
     assert rows.loc["chosen heads together", "score"] == pytest.approx(0.0, abs=1e-9)
@@ -118,11 +118,11 @@ def test_the_planted_head_tells_the_times(planted_whisper, recordings) -> None:
 def test_heads_are_chosen_on_recordings_that_do_not_judge(planted_whisper, recordings) -> None:
     """On the recordings that judge, the given times are those of another head."""
     inputs, times = recordings
-    starts = time_alignment(planted_whisper, inputs, times, choose=1).starts
+    starts = time_alignment(planted_whisper, inputs, times, n_heads=1).starts
     judged = sorted(np.random.default_rng(0).permutation(6)[3:].tolist())
     other = [starts[1, judged.index(i)] if i in judged else t for i, t in enumerate(times)]
-    found = time_alignment(planted_whisper, inputs, other, choose=1)
-    rows = dict(zip(found.names, found.of, strict=True))
+    found = time_alignment(planted_whisper, inputs, other, n_heads=1)
+    rows = dict(zip(found.columns["heads_read"], found.of, strict=True))
     assert rows["chosen heads together"] == rows["L1H2"]
     scores = found.to_pandas().set_index("heads_read")["score"]
     assert scores["L0H1"] == 0 < scores["chosen heads together"]

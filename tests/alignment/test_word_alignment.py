@@ -13,13 +13,13 @@ from interp.alignment import (
     both_directions,
     made_sentence_pairs,
     pair_alignment,
+    rank_agreement,
     translation_heads,
     word_alignment,
 )
 from interp.alignment.directions import BothDirections
 from interp.alignment.result import best_of_layers
 from interp.alignment.translation import (
-    TranslationHeads,
     confidences,
     position_variances,
 )
@@ -88,18 +88,18 @@ def test_ids_are_aligned_as_the_text_is(reorder) -> None:
                      p.sure)
         for p in texts
     ]  # fmt: skip
-    one, other = (word_alignment(reorder, pairs, null_draws=3) for pairs in (texts, ids))
+    one, other = (word_alignment(reorder, pairs, n_random=3) for pairs in (texts, ids))
     np.testing.assert_array_equal(one.counts, other.counts)
     np.testing.assert_array_equal(one.steps, other.steps)
 
 
 def test_batches_and_nulls(reorder) -> None:
     pairs = made_sentence_pairs(12)
-    one = word_alignment(reorder, pairs, batch_size=1, null_draws=20, rows="emits")
-    many = word_alignment(reorder, pairs, batch_size=12, null_draws=20, rows="emits")
+    one = word_alignment(reorder, pairs, batch_size=1, n_random=20, rows="emits")
+    many = word_alignment(reorder, pairs, batch_size=12, n_random=20, rows="emits")
     np.testing.assert_array_equal(one.links, many.links)
     np.testing.assert_allclose(one.null, many.null)
-    other = word_alignment(reorder, pairs, null="other", null_draws=20, rows="emits")
+    other = word_alignment(reorder, pairs, null="other", n_random=20, rows="emits")
     assert other.best_head().score[0] == 0.0
     assert other.best_head().null[0] > 0.6
     assert "another sentence" in repr(other)
@@ -114,7 +114,7 @@ def test_shuffled_gold_is_at_chance(reorder) -> None:
         ))
         for p in made_sentence_pairs(48)
     ]  # fmt: skip
-    found = word_alignment(reorder, pairs, null_draws=200).to_pandas()
+    found = word_alignment(reorder, pairs, n_random=200).to_pandas()
     assert (found["p_holm"] > 0.05).all()
     assert (found["low"] - 0.05 <= found["null"]).all()
     assert (found["null"] <= found["high"] + 0.05).all()
@@ -138,7 +138,7 @@ def test_what_chooses_does_not_judge(reorder) -> None:
     error = np.array([0.4, 0.2, np.nan, 0.2, 0.9])
     assert best_of_layers(error, [0, 0, 1, 1, 1]).tolist() == [False, True, False, True, False]
     assert best_of_layers(np.array([np.nan, np.nan]), [0, 0]).sum() == 1
-    found = word_alignment(reorder, made_sentence_pairs(10), select=0.7, null_draws=5)
+    found = word_alignment(reorder, made_sentence_pairs(10), select=0.7, n_random=5)
     assert found.counts.shape[1] == 3
     assert found.chosen_counts.shape[1] == 7
 
@@ -208,16 +208,16 @@ def test_ablation_beside_attention(reorder) -> None:
                 logits = reorder.run(inputs, edits)[0, :-1].double()
             wanted = torch.tensor(target[:-1])
             losses.append(float(torch.nn.functional.cross_entropy(logits, wanted)))
-        at = [h.layer == 1 and h.head == 1 and h.stack == "cross" for h in found.of].index(True)
+        at = found.heads().index(Head(1, 1, "cross"))
         assert found.per_prompt[at, i] == pytest.approx(losses[1] - losses[0], abs=1e-4)
         cross = reorder.capture(inputs, ["pattern"])["pattern", 1, "cross"][0, 1].double()
         want = float(cross[:, :-1].amax(-1).mean())  # without </s>
-        assert found.confidence[at, i] == pytest.approx(want, abs=1e-6)
-    ranks = found.rank_agreement()
+        assert found.each_confidence[at, i] == pytest.approx(want, abs=1e-6)
+    ranks = rank_agreement(found)
     assert set(ranks["stack"]) == {"all", "encoder", "decoder", "cross"}
     assert ranks["spearman"].between(-1, 1).all()
     some = translation_heads(reorder, pairs[:4], null=False, stack="cross")
-    assert {h.stack for h in some.of} == {"cross"}
+    assert {h.stack for h in some.heads()} == {"cross"}
 
 
 def test_statistics_by_hand() -> None:
@@ -256,8 +256,8 @@ def test_ranks_of_heads_that_hardly_differ_are_not_known(spread, known) -> None:
         truth[1] = 0.6 * truth[0] + 0.8 * truth[1]
         values = truth[:, :, None] + rng.normal(size=(2, 10, 16))
         heads = tuple(Head(0, h, "cross") for h in range(10))
-        found = TranslationHeads(heads, *values, np.ones((10, 16)), np.full(10, np.nan))
-        row = found.rank_agreement().set_index("statistic").loc["confidence"]
+        found = translation_rows(heads, *values, np.ones((10, 16)), np.full(10, np.nan), {})
+        row = rank_agreement(found).set_index("statistic").loc["confidence"]
         held.append(row["low"] <= spearman(truth)[0, 1] <= row["high"])
         assert (row["reliability"] > 0.5) == known
         assert (row["high"] - row["low"] == 2) == (not known)

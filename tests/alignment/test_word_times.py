@@ -13,9 +13,8 @@ from transformers import WhisperTokenizerFast
 
 import interp
 from interp.alignment import (
-    TimeAlignments,
     Utterance,
-    WordTimes,
+    heads_of_row,
     read_recordings,
     word_time_errors,
     word_times,
@@ -61,7 +60,7 @@ def test_the_planted_head_of_each_row_is_chosen(hearing, counted, rows, head) ->
     found = word_time_errors(hearing, counted, rows=rows, n_heads=1)
     name = f"L{head[0]}H{head[1]}"
     table = found.to_pandas().set_index("heads_read")
-    assert [str(h) for h in found.heads_of("chosen heads together")] == [name]
+    assert [str(h) for h in heads_of_row(found, "chosen heads together")] == [name]
     assert len(found.judged) == 3
     assert table.loc[name, "n"] == 3
     assert table.loc[name, "score"] < POSITION  # within one encoder position
@@ -84,7 +83,7 @@ def test_words_begin_where_their_tone_begins(hearing, counted) -> None:
     assert first["word"].tolist() == counted[0].text.split()
     assert found.sound == pytest.approx(first["end"].iloc[-1], abs=2 * POSITION)
     assert found.attention.shape[0] == len(first)
-    starts = [step for _, step in sorted(zip(found.token, found.start, strict=False))]
+    starts = [step for _, step in sorted(zip(found.token, found.score, strict=False))]
     assert starts[0] == 0
     several = word_times(hearing, counted[:1], heads=["L1H2", "L1H0"])
     assert np.isfinite(several.sem).all()
@@ -101,8 +100,8 @@ def test_silence_goes_to_words_beside_it(hearing) -> None:
         mine = np.flatnonzero(found.of_recording == at)
         ends = [0.0, *(start for _, start in words[:-1])]
         for word, before, (_, start) in zip(mine, ends, words, strict=True):
-            assert before - 1e-9 <= found.start[word] <= start + POSITION + 1e-9
-        assert found.start[mine[0]] == 0  # silence before the first word is given to it
+            assert before - 1e-9 <= found.score[word] <= start + POSITION + 1e-9
+        assert found.score[mine[0]] == 0  # silence before the first word is given to it
 
 
 def test_declared_heads_are_the_default(hearing, counted) -> None:
@@ -246,8 +245,8 @@ def test_the_command(spoken, run, errors, tmp_path) -> None:
     assert "evenly spaced words: 0." in done.stdout
     assert "rows in random order" in done.stdout
     [folder] = out.iterdir()
-    times = TimeAlignments.load(folder / "time_alignment.json")
-    words = WordTimes.load(folder / "word_times.json")
+    times = ResultRows.load(folder / "time_alignment.json")
+    words = ResultRows.load(folder / "word_times.json")
     assert len(words.recordings) == len(times.judged) == 3
     page = (folder / "word_times.html").read_text(encoding="utf-8")
     assert page.count("spectrogram") >= 1

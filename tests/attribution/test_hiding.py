@@ -84,7 +84,7 @@ def test_hiding_the_token_that_an_induction_head_copies_changes_most() -> None:
 
 def test_measures_are_judged_on_held_out_texts() -> None:
     model = interp.load("bundled:deceive")
-    found = compare_importance(model, TEXTS, ["ditto", "rsq"], "she|he", choose=2)
+    found = compare_importance(model, TEXTS, ["ditto", "rsq"], "she|he", n_selection=2)
     assert found.texts == tuple(TEXTS[2:])
     head = found.provenance["chosen_head"]
     assert found.methods[:2] == [f"ditto:head={head}", "rsq"]
@@ -94,7 +94,7 @@ def test_measures_are_judged_on_held_out_texts() -> None:
     assert (one["low"] <= one["score"] + 1e-9).all()
     assert set(found.against_random()) == {*found.methods} - {"random_scores"}
     with pytest.raises(OptionError, match="leaves nothing to judge"):
-        compare_importance(model, TEXTS[:2], ["rsq"], choose=2)
+        compare_importance(model, TEXTS[:2], ["rsq"], n_selection=2)
 
 
 def test_p_values_against_random_order_are_calibrated() -> None:

@@ -29,7 +29,7 @@ from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.heads import needle
 from interp.heads.trials import Trials
 
-SMALL = {"needles": 4, "depths": 2, "trainings": 2, "steps": 40, "task": "ids"}
+SMALL = {"needles": 4, "depths": 2, "n_trainings": 2, "steps": 40, "task": "ids"}
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_agreement_and_stability_of_made_rankings() -> None:
     clusters = {name: tuple(f"needle {i // 2}" for i in range(8)) for name in values}
     lengths = {"retrieval": (16, 32) * 4}
     made = RetrievalMethods(heads, values, clusters, lengths, {}, {"model_id": "m"})
-    table = made.agreement(draws=50).set_index(["method", "other"])
+    table = made.agreement(n_boot=50).set_index(["method", "other"])
     assert table.loc[("retrieval", "qr_retrieval"), "low"] > 0.95
     assert table.loc[("retrieval", "echo"), "high"] < -0.95
     assert table.loc[("retrieval", "cache_loss"), "low"] < table["chance"].iloc[0] < 0.6
@@ -96,7 +96,7 @@ def test_an_interval_of_a_correlation_is_widened_to_its_estimate() -> None:
     values = {name: truth + rng.normal(0, 0.4, (30, 40)) for name in ("retrieval", "echo")}
     clusters = {name: tuple(map(str, range(40))) for name in values}
     made = RetrievalMethods(heads, values, clusters, {}, {}, {})
-    row = made.agreement(draws=20).iloc[0]
+    row = made.agreement(n_boot=20).iloc[0]
     assert row["low"] <= row["spearman"] <= row["high"]
     assert _ends([0.5, 0.6, 0.7, np.nan], 0.9) == pytest.approx((0.505, 0.9))
     assert _ends([0.5, 0.6, 0.7], 0.1) == pytest.approx((0.1, 0.695))

@@ -14,7 +14,7 @@ import interp
 from interp.cache import bytes as sizes
 from interp.cache import plan as planning
 from interp.cache.cards import CacheCards, cache_cards
-from interp.cache.patterns import read_pattern, write_pattern
+from interp.cache.patterns import read_pattern, windows_of, write_pattern
 from interp.cache.plan import cache_plan, conformal_bound, plan_path
 from interp.cache.plan_result import CachePlan
 from interp.cache.windows import KVHead, Window, kv_heads, window_mask
@@ -194,8 +194,8 @@ def test_duo_attention_reads_the_export(narrow, planted_induction, tmp_path) -> 
     assert {(int(i), int(j)) for i, j in zip(*np.nonzero(gates == 0), strict=True)} == cut
     assert (sink, recent) == (2, 3), "recent_size counts tokens before the current one"
     pattern = read_pattern(tmp_path, planted_induction)
-    assert pattern.window == Window(2, 4)
-    assert pattern.windows(len(cut) / 4) == narrow.cuts()
+    assert pattern.window == (2, 4)
+    assert windows_of(pattern, len(cut) / 4) == narrow.cuts()
 
 
 def test_kvpress_masks_what_the_reference_mask_hides(plan, tmp_path) -> None:
@@ -223,12 +223,12 @@ def test_published_gates_are_read_and_compared(planted_induction, tmp_path) -> N
         delimiter="\t",
     )
     pattern = read_pattern(tmp_path / "full_attention_heads.tsv", planted_induction)
-    assert pattern.gates == (0.1, 0.0, 1.0, 0.2)
+    assert pattern.score.tolist() == [0.1, 0.0, 1.0, 0.2]
     heads = kv_heads(planted_induction)
-    assert list(pattern.windows(0.5, Window(1, 4))) == [heads[0], heads[1]]
-    assert list(pattern.windows(0.75, Window(1, 4))) == [heads[0], heads[1], heads[3]]
+    assert list(windows_of(pattern, 0.5, Window(1, 4))) == [heads[0], heads[1]]
+    assert list(windows_of(pattern, 0.75, Window(1, 4))) == [heads[0], heads[1], heads[3]]
     with pytest.raises(OptionError, match="give a share"):
-        pattern.windows(0.5)
+        windows_of(pattern, 0.5)
 
 
 def test_wrong_patterns_are_refused(planted_induction, narrow, plan, tmp_path) -> None:
@@ -282,4 +282,4 @@ def test_one_head_in_one_layer(tmp_path) -> None:
     plan = cache_plan(model, budget="50%", recents=(4,))
     assert len(plan.cuts()) == 1
     plan.export(tmp_path)
-    assert read_pattern(tmp_path, model).gates == (0.0,)
+    assert read_pattern(tmp_path, model).score.tolist() == [0.0]

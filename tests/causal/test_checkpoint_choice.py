@@ -82,6 +82,6 @@ def test_rankings_choose_heads_and_equal_keeps_equal_groups(bundled_induction):
         ranked_heads(model, ranking, 10, equal=True)
     with pytest.raises(OptionError, match="another model"):
         ranked_heads(llama(), ranking, 5)
-    gates = learn_gates(model, task, restarts=1, steps=20, n_random=2)
+    gates = learn_gates(model, task, n_restarts=1, steps=20, n_random=2)
     with pytest.raises(OptionError, match="another model"):
         gated_heads(llama(), gates)

@@ -81,7 +81,7 @@ def test_the_mean_of_an_mlp_is_folded_where_there_is_a_bias(tmp_path, name, form
 def test_gates_that_close_mlps_are_saved_and_verified(tmp_path, bundled_induction):
     model = bundled_induction
     task = repeats_task(model, n=6, max_length=8)
-    gates = learn_gates(model, task, mlps="with", restarts=1, steps=30, n_random=5)
+    gates = learn_gates(model, task, mlps="with", n_restarts=1, steps=30, n_random=5)
     closed = gates.score.copy()
     closed[:] = 0.9
     for label in ("L0H1", "L1H3", "L1MLP"):

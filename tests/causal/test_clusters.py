@@ -27,7 +27,7 @@ from interp.core.clusters import cluster_count, cluster_summary
 from interp.core.errors import OptionError
 from interp.core.intervals import LEAST_CLUSTERS, around
 from interp.core.statistics import bootstrap_interval
-from interp.heads.outliers.channels import Disruption, disruption
+from interp.heads.outliers.channels import disruption, disruption_row
 from interp.report.printed.importance import importance_text
 
 LABELS = ("a", "b", "a", "c", "c", "c", "b", "d")
@@ -206,8 +206,9 @@ def test_a_disruption_draws_periods(gpt2_probe) -> None:
     clean, largest, smallest = rng.integers(-64, 64, size=(3, 8)) / 16
     labels = tuple(str(i // 2) for i in range(16))
     each = [np.repeat(x, 2) for x in (clean, largest, smallest)]
-    twice = Disruption("loss", "nats", ("q",), "mean", *each, labels)
-    once = Disruption("loss", "nats", ("q",), "mean", clean, largest, smallest)
+    about = {"task": "loss", "unit": "nats", "parts": "q", "fill": "mean"}
+    twice = disruption_row(about, each[0], each[1], each[2], labels, {})
+    once = disruption_row(about, clean, largest, smallest, None, {})
     np.testing.assert_array_equal(twice.bounds(), once.bounds())
     assert twice.to_pandas()["clusters"].tolist() == [8]
     made = disruption(gpt2_probe, repeats_task(gpt2_probe, n=3, max_length=3))

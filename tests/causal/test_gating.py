@@ -81,7 +81,7 @@ def test_a_closed_mlp_writes_nothing_and_a_half_open_one_half():
 @pytest.mark.parametrize("method", ["hard_concrete", "causal"])
 def test_planted_heads_are_kept_and_the_bystanders_are_not(method):
     model, task, working = planted()
-    found = learn_gates(model, task, method=method, restarts=2, steps=100, n_random=40)
+    found = learn_gates(model, task, method=method, n_restarts=2, steps=100, n_random=40)
     assert set(found.kept) == working
     held = found.held_out
     assert held["kept"].mean() == pytest.approx(held["all"].mean(), abs=0.05)
@@ -105,7 +105,7 @@ def test_heads_that_harm_a_task_are_interfering():
     plain = logit_difference(model, prompts, right, wrong)
     assert float(Game(model, plain).clean.mean()) > 1  # the planted head does predict it
     harmed = logit_difference(model, prompts, wrong, right)
-    found = learn_gates(model, harmed, method="causal", restarts=2, steps=120, n_random=10)
+    found = learn_gates(model, harmed, method="causal", n_restarts=2, steps=120, n_random=10)
     roles = dict(zip(found.labels, found.roles, strict=True))
     # closing one of the two is enough, and the other is then pushed open
     interfering = {x for x, r in roles.items() if r == "interfering"}
@@ -117,7 +117,7 @@ def test_heads_that_harm_a_task_are_interfering():
 def test_gates_are_seeded_and_restarts_differ():
     model, task, _ = planted()
     first, again = (
-        learn_gates(model, task, restarts=2, steps=20, n_random=5, seed=3) for _ in range(2)
+        learn_gates(model, task, n_restarts=2, steps=20, n_random=5, seed=3) for _ in range(2)
     )
     assert (first.logit == again.logit).all()
     assert not (first.logit[0] == first.logit[1]).all()
@@ -153,10 +153,10 @@ def test_costs_add_up_to_the_weights_of_the_attention():
 
 def test_a_penalty_that_exceeds_the_task_removes_everything_and_none_keeps_what_helps():
     model, task, working = planted()
-    dear = learn_gates(model, task, restarts=1, steps=120, penalty=20.0, n_random=5)
+    dear = learn_gates(model, task, n_restarts=1, steps=120, penalty=20.0, n_random=5)
     assert dear.kept == ()
     assert math.isnan(dear.sem[0])
-    free = learn_gates(model, task, restarts=1, steps=60, penalty=0.0, n_random=5)
+    free = learn_gates(model, task, n_restarts=1, steps=60, penalty=0.0, n_random=5)
     assert working <= set(free.kept)
 
 
@@ -188,7 +188,7 @@ def test_random_kept_sets_fall_outside_their_band_at_the_nominal_rate():
 
 def test_saved_gates_are_read_back(tmp_path):
     model, task, _ = planted()
-    found = learn_gates(model, task, restarts=2, steps=20, n_random=5)
+    found = learn_gates(model, task, n_restarts=2, steps=20, n_random=5)
     found.save(tmp_path / "gates.json")
     assert LearnedGates.load(tmp_path / "gates.json").equals(found)
 

@@ -47,7 +47,7 @@ def test_the_loss_under_gates_equals_that_of_the_package(bundled_induction):
 def test_heads_under_pressure_towards_0_and_1_agree_with_the_package(bundled_induction):
     model = bundled_induction
     task = repeats_task(model, n=8, max_length=10)
-    found = learn_gates(model, task, method="causal", restarts=2, steps=150, n_random=2)
+    found = learn_gates(model, task, method="causal", n_restarts=2, steps=150, n_random=2)
     rows, read = batch(selected(task, halves(task, 0)[0]))
     module = copy.deepcopy(model.module).requires_grad_(False)
     data = chg.MaskedSequenceDataset(pad_token_id=1, input_ids=rows, loss_masks=read)

@@ -18,7 +18,6 @@ from interp.causal.shapley_values.permutations import (
     permutation_values,
     target_reached,
 )
-from interp.causal.shapley_values.scores import Sampled
 from interp.causal.shapley_values.solution import subsets
 from interp.causal.shapley_values.surrogate import bias_check
 from interp.core.errors import OptionError
@@ -150,9 +149,7 @@ def test_intervals_of_an_importance_are_those_of_scores_with_the_error_of_sample
     np.testing.assert_array_equal(plain.bounds(), chosen.ends)
     assert chosen.why_not[2] == "there is no score"
     assert plain.to_pandas()["why_no_interval"].tolist() == list(chosen.why_not)
-    sampled = Sampled(
-        **vars(plain), sampling_sem=np.full(players, 0.3), sampling_df=5.0, evaluations=1
-    )
+    sampled = replace(plain, sampling_sem=np.full(players, 0.3), sampling_df=5.0, evaluations=1)
     joint = np.hypot(chosen.ends - x.mean(1)[:, None], half_width([(0.3, 5.0)]))
     want = x.mean(1)[:, None] + joint * [-1, 1]
     np.testing.assert_allclose(sampled.bounds(), want)

@@ -363,7 +363,7 @@ def test_bad_rankings_and_options_are_refused():
 
 def test_searches_find_the_heads_that_can_go_and_are_judged_on_other_prompts():
     model, task, _, rest = planted()
-    curves = search_curves(model, task, ["ablation", "greedy", "pairs"], n_random=5, restarts=1)
+    curves = search_curves(model, task, ["ablation", "greedy", "pairs"], n_random=5, n_restarts=1)
     for curve in curves:
         assert set(curve.removed[:6]) == set(rest), curve.name
         assert curve.per_prompt.shape[1] == 3

@@ -12,7 +12,7 @@ from interp.core.errors import OptionError
 
 def test_responsibilities_are_the_posterior_of_the_mixture(planted_bystander) -> None:
     task = causal.repeats_task(planted_bystander, n=4, max_length=8)
-    found = causal.head_responsibilities(planted_bystander, task, sharpness=2.0, draws=19)
+    found = causal.head_responsibilities(planted_bystander, task, sharpness=2.0, n_random=19)
     damage = causal.leave_one_out(planted_bystander, task, null="none")
     np.testing.assert_allclose(found.per_prompt.sum(0), 1)
     for p in range(damage.per_prompt.shape[1]):

@@ -15,7 +15,7 @@ from interp.core.errors import OptionError, PromptError
 from interp.planted import looped
 from training.train_retrieval import Recipe, chain_mass, train_retrieval
 
-SMALL = {"chains": 3, "depth": 3}
+SMALL = {"n_chains": 3, "depth": 3}
 SIZE = 12  # positions of these
 
 
@@ -65,7 +65,7 @@ def test_a_planted_program_of_enough_layers_solves_it(loops) -> None:
 
 def test_planted_heads_attend_so_many_links_back() -> None:
     model = interp.load(looped(3, size=16), name="program")
-    made = retrieval_problem(6, chains=4, depth=3)
+    made = retrieval_problem(6, n_chains=4, depth=3)
     for layer, (reads, erases) in enumerate(chain_mass(model, made)):
         # queries of smaller depth read their root, which is then closer
         assert reads["links"][layer + 1] > 0.99
@@ -79,7 +79,7 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(PromptError, match="at least 20 tokens"):
         retrieval_problem_task(model)
     with pytest.raises(OptionError, match="2 chains"):
-        retrieval_problem(chains=1)
+        retrieval_problem(n_chains=1)
     for wrong in ({"depths": [4]}, {"depths": []}, {"measure": "odds"}):
         with pytest.raises(OptionError, match="give"):
             retrieval_problem_task(model, **SMALL, **wrong)

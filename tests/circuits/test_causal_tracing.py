@@ -55,7 +55,7 @@ def shares(found) -> Any:
 
 def test_the_mlp_at_the_subject_and_the_head_at_the_end_hold_the_planted_fact(knowing) -> None:
     facts = told()
-    options = {"noise": 12.0, "samples": 8, "window": 1}
+    options = {"noise": 12.0, "n_samples": 8, "window": 1}
     mlp = causal_tracing(knowing, facts, "mlp", **options)
     assert (mlp.clean > 0.99).all()
     assert (mlp.corrupted < 0.5).all()
@@ -85,7 +85,7 @@ def test_the_mlp_at_the_subject_and_the_head_at_the_end_hold_the_planted_fact(kn
 
 def test_severed_mlps_let_no_fact_pass_below_them(knowing) -> None:
     """With its MLPs severed, what enters layer 0 at the subject is not enough: the MLP has it."""
-    options = {"noise": 12.0, "samples": 6, "null": False}
+    options = {"noise": 12.0, "n_samples": 6, "null": False}
     whole = shares(causal_tracing(knowing, told(), **options))
     cut = causal_tracing(knowing, told(), sever="mlp", **options)
     assert whole[0, "last subject"] == pytest.approx(1, abs=0.02)
@@ -98,7 +98,7 @@ def test_severed_mlps_let_no_fact_pass_below_them(knowing) -> None:
 
 def test_noise_on_the_relation_is_undone_at_the_end(knowing) -> None:
     found = causal_tracing(
-        knowing, told(), "attention", corrupt="relation", noise=12.0, samples=6, window=1
+        knowing, told(), "attention", corrupt="relation", noise=12.0, n_samples=6, window=1
     )
     share = shares(found)
     assert share[1, "last"] > 0.5  # the head's output is whole, but noise stays in the stream
@@ -123,7 +123,7 @@ def test_effects_are_those_of_the_procedure_written_out(shallow_gpt2, what, wind
     ids, subject = (38, 37, 27, 38, 34, 1), (1, 3)
     found = causal_tracing(
         model, [Fact(ids, subject)], what, per="position", window=window, sever=sever, noise=2.0,
-        samples=samples, seed=5,
+        n_samples=samples, seed=5,
     )  # fmt: skip
     size = found.provenance["options"]["noise_size"]
     drawn = torch.randn(samples, 2, 24, generator=torch.Generator().manual_seed(5 * 100_003))
@@ -248,9 +248,9 @@ def test_what_cannot_be_traced_is_said(knowing, worded_gpt2) -> None:
         ({"corrupt": "object"}, UnknownName, "object"),
         ({"sever": "mlp", "what": "mlp"}, OptionError, "modules are severed while the stream"),
         ({"window": 3}, OptionError, "a window has 1 to 2 layers"),
-        ({"samples": 1}, OptionError, "at least 2 noise draws"),
+        ({"n_samples": 1}, OptionError, "at least 2 noise draws"),
         ({"noise": -1.0}, OptionError, "of a size above 0"),
-        ({"noise": 1e-6, "samples": 2}, OptionError, "there is nothing to restore; give more"),
+        ({"noise": 1e-6, "n_samples": 2}, OptionError, "there is nothing to restore; give more"),
         ({"per": "position"}, OptionError, "whose positions do not correspond"),
     ):
         with pytest.raises(error, match=says):
@@ -258,7 +258,7 @@ def test_what_cannot_be_traced_is_said(knowing, worded_gpt2) -> None:
     wrong = [Fact(fact.prompt, fact.subject, 3) for fact in facts]
     with pytest.raises(OptionError, match="predicts another token than the answer after each of"):
         causal_tracing(knowing, wrong)
-    half = causal_tracing(knowing, [*facts, *wrong], noise=12.0, samples=2, null=False)
+    half = causal_tracing(knowing, [*facts, *wrong], noise=12.0, n_samples=2, null=False)
     assert half.skipped == len(wrong)
     with pytest.raises(OptionError, match="there are no facts"):
         causal_tracing(knowing, [])
@@ -279,7 +279,8 @@ def test_the_command_prints_a_map_and_writes_it(run, tmp_path, bundled_induction
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     out = run(
         "circuit", "trace", "bundled:induction", "--file", file, "--site", "attention",
-        "--set", "window=1", "--set", "noise=8", "--set", "samples=3", "-o", tmp_path / "out", "-q",
+        "--set", "window=1", "--set", "noise=8", "--set", "n_samples=3", "-o",
+        tmp_path / "out", "-q",
     )  # fmt: skip
     told = getattr(out, "stdout", out)
     assert "attention restored, 3 facts; noise on the subject lowers" in told
@@ -291,7 +292,7 @@ def test_the_command_prints_a_map_and_writes_it(run, tmp_path, bundled_induction
 
 def test_a_run_starts_at_the_restored_layer_and_computes_one_logit_row(knowing) -> None:
     facts, samples = told(n=2), 3
-    options: dict[str, Any] = {"noise": 12.0, "samples": samples, "window": 1}
+    options: dict[str, Any] = {"noise": 12.0, "n_samples": samples, "window": 1}
     causal_tracing(knowing, facts, **options)  # what may be reused is tested once per model
     rows: dict[str, int] = {"lower": 0, "upper": 0, "logits": 0}
     layers = knowing.module.model.layers

@@ -74,8 +74,8 @@ def test_intervals_of_circuits_draw_four_templates_or_say_why_not(
             assert (found.sem != plain.sem).any()
             one = replace(measured, clusters=None)
             assert measured.area_interval() != one.area_interval()
-            patched = patch_first(planted_bystander, found, task, k=1).rows[0]
-            own = patch_first(planted_bystander, found, ten_pairs, k=1).rows[0]
+            [patched] = patch_first(planted_bystander, found, task, k=1)
+            [own] = patch_first(planted_bystander, found, ten_pairs, k=1)
             assert patched["effect"] == own["effect"]
             assert patched["sem"] != own["sem"]
 

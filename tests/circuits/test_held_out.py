@@ -75,16 +75,16 @@ def test_the_first_nodes_are_patched_on_other_pairs(backup_model, held_out_circu
     other = make_contrast(backup_model, "planted:backup", n=6, seed=2)
     patched = patch_first(backup_model, held_out_circuit, other, 5)
     assert patched.unit == "logits"
-    assert [row["node"] for row in patched.rows] == list(held_out_circuit.ranking[:5])
+    assert [row["node"] for row in patched] == list(held_out_circuit.ranking[:5])
     exact = exact_patching(backup_model, other)
-    for row in patched.rows:
+    for row in patched:
         values = exact.per_prompt[exact.nodes.index(row["node"])]
         assert row["effect"] == pytest.approx(values.mean(), abs=1e-4)
         assert row["sem"] == pytest.approx(values.std(ddof=1) / np.sqrt(6), abs=1e-4)
         assert row["n"] == 6
         backup = row["node"] in ("L1H0", "L2H0")
         assert (row["conditional"] > 5) if backup else np.isnan(row["conditional"])
-    table = patched.wide()
+    table = patched.to_pandas()
     assert list(table["node"]) == list(held_out_circuit.ranking[:5])
     assert (table["unit"] == "logits").all()
 

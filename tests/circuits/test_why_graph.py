@@ -14,9 +14,10 @@ from zoo import FAMILIES
 
 import interp
 from interp import planted
-from interp.circuits import AttributionGraph, attribution_graph, head_loadings
+from interp.circuits import attribution_graph, head_loadings, loadings_by
 from interp.circuits.why.graph_edges import direct_edges
 from interp.circuits.why.graph_pruning import influence_of, least_set, row_shares
+from interp.circuits.why.graph_result import AttributionGraph
 from interp.circuits.why.tracer_json import cantor
 from interp.core.errors import OptionError, PromptError, UnknownName, UnreadableAttention
 from interp.core.prompts import repeats
@@ -36,12 +37,12 @@ def test_loadings_sum_to_the_direct_effect_of_the_head(name: str) -> None:
     found = head_loadings(model, "L1H1,L2H4", [IDS], target=7, contrast=12)
     lens = direct_logit_attribution(model, IDS, 7, contrast=12).parts
     for head in ("L1H1", "L2H4"):
-        rows = [f"L{a}H{b}" == head for a, b in zip(found.layers, found.heads_of, strict=True)]
+        rows = [f"L{row['layer']}H{row['head']}" == head for row in found]
         assert found.per_prompt[rows].sum() == pytest.approx(lens[head], rel=1e-3, abs=1e-6)
     for what in ("writer", "source"):
-        assert found.by(what).per_prompt.sum() == pytest.approx(found.per_prompt.sum())
+        assert loadings_by(found, what).per_prompt.sum() == pytest.approx(found.per_prompt.sum())
     with pytest.raises(UnknownName):
-        found.by("token")
+        loadings_by(found, "token")
     with pytest.raises(OptionError, match="one length"):
         head_loadings(model, "L1H1", [IDS, IDS[:3]])
 

@@ -8,7 +8,6 @@ import pytest
 
 from interp.alignment import (
     HeadAlignments,
-    TranslationHeads,
     made_sentence_pairs,
 )
 from interp.core.result_rows import ResultRows
@@ -51,7 +50,7 @@ def test_heads_and_lens(run, pair_file, tmp_path) -> None:
     done = run("study", "align", MODEL, "--file", pair_file, "-m", "heads", "-o", out, "-q")
     assert done.exit_code == 0, done.output
     assert "Spearman" in done.stdout
-    assert len(TranslationHeads.load(out / FOLDER / "translation_heads.json")) == 12
+    assert len(ResultRows.load(out / FOLDER / "translation_heads.json")) == 12
     done = run("study", "align", MODEL, "-n", 8, "-m", "decoder-lens", "-o", out, "-q")
     assert done.exit_code == 0, done.output
     assert "layer 1" in done.stdout

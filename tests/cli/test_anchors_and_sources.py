@@ -28,13 +28,13 @@ def test_anchors_of_planted_chains(run, tmp_path) -> None:
 def test_sources_of_planted_documents(run) -> None:
     done = run(
         "texts", "sources", MODEL, "--method", "heads", "--method", "leave_one_out",
-        "--set", "documents=6", "-q",
+        "--set", "n_documents=6", "-q",
     )  # fmt: skip
     lines = [line.split() for line in done.stdout.splitlines()[1:]]
     precision = {words[0]: words[1] for words in lines}
     assert precision["heads"] == precision["leave_one_out"] == "1.00"
     rows = run(
-        "texts", "sources", MODEL, "--method", "heads", "--set", "documents=4", "--json", "-q"
+        "texts", "sources", MODEL, "--method", "heads", "--set", "n_documents=4", "--json", "-q"
     ).stdout
     assert {r["metric"] for r in json.loads(rows)} == {"heads", "position"}
 

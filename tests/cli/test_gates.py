@@ -14,7 +14,7 @@ from interp.heads.checkpoints.gates import emergence_of_gates
 from interp.heads.checkpoints.result import Emergence
 
 TASK = ("-n", "4", "--max-length", "6")
-QUICK = ("--set", "restarts=2", "--set", "steps=4", "--random", "2", *TASK)
+QUICK = ("--set", "n_restarts=2", "--set", "steps=4", "--random", "2", *TASK)
 
 
 @pytest.fixture(scope="module")

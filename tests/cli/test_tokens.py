@@ -17,7 +17,7 @@ def test_ranks_and_faithfulness_are_printed_and_written(run, tmp_path) -> None:
     data, table = tmp_path / "a.json", tmp_path / "a.csv"
     told = run(
         "attribute", "tokens", *MODEL, "--file", tmp_path / "t.txt", "-m", "ditto,token_pooling",
-        "--set", "choose=2", "-o", data, "-o", table,
+        "--set", "n_selection=2", "-o", data, "-o", table,
     )  # fmt: skip
     assert told.exit_code == 0, told.output
     assert "3 text(s)" in told.stdout

@@ -124,7 +124,8 @@ def test_settings_are_given_listed_and_refused_by_name(run) -> None:
         ("importance ablate", ("--set", "all_but_one"), {"all_but_one": True}),
         ("study trees", ("--set", "controls=false", "--set", "to=max"),
          {"controls": False, "to": "max"}),
-        ("importance gates", ("--set", "steps=3", "--set", "steps=4"), {"steps": 4, "restarts": 3}),
+        ("importance gates", ("--set", "steps=3", "--set", "steps=4"),
+         {"steps": 4, "n_restarts": 3}),
         ("circuit find", ("--set", "maps=mlp", "--set", "maps=stream"),
          {"maps": ("mlp", "stream")}),
         ("texts graph", ("--set", "threshold=a=b,c"), {"threshold": "a=b,c"}),
@@ -159,7 +160,7 @@ def test_help_needs_no_torch() -> None:
 
 def test_a_function_is_read_as_it_is_written(tmp_path: Path) -> None:
     found = read("interp.causal:learn_gates")  # by the stub, the import and the definition
-    assert found.parameters["restarts"].default == 3
+    assert found.parameters["n_restarts"].default == 3
     assert found.parameters["seed"].help.startswith("seed of the halves")
     assert found.returns == ("LearnedGates",)
     assert read("interp.causal.steering.dose:steer").parameters["factors"].default[0] == -2.0

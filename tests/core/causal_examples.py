@@ -20,7 +20,6 @@ from interp.causal.pairs import Interactions
 from interp.causal.pruning.prune import pruning_curve
 from interp.causal.pruning.result import PruningCurve
 from interp.causal.responsibilities import head_responsibilities
-from interp.causal.shapley_values.scores import Sampled
 from interp.causal.steering.dose import steer
 from interp.causal.tucker import tucker_loss
 from interp.core.result import Result
@@ -30,10 +29,6 @@ from interp.core.result_rows import ResultRows
 @cache
 def importance() -> Importance:
     return causal.leave_one_out(model(), task())
-
-
-def sampled() -> Sampled:
-    return causal.shapley(model(), task(), method="permutations", max_evaluations=40)
 
 
 def interactions() -> Interactions:
@@ -50,7 +45,7 @@ def pruning() -> PruningCurve:
 
 
 def gates() -> LearnedGates:
-    return learn_gates(model(), task(), restarts=2, steps=2, n_random=2)
+    return learn_gates(model(), task(), n_restarts=2, steps=2, n_random=2)
 
 
 def doses() -> ResultRows:
@@ -67,7 +62,7 @@ def aggregation() -> ResultRows:
 
 CAUSAL_EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.causal.comparison.result.Comparison": comparison,
-    "HeadResponsibilities": lambda: head_responsibilities(model(), task(), draws=9),
+    "HeadResponsibilities": lambda: head_responsibilities(model(), task(), n_random=9),
     "TuckerLoss": lambda: tucker_loss(model(), task(), shares=(1.0, 0.5)),
     "interp.causal.importance.Importance": importance,
     "interp.causal.influence.result.TextScores": text_scores,
@@ -75,6 +70,5 @@ CAUSAL_EXAMPLES: dict[str, Callable[[], Result]] = {
     "DoseCurve": doses,
     "interp.causal.pairs.Interactions": interactions,
     "interp.causal.pruning.result.PruningCurve": pruning,
-    "interp.causal.shapley_values.scores.Sampled": sampled,
     "HeadAggregation": aggregation,
 }

@@ -18,7 +18,7 @@ from interp.circuits.facts import Fact
 from interp.circuits.find import find_circuit
 from interp.circuits.head_evaluation import Evaluation
 from interp.circuits.made_pairs import MadePairs, make_pairs
-from interp.circuits.patched import Patched, patch_first
+from interp.circuits.patched import patch_first
 from interp.circuits.path_patching import path_patching
 from interp.circuits.position_map import patching_map
 from interp.circuits.published import Published
@@ -30,9 +30,9 @@ from interp.circuits.smallest import smallest_set
 from interp.circuits.tasks import make_contrast
 from interp.circuits.why.attribution_graph import attribution_graph
 from interp.circuits.why.graph_result import AttributionGraph
-from interp.circuits.why.loadings import HeadLoadings, head_loadings
+from interp.circuits.why.loadings import head_loadings
 from interp.circuits.why.qk_shares import qk_shares
-from interp.circuits.why.share_check import ShareCheck, check_shares
+from interp.circuits.why.share_check import check_shares
 from interp.circuits.why.shares import QKShares
 from interp.core.prompts import repeats
 from interp.core.result import Result
@@ -72,7 +72,7 @@ def path_effects() -> ResultRows:
 
 def causal_traces() -> ResultRows:
     facts = [Fact((0, 5, x, 9, 5), (2, 3)) for x in (7, 8, 11)]
-    return causal_tracing(model(), facts, "attention", noise=12.0, samples=3)
+    return causal_tracing(model(), facts, "attention", noise=12.0, n_samples=3)
 
 
 def circuit() -> Circuit:
@@ -88,7 +88,7 @@ def edge_evaluation() -> EdgeEvaluation:
     return evaluate_edges(model(), edges, contrast(), n_random=2)
 
 
-def patched() -> Patched:
+def patched() -> ResultRows:
     return patch_first(model(), circuit(), contrast(), 3)
 
 
@@ -110,11 +110,11 @@ def shares_of_scores() -> QKShares:
     return qk_shares(model(), "L1H0,L1H1", traced_ids(), at="induction")
 
 
-def share_check() -> ShareCheck:
+def share_check() -> ResultRows:
     return check_shares(model(), "L1H0", traced_ids(), at="induction", top=2)
 
 
-def loadings() -> HeadLoadings:
+def loadings() -> ResultRows:
     same = [ids for ids in traced_ids() if len(ids) == len(traced_ids()[0])]
     return head_loadings(model(), "L1H0", same)
 
@@ -126,7 +126,7 @@ def graph_of_prompt() -> AttributionGraph:
 CIRCUIT_EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.circuits.edge_evaluation.EdgeEvaluation": edge_evaluation,
     "interp.circuits.head_evaluation.Evaluation": evaluation,
-    "interp.circuits.patched.Patched": patched,
+    "Patched": patched,
     "interp.circuits.made_pairs.MadePairs": made_pairs,
     "CausalTraces": causal_traces,
     "PathEffects": path_effects,
@@ -135,8 +135,8 @@ CIRCUIT_EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.circuits.published_comparison.PublishedComparison": published_comparison,
     "interp.circuits.query_key_signals.Signals": query_key_signals,
     "interp.circuits.why.graph_result.AttributionGraph": graph_of_prompt,
-    "interp.circuits.why.loadings.HeadLoadings": loadings,
-    "interp.circuits.why.share_check.ShareCheck": share_check,
+    "HeadLoadings": loadings,
+    "ShareCheck": share_check,
     "interp.circuits.why.shares.QKShares": shares_of_scores,
     "interp.circuits.result.Circuit": circuit,
 }

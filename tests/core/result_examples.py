@@ -22,6 +22,7 @@ from interp.attribution.evaluation.result import Faithfulness
 from interp.attribution.similarity_matrix import matrix_rows
 from interp.bundled.deceive_text import sentences
 from interp.bundled.shape_images import ShapeImages, shape_images
+from interp.cache.patterns import gate_rows
 from interp.core.prompt_means import PromptMeans
 from interp.core.prompts import repeats
 from interp.core.result import Differences, Result
@@ -36,7 +37,6 @@ from interp.dictionaries import (
     train_dictionary,
     train_lorsa,
 )
-from interp.dictionaries.training_result import DictionaryTraining
 from interp.heads import needle, patterns
 from interp.heads.between_models.result import ModelDifferences
 from interp.heads.causal_check.result import CausalCheck, Confirmation
@@ -52,7 +52,7 @@ from interp.planted.with_sound import spoken_words
 from interp.probes import train_probe
 from interp.probes.result import ProbeResult
 from interp.profiles import Profile, compare_profiles, portability
-from interp.syntax.pairs import PairCheck
+from interp.syntax.pairs import pair_rows
 from interp.syntax.topic_embeddings import product_rows
 from interp.text import chains, context, graphs
 from interp.vision import language
@@ -69,7 +69,7 @@ def grounded() -> ResultRows:
 
 
 def dropped_tokens() -> ResultRows:
-    return language.drop_tokens(*pictures(), drop=[0.5, 0.75], draws=1)
+    return language.drop_tokens(*pictures(), drop=[0.5, 0.75], n_random=1)
 
 
 def visual_sinks_found() -> ResultRows:
@@ -91,11 +91,11 @@ def carried_over() -> ResultRows:
 
 def probe() -> ProbeResult:
     features, y, where = made(documents=8, each=2)
-    return train_probe(features, y.tolist(), where.tolist(), folds=2, permutations=3)
+    return train_probe(features, y.tolist(), where.tolist(), folds=2, n_permutations=3)
 
 
 @functools.cache
-def dictionary() -> DictionaryTraining:
+def dictionary() -> ResultRows:
     return train_dictionary(
         model(), prompts(), layer=1, site="attn_out", d_sae=16, k=2, steps=4, batch_rows=16
     )
@@ -124,14 +124,14 @@ def confirmation() -> Confirmation:
     return Confirmation(checks, MADE)
 
 
-def retrieval_methods() -> cache.RetrievalMethods:
+def retrieval_methods() -> Result:
     names = ["retrieval", "razor_induction"]
     return cache.retrieval_methods(model(), names, needles=2, task="ids", null="none")
 
 
-def gate_pattern() -> cache.GatePattern:
+def gate_pattern() -> ResultRows:
     heads = tuple(cache.KVHead("decoder", 0, k) for k in range(3))
-    return cache.GatePattern(heads, (0.1, 0.5, 1.0), cache.Window(2, 8), MADE)
+    return gate_rows(heads, (0.1, 0.5, 1.0), cache.Window(2, 8), MADE)
 
 
 def instances() -> list[needle.Instance]:
@@ -140,14 +140,14 @@ def instances() -> list[needle.Instance]:
 
 @functools.cache
 def linked() -> list[chains.Chain]:
-    return chains.linked_chains(model(), chains=2, sentences=7, length=4, anchors=1, links=2)
+    return chains.linked_chains(model(), n_chains=2, n_sentences=7, length=4, anchors=1, links=2)
 
 
-def pair_check() -> PairCheck:
+def pair_check() -> ResultRows:
     margin, lost = np.random.default_rng(0).normal(size=(2, 6))
-    random = np.stack([margin, margin + 0.1])
-    drawn = (("L0H1",), ("L0H2",))
-    return PairCheck(("L0H0",), margin, lost, random, drawn, "log-likelihood", MADE)
+    without = np.stack([lost, margin, margin + 0.1])
+    sets = (("L0H0",), ("L0H1",), ("L0H2",))
+    return pair_rows(sets, margin, without, "log-likelihood", MADE)
 
 
 def topics() -> ResultRows:
@@ -162,10 +162,10 @@ def reordering() -> interp.Model:
 
 @functools.cache
 def word_alignments() -> alignment.HeadAlignments:
-    return alignment.word_alignment(reordering(), alignment.made_sentence_pairs(8), null_draws=9)
+    return alignment.word_alignment(reordering(), alignment.made_sentence_pairs(8), n_random=9)
 
 
-def both_ways() -> alignment.BothDirections:
+def both_ways() -> Result:
     """Twice the same result, with sources and targets swapped in the second."""
     one = word_alignments()
     size = max(one.links.shape[2], *(int(g[:, 0].max()) + 1 for g in one.gold))
@@ -286,29 +286,27 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.core.result.Differences": differences,
     "interp.core.table.HeadTable": table,
     "interp.dictionaries.card_result.FeatureCards": lambda: feature_cards(
-        model(), dictionary().dictionary, prompts(), most=3
+        model(), dictionary().dictionary, prompts(), n_features=3
     ),
     "DictionaryScores": lambda: score_dictionary(model(), dictionary(), prompts()),
-    "interp.dictionaries.explained_attention.Monosemanticity": lambda: monosemanticity(
+    "Monosemanticity": lambda: monosemanticity(
         {"head": profile_heads(model(), repeats(model(), n=4, max_length=8), 1)}
     ),
     "FeatureEffects": lambda: ablate_features(model(), dictionary().dictionary, task(), [0, 1]),
     "LorsaScores": lambda: score_lorsa(
         model(), train_lorsa(model(), prompts(), layer=1, n_heads=8, steps=2, k=2), prompts()
     ),
-    "interp.dictionaries.lorsa_training.LorsaTraining": lambda: train_lorsa(
-        model(), prompts(), layer=1, n_heads=8, steps=2, k=2
-    ),
-    "interp.dictionaries.profile.UnitProfile": lambda: profile_heads(model(), prompts(), 1),
-    "interp.dictionaries.training_result.DictionaryTraining": dictionary,
+    "LorsaTraining": lambda: train_lorsa(model(), prompts(), layer=1, n_heads=8, steps=2, k=2),
+    "UnitProfile": lambda: profile_heads(model(), prompts(), 1),
+    "DictionaryTraining": dictionary,
     "interp.alignment.directions.BothDirections": both_ways,
     "interp.alignment.result.HeadAlignments": word_alignments,
     "interp.alignment.pictures.PairAlignment": lambda: alignment.pair_alignment(
         reordering(), alignment.made_sentence_pairs(1)[0], "L1H0"
     ),
-    "interp.alignment.time_result.TimeAlignments": speech_times,
-    "interp.alignment.word_times.WordTimes": spoken_times,
-    "interp.alignment.translation.TranslationHeads": lambda: alignment.translation_heads(
+    "TimeAlignments": speech_times,
+    "WordTimes": spoken_times,
+    "TranslationHeads": lambda: alignment.translation_heads(
         reordering(), alignment.made_sentence_pairs(4), null=False
     ),
     "interp.heads.between_models.result.ModelDifferences": model_differences,
@@ -320,9 +318,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.text.chains.anchors_result.Anchors": lambda: chains.thought_anchors(
         model(), linked(), min_distance=2, n_heads=2, methods=["attention", "suppression"]
     ),
-    "interp.text.chains.receivers.ReceiverHeads": lambda: chains.receiver_heads(
-        model(), linked(), min_distance=2
-    ),
+    "ReceiverHeads": lambda: chains.receiver_heads(model(), linked(), min_distance=2),
     "interp.heads.checkpoints.result.Emergence": lambda: interp.heads.emergence(
         [model(), "planted:bystander"], "induction", prompts(), steps=[1, 2]
     ),
@@ -338,23 +334,21 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "StaticAttention": lambda: graphs.static_heads(model(), prompts(), rows=3),
     "interp.cache.cards.CacheCards": lambda: cache.cache_cards(model(), null="none"),
     "interp.cache.methods.RetrievalMethods": retrieval_methods,
-    "interp.cache.patterns.GatePattern": gate_pattern,
+    "GatePattern": gate_pattern,
     "interp.cache.plan_result.CachePlan": lambda: cache.cache_plan(model(), budget="80%"),
     "interp.cache.sources.ContextSources": lambda: cache.attribute_context(
         model(), instances(), segment=4, k=1
     ),
     "interp.heads.needle.copying.CopyPaste": lambda: needle.copy_paste(model(), instances()),
-    "interp.heads.needle.question.QuestionMass": lambda: needle.question_mass(model(), instances()),
+    "QuestionMass": lambda: needle.question_mass(model(), instances()),
     "interp.heads.outliers.activations.Outliers": lambda: activations.layer_outliers(
         model(), prompts()
     ),
-    "interp.heads.outliers.channels.Disruption": lambda: channels.disruption(model(), task()),
-    "interp.heads.outliers.channels.Massive": lambda: channels.massive(model(), prompts()),
+    "Disruption": lambda: channels.disruption(model(), task()),
+    "Massive": lambda: channels.massive(model(), prompts()),
     "LayerEntropies": lambda: entropies.layer_entropies(model(), prompts()),
-    "interp.heads.machine_limits.Roofline": lambda: roofline(
-        model(), prompts(), ["entropy"], machine="100,10"
-    ),
-    "interp.heads.outliers.sinks.SinkMass": lambda: sinks.sink_mass(model(), prompts()),
+    "Roofline": lambda: roofline(model(), prompts(), ["entropy"], machine="100,10"),
+    "SinkMass": lambda: sinks.sink_mass(model(), prompts()),
     "interp.heads.weights._composition.Compositions": lambda: composition_scores(model(), "k"),
     "QueryMaps": query_maps,
     "interp.vision.correction.CorrectedAccuracy": lambda: vision.correct_spurious_heads(
@@ -368,7 +362,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
         shapes(), drawn_shapes(), drawn_shapes().labels
     ),
     "interp.vision.spurious.SpuriousVotes": lambda: vision.locate_spurious_heads(
-        shapes(), drawn_shapes(), drawn_shapes().labels, drawn_shapes().cues, permutations=9
+        shapes(), drawn_shapes(), drawn_shapes().labels, drawn_shapes().cues, n_permutations=9
     ),
     "interp.heads.patterns.blocks.LongView": lambda: patterns.long_view(
         model(), prompts().ids[0], heaviest=1
@@ -379,7 +373,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
         reordering(), alignment.encode_pairs(reordering(), alignment.made_sentence_pairs(4)).prompts
     ),
     "LogitLens": lambda: logit_lens(model(), prompts().ids[0], k=2),
-    "interp.syntax.pairs.PairCheck": pair_check,
+    "PairCheck": pair_check,
     "interp.syntax.result.TreeScores": lambda: scores("m", provenance=MADE),
     "Portability": carried_over,
     "ProfileChanges": lambda: compare_profiles(*[profiled()] * 2),

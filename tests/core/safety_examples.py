@@ -5,28 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
-import torch
-from core.result_inputs import MADE
-
 import interp
 from interp.core.result import Result
 from interp.core.result_rows import ResultRows
 from interp.safety.curves import SafetyCurves
-from interp.safety.direction import Direction
 from interp.safety.marker import marker_sets
 from interp.safety.overview import SafetyStudy, study
 from interp.safety.removal import Ships
-from interp.safety.selection import DirectionSearch, TriedDirection
-
-
-def directions() -> DirectionSearch:
-    tried = tuple(
-        TriedDirection(Direction(torch.ones(4), layer, -1), 0.5 - layer, 1.0, 0.01, ())
-        for layer in (0, 1)
-    )
-    used = {"harmful for the choice": 4}
-    limits = {"kl": 0.1, "added": 0.0, "layer_share": 0.8}
-    return DirectionSearch(tried, (1.0, 0.0), (1.5, -1.5), used, limits, (3,), MADE)
 
 
 @cache
@@ -36,6 +21,10 @@ def safety_study() -> SafetyStudy:
     return study(
         refusal, sets.harmful, sets.harmless, n_heads=2, n_random=2, forms=["centred"], steps=2
     )
+
+
+def directions() -> ResultRows:
+    return safety_study().search
 
 
 def safety_curves() -> SafetyCurves:
@@ -54,6 +43,6 @@ SAFETY_EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.safety.curves.SafetyCurves": safety_curves,
     "interp.safety.overview.SafetyStudy": safety_study,
     "interp.safety.removal.Ships": ships,
-    "interp.safety.selection.DirectionSearch": directions,
+    "DirectionSearch": directions,
     "Sahara": sahara,
 }

@@ -13,14 +13,8 @@ import torch
 import interp
 from interp.core.errors import OptionError, PromptError
 from interp.core.tokens import words
-from interp.dictionaries import (
-    Dictionary,
-    DictionaryMismatch,
-    FeatureCards,
-    feature_cards,
-    train_dictionary,
-)
-from interp.dictionaries.card_result import FeatureCard, FeatureExample
+from interp.dictionaries import Dictionary, DictionaryMismatch, feature_cards, train_dictionary
+from interp.dictionaries.card_result import FeatureCard, FeatureCards, FeatureExample
 from interp.dictionaries.cards import _shares_of
 from interp.model.locate.weights import embeddings
 
@@ -89,7 +83,7 @@ def test_codes_density_and_examples_are_those_of_the_activations(bundled_inducti
     assert math.isnan(frame.loc[(2, "activation"), "score"])
     by_default = feature_cards(model, hand_made(model), IDS)
     assert 2 not in [c.feature for c in by_default.cards]
-    assert len(feature_cards(model, hand_made(model), IDS, most=1).cards) == 1
+    assert len(feature_cards(model, hand_made(model), IDS, n_features=1).cards) == 1
 
 
 def test_shares_of_an_example_are_of_the_input_that_the_encoder_reads(bundled_induction) -> None:
@@ -231,7 +225,7 @@ def test_cards_of_a_trained_dictionary_beside_shuffled_tokens(bundled_induction)
     model = bundled_induction
     prompts = interp.repeats(model, n=16, max_length=10)
     d = train_dictionary(model, prompts, layer=1, d_sae=24, k=2, steps=20, batch_rows=64).dictionary
-    cards = feature_cards(model, d, interp.repeats(model, n=6, max_length=10, seed=9), most=4)
+    cards = feature_cards(model, d, interp.repeats(model, n=6, max_length=10, seed=9), n_features=4)
     frame = cards["density"].to_pandas()
     assert frame["null"].between(0, 1).all()
     assert (frame["null"] != frame["score"]).any()

@@ -13,8 +13,10 @@ import interp
 from interp.core.errors import OptionError, StoreError
 from interp.dictionaries import (
     Lorsa,
+    difference_of_kinds,
     load_dictionary,
     load_lorsa,
+    means_by_kind,
     monosemanticity,
     profile_heads,
     profile_lorsa,
@@ -128,12 +130,12 @@ def test_monosemanticity_is_one_for_one_detector_and_zero_for_uniform_attention(
                     torch.zeros(wide), k=4, layer=0)  # fmt: skip
     both = monosemanticity({"head": profile_heads(planted, prompts, 0),
                             "lorsa": profile_lorsa(planted, uniform, prompts)})  # fmt: skip
-    assert both.groups().set_index("kind").loc["lorsa", "score"] == pytest.approx(0, abs=1e-6)
-    gap = both.difference("head", "lorsa")
+    assert means_by_kind(both).set_index("kind").loc["lorsa", "score"] == pytest.approx(0, abs=1e-6)
+    gap = difference_of_kinds(both, "head", "lorsa")
     assert gap["low"] > 0
     assert gap["p"] == 2 / 2**8
     with pytest.raises(OptionError, match="no units 'feature'"):
-        both.group("feature")
+        difference_of_kinds(both, "feature", "head")
     with pytest.raises(OptionError, match="at least 4"):
         monosemanticity({"head": profile_heads(planted, prompts[:3], 0)})
 
@@ -142,8 +144,8 @@ def test_a_lorsa_layer_learns_and_its_file_gives_it_back(bundled_induction, tmp_
     model = bundled_induction
     train = interp.repeats(model, n=100, max_length=16)
     found = train_lorsa(model, train, layer=1, n_heads=64, k=8, steps=200)
-    assert found.curve["k"][0] > 8
-    assert found.curve["k"][-1] == 8
+    assert found.k[0] > 8
+    assert found.k[-1] == 8
     scores = score_lorsa(model, found, interp.repeats(model, n=8, max_length=16, seed=9))
     frame = scores.to_pandas().set_index(["layer_kind", "metric"])
     trained, untrained = (frame.loc[(k, "explained_variance")] for k in ("trained", "untrained"))

@@ -11,12 +11,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-import lazy_loader
 import pytest
 import yaml
 from report.browser import needs_browser, started
-
-nbformat = lazy_loader.load("nbformat")  # which takes seconds to import
 
 NEEDED = "the site needs MkDocs: pip install 'interp[docs]'"
 ROOT = Path(__file__).parents[2]
@@ -194,6 +191,8 @@ def test_every_guide_and_notebook_has_its_place_in_the_menu(docs) -> None:
 
 
 def test_a_notebook_becomes_text_with_its_outputs(docs, tmp_path) -> None:
+    import nbformat  # takes seconds; pytest would import a lazy module too
+
     pytest.importorskip("nbconvert", reason=NEEDED)
     picture = '<svg xmlns="http://www.w3.org/2000/svg"></svg>'
     figure = {"application/vnd.plotly.v1+json": {"data": []}, "image/svg+xml": picture}

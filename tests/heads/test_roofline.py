@@ -43,26 +43,26 @@ def test_operations_and_bytes_by_hand() -> None:
 
 def test_the_limit_follows_the_machine_and_the_length() -> None:
     model, prompt = small(), [[5] * 30]
-    assert roofline(model, prompt, machine="1,1000000").limit() == "operations"
-    assert roofline(model, prompt, machine="1000000,1").limit() == "bytes"
+    assert roofline(model, prompt, machine="1,1000000").binds["pass"] == "operations"
+    assert roofline(model, prompt, machine="1000000,1").binds["pass"] == "bytes"
     # a token on its own reads all weights for two operations each: bytes bind on any real card
-    assert roofline(model, prompt, machine="989000,3350").limit("decode") == "bytes"
+    assert roofline(model, prompt, machine="989000,3350").binds["decode"] == "bytes"
     shares = [
-        roofline(model, [[5] * n], machine=EVEN).share("attention", "decode") for n in (10, 200)
+        roofline(model, [[5] * n], machine=EVEN).shares["decode"]["attention"] for n in (10, 200)
     ]
     assert shares[0] < 0.5 < shares[1]  # attention overtakes the parameters with the length
     stored = roofline(model, prompt, ["entropy"], engine="stored", machine=EVEN)
     streamed = roofline(model, prompt, ["entropy"], engine="streamed", machine=EVEN)
     entries = 2 * 2 * 30 * 31 / 2
-    assert stored.total()[1] - streamed.total()[1] == entries * 4 * 2
-    assert stored.total()[0] == streamed.total()[0]
+    assert stored.totals["pass"][1] - streamed.totals["pass"][1] == entries * 4 * 2
+    assert stored.totals["pass"][0] == streamed.totals["pass"][0]
 
 
 def test_a_pass_takes_as_long_as_the_slower_of_both(loaded) -> None:
     found = roofline(small(), [[5] * 30], machine=Machine(2.0, 3.0, "given"))
     for stage in ("pass", "decode"):
-        done, moved = found.total(stage)
-        assert found.seconds(stage) == max(done / 2, moved / 3)
+        done, moved = found.totals[stage]
+        assert found.seconds[stage] == max(done / 2, moved / 3)
     model = loaded("llama")  # several heads share keys and values, which are read once
     site = model.site(0)
     assert site.n_kv_heads < site.n_heads

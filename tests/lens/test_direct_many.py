@@ -59,7 +59,7 @@ def test_positions_are_grouped_by_what_their_token_is() -> None:
 
 def test_the_null_is_of_random_targets_and_contrasts(loaded) -> None:
     model = loaded("gpt2")
-    found = direct_logits(model, IDS[:1], 6, 4, null_draws=2, seed=3)
+    found = direct_logits(model, IDS[:1], 6, 4, n_random=2, seed=3)
     drawn = np.random.default_rng(3).choice(model.d_vocab, (2, 2)).tolist()
     each = [[direct_logit_attribution(model, IDS[:1], t).parts for t in row] for row in drawn]
     for at, one in enumerate(found.about):
@@ -93,7 +93,7 @@ def test_what_does_not_fit_is_refused(loaded) -> None:
         ({"targets": [6, 7]}, OptionError, "2 targets for 3 prompts"),
         ({"targets": 6, "contrasts": 6}, OptionError, "contrast is the target itself"),
         ({"targets": 6, "split": "neuron"}, OptionError, "known: part, source"),
-        ({"targets": 6, "null_draws": 0}, OptionError, "at least 1"),
+        ({"targets": 6, "n_random": 0}, OptionError, "at least 1"),
         ({"targets": 6, "position": 5}, OptionError, "position 5 is out of range"),
         ({"targets": 100_000}, PromptError, "token id 100000"),
     ):

@@ -14,8 +14,8 @@ import zoo
 import interp
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
-from interp.lens import TunedLens, logit_lens, tuned_lens
-from interp.lens.tuned import _kl, _streams, _trained
+from interp.lens import logit_lens, tuned_lens
+from interp.lens.tuned import TunedLens, _kl, _streams, _trained
 
 RNG = np.random.default_rng(0)
 IDS = [[int(x) for x in RNG.integers(3, 60, 12)] for _ in range(60)]

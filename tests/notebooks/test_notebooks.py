@@ -8,10 +8,7 @@ from copy import deepcopy
 from importlib import util
 from pathlib import Path
 
-import lazy_loader
 import pytest
-
-nbformat = lazy_loader.load("nbformat")  # which takes seconds to import
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NAMES = sorted(FOLDER.glob("*.ipynb"))
@@ -30,6 +27,8 @@ def execute():
 
 @pytest.mark.parametrize("path", NAMES, ids=lambda p: p.stem)
 def test_it_is_stored_with_outputs_and_says_what_it_does_not_claim(path) -> None:
+    import nbformat  # takes seconds; pytest would import a lazy module too
+
     book = nbformat.read(path, as_version=4)
     nbformat.validate(book)
     first, *rest = book.cells
@@ -44,6 +43,8 @@ def test_it_is_stored_with_outputs_and_says_what_it_does_not_claim(path) -> None
 
 @pytest.mark.parametrize("path", NAMES, ids=lambda p: p.stem)
 def test_its_outputs_are_small_static_and_of_no_machine(path) -> None:
+    import nbformat
+
     assert path.stat().st_size < 600_000
     for cell in nbformat.read(path, as_version=4).cells:
         for output in cell.get("outputs", ()):
@@ -69,6 +70,8 @@ def test_its_figures_survive_nbconvert(path) -> None:
 @pytest.mark.parametrize("path", NAMES, ids=lambda p: p.stem)
 @pytest.mark.filterwarnings("ignore")  # of the kernel's client, which is not ours
 def test_a_run_gives_the_stored_outputs(execute, path) -> None:
+    import nbformat
+
     if path.name.startswith("9"):
         pytest.importorskip("transformer_lens", reason="needs pip install 'interp[tl]'")
         pytest.importorskip("nnsight", reason="needs pip install 'interp[nnsight]'")
@@ -77,6 +80,8 @@ def test_a_run_gives_the_stored_outputs(execute, path) -> None:
 
 
 def stored_book():
+    import nbformat
+
     code = nbformat.v4.new_code_cell("print(1)")
     code.outputs = [nbformat.v4.new_output("stream", text="L1H0 0.905 ± 0.019 in 1,024 of tmp\n")]
     return nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# A"), code])
@@ -107,6 +112,8 @@ def test_another_number_or_word_is_a_difference(execute, text, said) -> None:
 
 
 def test_traces_of_the_machine_are_removed(execute) -> None:
+    import nbformat
+
     book = stored_book()
     book.cells[1].outputs += [
         nbformat.v4.new_output("stream", name="stderr", text="compiled"),

@@ -31,7 +31,7 @@ def features(variant: str) -> tuple[HeadFeatures, list[bool], list[int]]:
 
 def test_a_causal_head_tells_positions_without_encodings_and_a_bidirectional_one_does_not() -> None:
     causal, both = (
-        train_probe(*features(name), permutations=19).scores
+        train_probe(*features(name), n_permutations=19).scores
         for name in ("plain_softmax", "two_softmaxes")
     )
     assert causal["auc"] > 0.85

@@ -14,11 +14,9 @@ from interp.cli.main import main
 from interp.core.errors import OptionError, PromptError, StoreError
 from interp.core.prompts import Prompts
 from interp.probes import (
-    ContextItem,
     HeadFeatures,
     HeadProbe,
     ProbeMismatch,
-    ProbeResult,
     chunk_features,
     last_row_features,
     lookback_features,
@@ -27,14 +25,15 @@ from interp.probes import (
     recorded_features,
     train_probe,
 )
+from interp.probes.context import ContextItem
 from interp.probes.folds import fold_numbers, shuffled_labels
 from interp.probes.linear import fit_calibrated, fit_linear
-from interp.probes.result import auc_by_fold, interval_over_documents
+from interp.probes.result import ProbeResult, auc_by_fold, interval_over_documents
 
 
 def test_a_planted_head_is_found() -> None:
     features, y, where = made(signal=1.5)
-    found = train_probe(features, y.tolist(), where.tolist(), permutations=19, folds=3)
+    found = train_probe(features, y.tolist(), where.tolist(), n_permutations=19, folds=3)
     assert found.scores["auc"] > 0.85
     assert found.scores["p"] == 1 / 20
     low, high = found.scores["auc_interval"]
@@ -56,7 +55,7 @@ def test_a_label_of_documents_is_not_found_in_what_documents_share() -> None:
         there = items != fold
         leaked[~there] = fit_linear(features.x[there], y[there]).log_odds(features.x[~there])
     assert auc_by_fold(leaked, y, items) > 0.9
-    held = train_probe(features, y.tolist(), where.tolist(), permutations=0, folds=3)
+    held = train_probe(features, y.tolist(), where.tolist(), n_permutations=0, folds=3)
     assert held.scores["auc"] < 0.8
     assert held.scores["p"] is None
 
@@ -131,7 +130,7 @@ def test_calibration_undoes_overconfidence() -> None:
 
 def test_saved_and_applied(tmp_path) -> None:
     features, y, where = made(signal=1.0)
-    probe = train_probe(features, y.tolist(), where.tolist(), folds=3, permutations=0).probe
+    probe = train_probe(features, y.tolist(), where.tolist(), folds=3, n_permutations=0).probe
     path = tmp_path / "probe.safetensors"
     probe.save(path)
     again = HeadProbe.load(path)
@@ -225,5 +224,5 @@ def test_command(tmp_path) -> None:
 def test_the_most_common_label_may_be_either(share: float) -> None:
     features, _, where = made(signal=0.0)
     y = [int(i % 4 < 4 * share) for i in range(len(where))]
-    found = train_probe(features, y, where.tolist(), permutations=0, folds=3)
+    found = train_probe(features, y, where.tolist(), n_permutations=0, folds=3)
     assert found.scores["most_common"] == 0.75

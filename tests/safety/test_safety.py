@@ -42,8 +42,9 @@ def others_and_it(frame) -> tuple[np.ndarray, float]:
 def test_search_finds_what_the_head_writes_and_reports_each_filter(refusal_probe, sets):
     found = safety.search_direction(refusal_probe, sets.harmful, sets.harmless)
     written = BUILT.subspaces["refusal"][0].double()
-    assert found.direction.layer == HEAD[0] + 1
-    assert float(found.direction.unit @ written) > 0.85  # two random halves of tokens are the rest
+    direction = safety.chosen_direction(found)
+    assert direction.layer == HEAD[0] + 1
+    assert float(direction.unit @ written) > 0.85  # two random halves of tokens are the rest
     frame = found.to_pandas()
     # below the head there is nothing to add; the last layer is over the bound
     assert frame["fails"].tolist() == ["added", "added", "", "layer"]
@@ -53,7 +54,9 @@ def test_search_finds_what_the_head_writes_and_reports_each_filter(refusal_probe
     assert chosen["kl"] < 1e-3
     assert found.refused[0] == 1
     with pytest.raises(OptionError, match="none of 4 candidate directions passes: 0 have"):
-        _ = safety.search_direction(refusal_probe, sets.harmful, sets.harmless, added=1e3).direction
+        safety.chosen_direction(
+            safety.search_direction(refusal_probe, sets.harmful, sets.harmless, added=1e3)
+        )
 
 
 def test_a_direction_taken_out_is_gone_and_one_added_is_there(refusal_probe, sets):

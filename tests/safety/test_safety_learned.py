@@ -64,38 +64,41 @@ def test_language_by_hand() -> None:
 
 def test_the_direction_carries_refusal_both_ways(search) -> None:
     assert search.refused == (1.0, 0.0)
-    best = search.passing[0]
+    [best] = [row for row in search if row["chosen"]]
     assert search.clean[0] > 5
     assert search.clean[1] < -5
-    assert best.ablated < 0  # taken out, harmful requests are granted
-    assert best.added > 5  # added, harmless ones are declined
-    assert best.kl < 0.01
+    assert best["ablated"] < 0  # taken out, harmful requests are granted
+    assert best["added"] > 5  # added, harmless ones are declined
+    assert best["kl"] < 0.01
 
 
 def test_the_choice_and_its_filters(refusal_model, texts, search) -> None:
     """The least refusal of those that pass; KL by hand; a tighter bound stops who exceeds it."""
-    passing = [t for t in search.tried if not t.fails]
+    frame = search.to_pandas()
+    passing, best = frame[frame["fails"] == ""], frame[frame["chosen"]].iloc[0]
     assert len(passing) > 1
-    assert search.passing[0].ablated == min(t.ablated for t in passing)
-    assert search.direction is search.passing[0].direction
-    kls = sorted(t.kl for t in passing)
+    assert best["ablated"] == passing["ablated"].min()
+    direction = safety.chosen_direction(search)
+    assert direction.length == pytest.approx(best["length"])
+    kls = sorted(passing["kl"])
     assert kls[0] > 0
     bound = (kls[0] + kls[-1]) / 2
-    tight = safety.search_direction(refusal_model, *texts, kl=bound)
-    assert [("kl" in t.fails) for t in tight.tried] == [t.kl > bound for t in tight.tried]
-    assert {True, False} == {"kl" in t.fails for t in tight.tried}
+    tight = safety.search_direction(refusal_model, *texts, kl=bound).to_pandas()
+    stopped = tight["fails"].str.contains("kl")
+    assert (stopped == (tight["kl"] > bound)).all()
+    assert set(stopped) == {True, False}
     _, used = safety.PromptSets.of(refusal_model, *texts).halves(0, 0.25)
     clean = last_logits(refusal_model, used.harmless).log_softmax(-1)
-    with without(refusal_model, search.direction.vector):
+    with without(refusal_model, direction.vector):
         after = last_logits(refusal_model, used.harmless).log_softmax(-1)
     want = (clean.exp() * (clean - after)).sum(-1).mean()
-    assert search.passing[0].kl == pytest.approx(float(want), rel=1e-6)
+    assert best["kl"] == pytest.approx(float(want), rel=1e-6)
 
 
 def test_it_holds_for_markers_and_jumbles_it_was_not_made_from(refusal_model, search) -> None:
     made = [r.text for r in requests(7, 80, jumbled=1.0) if r.harmful]
     clean = token_log_odds(next_logits(refusal_model, made), [NO])
-    with without(refusal_model, search.direction.vector):
+    with without(refusal_model, safety.chosen_direction(search).vector):
         gone = token_log_odds(next_logits(refusal_model, made), [NO])
     assert float(clean.mean()) > 5
     assert float(gone.mean()) < 0
@@ -103,7 +106,8 @@ def test_it_holds_for_markers_and_jumbles_it_was_not_made_from(refusal_model, se
 
 def test_the_most_missed_head_is_among_those_that_write_most(refusal_model, texts, search) -> None:
     """Exhaustive: every head below layer 2, one by one, against its projection there."""
-    direction = next(t.direction for t in search.passing if t.direction.layer == 2)
+    at = next(i for i, row in enumerate(search) if row["layer"] == 2 and not row["fails"])
+    direction = safety.chosen_direction(search, at)
     table = safety.refusal_projection_scores(refusal_model, *texts, direction).to_pandas()
     below = table[table["layer"] < 2]
     places = [tuple(x) for x in below[["layer", "head"]].to_numpy().tolist()]
@@ -137,7 +141,7 @@ def test_a_study_holds_what_its_parts_give(refusal_model, texts, search) -> None
     found = safety.study(
         refusal_model, *few, n_heads=3, n_random=2, forms=["centred"], steps=1, by="ships"
     )
-    direction = safety.search_direction(refusal_model, *few).direction
+    direction = safety.chosen_direction(safety.search_direction(refusal_model, *few))
     assert found.projection == safety.refusal_projection_scores(refusal_model, *few, direction)
     by_ships = found.ships.harmful.table.top(3).to_pandas()
     assert list(found.curves.removed) == [

@@ -9,13 +9,8 @@ from vision.towers import attentions, drawn, noise, shapes, tower
 
 from interp.attribution import chefer, rollout
 from interp.core.errors import InterpError, OptionError, UnknownName, UnreadableAttention
-from interp.vision import (
-    ImageExample,
-    attention_iou,
-    image_maps,
-    map_agreement,
-    pointing_game,
-)
+from interp.vision import attention_iou, image_maps, map_agreement, pointing_game
+from interp.vision.example import ImageExample
 
 VIT = "ViTForImageClassification"
 

@@ -22,7 +22,7 @@ VIT = "ViTForImageClassification"
 def test_attention_keeps_the_object_and_the_class() -> None:
     images = drawn(5).part(slice(0, 80))
     found = prune_image_tokens(
-        shapes(), images, images.labels, masks=images.masks, keep=(0.5, 0.25), draws=2
+        shapes(), images, images.labels, masks=images.masks, keep=(0.5, 0.25), n_random=2
     )
     rows = found.to_pandas().set_index(["part", "metric"])
     for share in (0.5, 0.25):
@@ -44,7 +44,7 @@ def test_attention_without_queries_keeps_the_object_by_chance() -> None:
         torch.nn.init.zeros_(layer.attention.q_proj.bias)
     images = drawn(5).part(slice(0, 80))
     found = prune_image_tokens(
-        interp.load(module), images, images.labels, masks=images.masks, keep=0.5, draws=2
+        interp.load(module), images, images.labels, masks=images.masks, keep=0.5, n_random=2
     )
     row = found.to_pandas().set_index("metric").loc["object_kept"]
     assert row["low"] < 0.5 < row["high"]
@@ -77,18 +77,18 @@ def test_importance_is_the_mean_over_the_chosen_layers() -> None:
 def test_texts_in_place_of_classes() -> None:
     texts = np.random.default_rng(0).normal(size=(3, 20))
     model = tower("CLIPVisionModelWithProjection")
-    found = prune_image_tokens(model, noise(4), texts=texts, keep=0.9999, draws=1)
+    found = prune_image_tokens(model, noise(4), texts=texts, keep=0.9999, n_random=1)
     rows = found.to_pandas().set_index("metric")
     assert rows.loc["loss_change", "score"] == pytest.approx(0, abs=1e-9)  # all 16 are kept
     assert rows.loc["pruned_accuracy", "score"] == 1
-    few = prune_image_tokens(model, noise(4), texts=texts, keep=0.1, draws=1)
+    few = prune_image_tokens(model, noise(4), texts=texts, keep=0.1, n_random=1)
     assert few.to_pandas().set_index("metric").loc["loss_change", "score"] != 0
 
 
 def test_what_is_refused() -> None:
     for options, said in (
         ({"keep": 1.0}, "between 0 and 1"), ({"keep": ()}, "between 0 and 1"),
-        ({"draws": 0}, "at least one"), ({"layers": [3]}, "0, 1"), ({"layers": []}, "0, 1"),
+        ({"n_random": 0}, "at least one"), ({"layers": [3]}, "0, 1"), ({"layers": []}, "0, 1"),
     ):  # fmt: skip
         with pytest.raises(OptionError, match=said):
             prune_image_tokens(tower(VIT), noise(), **options)

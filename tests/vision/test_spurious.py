@@ -66,7 +66,7 @@ def test_p_values_are_two_sided_and_corrected() -> None:
     np.testing.assert_allclose(p, 2 / 6, atol=0.04)  # of 6 equally likely orders, 2 reach it
     images = drawn().part(slice(0, 60))
     given = (shapes("shapes-spurious"), images, images.labels, images.cues)
-    found = locate_spurious_heads(*given, permutations=99)
+    found = locate_spurious_heads(*given, n_permutations=99)
     held = cued_images(*given, None, 64)
     votes, wrong, _ = _votes(held, held.biased)
     p = _permuted(votes, wrong, 12, _difference(votes, wrong, 12), 99, 0)
@@ -88,7 +88,7 @@ def test_the_error_is_that_of_a_difference_of_shares() -> None:
 def test_votes_that_all_agree_have_an_error_and_an_interval() -> None:
     images = drawn()
     model = shapes("shapes-spurious")
-    found = locate_spurious_heads(model, images, images.labels, images.cues, permutations=99)
+    found = locate_spurious_heads(model, images, images.labels, images.cues, n_permutations=99)
     frame, wrong = found.to_pandas().set_index("part"), found.notes["of them wrong"]
     planted = frame.loc[PLANTED]
     right = found.notes["images whose cue conflicts"] - wrong

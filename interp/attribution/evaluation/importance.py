@@ -41,8 +41,8 @@ def compare_importance(
     targets: str | Sequence[str | Target | None] | None = None,
     *,
     how: str = "hide",
-    choose: int = 0,
-    draws: int = 0,
+    n_selection: int = 0,
+    n_soft_draws: int = 0,
     seed: int = 0,
     batch_size: int = 16,
     resume: Path | None = None,
@@ -57,9 +57,9 @@ def compare_importance(
             and four other measures that caches and pruning use.
         targets: as for `faithfulness`; the model's own first choice by default.
         how: how a token is removed; hide hides it from the attention of all others.
-        choose: number of first texts on which the head of `ditto` is chosen; they are not judged.
-            0 takes the mean over heads.
-        draws: random draws of the soft measures; 0 omits these measures.
+        n_selection: number of first texts on which the head of `ditto` is chosen; they are not
+            judged. 0 takes the mean over heads.
+        n_soft_draws: random draws of the soft measures; 0 omits these measures.
         seed: seed of these draws.
         batch_size: inputs per forward pass.
         resume: folder in which finished rows are stored.
@@ -70,31 +70,34 @@ def compare_importance(
         the rank correlation of scores with effects; `against_random` tests it.
 
     Raises:
-        OptionError: `choose` is negative or leaves no text to judge.
+        OptionError: `n_selection` is negative or leaves no text to judge.
         PromptError, UnknownName: see `faithfulness`.
     """
     every = read_texts(texts)
-    if not 0 <= choose < len(every):
+    if not 0 <= n_selection < len(every):
         raise OptionError(
-            f"choose={choose} of {len(every)} text(s) leaves nothing to judge on; it must be at "
-            "least 0 and less than the number of texts"
+            f"n_selection={n_selection} of {len(every)} text(s) leaves nothing to judge on; it "
+            "must be at least 0 and less than the number of texts"
         )
     wanted = resolve(model, every, targets)
     chosen = choose_methods(COMPARED if methods is None else methods)
     picked = ""
-    if choose:
+    if n_selection:
         from interp.attribution.token_importance._diagonal import best_diagonal
 
-        seen = [Example(model, t, w) for t, w in zip(every[:choose], wanted[:choose], strict=True)]
+        seen = [
+            Example(model, t, w)
+            for t, w in zip(every[:n_selection], wanted[:n_selection], strict=True)
+        ]
         picked = best_diagonal(seen, how)
         chosen = [with_head(one, picked) for one in chosen]
     found = faithfulness(
-        model, every[choose:], chosen, wanted[choose:], warn=False, how=how, draws=draws,
-        seed=seed, batch_size=batch_size, resume=resume, progress=progress,
+        model, every[n_selection:], chosen, wanted[n_selection:], warn=False, how=how,
+        draws=n_soft_draws, seed=seed, batch_size=batch_size, resume=resume, progress=progress,
     )  # fmt: skip
     made: dict[str, Any] = {**found.provenance, "made_by": "compare_importance"}
-    if choose:
-        made |= {"chosen_on": choose, "chosen_head": picked}
+    if n_selection:
+        made |= {"chosen_on": n_selection, "chosen_head": picked}
     return replace(found, provenance=made)
 
 

@@ -14,9 +14,9 @@ def ditto(example: Example, *, head: str = "", stack: str = "") -> Scores:
     """Attention that a token gives to itself: the diagonal of the pattern, of one chosen head.
 
     The paper weights words by the diagonal of one head, chosen once for a model. Without a head,
-    the mean over all heads and layers. `interp attribute tokens --set choose` chooses the head on
-    some texts and judges it on the others. Under a causal mask the first token's diagonal is 1 for
-    every head, and diagonals fall with the position: the paper is about bidirectional encoders.
+    the mean over all heads and layers. `interp attribute tokens --set n_selection` chooses the head
+    on some texts and judges it on the others. Under a causal mask the first token's diagonal is 1
+    for every head, and diagonals fall with the position: the paper is about bidirectional encoders.
 
     Not for: causal models, where the diagonal mostly tells the position; explaining a target.
 

@@ -46,7 +46,7 @@ def learn_gates(
     kind: str = "zero",
     penalty: float | None = None,
     cost: Literal["count", "parameters", "flops", "cache"] = "count",
-    restarts: int = 3,
+    n_restarts: int = 3,
     steps: int = 150,
     rate: float | None = None,
     n_random: int = 100,
@@ -70,7 +70,7 @@ def learn_gates(
             than this times its share of the cost. Causal: the pressure per mean logit; 0.02 by
             default.
         cost: what the penalty counts, with `method="hard_concrete"`; see `GatedUnits.cost`.
-        restarts: number of fits, each from its own start.
+        n_restarts: number of fits, each from its own start.
         steps: maximum number of steps of each fit, of about 4 prompts each. A fit ends before if
             no gate moved by more than 0.01 in each of the last two checks, 20 steps apart. Of six
             fits on `bundled:induction`, five kept after 150 steps what they keep after 300, and
@@ -89,7 +89,7 @@ def learn_gates(
 
     Unit: gate, 0 to 1; held-out values in the task's unit.
 
-    Cost: Up to `restarts` times `steps` forward and backward passes of about 4 prompts; causal
+    Cost: Up to `n_restarts` times `steps` forward and backward passes of about 4 prompts; causal
         gates three times that.
 
     Null: random sets with as many units in every layer, on held-out prompts.
@@ -99,7 +99,7 @@ def learn_gates(
     Reference: Voita et al. 2019, "Analyzing Multi-Head Self-Attention"; Nam et al. 2025, "Causal
     Head Gating".
     """
-    penalty, rate = _settings(model, task, method, penalty, cost, restarts, steps, rate, n_random)
+    penalty, rate = _settings(model, task, method, penalty, cost, n_restarts, steps, rate, n_random)
     chosen = {k: options.pop(k) for k in ("stack", "heads") if k in options}
     units = GatedUnits.of(model, players, mlps, **chosen)
     first, second = halves(task, seed)
@@ -117,12 +117,12 @@ def learn_gates(
     costs = units.cost(model, cost, float(np.mean(lengths)) if lengths else 0.0)
     fits, upper = [], []
     each = steps * (3 if method == "causal" else 1)
-    for number in range(restarts):
+    for number in range(n_restarts):
         own = seed * 1000 + number
 
         def tell(step: int, before: int = number * each) -> None:
             if progress is not None and step % 10 == 0:
-                progress("gates", before + step, restarts * each)
+                progress("gates", before + step, n_restarts * each)
 
         if method == "hard_concrete":
             settings = {"seed": own, "steps": steps, "rate": rate, "tell": tell}

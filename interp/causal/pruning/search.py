@@ -43,7 +43,7 @@ def search_curves(
     n_random: int = 20,
     steps: int | Sequence[int] | None = None,
     seed: int = 0,
-    restarts: int = 1,
+    n_restarts: int = 1,
     progress: Progress | None = None,
     **options: Any,
 ) -> list[PruningCurve]:
@@ -63,7 +63,7 @@ def search_curves(
         n_random: number of random orders on the judged prompts.
         steps: counts to measure, as in `pruning_curve`.
         seed: seed of halves, searches and random orders.
-        restarts: number of restarts of "gates" for each penalty.
+        n_restarts: number of restarts of "gates" for each penalty.
         progress: see `Progress`.
         options: of `Game`.
 
@@ -95,7 +95,7 @@ def search_curves(
             own = pruning_curve(model, fit, how="greedy", n_random=0, held_out=False, **values)
             order = list(own.removed)[::-1]
         elif name == "gates":
-            order = _by_gates(model, fit, restarts, values)
+            order = _by_gates(model, fit, n_restarts, values)
         elif name == "pairs":
             order = _by_pairs(Game(model, fit, seed=seed, **shared), progress)[::-1]
         else:
@@ -109,7 +109,9 @@ def search_curves(
 
 def _by_gates(model: Model, fit: Task, restarts: int, values: dict[str, Any]) -> list[str]:
     each = [
-        learn_gates(model, fit, penalty=penalty, restarts=restarts, steps=300, n_random=2, **values)
+        learn_gates(
+            model, fit, penalty=penalty, n_restarts=restarts, steps=300, n_random=2, **values
+        )
         for penalty in PENALTIES
     ]
     best = np.argsort(-sum(found.score for found in each), kind="stable")

@@ -9,9 +9,10 @@ from jaxtyping import Float
 
 from interp.causal.game.chain import Playable
 from interp.causal.game.game import Game
+from interp.causal.importance import Importance
 from interp.causal.shapley_values.exact import exact_values
 from interp.causal.shapley_values.permutations import standard_error_of, target_reached
-from interp.causal.shapley_values.scores import Sampled, as_importance
+from interp.causal.shapley_values.scores import as_importance
 from interp.causal.shapley_values.solution import (
     EXACT,
     Solution,
@@ -49,7 +50,7 @@ def banzhaf(
     seed: int = 0,
     progress: Progress | None = None,
     **options: Any,
-) -> Sampled:
+) -> Importance:
     """Compute each player's mean marginal contribution to all coalitions of the others.
 
     It measures what a head adds when each other head is active with probability 1/2. Nearly all

@@ -15,13 +15,12 @@ positive value means that the head helps.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float
 
 from interp.causal.ablation import NULLS, AblationNull, random_game
 from interp.causal.game.chain import Walk, estimate_walks
@@ -52,7 +51,6 @@ from interp.causal.shapley_values.surrogate import (
 )
 from interp.causal.task import Task
 from interp.core.errors import NonFiniteError, UnknownName
-from interp.core.intervals import ErrorPart
 from interp.core.protocols import Progress
 from interp.core.steps import finishing
 from interp.model.model_argument import takes_model
@@ -64,24 +62,6 @@ ShapleyMethod = Literal["auto", "exact", "permutations", "surrogate"]
 METHODS = ("auto", "exact", "permutations", "surrogate")
 _AUTO_EXACT = 12  # 4,096 coalitions
 _IN_THE_TASK = {"v_all_minus_v_none", "efficiency_gap", "efficiency_gap_before"}
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Sampled(Importance):
-    """`Importance` from a sample of coalitions.
-
-    `sem` is the error over prompts, `sampling_sem` that over samples (from `sampling_df` + 1 of
-    them), and the table's `sem` the root of the sum of both squared. `interval` includes both.
-    """
-
-    sampling_sem: Float[np.ndarray, " player"] = field(default_factory=lambda: np.zeros(0))
-    evaluations: int = 0
-    sampling_df: float = math.inf
-    _per_row = ("per_prompt", "sampling_sem")
-
-    @property
-    def _other_errors(self) -> Sequence[ErrorPart]:
-        return ((self.sampling_sem, self.sampling_df),)
 
 
 @takes_model
@@ -99,7 +79,7 @@ def shapley(
     walk: Walk = "auto",
     progress: Progress | None = None,
     **options: Any,
-) -> Sampled:
+) -> Importance:
     """Compute the Shapley value of every player, with errors over prompts and over samples.
 
     All prompts use the same coalitions (common random numbers). `notes` always contain
@@ -156,7 +136,7 @@ def shapley_of(
     beside: Callable[[], Game] | None = None,
     walk: Walk = "auto",
     progress: Progress | None = None,
-) -> Sampled:
+) -> Importance:
     """Compute `shapley` of an existing game; `beside` makes the game of the null."""
     if null not in NULLS:
         raise UnknownName("null", null, NULLS)
@@ -198,7 +178,7 @@ def shapley_per_layer(
     kind: str = "zero",
     progress: Progress | None = None,
     **options: Any,
-) -> Sampled:
+) -> Importance:
     """Compute exact Shapley values of the heads of each layer, with other layers intact.
 
     Each attention is a separate game, whose values add up to the damage of removing all its heads.
@@ -309,7 +289,7 @@ def as_importance(
     made_by: str,
     notes: dict[str, Any],
     null: np.ndarray | None,
-) -> Sampled:
+) -> Importance:
     """Convert a solution to an importance, with the error over prompts and samples."""
     sampling = found.sampling_sem
     largest = float(sampling.max()) if np.isfinite(sampling).all() else math.nan
@@ -334,7 +314,6 @@ def as_importance(
         sampling=(sampling, found.sampling_df),
         notes=values | notes,
     )
-    own = {f.name: getattr(plain, f.name) for f in fields(Importance)}
-    return Sampled(
-        **own, sampling_sem=sampling, evaluations=found.evaluations, sampling_df=found.sampling_df
+    return replace(
+        plain, sampling_sem=sampling, evaluations=found.evaluations, sampling_df=found.sampling_df
     )

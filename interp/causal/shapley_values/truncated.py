@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from interp.causal.game.chain import Playable, Walk
 from interp.causal.game.game import Game
+from interp.causal.importance import Importance
 from interp.causal.shapley_values.permutations import permutation_values
-from interp.causal.shapley_values.scores import Sampled, as_importance
+from interp.causal.shapley_values.scores import as_importance
 from interp.causal.shapley_values.solution import Solution, Told
 from interp.causal.task import Task
 from interp.core.errors import OptionError
@@ -33,7 +34,7 @@ def truncated_shapley(
     walk: Walk = "auto",
     progress: Progress | None = None,
     **options: Any,
-) -> Sampled:
+) -> Importance:
     """Estimate mean contributions over a first `share` of removals; later ones count as 0.
 
     Held and Yang 2023, "Shapley Head Values", with share 0.5 and single permutations. It measures

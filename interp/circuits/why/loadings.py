@@ -1,7 +1,7 @@
 """Parts of a head's output, by source position and upstream writer.
 
     found = head_loadings(model, "L1H2", prompts)
-    found.top(5), found.by("writer"), found.by("source")
+    found.top(5), loadings_by(found, "writer"), loadings_by(found, "source")
 
 With attention patterns and norms held at their values in the run, a head's output is a sum over
 source positions and over what was written there before: `A_ij * part_j W_V W_O`.
@@ -10,7 +10,6 @@ source positions and over what was written there before: `A_ij * part_j W_V W_O`
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from interp.circuits.why.batches import asked_heads, asked_prompts, decomposed
 from interp.circuits.why.stream_parts import MOST_FEATURES, StreamDictionary, StreamParts
 from interp.core.clusters import cluster_summary
 from interp.core.errors import OptionError, UnknownName, UnreadableAttention
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.core.tokens import token_id
 from interp.lens.finish import finish, row_of
 from interp.model.calls.call import precise
@@ -32,7 +31,6 @@ from interp.model.locate.layout import ReadMatrix, Writing
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
-    import pandas as pd
     from jaxtyping import Float
 
     from interp.model.calls.sites import Site
@@ -43,95 +41,40 @@ EVERY = "all"
 _CLOSE = 1e-5  # largest difference of the sum of parts from the head's output, of the largest part
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class HeadLoadings(Result):
-    """Parts of the outputs of heads along a direction, by source position and upstream writer.
+_Part = tuple[int, int, str, str]
+"""Layer, head, source position and upstream writer of a row."""
 
-    The rows of one head sum to the direct effect of the head's output along the direction.
 
-    Args:
-        model: Name of the model.
-        layers, heads_of: The head of each row.
-        sources: Source position, or "all" after `by("writer")`.
-        writers: Upstream writer, or "all" after `by("source")`.
-        per_prompt: The part in each prompt, `[row, prompt]`.
-        direction: What the direction is.
-        position: The position at which the head writes.
-        errors: By head, the largest difference of the sum of parts from the head's output vector,
-            of the length of the largest output.
-        clusters: A label per prompt.
-        made: Provenance.
+def _loading_rows(
+    parts: Sequence[_Part], per_prompt: Float[Array, "row prompt"],
+    clusters: tuple[str, ...] | None, facts: Mapping[str, Any], made: Mapping[str, Any],
+) -> ResultRows:  # fmt: skip
+    found = cluster_summary(per_prompt.T, clusters)
+    units = ("layer", "head", "source", "writer")
+    columns = dict(zip(units, zip(*parts, strict=True), strict=True)) | {
+        "score": found.score, "sem": found.sem, "n": found.n, "clusters": found.clusters,
+    }  # fmt: skip
+    return ResultRows(
+        "HeadLoadings", columns, units, made, facts, per_prompt, clusters=clusters, by="abs"
+    )
+
+
+def loadings_by(found: ResultRows, unit: str) -> ResultRows:
+    """Sum loadings over the other unit: return one row per head and writer, or source.
+
+    Raises:
+        UnknownName: `unit` is neither "writer" nor "source".
     """
-
-    model: str
-    layers: tuple[int, ...]
-    heads_of: tuple[int, ...]
-    sources: tuple[str, ...]
-    writers: tuple[str, ...]
-    per_prompt: Float[Array, "row prompt"] = field(repr=False)
-    direction: str
-    position: int
-    errors: Mapping[str, float]
-    clusters: tuple[str, ...] | None = field(default=None, repr=False)
-    made: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    _units = ("layer", "head", "source", "writer")
-    _by = "abs"
-    _per_row = ("layers", "heads_of", "sources", "writers", "per_prompt")
-
-    @property
-    def provenance(self) -> Mapping[str, Any]:  # type: ignore[override]
-        """The model, the prompts and the options."""
-        return self.made
-
-    def __len__(self) -> int:
-        return len(self.layers)
-
-    def _facts(self) -> Mapping[str, Any]:
-        return {"metric": f"head_loadings:direction={self.direction}", "unit": "logit"}
-
-    def _rows(self) -> pd.DataFrame:
-        """Return a row per head, source and writer with its mean over prompts."""
-        import pandas as pd
-
-        found = cluster_summary(self.per_prompt.T, self.clusters)
-        return pd.DataFrame(
-            {
-                "layer": self.layers, "head": self.heads_of, "source": self.sources,
-                "writer": self.writers, "score": found.score, "sem": found.sem, "n": found.n,
-                "clusters": found.clusters,
-            }
-        )  # fmt: skip
-
-    def by(self, what: str) -> HeadLoadings:
-        """Return the sums over the other unit: one row per head and writer, or source.
-
-        Raises:
-            UnknownName: `what` is neither "writer" nor "source".
-        """
-        if what not in ("writer", "source"):
-            raise UnknownName("unit", what, ("writer", "source"))
-        kept = self.writers if what == "writer" else self.sources
-        labels = list(zip(self.layers, self.heads_of, kept, strict=True))
-        names = list(dict.fromkeys(labels))
-        place = {name: i for i, name in enumerate(names)}
-        total = np.zeros((len(names), self.per_prompt.shape[1]))
-        np.add.at(total, [place[label] for label in labels], self.per_prompt)
-        mine, every = tuple(n[2] for n in names), (EVERY,) * len(names)
-        return replace(
-            self, layers=tuple(n[0] for n in names), heads_of=tuple(n[1] for n in names),
-            sources=every if what == "writer" else mine,
-            writers=mine if what == "writer" else every, per_prompt=total,
-        )  # fmt: skip
-
-    def __repr__(self) -> str:
-        best = "".join(
-            f", largest {r['writer']} at {r['source']} {r['score']:+.3g}"
-            for r in self.top(1).wide().to_dict("records")
-        )
-        return (
-            f"HeadLoadings({', '.join(self.errors)} of {self.model} on {self.direction}: "
-            f"{len(self)} parts over {self.per_prompt.shape[1]} prompts{best} logits)"
-        )
+    if unit not in ("writer", "source"):
+        raise UnknownName("unit", unit, ("writer", "source"))
+    heads = zip(found.layer.tolist(), found.columns["head"].tolist(), strict=True)
+    labels = list(zip(heads, found.columns[unit], strict=True))
+    names = list(dict.fromkeys(labels))
+    place = {name: i for i, name in enumerate(names)}
+    total = np.zeros((len(names), found.per_prompt.shape[1]))
+    np.add.at(total, [place[label] for label in labels], found.per_prompt)
+    parts = [(*head, EVERY, x) if unit == "writer" else (*head, x, EVERY) for head, x in names]
+    return _loading_rows(parts, total, found.clusters, found.facts, found.provenance)
 
 
 @takes_model
@@ -145,7 +88,7 @@ def head_loadings(
     position: int = -1,
     dictionaries: Sequence[StreamDictionary] = (),
     features: int = MOST_FEATURES,
-) -> HeadLoadings:
+) -> ResultRows:
     """Split the direct effect of heads on a logit over source positions and upstream writers.
 
     Args:
@@ -157,6 +100,14 @@ def head_loadings(
         position: Position at which the heads write and the logit is read.
         dictionaries: Features of the stream that stand in place of the writers before them.
         features: Number of features with a row of their own.
+
+    Returns:
+        One row per head, source position and upstream writer: layer, head, source, writer, score
+        (the part, mean over prompts), sem, n and clusters. The rows of one head sum to the direct
+        effect of its output along the direction; `loadings_by` sums them by writer or by source.
+        Facts: direction, what it is; position, at which the heads write; errors, by head, the
+        largest difference of the sum of parts from the head's output vector, of the length of the
+        largest output.
 
     Raises:
         UnreadableAttention: The stream is not a plain sum, the values are not one matrix times it,
@@ -208,11 +159,11 @@ def head_loadings(
         "prompts_hash": given.hash,
         "prompt_ids": list(given.prompt_ids),
     }
-    return HeadLoadings(
-        model.name, tuple(k[0] for k in rows), tuple(k[1] for k in rows),
-        tuple(k[2] for k in rows), tuple(k[3] for k in rows), np.stack(list(rows.values())),
-        text, place, errors, given.clusters, made,
-    )  # fmt: skip
+    facts = {
+        "model": model.name, "metric": f"head_loadings:direction={text}", "unit": "logit",
+        "direction": text, "position": place, "errors": errors,
+    }  # fmt: skip
+    return _loading_rows(list(rows), np.stack(list(rows.values())), given.clusters, facts, made)
 
 
 def loadings_of(

@@ -7,9 +7,8 @@ attention pattern again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from interp.circuits.why.stream_parts import BIAS, StreamParts
 from interp.core.clusters import cluster_summary
 from interp.core.errors import OptionError, UnreadableAttention
 from interp.core.interrupts import holding
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.core.statistics import DRAWS, percentile_interval, redraw, tails_of
 from interp.model.calls.call import Call, precise
 from interp.model.content import model_provenance
@@ -35,7 +34,6 @@ from interp.model.locate.find_sites import first_tensor
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
-    import pandas as pd
     from jaxtyping import Float
 
     from interp.core.prompts import Prompts
@@ -44,86 +42,6 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 SIDES = ("query", "key")
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class ShareCheck(Result):
-    """Changes of score and attention when one writer is removed from one side of a head.
-
-    The score of a row is the measured change of the attention score; `null` is the change when a
-    part of the same size and random direction is removed.
-
-    Args:
-        model: Name of the model.
-        layers, heads_of: The head of each row.
-        sides, writers: The side of the head, and the writer removed from it.
-        per_prompt: Measured change of the score, `[row, prompt]`; NaN for prompts that chose.
-        predicted: Predicted change of the score.
-        attention: Measured change of the attention weight.
-        attention_predicted: Predicted change of the attention weight.
-        random: Measured change of the score with a random direction in place of the writer.
-        correlations: Correlation of predicted and measured changes over rows and prompts, with its
-            interval over prompts, for "score" and "attention"; and for "random": of the prediction
-            with the change by the random direction.
-        clusters: A label per prompt.
-        made: Provenance.
-    """
-
-    model: str
-    layers: tuple[int, ...]
-    heads_of: tuple[int, ...]
-    sides: tuple[str, ...]
-    writers: tuple[str, ...]
-    per_prompt: Float[Array, "row prompt"] = field(repr=False)
-    predicted: Float[Array, "row prompt"] = field(repr=False)
-    attention: Float[Array, "row prompt"] = field(repr=False)
-    attention_predicted: Float[Array, "row prompt"] = field(repr=False)
-    random: Float[Array, "row prompt"] = field(repr=False)
-    correlations: Mapping[str, tuple[float, float, float]]
-    clusters: tuple[str, ...] | None = field(default=None, repr=False)
-    made: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    _units = ("layer", "head", "side", "writer")
-    _by = "abs"
-    _per_row = (
-        "layers", "heads_of", "sides", "writers", "per_prompt", "predicted", "attention",
-        "attention_predicted", "random",
-    )  # fmt: skip
-
-    @property
-    def provenance(self) -> Mapping[str, Any]:  # type: ignore[override]
-        """The model, the prompts and the options."""
-        return self.made
-
-    def __len__(self) -> int:
-        return len(self.layers)
-
-    def _facts(self) -> Mapping[str, Any]:
-        return {"metric": "change of the score without the writer", "unit": "attention score"}
-
-    def _rows(self) -> pd.DataFrame:
-        """Return a row per head, side and writer: measured and predicted changes."""
-        import pandas as pd
-
-        score = cluster_summary(self.per_prompt.T, self.clusters)
-        names = ("predicted", "attention", "attention_predicted", "random")
-        mean = {name: cluster_summary(getattr(self, name).T, self.clusters).score for name in names}
-        return pd.DataFrame(
-            {
-                "layer": self.layers, "head": self.heads_of, "side": self.sides,
-                "writer": self.writers, "score": score.score, "sem": score.sem,
-                "null": mean.pop("random"), "n": score.n, "clusters": score.clusters, **mean,
-            }
-        )  # fmt: skip
-
-    def __repr__(self) -> str:
-        r, low, high = self.correlations["attention"]
-        s, below, above = self.correlations["score"]
-        return (
-            f"ShareCheck({self.model}: {len(self)} writers removed from one side, "
-            f"{int((~np.isnan(self.per_prompt)).any(0).sum())} held-out prompts; correlation of "
-            f"predicted and measured change: score {s:.3f} ({below:.3f} to {above:.3f}), "
-            f"attention {r:.3f} ({low:.3f} to {high:.3f}))"
-        )
 
 
 @takes_model
@@ -135,7 +53,7 @@ def check_shares(
     at: Any = STRONGEST,
     top: int = 3,
     seed: int = 0,
-) -> ShareCheck:
+) -> ResultRows:
     """Remove the writers of the largest shares from one side of each head, and measure the change.
 
     Writers are chosen on every second prompt and judged on the others.
@@ -148,6 +66,16 @@ def check_shares(
         top: Number of writers for each side of each head: those with the largest absolute share
             relative to the visible keys.
         seed: Seed of the random directions and of the bootstrap.
+
+    Returns:
+        One row per head, side and writer removed: score (the measured change of the attention
+        score) with sem, null (the change when a part of the same size and random direction is
+        removed), n, clusters, predicted, attention (measured change of the weight) and
+        attention_predicted. `per_prompt` is NaN for prompts that chose. Arrays `[row, prompt]`:
+        predictions, weights, weight_predictions and random (the change by the random direction).
+        Facts: correlations, of predicted and measured changes over rows and prompts with the
+        interval over prompts, for "score" and "attention", and for "random" of the prediction with
+        the change by the random direction.
 
     Raises:
         OptionError: There are fewer than four prompts, or `top` is below 1.
@@ -192,10 +120,24 @@ def check_shares(
         "prompts": {"design": given.design, "n": len(given), "hash": given.hash},
         "prompts_hash": given.hash, "prompt_ids": list(given.prompt_ids),
     }  # fmt: skip
-    return ShareCheck(
-        model.name, tuple(s.layer for s, *_ in rows), tuple(h for _, h, *_ in rows),
-        tuple(x[2] for x in rows), tuple(x[3] for x in rows), values[0], values[1], values[2],
-        values[3], values[4], correlations, labels, made,
+    score, predicted, attention, attention_predicted, random = (
+        cluster_summary(x.T, labels) for x in values
+    )
+    columns = {
+        "layer": [site.layer for site, *_ in rows], "head": [head for _, head, *_ in rows],
+        "side": [x[2] for x in rows], "writer": [x[3] for x in rows], "score": score.score,
+        "sem": score.sem, "null": random.score, "n": score.n, "clusters": score.clusters,
+        "predicted": predicted.score, "attention": attention.score,
+        "attention_predicted": attention_predicted.score,
+    }  # fmt: skip
+    facts = {
+        "model": model.name, "metric": "change of the score without the writer",
+        "unit": "attention score", "correlations": correlations,
+    }  # fmt: skip
+    names = ("predictions", "weights", "weight_predictions", "random")
+    return ResultRows(
+        "ShareCheck", columns, ("layer", "head", "side", "writer"), made, facts, values[0],
+        arrays=dict(zip(names, values[1:], strict=True)), clusters=labels, by="abs",
     )  # fmt: skip
 
 

@@ -29,9 +29,10 @@ def massive_k(model, lab, *, n: int = 16, max_length: int = 48):
     """
     from interp.core.prompts import random_tokens
     from interp.heads.outliers import massive
+    from interp.heads.per_head import by_site
 
     prompts = random_tokens(model, n=n, max_length=max_length, seed=lab.seed)
-    values = massive(model, prompts, "k").ratio
+    values = by_site(model, massive(model, prompts, "k"))
     lab.progress("massive_k", n, n)
     return Trials(values)
 
@@ -62,8 +63,9 @@ def massive_q(model, lab, *, n: int = 16, max_length: int = 48):
     """
     from interp.core.prompts import random_tokens
     from interp.heads.outliers import massive
+    from interp.heads.per_head import by_site
 
     prompts = random_tokens(model, n=n, max_length=max_length, seed=lab.seed)
-    values = massive(model, prompts, "q").ratio
+    values = by_site(model, massive(model, prompts, "q"))
     lab.progress("massive_q", n, n)
     return Trials(values)

@@ -93,7 +93,7 @@ def retrieval(
         return unscored(model, trials)
     notes = needle_report(tried, found) | ({"tasks": needle_notes(trials)} if trials else {})
     if lab.notes and len(found.instances) > 1:
-        frame = selection_stability(found, draws=200, seed=lab.seed).set_index("part")
+        frame = selection_stability(found, n_boot=200, seed=lab.seed).set_index("part")
         whole = frame.loc["all"]
         notes["heads at 0.1 or more"] = (
             f"{whole['heads']:.0f} [{whole['heads_low']:.0f}, {whole['heads_high']:.0f}]"
@@ -172,6 +172,7 @@ def qr_retrieval(
     """
     from interp.heads.experiments._needles import chosen_task, instances_of, needle_notes
     from interp.heads.needle import question_mass
+    from interp.heads.per_head import by_site
     from interp.heads.trials import Trials
 
     sizes, trials = (min_length, max_length, lengths), []
@@ -194,8 +195,8 @@ def qr_retrieval(
             headline = f"task {task}; the model answers none ({', '.join(map(str, trials))})"
     needle = [f"needle {x.needle}" for x in instances]
     return Trials(
-        found.asked,
-        found.other,
+        by_site(model, found, "question_mass"),
+        by_site(model, found, "question_mass_other"),
         "a question about what is not there",
         notes,
         clusters=needle,

@@ -34,6 +34,7 @@ def sink(model, lab, *, n: int = 16, max_length: int = 48, copies: int = 1):
     from interp.core.errors import OptionError
     from interp.core.prompts import random_tokens
     from interp.heads.outliers import sink_mass
+    from interp.heads.per_head import by_site
 
     if copies < 1 or max_length // copies < 2:
         raise OptionError(
@@ -45,7 +46,7 @@ def sink(model, lab, *, n: int = 16, max_length: int = 48, copies: int = 1):
     found = sink_mass(model, prompts)
     lab.progress("sink", n, n)
     notes = {
-        "share of heads and prompts with a sink above 0.3": found.metric(),
-        "of these on the first token": found.at_first(),
+        "share of heads and prompts with a sink above 0.3": found.sink_metric,
+        "of these on the first token": found.at_first,
     }
-    return Trials(found.mass, notes=notes)
+    return Trials(by_site(model, found), notes=notes)

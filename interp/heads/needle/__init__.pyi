@@ -3,7 +3,7 @@ from .choosing import TriedTask, try_tasks
 from .copying import CopyPaste, copy_paste
 from .ids import ids_instances
 from .instance import Instance
-from .question import QuestionMass, question_mass
+from .question import question_mass
 from .sentences import sentence_instances
 from .task_file import read_task
 from .text import Needle, haystack_ids, text_instances
@@ -12,7 +12,6 @@ __all__ = [
     "CopyPaste",
     "Instance",
     "Needle",
-    "QuestionMass",
     "TriedTask",
     "copy_paste",
     "haystack_ids",

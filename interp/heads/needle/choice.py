@@ -64,7 +64,7 @@ def _pairs(scores: ScoresByHead | HeadTable) -> list[tuple[tuple[int, int], floa
 
 
 def selection_stability(
-    found: CopyPaste, *, at_least: float = 0.1, top: int = 20, draws: int = 500, seed: int = 0
+    found: CopyPaste, *, at_least: float = 0.1, top: int = 20, n_boot: int = 500, seed: int = 0
 ) -> pd.DataFrame:
     """Measure how stable the choice of heads is across parts of the instances.
 
@@ -78,7 +78,7 @@ def selection_stability(
 
     Raises:
         PromptError: there are fewer than two instances.
-        OptionError: `top` or `draws` below 1.
+        OptionError: `top` or `n_boot` below 1.
 
     Unit: overlap of heads, rank correlation.
 
@@ -92,8 +92,8 @@ def selection_stability(
     """
     import pandas as pd
 
-    if top < 1 or draws < 1:
-        raise OptionError(f"top={top}, draws={draws}: both must be at least 1")
+    if top < 1 or n_boot < 1:
+        raise OptionError(f"top={top}, n_boot={n_boot}: both must be at least 1")
     x = np.concatenate([v.numpy() for v in found.values.values()], 1)
     if len(x) < 2:
         raise PromptError(
@@ -105,10 +105,10 @@ def selection_stability(
         if inside.all() and part != "all":
             continue  # there is only one needle, or one length
         mine = x[inside]
-        drawn = _resampled(mine, draws, rng)
+        drawn = _resampled(mine, n_boot, rng)
         counts = (drawn >= at_least).sum(1)
         if part == "all":
-            overlap, rank = _halves(x, top, draws, rng)
+            overlap, rank = _halves(x, top, n_boot, rng)
             middle = overlap.mean(), rank.mean()
         else:
             rest = x[~inside].mean(0)

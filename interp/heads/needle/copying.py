@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -16,8 +17,9 @@ from torch import Tensor
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress, silent
+from interp.core.result import Result
 from interp.heads.needle.instance import Instance, prompts_of
-from interp.heads.per_head import PerHead, SiteValues
+from interp.heads.per_head import head_value_columns
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site, Where
 from interp.model.content import result_provenance
@@ -26,13 +28,15 @@ from interp.model.inputs import takes
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from interp.model.model import Model
 
 TOKENS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CopyPaste(PerHead):
+class CopyPaste(Result):
     """Tokens copied by every head in every instance.
 
     Args:
@@ -47,10 +51,20 @@ class CopyPaste(PerHead):
     chance: Float[Tensor, " trial"]
     instances: tuple[Instance, ...]
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    _units = ("stack", "layer", "head")
     _holds = (Site, Where, Instance)
 
-    def _measured(self) -> Mapping[str, SiteValues]:
-        return {"copy_paste": self.values}
+    @property
+    def per_prompt(self) -> Float[np.ndarray, "row trial"]:  # type: ignore[override]
+        """Share of the needle that the head of every row copied in every instance."""
+        values = head_value_columns({"copy_paste": self.values})[1]
+        return values if self._kept is None else values[list(self._kept)]
+
+    def _rows(self) -> pd.DataFrame:
+        """Return one row per head."""
+        import pandas as pd
+
+        return pd.DataFrame(head_value_columns({"copy_paste": self.values})[0])
 
     def _facts(self) -> Mapping[str, Any]:
         return {"unit": "share of the needle", "null": float(self.chance.mean())}

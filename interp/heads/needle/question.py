@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
@@ -13,8 +12,9 @@ from torch import Tensor
 from interp.core.errors import PromptError
 from interp.core.prompts import Prompts, bos_id
 from interp.core.protocols import Progress, silent
+from interp.core.result_rows import ResultRows
 from interp.heads.needle.instance import Instance, prompts_of
-from interp.heads.per_head import PerHead, SiteValues
+from interp.heads.per_head import head_value_columns
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
 from interp.model.content import result_provenance
@@ -24,25 +24,6 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class QuestionMass(PerHead):
-    """Attention to the needle, per attention `[trial, head]`.
-
-    `asked` is measured under the question and `other` under one about something absent from the
-    context, each minus the attention of an uninformative question if calibrated.
-    """
-
-    asked: dict[Site, Float[Tensor, "trial head"]]
-    other: dict[Site, Float[Tensor, "trial head"]]
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-
-    def _measured(self) -> Mapping[str, SiteValues]:
-        return {"question_mass": self.asked, "question_mass_other": self.other}
-
-    def _facts(self) -> Mapping[str, Any]:
-        return {"unit": "attention mass"}
-
-
 @takes_model
 def question_mass(
     model: Model,
@@ -50,7 +31,7 @@ def question_mass(
     *,
     calibrated: bool = True,
     progress: Progress = silent,
-) -> QuestionMass:
+) -> ResultRows:
     """Measure the mean attention of the question's tokens on the needle, in every instance.
 
     Args:
@@ -60,6 +41,10 @@ def question_mass(
             position, and leave out the keys that are then more than two standard deviations below
             the mean over the context. BOS is excluded.
         progress: see `Progress`.
+
+    Returns:
+        One row per head and metric: `question_mass` under the question of the instance, and
+        `question_mass_other` under one about something absent from the context.
 
     Raises:
         PromptError: there are no instances, or the prompts do not fit the model.
@@ -88,13 +73,17 @@ def question_mass(
                 more = _above(mass, nothing[site]) if calibrated else mass
                 found.setdefault(site, []).append(more[:, document].sum(-1))
         progress("instances", done + 1, len(instances))
-    return QuestionMass(
-        {s: torch.stack(m) for s, m in asked.items()},
-        {s: torch.stack(m) for s, m in other.items()},
-        result_provenance(
-            model, "interp.heads.needle.question_mass", prompts_of(instances), calibrated=calibrated
-        ),
+    columns, per_prompt = head_value_columns(
+        {
+            "question_mass": {s: torch.stack(m) for s, m in asked.items()},
+            "question_mass_other": {s: torch.stack(m) for s, m in other.items()},
+        }
     )
+    made = result_provenance(
+        model, "interp.heads.needle.question_mass", prompts_of(instances), calibrated=calibrated
+    )
+    units = ("stack", "layer", "head")
+    return ResultRows("QuestionMass", columns, units, made, {"unit": "attention mass"}, per_prompt)
 
 
 def _above(

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -25,10 +23,9 @@ from interp.causal.task import Task
 from interp.core.clusters import cluster_count
 from interp.core.errors import OptionError, PromptError, UnreadableAttention
 from interp.core.prompts import Prompts
-from interp.core.result import Result
-from interp.core.statistics import bootstrap_interval
-from interp.heads.outliers.passes import HeadValues, captured
-from interp.heads.per_head import PerHead
+from interp.core.result_rows import ResultRows, bootstrap_bounds
+from interp.heads.outliers.passes import captured
+from interp.heads.per_head import head_value_columns
 from interp.model.calls.call import Call, ComputedCall
 from interp.model.calls.sites import Site
 from interp.model.content import result_provenance
@@ -37,52 +34,28 @@ from interp.model.hooks.inference import inference
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from interp.model.model import Model
 
 MASSIVE = 5.0
 ChannelPart = Literal["q", "k"]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Massive(PerHead):
-    """Ratio of the largest channel norm to the mean one per head and prompt, and its channel."""
-
-    part: str
-    ratio: HeadValues
-    channel: HeadValues
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    _same_as = MappingProxyType({"score": "ratio"})
-
-    def _measured(self) -> Mapping[str, HeadValues]:
-        return {f"massive_{self.part}": self.ratio}
-
-    def _facts(self) -> Mapping[str, Any]:
-        return {"metric": f"massive_{self.part}", "unit": "times the mean channel"}
-
-    def to_pandas(self, times: float = MASSIVE) -> pd.DataFrame:
-        """Return one row per head, with the share of prompts beyond `times`."""
-        frame = self._completed(self._rows(times))
-        return frame if self._kept is None else frame.iloc[self._kept].reset_index(drop=True)
-
-    def _rows(self, times: float = MASSIVE) -> pd.DataFrame:
-        """Return one row per head: mean ratio, share beyond `times`, commonest channel."""
-        import pandas as pd
-
-        return pd.DataFrame(
-            {
-                "stack": site.stack, "layer": site.layer, "head": h, "part": self.part,
-                "ratio": float(x[:, h].mean()), "massive": float((x[:, h] > times).double().mean()),
-                "channel": int(self.channel[site][:, h].mode().values),
-            }
-            for site, x in self.ratio.items() for h in range(x.shape[1])
-        )  # fmt: skip
-
-
 @takes_model
-def massive(model: Model, prompts: Any, part: ChannelPart = "q") -> Massive:
+def massive(
+    model: Model, prompts: Any, part: ChannelPart = "q", *, times: float = MASSIVE
+) -> ResultRows:
     """Measure the largest channel norm of each head's queries or keys, over the mean one.
+
+    Args:
+        model: the model to run.
+        prompts: texts, ids or `Prompts`.
+        part: queries or keys.
+        times: ratio above which a channel is massive.
+
+    Returns:
+        One row per head: stack, layer, head, part, ratio (the score, mean over prompts) with sem
+        and n, massive (the share of prompts with a massive channel) and channel (the commonest of
+        the largest ones). Array `[row, prompt]`: channels.
 
     Raises:
         OptionError: the part is neither "q" nor "k".
@@ -110,12 +83,20 @@ def massive(model: Model, prompts: Any, part: ChannelPart = "q") -> Massive:
 
     given = Prompts.of(prompts, model)
     found = captured(model, given, (part,), measure)
-    return Massive(
-        part,
-        {s: x[..., 0] for s, x in found.items()},
-        {s: x[..., 1] for s, x in found.items()},
+    name, ratios = f"massive_{part}", {site: x[..., 0] for site, x in found.items()}
+    columns, per_prompt = head_value_columns({name: ratios})
+    columns["part"] = [part] * len(per_prompt)
+    columns["ratio"] = columns.pop("score")
+    columns["massive"] = [float((x[:, h] > times).double().mean())
+                          for x in ratios.values() for h in range(x.shape[1])]  # fmt: skip
+    channels = {site: x[..., 1] for site, x in found.items()}
+    columns["channel"] = [int(x) for at in channels.values() for x in at.mode(0).values]
+    return ResultRows(
+        "Massive", columns, ("stack", "layer", "head"),
         result_provenance(model, "interp.heads.outliers.massive", given, part=part),
-    )
+        {"metric": name, "unit": "times the mean channel"}, per_prompt,
+        arrays={"channels": head_value_columns({name: channels})[1]}, same_as={"score": "ratio"},
+    )  # fmt: skip
 
 
 def replace_channel(
@@ -181,58 +162,6 @@ def _filled(
     return x.scatter(3, at, value.expand_as(channel))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Disruption(Result):
-    """Value of a task per prompt without the largest channels, and without the smallest.
-
-    Its single row is the difference of the two; the interval is a percentile bootstrap over
-    prompts.
-    """
-
-    task: str
-    unit: str
-    parts: tuple[str, ...]
-    fill: str
-    clean: Float[np.ndarray, " prompt"]
-    largest: Float[np.ndarray, " prompt"]
-    smallest: Float[np.ndarray, " prompt"]
-    clusters: tuple[str, ...] | None = None
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    _units = ("task", "parts", "fill")
-    _same_as = MappingProxyType({"score": "difference"})
-
-    @property
-    def per_prompt(self) -> Float[np.ndarray, "row prompt"]:
-        """Difference on each prompt: without the largest, minus without the smallest."""
-        values = (self.largest - self.smallest)[None]
-        return values if self._kept is None else values[list(self._kept)]
-
-    def _facts(self) -> Mapping[str, Any]:
-        return {"metric": "disruption"}
-
-    def bounds(self, level: float = 0.95) -> Float[np.ndarray, "row 2"]:
-        """Return the bootstrap interval of the mean difference, over prompts or their clusters."""
-        each = self.per_prompt
-        if not len(each) or cluster_count(len(self.clean), self.clusters) < 2:
-            return np.full((len(each), 2), np.nan)
-        return bootstrap_interval(each, level, clusters=self.clusters)
-
-    def _rows(self) -> pd.DataFrame:
-        """Return one row: the three means, and the difference with its 95 % interval."""
-        import pandas as pd
-
-        clusters = cluster_count(len(self.clean), self.clusters)
-        low, high = dataclasses.replace(self).bounds()[0].tolist()
-        row = {
-            "task": self.task, "unit": self.unit, "parts": "+".join(self.parts), "fill": self.fill,
-            "clean": self.clean.mean(), "without_largest": self.largest.mean(),
-            "without_smallest": self.smallest.mean(),
-            "difference": (self.largest - self.smallest).mean(), "low": low, "high": high,
-            "n": len(self.clean), "clusters": clusters,
-        }  # fmt: skip
-        return pd.DataFrame([row])
-
-
 @takes_model
 def disruption(
     model: Model,
@@ -241,7 +170,7 @@ def disruption(
     parts: Sequence[ChannelPart] = ("q", "k"),
     fill: Literal["mean", "max"] = "mean",
     stack: str | None = None,
-) -> Disruption:
+) -> ResultRows:
     """Measure a task without every head's largest channel, and without the smallest.
 
     Args:
@@ -250,6 +179,12 @@ def disruption(
         parts: see `replace_channel`.
         fill: see `replace_channel`; the control is always filled with the mean.
         stack: the stack whose heads are edited.
+
+    Returns:
+        One row: task, parts, fill, the means clean, without_largest and without_smallest,
+        difference (the score: without the largest minus without the smallest) with low and high (a
+        percentile bootstrap over prompts or their clusters), n and clusters. Facts: values of each
+        prompt under largest and smallest.
 
     Raises:
         OptionError: the task is on tensors, or an option has an unknown value.
@@ -281,12 +216,34 @@ def disruption(
         for edits in ((), (edit,), (control,))
     ]
     clean_values, largest, smallest = values
-    return Disruption(
-        task.name, task.unit, tuple(parts), fill, clean_values, largest, smallest, task.clusters,
-        result_provenance(
-            model, "interp.heads.outliers.disruption", task.prompts, parts=list(parts), fill=fill,
-            task=task.name, stack=stack,
-        ),
+    made = result_provenance(
+        model, "interp.heads.outliers.disruption", task.prompts, parts=list(parts), fill=fill,
+        task=task.name, stack=stack,
+    )  # fmt: skip
+    about = {"task": task.name, "unit": task.unit, "parts": "+".join(parts), "fill": fill}
+    return disruption_row(about, clean_values, largest, smallest, task.clusters, made)
+
+
+def disruption_row(
+    about: Mapping[str, str],
+    clean: Float[np.ndarray, " prompt"],
+    largest: Float[np.ndarray, " prompt"],
+    smallest: Float[np.ndarray, " prompt"],
+    clusters: tuple[str, ...] | None,
+    made: Mapping[str, Any],
+) -> ResultRows:
+    """Return the row of `disruption` from the task's value on each prompt."""
+    each = (largest - smallest)[None]
+    low, high = bootstrap_bounds(each, clusters=clusters)[0]
+    row = {
+        **about, "clean": clean.mean(), "without_largest": largest.mean(),
+        "without_smallest": smallest.mean(), "difference": each[0].mean(), "low": low, "high": high,
+        "n": len(clean), "clusters": cluster_count(len(clean), clusters),
+    }  # fmt: skip
+    return ResultRows(
+        "Disruption", {name: [value] for name, value in row.items()}, ("task", "parts", "fill"),
+        made, {"metric": "disruption", "largest": largest, "smallest": smallest}, each,
+        clusters=clusters, same_as={"score": "difference"}, interval_by="bootstrap",
     )  # fmt: skip
 
 

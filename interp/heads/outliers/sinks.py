@@ -9,20 +9,17 @@ queries.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
+from interp.core.result_rows import ResultRows
 from interp.heads.one_call import BATCH, reduced, seen_by
 from interp.heads.outliers.passes import HeadValues, each_call
-from interp.heads.per_head import PerHead
+from interp.heads.per_head import by_site, head_value_columns
 from interp.heads.scoring import choose_engine
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
@@ -31,83 +28,42 @@ from interp.model.model_argument import takes_model
 from interp_kernels.reductions import Received
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from interp.model.model import Model
 
 EPSILON = 0.3
 SEEN = 4  # a sink is visible to at least one in this many queries
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class SinkMass(PerHead):
-    """Mean attention on the strongest sink and its position, per attention and prompt."""
-
-    mass: HeadValues
-    position: HeadValues
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    _same_as = MappingProxyType({"score": "sink_mass"})
-
-    def _measured(self) -> Mapping[str, HeadValues]:
-        return {"sink_mass": self.mass}
-
-    def _facts(self) -> Mapping[str, Any]:
-        return {"metric": "sink_mass", "unit": "attention mass"}
-
-    def share(self, epsilon: float = EPSILON) -> dict[Site, Float[Tensor, " head"]]:
-        """Return the share of prompts in which each head has a sink."""
-        if not 0 < epsilon < 1:
-            raise OptionError(f"epsilon={epsilon}: attention on a sink lies between 0 and 1")
-        return {site: (x > epsilon).double().mean(0) for site, x in self.mass.items()}
-
-    def metric(self, epsilon: float = EPSILON) -> float:
-        """Return the share of heads and prompts with a sink (metric of Gu et al.)."""
-        shares = list(self.share(epsilon).values())
-        return float(torch.cat(shares).mean())
-
-    def at_first(self, epsilon: float = EPSILON) -> float:
-        """Return the share of those sinks that are on the first token; NaN if there is none."""
-        on = torch.cat([(x > epsilon).flatten() for x in self.mass.values()])
-        first = torch.cat([(x == 0).flatten() for x in self.position.values()])
-        return float(first[on].double().mean()) if bool(on.any()) else float("nan")
-
-    def to_pandas(self, epsilon: float = EPSILON) -> pd.DataFrame:
-        """Return one row per head, with the share of prompts that have a sink above `epsilon`."""
-        frame = self._completed(self._rows(epsilon))
-        return frame if self._kept is None else frame.iloc[self._kept].reset_index(drop=True)
-
-    def _rows(self, epsilon: float = EPSILON) -> pd.DataFrame:
-        """Return one row per head: mean mass, share of prompts with a sink, commonest position."""
-        import pandas as pd
-
-        share = self.share(epsilon)
-        return pd.DataFrame(
-            {
-                "stack": site.stack, "layer": site.layer, "head": h,
-                "sink_mass": float(x[:, h].mean()), "sink_share": float(share[site][h]),
-                "position": int(self.position[site][:, h].mode().values),
-            }
-            for site, x in self.mass.items() for h in range(x.shape[1])
-        )  # fmt: skip
-
-
 @takes_model
 def sink_mass(
-    model: Model, prompts: Any, *, position: int | None = None, engine: str = "auto"
-) -> SinkMass:
+    model: Model,
+    prompts: Any,
+    *,
+    position: int | None = None,
+    epsilon: float = EPSILON,
+    engine: str = "auto",
+) -> ResultRows:
     """Measure the attention on each head's strongest sink, in every prompt.
 
     Args:
         model: the model to run.
         prompts: texts, ids or `Prompts`; Gu et al. use 64 tokens each.
         position: consider this position only (0 for Gu et al.'s Sink_1), not all positions.
+        epsilon: mean attention above which a position is a sink.
         engine: "stored", "streamed" or "auto".
 
     A head that attends uniformly to all visible tokens has mass H_T / T on position 0 (0.0741 for T
     = 64).
 
+    Returns:
+        One row per head: stack, layer, head, sink_mass (the score: attention on the strongest sink,
+        mean over prompts) with sem and n, sink_share (the share of prompts with a sink) and
+        position (the commonest of the strongest sinks). Array `[row, prompt]`: positions. Facts:
+        sink_metric, the share of heads and prompts with a sink (the metric of Gu et al.); at_first,
+        the share of those sinks that are on the first token, NaN if there is none.
+
     Raises:
-        OptionError: some prompt is too short for the position.
+        OptionError: some prompt is too short for the position, or epsilon is no mean attention.
         PromptError: the prompts do not fit the model.
 
     Unit: attention per query.
@@ -120,6 +76,8 @@ def sink_mass(
 
     Reference: Gu et al. 2025, "When Attention Sink Emerges in Language Models".
     """
+    if not 0 < epsilon < 1:
+        raise OptionError(f"epsilon={epsilon}: attention on a sink lies between 0 and 1")
     given = Prompts.of(prompts, model)
     shortest = min(map(len, given.ids), default=0)
     if position is not None and not 0 <= position < shortest:
@@ -139,13 +97,26 @@ def sink_mass(
         return best.values, best.indices
 
     found = each_call(model, given, measure, engine=engine)
-    return SinkMass(
-        {site: x[0] for site, x in found.items()},
-        {site: x[1] for site, x in found.items()},
-        result_provenance(
-            model, "interp.heads.outliers.sink_mass", given,
-            engine=choose_engine(model, given, BATCH, engine), position=position,
-        ),
+    columns, mass = head_value_columns({"sink_mass": {site: x[0] for site, x in found.items()}})
+    columns["sink_mass"] = columns.pop("score")
+    shares = {site: (x[0] > epsilon).double().mean(0) for site, x in found.items()}
+    columns["sink_share"] = [float(x) for share in shares.values() for x in share]
+    places = {site: x[1] for site, x in found.items()}
+    columns["position"] = [int(x) for at in places.values() for x in at.mode(0).values]
+    positions = head_value_columns({"position": places})[1]
+    on = mass > epsilon
+    facts = {
+        "metric": "sink_mass", "unit": "attention mass",
+        "sink_metric": float(torch.cat(list(shares.values())).mean()),
+        "at_first": float((positions[on] == 0).mean()) if on.any() else float("nan"),
+    }  # fmt: skip
+    made = result_provenance(
+        model, "interp.heads.outliers.sink_mass", given,
+        engine=choose_engine(model, given, BATCH, engine), position=position,
+    )  # fmt: skip
+    return ResultRows(
+        "SinkMass", columns, ("stack", "layer", "head"), made, facts, mass,
+        arrays={"positions": positions}, same_as={"score": "sink_mass"},
     )  # fmt: skip
 
 
@@ -177,4 +148,5 @@ def active_dormant_sinks(
             f"{len(same)} prompts are in both sets, so they do not separate two domains; give two "
             f"disjoint sets"
         )
-    return sink_mass(model, first).mass, sink_mass(model, second).mass
+    one, other = (by_site(model, sink_mass(model, part)) for part in (first, second))
+    return one, other

@@ -86,16 +86,16 @@ def limits(
 ) -> list[str]:
     """Return the operations and bytes of one run over the prompts, and the limit that binds."""
     found = roofline(model, prompts, patterned, engine=batch.engine, machine=machine)
-    done, moved = found.total()
-    shares = ", ".join(f"{part} {100 * found.share(part):.1f} %" for part in PARTS)
-    rates = found.machine
+    done, moved = found.totals["pass"]
+    shares = ", ".join(f"{part} {100 * found.shares['pass'][part]:.1f} %" for part in PARTS)
+    rates, limit, seconds = found.machine, found.binds["pass"], found.seconds["pass"]
     return [
         f"  work      {done:.3g} operations ({shares}) and {moved:.3g} bytes a run",
-        f"  limit     {found.limit()}: {done / moved:.3g} operations per byte, where the machine"
+        f"  limit     {limit}: {done / moved:.3g} operations per byte, where the machine"
         f" ({rates.name}: {rates.operations / 1e9:.3g} GFLOP/s, {rates.bandwidth / 1e9:.3g} GB/s)"
-        f" has {rates.operations / rates.bandwidth:.3g}; at least {found.seconds():.2g} s a run",
-        f"  decoding  one more token is limited by {found.limit('decode')}, attention is"
-        f" {100 * found.share('attention', 'decode'):.1f} % of its operations",
+        f" has {rates.operations / rates.bandwidth:.3g}; at least {seconds:.2g} s a run",
+        f"  decoding  one more token is limited by {found.binds['decode']}, attention is"
+        f" {100 * found.shares['decode']['attention']:.1f} % of its operations",
     ]
 
 

@@ -8,7 +8,7 @@ from interp.report.atlas.rows import FoundPart, between, frame_rows, made_of, st
 
 if TYPE_CHECKING:
     from interp.alignment.result import HeadAlignments
-    from interp.alignment.translation import TranslationHeads
+    from interp.core.result_rows import ResultRows
 
 _ROW = {"emits": "the row that emits a word", "fed": "the row that is fed a word"}
 
@@ -29,7 +29,7 @@ def alignment_part(found: HeadAlignments) -> FoundPart:
     return _own(part, found.provenance, notes)
 
 
-def translation_part(found: TranslationHeads) -> FoundPart:
+def translation_part(found: ResultRows) -> FoundPart:
     """Return what the loss of the target rises by without each head."""
     frame: Any = found.to_pandas().sort_values("score", ascending=False, kind="stable")
     notes, needed = {}, []

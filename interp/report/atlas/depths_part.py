@@ -11,7 +11,6 @@ from interp.report.atlas.rows import FoundPart, frame_rows, made_of, plain_value
 if TYPE_CHECKING:
     from interp.core.result_rows import ResultRows
     from interp.text.chains.anchors_result import Anchors
-    from interp.text.chains.receivers import ReceiverHeads
 
 RECEIVERS, SENTENCES = 20, 200  # heads that the text names, and sentences of a chain in colours
 
@@ -83,7 +82,7 @@ def _largest(found: Anchors, measure: str) -> str:
     )
 
 
-def receivers_part(found: ReceiverHeads) -> FoundPart:
+def receivers_part(found: ResultRows) -> FoundPart:
     """Return the heads whose attention from far behind goes to few sentences."""
     frame: Any = found.to_pandas().sort_values("score", ascending=False, kind="stable")
     notes = {}

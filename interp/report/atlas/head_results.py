@@ -41,9 +41,6 @@ def part_of_file(kind: str, path: Path) -> FoundPart | None:
     """
     from interp.alignment.pictures import PairAlignment
     from interp.alignment.result import HeadAlignments
-    from interp.alignment.time_result import TimeAlignments
-    from interp.alignment.translation import TranslationHeads
-    from interp.alignment.word_times import WordTimes
     from interp.cache.cards import CacheCards
     from interp.cache.methods import RetrievalMethods
     from interp.cache.plan_result import CachePlan
@@ -61,7 +58,6 @@ def part_of_file(kind: str, path: Path) -> FoundPart | None:
     )
     from interp.report.atlas.shares_part import qk_shares_part
     from interp.text.chains.anchors_result import Anchors
-    from interp.text.chains.receivers import ReceiverHeads
 
     shown: dict[type[Result], Callable[[Any], FoundPart]] = {
         CacheCards: cache_cards_part,
@@ -72,15 +68,13 @@ def part_of_file(kind: str, path: Path) -> FoundPart | None:
         ProbeResult: probe_part,
         QKShares: qk_shares_part,
         HeadAlignments: alignment_part,
-        TranslationHeads: translation_part,
         PairAlignment: pair_part,
-        TimeAlignments: time_errors_part,
-        WordTimes: word_times_part,
         Anchors: anchors_part,
-        ReceiverHeads: receivers_part,
     }
     of_rows: dict[str, Callable[[Any], FoundPart]] = {
         "DecoderLens": decoder_lens_part, "DoseCurve": doses_part, "ImageMaps": maps_part,
+        "ReceiverHeads": receivers_part, "TimeAlignments": time_errors_part,
+        "TranslationHeads": translation_part, "WordTimes": word_times_part,
     }  # fmt: skip
     if kind in of_rows:
         return of_rows[kind](ResultRows.load(path))

@@ -17,8 +17,6 @@ from interp.report.atlas.rows import (
 
 if TYPE_CHECKING:
     from interp.alignment.pictures import PairAlignment
-    from interp.alignment.time_result import TimeAlignments
-    from interp.alignment.word_times import WordTimes
     from interp.core.result_rows import ResultRows
 
 IMAGES, SIDE = 4, 96  # shown of the images of a result, and pixels of each side
@@ -40,14 +38,14 @@ def pair_part(found: PairAlignment) -> FoundPart:
     return _of(part, found, {label: f"Alignment of {' '.join(found.target)[:60]}{error}"})
 
 
-def word_times_part(found: WordTimes) -> FoundPart:
+def word_times_part(found: ResultRows) -> FoundPart:
     """Return when the words of the first recording are spoken, with its spectrogram."""
     mine = np.flatnonzero(found.of_recording == 0)
-    starts = zip(found.start[mine].tolist(), found.token[mine].tolist(), strict=True)
+    starts = zip(found.score[mine].tolist(), found.token[mine].tolist(), strict=True)
     figure: Any = {
         "draw": "sound", "bands": plain_value(found.bands),
         "attention": plain_value(found.attention), "tokens": list(found.tokens),
-        "seconds": found.sound, "title": found.attention_title(), "starts": [*map(list, starts)],
+        "seconds": found.sound, "title": found.attention_title, "starts": [*map(list, starts)],
     }  # fmt: skip
     labels = [f"cross {head}" for head in found.of]
     error = " The error of a start is a jackknife over the heads." if len(found.of) > 1 else ""
@@ -58,7 +56,7 @@ def word_times_part(found: WordTimes) -> FoundPart:
     return _of(part, found, dict.fromkeys(labels, note))
 
 
-def time_errors_part(found: TimeAlignments) -> FoundPart:
+def time_errors_part(found: ResultRows) -> FoundPart:
     """Return the error of token times by every cross-attention head, and by sets of heads."""
     frame: Any = found.to_pandas()
     notes, sets = {}, []
@@ -74,7 +72,7 @@ def time_errors_part(found: TimeAlignments) -> FoundPart:
             sets.append((row["heads_read"], names, sentence, heads))
     text = (
         f"Mean distance of start times to gold times on {len(found.judged)} judged recordings; "
-        f"evenly spaced tokens {found.even:.3f} s."
+        f"evenly spaced tokens {found.evenly_spaced:.3f} s."
     )
     text += "".join(
         f" {name.capitalize()} ({names}): {sentence}." for name, names, sentence, _ in sets

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from interp.report.printed.tables import aligned_table
 
 if TYPE_CHECKING:
-    from interp.alignment import HeadAlignments, TimeAlignments, TranslationHeads, WordTimes
+    from interp.alignment import HeadAlignments
+    from interp.core.result_rows import ResultRows
 
 
 def alignments_text(found: HeadAlignments, top: int) -> str:
@@ -30,8 +31,10 @@ def alignments_text(found: HeadAlignments, top: int) -> str:
     return f"{found}\n  {about}\n{aligned_table(table)}"
 
 
-def translation_heads_text(found: TranslationHeads, top: int) -> str:
+def translation_heads_text(found: ResultRows, top: int) -> str:
     """Format the heads whose ablation raises the loss most."""
+    from interp.alignment import rank_agreement
+
     table = [("head", "loss without it", "error", "null", "confidence", "position variance")]
     for r in found.top(top).to_pandas().to_dict("records"):
         table.append((
@@ -39,7 +42,7 @@ def translation_heads_text(found: TranslationHeads, top: int) -> str:
             f"{r['null']:+.3g}", f"{r['confidence']:.3f}", f"{r['position_variance']:.3f}",
         ))  # fmt: skip
     ranks = [("heads", "statistic", "Spearman with the loss", "95 % interval")]
-    for r in found.rank_agreement().to_dict("records"):
+    for r in rank_agreement(found).to_dict("records"):
         ranks.append((
             f"{r['stack']} ({r['heads']})", r["statistic"], f"{r['spearman']:+.2f}",
             f"{r['low']:+.2f} to {r['high']:+.2f}",
@@ -53,7 +56,7 @@ def translation_heads_text(found: TranslationHeads, top: int) -> str:
     return f"{found}\n  {about}\n{aligned_table(table)}\n  {ranked}\n{aligned_table(ranks)}"
 
 
-def errors_text(found: TimeAlignments, top: int) -> str:
+def errors_text(found: ResultRows, top: int) -> str:
     """Format the errors of the heads with the lowest ones, and of all sets of heads."""
     frame: Any = found.to_pandas().sort_values("score", kind="stable")
     frame = frame[frame["layer"].isna() | frame.index.isin(frame.index[:top])]
@@ -66,17 +69,17 @@ def errors_text(found: TimeAlignments, top: int) -> str:
         f"mean distance of word starts to the gold times in seconds, "
         f"{len(found.judged)} judged recordings",
         aligned_table(table),
-        f"  evenly spaced words: {found.even:.3f}",
+        f"  evenly spaced words: {found.evenly_spaced:.3f}",
     ]
     lines += [
         f"  {name}: {', '.join(map(str, heads))}"
-        for name, heads in zip(found.names, found.of, strict=True)
+        for name, heads in zip(found.columns["heads_read"], found.of, strict=True)
         if name.endswith("together")
     ]
     return "\n".join(lines)
 
 
-def words_text(found: WordTimes, top: int) -> str:
+def words_text(found: ResultRows, top: int) -> str:
     """Format the words of the first recording with their times in seconds."""
     frame: Any = found.to_pandas()
     mine = frame[found.of_recording == 0]

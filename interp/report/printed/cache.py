@@ -10,7 +10,10 @@ from interp.core.result import Result
 from interp.report.printed.tables import aligned_columns
 
 if TYPE_CHECKING:
-    from interp.cache import CacheCards, CachePlan, ContextSources, RetrievalMethods
+    from interp.cache.cards import CacheCards
+    from interp.cache.methods import RetrievalMethods
+    from interp.cache.plan_result import CachePlan
+    from interp.cache.sources import ContextSources
 
 SHORT = {
     "trained_gates": "trained",

@@ -11,8 +11,6 @@ from interp.report.printed.tables import aligned_table
 if TYPE_CHECKING:
     from interp.circuits.made_pairs import MadePairs
     from interp.circuits.why.graph_result import AttributionGraph
-    from interp.circuits.why.loadings import HeadLoadings
-    from interp.circuits.why.share_check import ShareCheck
     from interp.circuits.why.shares import QKShares
     from interp.core.result_rows import ResultRows
 
@@ -91,7 +89,7 @@ def graph_text(
 
 
 def loadings_text(
-    results: Sequence[HeadLoadings],
+    results: Sequence[ResultRows],
     *,
     per: Literal["writer", "source"] | None = None,
     top: int = 10,
@@ -103,8 +101,10 @@ def loadings_text(
         per: sum over source positions, or over writers.
         top: number of parts to print.
     """
+    from interp.circuits.why.loadings import loadings_by
+
     [found] = results
-    shown = found if per is None else found.by(per)
+    shown = found if per is None else loadings_by(found, per)
     whole = float(found.per_prompt.sum(0).mean())
     table = [("head", "source", "writer", "logit", "standard error")]
     for r in shown.top(top).to_pandas().to_dict("records"):
@@ -112,7 +112,7 @@ def loadings_text(
         table.append((f"L{r['layer']}H{r['head']}", r["source"], r["writer"], f"{r['score']:+.4f}",
                       error))  # fmt: skip
     return (
-        f"{', '.join(found.errors)} of {found.model} on the logit of {found.direction}: "
+        f"{', '.join(found.errors)} of {found.facts['model']} on the logit of {found.direction}: "
         f"{whole:+.4f} at position {found.position}, mean of {found.per_prompt.shape[1]} prompts\n"
         f"{aligned_table(table)}"
     )
@@ -150,12 +150,12 @@ def _summary_of(found: QKShares, top: int) -> str:
     )
 
 
-def share_check_text(results: Sequence[ShareCheck]) -> str:
+def share_check_text(results: Sequence[ResultRows]) -> str:
     """Format the measured changes beside those that the shares predict."""
     return "\n\n".join(["", *(_checked(found) for found in results)])
 
 
-def _checked(found: ShareCheck) -> str:
+def _checked(found: ResultRows) -> str:
     table = [("head", "side", "without", "score", "predicted", "attention", "predicted", "random")]
     for r in found.to_pandas().to_dict("records"):
         table.append((

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from interp.syntax.pairs import PairCheck
+    from interp.core.result_rows import ResultRows
     from interp.syntax.result import TreeScores
 
 
@@ -47,16 +47,15 @@ def columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
     return ["  ".join(f"{c:<{w}}" for c, w in zip(row, width, strict=True)) for row in rows]
 
 
-def minimal_pairs_text(found: PairCheck | str) -> str:
+def minimal_pairs_text(found: ResultRows | str) -> str:
     """Format the effect of ablating heads on minimal pairs."""
     if isinstance(found, str):
         return f"  {found}\n"
-    lost, drawn = found.drop, found.random_drops
-    n = len(found.margin)
+    drawn, n = found.drop[1:], len(found.margin)
     return (
-        f"  minimal pairs ({found.kind}, {n} pairs): {found.accuracy:.1%} right, "
-        f"{found.accuracy_without:.1%} without {' '.join(found.checked)}\n"
-        f"    margin {found.margin.mean():.3g} nats, lost {lost:.3g} ± {found.drop_sem:.2g}; "
-        f"without {len(drawn)} random sets of the same layers {drawn.mean():.3g} "
-        f"[{drawn.min():.3g}, {drawn.max():.3g}], p {found.p:.2g}\n"
+        f"  minimal pairs ({found.likelihood}, {n} pairs): {found.accuracy_clean:.1%} right, "
+        f"{found.accuracy[0]:.1%} without {' '.join(found.checked)}\n"
+        f"    margin {found.margin.mean():.3g} nats, lost {found.drop[0]:.3g} ± "
+        f"{found.sem[0]:.2g}; without {len(drawn)} random sets of the same layers "
+        f"{drawn.mean():.3g} [{drawn.min():.3g}, {drawn.max():.3g}], p {found.p:.2g}\n"
     )

@@ -11,14 +11,14 @@ from interp.report.printed.tables import aligned_columns
 if TYPE_CHECKING:
     from interp.causal.influence.result import TextScores
     from interp.core.result_rows import ResultRows
-    from interp.text.chains import Anchors, ReceiverHeads
+    from interp.text.chains import Anchors
     from interp.text.context import SourceJudgement
     from interp.text.graphs import AttentionGraph, GraphInput
 
 SHOWN = 10  # texts of an influence
 
 
-def receivers_text(heads: ReceiverHeads, top: int) -> str:
+def receivers_text(heads: ResultRows, top: int) -> str:
     """Format the heads that attend to few sentences."""
     rows = [("head", "kurtosis", "shuffled tokens", "attention per token")]
     for r in heads.top(top).to_pandas().to_dict("records"):
@@ -120,12 +120,12 @@ def attention_graph_text(found: AttentionGraph, top: int, draws: int, seed: int)
     lines.append(f"\n{aligned_columns(rows)}")
     if not len(found.edges):
         return "\n".join(lines)
-    labels, stated = found.communities(draws=min(draws, 20), seed=seed)
+    labels, stated = found.communities(n_random=min(draws, 20), seed=seed)
     lines.append(
         f"\n{labels.max() + 1} communities, modularity {stated['modularity']:.3f}; random graphs "
         f"{stated['null']:.3f} ± {stated['null_sd']:.3f} (p {stated['p']:.3f})"
     )
-    table = found.motifs(draws=draws, seed=seed)
+    table = found.motifs(n_random=draws, seed=seed)
     rows = [("motif", "count", "random graphs", "p")]
     for r in table.to_dict("records"):
         rows.append((r["motif"], str(r["count"]), f"{r['null']:.1f} ± {r['sd']:.1f}",
@@ -137,7 +137,7 @@ def attention_graph_text(found: AttentionGraph, top: int, draws: int, seed: int)
 
 def compared_text(found: AttentionGraph, given: GraphInput, draws: int, seed: int) -> str:
     """Format the comparison of a graph of attention with the edges of its prompt."""
-    stated = found.against(given.adjacency, draws=draws, seed=seed)
+    stated = found.against(given.adjacency, n_random=draws, seed=seed)
     return (
         f"\nAgainst the edges of the graph: AUROC {stated['auroc']:.3f} (nodes exchanged "
         f"{stated['auroc_null']:.3f}, p {stated['auroc_p']:.3f}), precision "

@@ -42,3 +42,27 @@ def causal_traces_summary(found: ResultRows) -> str:
         f" {len(found.clean)} facts, probability {found.clean.mean():.3f} to"
         f" {found.corrupted.mean():.3f} by noise; largest gains {first})"
     )
+
+
+def head_loadings_summary(found: ResultRows) -> str:
+    """Return the number of parts of the heads' outputs, and the largest."""
+    best = "".join(
+        f", largest {r['writer']} at {r['source']} {r['score']:+.3g}"
+        for r in found.top(1).wide().to_dict("records")
+    )
+    return (
+        f"HeadLoadings({', '.join(found.errors)} of {found.facts['model']} on {found.direction}: "
+        f"{len(found)} parts over {found.per_prompt.shape[1]} prompts{best} logits)"
+    )
+
+
+def share_check_summary(found: ResultRows) -> str:
+    """Return the correlations of predicted and measured changes."""
+    r, low, high = found.correlations["attention"]
+    s, below, above = found.correlations["score"]
+    return (
+        f"ShareCheck({found.facts['model']}: {len(found)} writers removed from one side, "
+        f"{int((~np.isnan(found.per_prompt)).any(0).sum())} held-out prompts; correlation of "
+        f"predicted and measured change: score {s:.3f} ({below:.3f} to {above:.3f}), "
+        f"attention {r:.3f} ({low:.3f} to {high:.3f}))"
+    )

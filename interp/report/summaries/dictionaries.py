@@ -45,3 +45,46 @@ def lorsa_scores_summary(found: ResultRows) -> str:
         lines.append(f"  {x['layer_kind']} {x['metric']}: {x['score']:.3f} [{x['low']:.3f}, "
                      f"{x['high']:.3f}]")  # fmt: skip
     return "\n".join(lines)
+
+
+def lorsa_training_summary(found: ResultRows) -> str:
+    """Return the trained layer, and the last step of its curve."""
+    return (
+        f"{found.objects.get('lorsa')!r}\n  after {found.step[-1]:.0f} steps, on the last training "
+        f"batch: explained variance {found.score[-1]:.3f}, {found.k[-1]:.0f} heads per position"
+    )
+
+
+def dictionary_training_summary(found: ResultRows) -> str:
+    """Return the trained dictionary, and the last step of its curve."""
+    return (
+        f"{found.objects.get('dictionary')!r}\n  after {found.step[-1]:.0f} steps, on the last "
+        f"training batch: explained variance {found.score[-1]:.3f}, {found.l0[-1]:.1f} codes per "
+        f"position, {found.dead_share[-1]:.1%} of the features dead"
+    )
+
+
+def unit_profile_summary(found: ResultRows) -> str:
+    """Return the units with the highest mass on targets."""
+    lines = [f"{len(found.labels)} units ({found.units_are}), {len(found.detectors)} detectors, "
+             f"{found.per_prompt.shape[1]} prompts; highest mass on targets:"]  # fmt: skip
+    for x in found.top(min(8, len(found))).to_pandas().to_dict("records"):
+        within = "one prompt" if x["n"] < 2 else f"[{x['low']:.3f}, {x['high']:.3f}]"
+        lines.append(
+            f"  {x['unit_name']} {x['metric']}: {x['score']:.3f} {within}, "
+            f"null {x['null']:.3f}, chance {x['chance']:.3f}"
+            + (f", p {x['p']:.3g}" if x["p"] == x["p"] else "")
+            + (f", head {x['main_head']} ({x['head_share']:.0%})" if "main_head" in x else "")
+        )
+    return "\n".join(lines)
+
+
+def monosemanticity_summary(found: ResultRows) -> str:
+    """Return the mean of each kind of units."""
+    from interp.dictionaries.explained_attention import means_by_kind
+
+    lines = ["Monosemanticity: attention explained by one detector, beyond chance, held out"]
+    for x in means_by_kind(found).to_dict("records"):
+        lines.append(f"  {x['kind']}: {x['score']:.3f} [{x['low']:.3f}, {x['high']:.3f}], "
+                     f"{x['units']} units, {x['n']} prompts")  # fmt: skip
+    return "\n".join(lines)

@@ -15,3 +15,12 @@ def layer_entropies_summary(found: ResultRows) -> str:
     pairs = zip(rows["layer"], rows["score"], strict=True)
     said = [f"layer {layer}: {score:+.3g}" for layer, score in pairs]
     return f"LayerEntropies(attention minus MLP, nats per channel; {', '.join(said)})"
+
+
+def roofline_summary(found: ResultRows) -> str:
+    """Return the operations and bytes of a pass, and the limit that binds."""
+    done, moved = found.totals["pass"]
+    return (
+        f"Roofline({found.tokens} tokens: {done:.3g} operations, {moved:.3g} bytes, limited by "
+        f"{found.binds['pass']}, at least {found.seconds['pass']:.3g} s)"
+    )

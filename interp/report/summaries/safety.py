@@ -14,3 +14,24 @@ def sahara_summary(found: ResultRows) -> str:
     angles = [float(found.angles[step, i]) for step, i in enumerate(at)]
     path = ", ".join(f"{head} {x:.3g}°" for head, x in zip(found.taken, angles, strict=True))
     return f"Sahara ({found.form}): {path}; singular values {found.gap:.3g} apart"
+
+
+def direction_search_summary(found: ResultRows) -> str:
+    """Return what the model declines, what each filter stops, and the direction chosen."""
+    from interp.safety.selection import stopped
+
+    lines = [
+        f"declined: {found.refused[0]:.0%} of harmful, {found.refused[1]:.0%} of harmless",
+        f"prompts: {', '.join(f'{n} {what}' for what, n in found.used.items())}",
+        f"refusal log odds: harmful {found.clean[0]:+.3g}, harmless {found.clean[1]:+.3g}",
+        f"filters: of {len(found)} candidates {stopped(found)}",
+    ]
+    best = next((row for row in found if row["chosen"]), None)
+    if best is None:
+        return "\n".join([*lines, "chosen: none passes"])
+    lines.append(
+        f"chosen: layer {best['layer']}, position {best['position']}: removed, harmful "
+        f"{best['ablated']:+.3g}; added, harmless {best['added']:+.3g}; KL on harmless "
+        f"{best['kl']:.3g}"
+    )
+    return "\n".join(lines)

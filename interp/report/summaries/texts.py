@@ -85,3 +85,25 @@ def similarity_matrix_summary(found: ResultRows) -> str:
         other = f"{row['other_token']} ({row['other_position']})"
         lines.append(f"  {row['score']:+.4f}  {pair:<16} {other}")
     return "\n".join(lines)
+
+
+def pair_check_summary(found: ResultRows) -> str:
+    """Return what the margin of minimal pairs loses without the heads, and without random ones."""
+    drawn = found.drop[1:]
+    return (
+        f"PairCheck({' '.join(found.checked)}: {found.accuracy_clean:.0%} of {len(found.margin)} "
+        f"pairs, {found.accuracy[0]:.0%} without; margin {found.margin.mean():.3g} nats, lost "
+        f"{found.drop[0]:.3g} ± {found.sem[0]:.2g}; random heads of the same layers "
+        f"{drawn.mean():.3g} [{drawn.min():.3g}, {drawn.max():.3g}]; p {found.p:.2g})"
+    )
+
+
+def receiver_heads_summary(found: ResultRows) -> str:
+    """Return the heads of largest kurtosis."""
+    from interp.text.chains.receivers import largest_receivers
+
+    largest = np.sort(found.score)[::-1]
+    first = ", ".join(
+        f"{h} {k:.1f}" for h, k in zip(largest_receivers(found, 3), largest, strict=False)
+    )
+    return f"ReceiverHeads on {len(found.chains)} chains, largest kurtosis: {first}"

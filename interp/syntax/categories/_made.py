@@ -73,7 +73,7 @@ def topic_texts(
     return texts
 
 
-def people_texts(n: int = 16, *, sentences: int = 7, seed: int = 0) -> list[LabelledText]:
+def people_texts(n: int = 16, *, n_sentences: int = 7, seed: int = 0) -> list[LabelledText]:
     """Write documents about two people, by name or pronoun, and places.
 
     Spans: `mention` with the person as group, `person` for names, and `place` with its name as
@@ -81,7 +81,7 @@ def people_texts(n: int = 16, *, sentences: int = 7, seed: int = 0) -> list[Labe
 
     Args:
         n: number of documents.
-        sentences: sentences of each document.
+        n_sentences: sentences of each document.
         seed: seed of people, places and sentences.
     """
     rng = np.random.default_rng(seed)
@@ -92,7 +92,7 @@ def people_texts(n: int = 16, *, sentences: int = 7, seed: int = 0) -> list[Labe
         both = [str(rng.choice(women)), str(rng.choice(men))]
         met: set[str] = set()
         growing = _Filled()
-        for _ in range(sentences):
+        for _ in range(n_sentences):
             who = both[int(rng.integers(2))]
             named = who not in met or rng.random() < 0.5
             met.add(who)

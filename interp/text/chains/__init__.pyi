@@ -3,7 +3,7 @@ from .anchors_result import Anchors
 from .chain import Chain
 from .hidden import hide_spans, suppression_effects
 from .linked import linked_chains
-from .receivers import ReceiverHeads, receiver_heads
+from .receivers import received_scores, receiver_heads
 from .rollouts import rollout_effects
 from .sentences import sentence_spans
 from .vertical import sentence_attention, vertical_scores
@@ -11,9 +11,9 @@ from .vertical import sentence_attention, vertical_scores
 __all__ = [
     "Anchors",
     "Chain",
-    "ReceiverHeads",
     "hide_spans",
     "linked_chains",
+    "received_scores",
     "receiver_heads",
     "rollout_effects",
     "sentence_attention",

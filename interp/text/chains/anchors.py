@@ -16,14 +16,14 @@ from interp.model.model_argument import takes_model
 from interp.text.chains.anchors_result import UNITS, Anchors
 from interp.text.chains.chain import Chain, require_answer
 from interp.text.chains.hidden import suppression_effects
-from interp.text.chains.receivers import HEADS, receiver_heads
+from interp.text.chains.receivers import HEADS, largest_receivers, receiver_heads
 from interp.text.chains.rollouts import rollout_effects
 from interp.text.chains.vertical import APART, sentence_attention, vertical_scores
 
 if TYPE_CHECKING:
     from interp.core.head import Head
+    from interp.core.result_rows import ResultRows
     from interp.model.model import Model
-    from interp.text.chains.receivers import ReceiverHeads
 
 WAYS = ("attention", "suppression", "resampling")
 """Analyses of sentences: `attention` reads, the other two intervene."""
@@ -172,10 +172,10 @@ def thought_anchors(
     )
 
 
-def _others(found: ReceiverHeads, which: int, k: int) -> tuple[Head, ...]:
+def _others(found: ResultRows, which: int, k: int) -> tuple[Head, ...]:
     """Return the heads of largest kurtosis on the other chains; on the same if it is the only."""
     others = [i for i in range(len(found.chains)) if i != which]
-    return found.receivers_on(others or [which], k)
+    return largest_receivers(found, k, others or [which])
 
 
 def _strongest(pairs: np.ndarray, apart: int) -> np.ndarray:

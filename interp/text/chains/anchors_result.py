@@ -104,7 +104,7 @@ class Anchors(Result):
             )
         return pd.concat(parts, ignore_index=True)
 
-    def agreement(self, *, draws: int = 1000, seed: int = 0) -> pd.DataFrame:
+    def agreement(self, *, n_boot: int = 1000, seed: int = 0) -> pd.DataFrame:
         """Return Spearman's correlation over sentences of every two measures, averaged over chains.
 
         The interval redraws chains and, within them, sentences; the p value permutes the sentences
@@ -113,7 +113,7 @@ class Anchors(Result):
         their linear trend over sentences.
 
         Args:
-            draws: number of bootstrap draws and of permutations.
+            n_boot: number of bootstrap draws and of permutations.
             seed: seed of both.
 
         Raises:
@@ -134,14 +134,14 @@ class Anchors(Result):
                 if kept.sum() > 2:
                     pairs.append((x[kept], y[kept]))
             score = float(finite_mean(np.array([paired_spearman(x, y) for x, y in pairs])))
-            boot = np.full(draws, np.nan)
-            null = np.full(draws, np.nan)
+            boot = np.full(n_boot, np.nan)
+            null = np.full(n_boot, np.nan)
             p = np.nan
             if pairs:
-                boot = _redrawn(pairs, draws, rng)
-                null = finite_mean(np.stack([_permuted(x, y, draws, rng) for x, y in pairs]), 0)
-                p = max(_permutation_p(score, null), _p_beside_trend(pairs, draws, rng))
-            known = np.isfinite(boot).sum() > draws // 2
+                boot = _redrawn(pairs, n_boot, rng)
+                null = finite_mean(np.stack([_permuted(x, y, n_boot, rng) for x, y in pairs]), 0)
+                p = max(_permutation_p(score, null), _p_beside_trend(pairs, n_boot, rng))
+            known = np.isfinite(boot).sum() > n_boot // 2
             low, high = finite_interval(boot) if known else (np.nan, np.nan)
             rows.append(
                 {

@@ -23,8 +23,8 @@ from interp.text.chains.chain import Chain
 def linked_chains(
     model: Model,
     *,
-    chains: int = 4,
-    sentences: int = 16,
+    n_chains: int = 4,
+    n_sentences: int = 16,
     length: int = 8,
     anchors: int = 2,
     links: int = 6,
@@ -36,8 +36,8 @@ def linked_chains(
 
     Args:
         model: the model, whose vocabulary and beginning-of-sequence token are used.
-        chains: number of chains.
-        sentences: sentences per chain.
+        n_chains: number of chains.
+        n_sentences: sentences per chain.
         length: tokens per sentence.
         anchors: sentences that later ones depend on.
         links: later sentences that depend on an anchor, divided evenly among the anchors.
@@ -49,11 +49,11 @@ def linked_chains(
         OptionError: the sizes leave no room for the links.
         PromptError: the vocabulary is too small.
     """
-    sizes = (chains, sentences, length, anchors, links, copies, 1 if filler is None else filler)
+    sizes = (n_chains, n_sentences, length, anchors, links, copies, 1 if filler is None else filler)
     each = -(-links // max(anchors, 1))
-    if min(sizes) < 1 or 2 * each > length or anchors + links + copies + 1 > sentences:
+    if min(sizes) < 1 or 2 * each > length or anchors + links + copies + 1 > n_sentences:
         raise OptionError(
-            f"chains={chains}, sentences={sentences}, length={length}, anchors={anchors}, "
+            f"n_chains={n_chains}, n_sentences={n_sentences}, length={length}, anchors={anchors}, "
             f"links={links}, copies={copies}: all must be at least 1, an anchor of {length} tokens "
             f"holds {length // 2} pairs, and anchors, links and copies need a sentence each and "
             "one more"
@@ -68,25 +68,27 @@ def linked_chains(
         )
     first = () if bos is None else (bos,)
     found = []
-    for number in range(chains):
+    for number in range(n_chains):
         rng = np.random.default_rng((seed, number))
         drawn = rng.permutation(ids)
         pairs = drawn[:special].reshape(-1, 2)
-        rest, size = drawn[special:][:filler], (sentences, length)
-        text = rng.choice(rest, size, replace=len(rest) < sentences * length)
-        half = np.arange(sentences // 2)
+        rest, size = drawn[special:][:filler], (n_sentences, length)
+        text = rng.choice(rest, size, replace=len(rest) < n_sentences * length)
+        half = np.arange(n_sentences // 2)
         early = np.sort(rng.choice(half, min(anchors, len(half)), replace=False))
-        free = [i for i in range(sentences) if i not in early]
+        free = [i for i in range(n_sentences) if i not in early]
         late = [i for i in free if i > early.max()]
         if len(early) < anchors or len(late) < links or len(free) < links + copies:
             raise OptionError(
-                f"{sentences} sentences do not hold {links} links after {anchors} anchors; give "
+                f"{n_sentences} sentences do not hold {links} links after {anchors} anchors; give "
                 "more sentences"
             )
         users = rng.choice(late, links, replace=False)
         left = [i for i in free if i not in users]
         if len(left) < copies:
-            raise OptionError(f"{sentences} sentences leave {len(left)} for the answer; give more")
+            raise OptionError(
+                f"{n_sentences} sentences leave {len(left)} for the answer; give more"
+            )
         sources = np.sort(rng.choice(left, copies, replace=False))
         depends = []
         for at, user in enumerate(users):
@@ -102,7 +104,7 @@ def linked_chains(
         found.append(
             Chain(
                 (*first, *map(int, text.ravel())),
-                tuple((start + i * length, start + (i + 1) * length) for i in range(sentences)),
+                tuple((start + i * length, start + (i + 1) * length) for i in range(n_sentences)),
                 tuple(" ".join(map(str, row)) for row in text),
                 (int(pairs[-1, 0]),),
                 (int(pairs[-1, 1]),),

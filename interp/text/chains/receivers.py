@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from interp.core.errors import OptionError, UnknownName
 from interp.core.head import Head
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress, silent
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.core.statistics import finite_mean
 from interp.model.content import result_provenance
 from interp.model.model_argument import takes_model
@@ -22,8 +21,6 @@ from interp.text.chains.chain import Chain
 from interp.text.chains.vertical import APART, vertical_scores, visit_sentence_attention
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from interp.model.calls.sites import Site
     from interp.model.model import Model
     from interp.text.chains.vertical import SentencePairs
@@ -32,98 +29,68 @@ HEADS = 20
 """Receiver heads in the published analysis."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class ReceiverHeads(Result):
-    """Kurtosis of the vertical scores of every head, averaged over chains; rows are heads.
+def receiver_rows(
+    heads: Sequence[Head],
+    kurtosis: Float[np.ndarray, "head chain"],
+    null: Float[np.ndarray, "head chain"],
+    vertical: Float[np.ndarray, "head sentence"],
+    of_chain: Int[np.ndarray, " sentence"],
+    texts: tuple[str, ...],
+    chains: tuple[str, ...],
+    made: Mapping[str, Any],
+) -> ResultRows:
+    """Return a row per head; see `receiver_heads` for columns and facts."""
+    n, mean = np.isfinite(kurtosis).sum(1), finite_mean(kurtosis)
+    spread, several = np.full(len(mean), np.nan), n > 1
+    spread[several] = np.nanstd(kurtosis[several], axis=1, ddof=1)
+    columns = {
+        "layer": [h.layer for h in heads], "head": [h.head for h in heads],
+        "stack": [h.stack for h in heads], "score": mean, "sem": spread / np.sqrt(np.maximum(n, 1)),
+        "null": finite_mean(null), "n": n,
+        "far_attention": np.nanmean(vertical, axis=1) if len(mean) else mean,
+    }  # fmt: skip
+    facts = {
+        "metric": "receiver kurtosis", "unit": "excess kurtosis", "of_chain": of_chain,
+        "texts": texts, "chains": chains,
+    }  # fmt: skip
+    return ResultRows(
+        "ReceiverHeads", columns, ("layer", "head"), made, facts, kurtosis,
+        arrays={"null_kurtosis": null, "vertical": vertical},
+    )  # fmt: skip
+
+
+def largest_receivers(
+    found: ResultRows, k: int = HEADS, chains: Sequence[int] | None = None
+) -> tuple[Head, ...]:
+    """Return the k heads of largest mean kurtosis, the largest first, on some chains or on all."""
+    values = found.per_prompt if chains is None else found.per_prompt[:, list(chains)]
+    order = np.argsort(-np.nan_to_num(finite_mean(values), nan=-np.inf), kind="stable")
+    heads = found.heads()
+    return tuple(heads[i] for i in order[:k])
+
+
+def received_scores(
+    found: ResultRows, chain: str, heads: Sequence[Head] | None = None
+) -> np.ndarray:
+    """Return the vertical score of each sentence of a chain, averaged over heads.
 
     Args:
-        names: the heads.
-        kurtosis: excess kurtosis over sentences, `[head, chain]`; NaN where a head scores all
-            sentences equally.
-        null_kurtosis: the same with the tokens of each chain in random order.
-        vertical: vertical score of every sentence of all chains, `[head, sentence]`.
-        of_chain: chain of each sentence.
-        texts: the sentences.
-        chains: names of the chains.
-        provenance: model, chains and options.
+        found: the result of `receiver_heads`.
+        chain: name of the chain.
+        heads: the heads; the largest receivers by default.
+
+    Raises:
+        UnknownName: there is no such chain.
+        OptionError: a head is not among the rows.
     """
-
-    names: tuple[Head, ...]
-    kurtosis: Float[np.ndarray, "head chain"]
-    null_kurtosis: Float[np.ndarray, "head chain"]
-    vertical: Float[np.ndarray, "head sentence"]
-    of_chain: Int[np.ndarray, " sentence"]
-    texts: tuple[str, ...]
-    chains: tuple[str, ...]
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    _units = ("layer", "head")
-    _per_row = ("names", "kurtosis", "null_kurtosis", "vertical")
-
-    @property
-    def per_prompt(self) -> Float[np.ndarray, "head chain"]:  # type: ignore[override]
-        """Kurtosis of each head on each chain."""
-        return self.kurtosis
-
-    def _rows(self) -> pd.DataFrame:
-        import pandas as pd
-
-        n = np.isfinite(self.kurtosis).sum(1)
-        mean = finite_mean(self.kurtosis)
-        spread = np.full(len(mean), np.nan)
-        several = n > 1
-        spread[several] = np.nanstd(self.kurtosis[several], axis=1, ddof=1)
-        return pd.DataFrame(
-            {
-                "layer": [h.layer for h in self.names],
-                "head": [h.head for h in self.names],
-                "stack": [h.stack for h in self.names],
-                "metric": "receiver kurtosis",
-                "score": mean,
-                "sem": spread / np.sqrt(np.maximum(n, 1)),
-                "null": finite_mean(self.null_kurtosis),
-                "n": n,
-                "unit": "excess kurtosis",
-                "far_attention": np.nanmean(self.vertical, axis=1) if len(mean) else mean,
-            }
-        )
-
-    def receivers(self, k: int = HEADS) -> tuple[Head, ...]:
-        """Return the k heads of largest mean kurtosis, the largest first."""
-        return self.receivers_on(range(len(self.chains)), k)
-
-    def receivers_on(self, chains: Sequence[int], k: int = HEADS) -> tuple[Head, ...]:
-        """Return the k heads of largest mean kurtosis on some chains, given by number."""
-        mean = finite_mean(self.kurtosis[:, list(chains)])
-        order = np.argsort(-np.nan_to_num(mean, nan=-np.inf), kind="stable")
-        return tuple(self.names[i] for i in order[:k])
-
-    def received(self, chain: str, heads: Sequence[Head] | None = None) -> np.ndarray:
-        """Return the vertical score of each sentence of a chain, averaged over heads.
-
-        Args:
-            chain: name of the chain.
-            heads: the heads; the receivers by default.
-
-        Raises:
-            UnknownName: there is no such chain.
-            OptionError: a head is not among the rows.
-        """
-        if chain not in self.chains:
-            raise UnknownName("chain", chain, self.chains)
-        wanted = self.receivers() if heads is None else tuple(heads)
-        if missing := [str(h) for h in wanted if h not in self.names]:
-            raise OptionError(f"heads {', '.join(missing)} are not among the rows")
-        rows = [self.names.index(h) for h in wanted]
-        return self.vertical[np.ix_(rows, self.of_chain == self.chains.index(chain))].mean(0)
-
-    def __repr__(self) -> str:
-        first = ", ".join(
-            f"{h} {k:.1f}"
-            for h, k in zip(
-                self.receivers(3), np.sort(finite_mean(self.kurtosis))[::-1], strict=False
-            )
-        )
-        return f"ReceiverHeads on {len(self.chains)} chains, largest kurtosis: {first}"
+    if chain not in found.chains:
+        raise UnknownName("chain", chain, found.chains)
+    names = found.heads()
+    wanted = largest_receivers(found) if heads is None else tuple(heads)
+    if missing := [str(h) for h in wanted if h not in names]:
+        raise OptionError(f"heads {', '.join(missing)} are not among the rows")
+    rows = [names.index(h) for h in wanted]
+    return found.vertical[np.ix_(rows, found.of_chain == found.chains.index(chain))].mean(0)
 
 
 @takes_model
@@ -136,7 +103,7 @@ def receiver_heads(
     beyond: bool = False,
     seed: int = 0,
     progress: Progress | None = None,
-) -> ReceiverHeads:
+) -> ResultRows:
     """Score how narrowly each head attends to single sentences of long texts, from far behind.
 
     The vertical score of a sentence is the mean attention to it from all sentences at least
@@ -154,6 +121,14 @@ def receiver_heads(
         beyond: allow more tokens than the config states.
         seed: seed of the random order.
         progress: callback with the name of the step, the steps done and their total.
+
+    Returns:
+        One row per head: layer, head, stack, score (kurtosis, mean over chains) with sem, null, n
+        and far_attention. `per_prompt` is the kurtosis on each chain, NaN where a head scores all
+        sentences equally. By row: null_kurtosis, `[head, chain]`, and vertical, the vertical score
+        of every sentence of all chains. Facts: of_chain, the chain of each sentence; texts, the
+        sentences; chains, the names. `received_scores` returns the scores of the sentences
+        of a chain.
 
     Raises:
         PromptError: a chain has too few sentences or too many tokens.
@@ -192,7 +167,7 @@ def receiver_heads(
         null=null,
         beyond=beyond,
     )
-    return ReceiverHeads(
+    return receiver_rows(
         cached_heads(model),
         kurtosis,
         np.stack([_kurtosis(v) for v in nulls], 1) if null else np.full_like(kurtosis, np.nan),

@@ -13,7 +13,7 @@ from interp.text.chains.chain import Chain
 
 @takes_model
 def sentence_documents(
-    model: Model, *, documents: int = 12, sentences: int = 10, copies: int = 1, seed: int = 0
+    model: Model, *, n_documents: int = 12, n_sentences: int = 10, copies: int = 1, seed: int = 0
 ) -> list[Chain]:
     """Make documents that tell who got what, among sentences without names.
 
@@ -22,8 +22,8 @@ def sentence_documents(
 
     Args:
         model: the model, whose tokenizer is used.
-        documents: number of documents.
-        sentences: sentences per document.
+        n_documents: number of documents.
+        n_sentences: sentences per document.
         copies: times that the source is told.
         seed: seed of names, events and order.
 
@@ -31,24 +31,24 @@ def sentence_documents(
         PromptError: the model has no tokenizer, or it does not know the words.
         OptionError: the sizes leave no room.
     """
-    others = max(1, sentences // 4)
-    if documents < 1 or copies < 1 or sentences < copies + others + 1 or others >= len(FRAMES):
+    others = max(1, n_sentences // 4)
+    if n_documents < 1 or copies < 1 or n_sentences < copies + others + 1 or others >= len(FRAMES):
         raise OptionError(
-            f"documents={documents}, sentences={sentences}, copies={copies}: all must be at least "
-            f"1, with room for {others} sentences about other people and one more"
+            f"n_documents={n_documents}, n_sentences={n_sentences}, copies={copies}: all must be "
+            f"at least 1, with room for {others} sentences about other people and one more"
         )
     if model.tokenizer is None:
         raise PromptError(f"{model.name} has no tokenizer; use linked_chains, which needs none")
     found = []
-    for number in range(documents):
+    for number in range(n_documents):
         rng = np.random.default_rng((seed, number))
         frames = rng.choice(len(FRAMES), others + 1, replace=False)
         names = rng.choice(len(NAMES), others + 1, replace=False)
         parts = [FRAMES[f][0].format(NAMES[n]) for f, n in zip(frames, names, strict=True)]
-        hay = [FILLER[i % len(FILLER)] for i in rng.permutation(max(len(FILLER), sentences))]
+        hay = [FILLER[i % len(FILLER)] for i in rng.permutation(max(len(FILLER), n_sentences))]
         lines = parts[:1] * copies + parts[1:]
-        lines += hay[: sentences - len(lines)]
-        order = rng.permutation(sentences)
+        lines += hay[: n_sentences - len(lines)]
+        order = rng.permutation(n_sentences)
         text = " ".join(lines[i] for i in order)
         spans, at = [], 0
         for i in order:

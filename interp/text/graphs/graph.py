@@ -143,14 +143,16 @@ class AttentionGraph(Result):
             {"node": range(n), "name": list(self.nodes), **columns, "component": component}
         )
 
-    def communities(self, *, draws: int = 20, seed: int = 0) -> tuple[np.ndarray, dict[str, float]]:
+    def communities(
+        self, *, n_random: int = 20, seed: int = 0
+    ) -> tuple[np.ndarray, dict[str, float]]:
         """Return the community of each node (Louvain, directions ignored), and the modularity.
 
         The null is the modularity of communities found in graphs with the same degrees, whose edges
         carry the same weights in random order.
 
         Args:
-            draws: number of random graphs.
+            n_random: number of random graphs.
             seed: seed of the algorithm and of the random graphs.
 
         Raises:
@@ -165,20 +167,20 @@ class AttentionGraph(Result):
         weights = self.weights[tuple(self.edges.T)]
         labels, score = _louvain(len(self.nodes), self.edges.tolist(), weights, seed)
         rng, null = np.random.default_rng(seed), []
-        for _ in range(draws):
+        for _ in range(n_random):
             other = rewired(self.edges.tolist(), rng)
             null.append(_louvain(len(self.nodes), other, rng.permutation(weights), seed)[1])
         values = {"modularity": score, "null": float(np.mean(null)), "null_sd": float(np.std(null))}
-        values["p"] = (1 + sum(x >= score for x in null)) / (1 + draws)
+        values["p"] = (1 + sum(x >= score for x in null)) / (1 + n_random)
         return labels, values
 
-    def motifs(self, *, draws: int = 100, seed: int = 0) -> pd.DataFrame:
+    def motifs(self, *, n_random: int = 100, seed: int = 0) -> pd.DataFrame:
         """Return the number of three-node motifs of each kind, and in graphs of the same degrees.
 
         In a causal graph the random graphs are causal too.
 
         Args:
-            draws: number of random graphs.
+            n_random: number of random graphs.
             seed: seed of the random graphs.
 
         Reference: Milo et al. 2002, "Network Motifs"; names of Holland and Leinhardt 1976.
@@ -189,21 +191,21 @@ class AttentionGraph(Result):
 
         rng, pairs, n = np.random.default_rng(seed), self.edges.tolist(), len(self.nodes)
         found = triads(n, pairs)
-        null = [triads(n, rewired(pairs, rng)) for _ in range(draws)]
+        null = [triads(n, rewired(pairs, rng)) for _ in range(n_random)]
         rows = []
         for name, count in found.items():
             drawn = np.array([x[name] for x in null], dtype=float)
             if not count and not drawn.any():
                 continue
             above, below = (drawn >= count).sum(), (drawn <= count).sum()
-            p = min(1.0, 2 * (1 + min(above, below)) / (1 + draws))
-            sd = float(drawn.std(ddof=1)) if draws > 1 else np.nan
+            p = min(1.0, 2 * (1 + min(above, below)) / (1 + n_random))
+            sd = float(drawn.std(ddof=1)) if n_random > 1 else np.nan
             mean = float(drawn.mean())
             z = (count - mean) / sd if sd > 0 else np.nan
             rows.append({"motif": name, "count": count, "null": mean, "sd": sd, "z": z, "p": p})
         return pd.DataFrame(rows, columns=["motif", "count", "null", "sd", "z", "p"])
 
-    def against(self, adjacency: Any, *, draws: int = 200, seed: int = 0) -> Mapping[str, float]:
+    def against(self, adjacency: Any, *, n_random: int = 200, seed: int = 0) -> Mapping[str, float]:
         """Compare all weights, before the threshold, with the edges of a given graph.
 
         Over pairs of different nodes that may attend to each other. `precision` is the share of
@@ -212,7 +214,7 @@ class AttentionGraph(Result):
 
         Args:
             adjacency: a matrix, a networkx graph, or pairs of nodes (numbers or names).
-            draws: number of random exchanges.
+            n_random: number of random exchanges.
             seed: their seed.
 
         Raises:
@@ -227,7 +229,7 @@ class AttentionGraph(Result):
             )
         score, precision = _compared(self.weights, truth, allowed)
         rng, null = np.random.default_rng(seed), []
-        for _ in range(draws):
+        for _ in range(n_random):
             order = rng.permutation(len(truth))
             other = truth[np.ix_(order, order)]
             if 0 < other[allowed].sum() < allowed.sum():

@@ -48,7 +48,7 @@ def contrast_pictures(
     gamma: float = 0.5,
     lam: float = 1.0,
     outliers: int = 10,
-    draws: int = 3,
+    n_random: int = 3,
     seed: int = 0,
 ) -> ResultRows:
     """Subtract a second run on less of the picture, and measure p(answer).
@@ -71,7 +71,7 @@ def contrast_pictures(
         gamma: see above.
         lam: see above.
         outliers: number of patches of the branch `outliers`, read in the last layer of the tower.
-        draws: random sets of the null, as large as what a branch keeps.
+        n_random: random sets of the null, as large as what a branch keeps.
         seed: seed of the random sets.
 
     Returns:
@@ -102,7 +102,7 @@ def contrast_pictures(
     require_option(alpha >= 0, f"alpha={alpha:g}: give 0 or more")
     require_option(0 < beta <= 1, f"beta={beta:g}: give a number above 0, up to 1")
     require_option(0 < gamma <= 1, f"gamma={gamma:g}: give a number above 0, up to 1")
-    require_option(outliers >= 1 and draws >= 1, "outliers and draws are at least 1")
+    require_option(outliers >= 1 and n_random >= 1, "outliers and draws are at least 1")
     view, prompts = prompts_with_pictures(model, inputs, answers)
     rng = np.random.default_rng(seed)
     shape = len(branches), len(prompts)
@@ -127,11 +127,11 @@ def contrast_pictures(
             keep = places[_kept(view, prompt, branch, gamma, lam, outliers)]
             change[i, j], kept[i, j] = effect(keep), len(keep)
             if 0 < len(keep) < len(places):
-                sets = [places[rng.permutation(len(places))[: len(keep)]] for _ in range(draws)]
+                sets = [places[rng.permutation(len(places))[: len(keep)]] for _ in range(n_random)]
                 random[i, j] = np.mean([effect(s) for s in sets])
             chosen[i].append(tuple(keep.tolist()))
     options = {"alpha": alpha, "beta": beta, "gamma": gamma, "lam": lam, "outliers": outliers,
-               "draws": draws, "seed": seed, "answers": tuple(map(int, answers))}  # fmt: skip
+               "draws": n_random, "seed": seed, "answers": tuple(map(int, answers))}  # fmt: skip
     made = provenance(view, inputs, "interp.vision.language.contrast_pictures", **options)
     measured = "contrast", "probability of the answer"
     return token_effects(branches, measured, change, random, kept, chosen, prompts, made)

@@ -37,7 +37,7 @@ def drop_tokens(
     *,
     layer: int = 2,
     drop: float | Sequence[float] = 0.5,
-    draws: int = 5,
+    n_random: int = 5,
     seed: int = 0,
 ) -> ResultRows:
     """Drop the tokens of a picture with the least attention, and measure the loss of the answer.
@@ -51,7 +51,7 @@ def drop_tokens(
         answers: the token of the answer to each prompt.
         layer: K, the first layer without the dropped tokens.
         drop: R, the share that is dropped, or several.
-        draws: random sets of the null.
+        n_random: random sets of the null.
         seed: seed of the random sets.
 
     Returns:
@@ -81,7 +81,7 @@ def drop_tokens(
     require_option(
         bool(shares) and all(0 < r < 1 for r in shares), f"drop={shares}: give 0 < R < 1"
     )
-    require_option(draws >= 1, f"draws={draws}: give at least 1")
+    require_option(n_random >= 1, f"n_random={n_random}: give at least 1")
     ranked = next(s for s in sites if s.layer == layer - 1)
     rng = np.random.default_rng(seed)
     shape = len(shares), len(prompts)
@@ -95,11 +95,11 @@ def drop_tokens(
             number = max(1, round((1 - share) * len(places)))
             best = places[scores.argsort(descending=True, stable=True)[:number]]
             change[i, j] = _loss(view, prompt, best, layer) - plain
-            sets = [places[rng.permutation(len(places))[:number]] for _ in range(draws)]
+            sets = [places[rng.permutation(len(places))[:number]] for _ in range(n_random)]
             random[i, j] = np.mean([_loss(view, prompt, s, layer) - plain for s in sets])
             kept[i, j] = number
             chosen[i].append(tuple(sorted(best.tolist())))
-    options = {"layer": layer, "drop": tuple(shares), "draws": draws, "seed": seed,
+    options = {"layer": layer, "drop": tuple(shares), "draws": n_random, "seed": seed,
                "answers": tuple(map(int, answers))}  # fmt: skip
     changes = [f"drop {r:g} after layer {layer - 1}" for r in shares]
     made = provenance(view, inputs, "interp.vision.language.drop_tokens", **options)

@@ -25,6 +25,7 @@ from interp.heads.outliers import (
     result_inf_norm,
     result_kurtosis,
 )
+from interp.heads.per_head import by_site
 from interp.model.calls.call import ComputedCall
 from interp.model.edits import calibrate
 
@@ -114,7 +115,7 @@ def test_massive_values_are_those_of_the_definition(llama_to_change) -> None:
             norm = cache[part, site.layer].double().norm(dim=2)
             ratio = (norm.amax(-1) / norm.mean(-1)).numpy()
             ratio = np.repeat(ratio, site.n_heads // ratio.shape[1], axis=1)
-            np.testing.assert_allclose(found.ratio[site], ratio, rtol=1e-5)
+            np.testing.assert_allclose(by_site(llama_to_change, found)[site], ratio, rtol=1e-5)
     frame = massive(llama_to_change, PROMPTS, "k").to_pandas()
     assert len(frame) == len(llama_to_change.heads())
 

@@ -20,6 +20,7 @@ from interp.core.errors import PromptError
 from interp.heads import needle
 from interp.heads.needle.copying import CopyPaste
 from interp.heads.needle.text import Needle
+from interp.heads.per_head import by_site
 
 IDS = Path(__file__).parent / "needles_of_ids.jsonl"
 
@@ -67,7 +68,10 @@ def test_the_models_own_decoding_of_what_it_can_copy_gives_the_same_scores(
 def test_questions_find_what_holds_the_needle(planted_zoo, zoo_model) -> None:
     instances = needle.ids_instances(zoo_model, needles=4, lengths=(40,), depths=(0, 0.5, 1))
     found = needle.question_mass(zoo_model, instances)
-    asked, other = by_head(found.asked), by_head(found.other)
+    asked, other = (
+        by_head(by_site(zoo_model, found, metric))
+        for metric in ("question_mass", "question_mass_other")
+    )
     wanted = heads(planted_zoo, "induction", "bystander", "copy_suppression", "duplicate_token")
     assert auc(asked, wanted) == 1
     assert min(asked[h] for h in wanted) > 0.98
@@ -237,7 +241,8 @@ def test_needles_of_text() -> None:
         assert before == "" or before[-1] in ".!"
     assert early.document[0] == 1
     assert late.document[0] > 20
-    assert needle.question_mass(model, [late]).asked[model.sites[0]].shape == (1, model.n_heads)
+    asked = by_site(model, needle.question_mass(model, [late]), "question_mass")
+    assert asked[model.sites[0]].shape == (1, model.n_heads)
 
 
 @pytest.fixture
@@ -273,7 +278,7 @@ def test_needles_in_essays_for_small_models(source: str, lengths, essays: Path) 
     assert best > 5 * float(found.chance.mean())
     with pytest.raises(PromptError, match="no instance reaches success"):
         found.solved(1.0)
-    frame = needle.selection_stability(found, draws=50)
+    frame = needle.selection_stability(found, n_boot=50)
     assert list(frame["part"]) == ["all", "needle 0", "needle 1", *(f"length {n}" for n in lengths)]
 
 
@@ -291,7 +296,7 @@ def example(values: np.ndarray, needles: list[int], model: interp.Model) -> Copy
 
 def test_stability_of_a_score_that_every_needle_agrees_on(zoo_model) -> None:
     values = np.tile([0.9, 0.5, 0.05, 0.0], (12, 1))
-    frame = needle.selection_stability(example(values, [0, 1, 2] * 4, zoo_model), draws=20)
+    frame = needle.selection_stability(example(values, [0, 1, 2] * 4, zoo_model), n_boot=20)
     assert list(frame["part"]) == ["all", "needle 0", "needle 1", "needle 2"]
     assert list(frame["n"]) == [12, 4, 4, 4]
     for name in ("heads", "heads_low", "heads_high"):
@@ -304,7 +309,7 @@ def test_stability_of_a_score_that_every_needle_agrees_on(zoo_model) -> None:
 def test_stability_of_a_score_that_needles_disagree_on(zoo_model) -> None:
     values = np.array([[0.9, 0.8, 0.0, 0.0]] * 6 + [[0.0, 0.0, 0.8, 0.9]] * 6)
     found = example(values, [0] * 6 + [1] * 6, zoo_model)
-    frame = needle.selection_stability(found, top=2, draws=50).set_index("part")
+    frame = needle.selection_stability(found, top=2, n_boot=50).set_index("part")
     assert frame.loc["needle 0", "overlap"] == 0
     assert frame.loc["needle 0", "spearman"] == pytest.approx(-8 / 9)
     assert frame.loc["all", "heads"] == 4
@@ -316,7 +321,7 @@ def test_the_interval_of_a_count_is_that_of_the_bootstrap(zoo_model) -> None:
     """One head at 0 or 1 by a coin: it reaches 1/2 in half of the resamples of 8 trials or more."""
     values = np.array([[1.0], [0.0]] * 4)
     frame = needle.selection_stability(
-        example(values, [0] * 8, zoo_model), at_least=0.5, draws=2000, seed=1
+        example(values, [0] * 8, zoo_model), at_least=0.5, n_boot=2000, seed=1
     )
     row = frame.iloc[0]
     assert (row["heads"], row["heads_low"], row["heads_high"]) == (1, 0, 1)

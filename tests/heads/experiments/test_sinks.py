@@ -23,6 +23,7 @@ from interp.heads.outliers import (
     value_shortfall,
     written_share,
 )
+from interp.heads.per_head import by_site
 from interp.model.calls.call import ComputedCall, RecordedCall
 
 RESTING = ("sink", "backup", "induction", "bystander", "copy_suppression")
@@ -131,14 +132,14 @@ def test_even_attention_has_the_mass_of_the_table(even, engine) -> None:
     """heads.md, section 0: alpha_1 of uniform causal attention over 64 tokens is H_64 / 64."""
     found = sink_mass(even, prompt_of(64), engine=engine)
     for site in even.sites:
-        np.testing.assert_allclose(found.mass[site], H_64 / 64, rtol=1e-5)
-        assert (found.position[site] == 0).all()
+        np.testing.assert_allclose(by_site(even, found)[site], H_64 / 64, rtol=1e-5)
+    assert (found.positions == 0).all()
     assert pytest.approx(0.074123, abs=1e-6) == H_64 / 64
-    assert found.metric() == 0.0
-    assert math.isnan(found.at_first())
+    assert found.sink_metric == 0.0
+    assert math.isnan(found.at_first)
     at_ten = sink_mass(even, prompt_of(64), position=10)
     want = math.fsum(1 / i for i in range(11, 65)) / 54
-    np.testing.assert_allclose(at_ten.mass[even.sites[0]], want, rtol=1e-5)
+    np.testing.assert_allclose(by_site(even, at_ten)[even.sites[0]], want, rtol=1e-5)
     short = value_shortfall(even, prompt_of(64))
     for x in short.values():
         np.testing.assert_allclose(x, 0, atol=1e-5)
@@ -152,11 +153,13 @@ def test_a_sink_is_found_wherever_it_stands(default_zoo_model, default_zoo, at) 
     found = sink_mass(default_zoo_model, moved)
     for layer, head in default_zoo.roles["sink"]:
         site = default_zoo_model.site(layer)
-        np.testing.assert_allclose(found.mass[site][:, head], 1, atol=0.01)
-        assert (found.position[site][:, head] == at).all()
+        np.testing.assert_allclose(by_site(default_zoo_model, found)[site][:, head], 1, atol=0.01)
+        row = (found.layer == layer) & (np.asarray(found.columns["head"]) == head)
+        assert (found.positions[row] == at).all()
     elsewhere = sink_mass(default_zoo_model, moved, position=at + 1)
     layer, head = default_zoo.roles["sink"][0]
-    assert float(elsewhere.mass[default_zoo_model.site(layer)][:, head].max()) < 0.05
+    site = default_zoo_model.site(layer)
+    assert float(by_site(default_zoo_model, elsewhere)[site][:, head].max()) < 0.05
 
 
 def test_the_last_tokens_are_no_sinks_although_they_see_themselves(default_zoo_model) -> None:
@@ -175,7 +178,7 @@ def test_prompts_of_other_lengths_change_nothing(default_zoo_model) -> None:
     mixed = interp.Prompts((long.ids[0], short.ids[0], long.ids[1], short.ids[1], long.ids[2]))
     assert [which for which, _ in equal_lengths(mixed)] == [[0, 2, 4], [1, 3]]
     for measure in (
-        lambda p: sink_mass(default_zoo_model, p).mass,
+        lambda p: by_site(default_zoo_model, sink_mass(default_zoo_model, p)),
         lambda p: written_share(default_zoo_model, p),
     ):
         together, first, second = measure(mixed), measure(long), measure(short)
@@ -222,7 +225,7 @@ def test_bad_input(default_zoo_model) -> None:
     ):
         sink_mass(default_zoo_model, same, position=16)
     with pytest.raises(OptionError, match="epsilon=1"):
-        sink_mass(default_zoo_model, same).share(1.5)
+        sink_mass(default_zoo_model, same, epsilon=1.5)
     with pytest.raises(OptionError, match="copies=40"):
         interp.score(default_zoo_model, "sink:copies=40")
     with pytest.raises(PromptError, match="no prompts given"):

@@ -126,7 +126,7 @@ def test_a_probe_gives_the_loss_without_each_head(folder: Path) -> None:
     places = tuple(("decoder", 0, made_up.places[i][2]) for i in mine)
     about = {"name": "tiny", "hash": "c" * 64}
     features = HeadFeatures(made_up.x[:, mine], places, "z", made_up.items, about)
-    found = train_probe(features, y.tolist(), where.tolist(), folds=3, permutations=19)
+    found = train_probe(features, y.tolist(), where.tolist(), folds=3, n_permutations=19)
     found.save(folder / "probe.json")
     atlas = build_atlas(folder)
     [part] = [p for p in atlas["models"][0]["results"] if p["kind"] == "probe"]

@@ -11,7 +11,9 @@ from report.atlas_sample import HOSTILE
 from report.browser import needs_browser
 from report.looking import CUT, PALE, SQUEEZED
 
-from interp.alignment import PairAlignment, TimeAlignments, WordTimes
+from interp.alignment.pictures import PairAlignment
+from interp.alignment.time_result import time_error_rows
+from interp.alignment.word_times import word_time_rows
 from interp.core.head import Head
 from interp.core.prompt_values import SUFFIX
 from interp.core.result_rows import ResultRows
@@ -20,7 +22,7 @@ from interp.lens.encoder_layers import lens_rows
 from interp.report.atlas.build import build_atlas
 from interp.report.atlas.page import atlas_page
 from interp.text.chains.anchors_result import Anchors
-from interp.text.chains.receivers import ReceiverHeads
+from interp.text.chains.receivers import receiver_rows
 from interp.vision.maps import map_rows
 from interp.vision.overlay import reduced_image
 
@@ -36,20 +38,22 @@ def pair() -> PairAlignment:
                          frozenset({(0, 0)}), frozenset({(0, 0)}), MADE)  # fmt: skip
 
 
-def words() -> WordTimes:
+def words() -> ResultRows:
     two = np.array([0.0, 0.4])
-    return WordTimes(
-        (CROSS,), (f"{HOSTILE}.wav",), np.array([0, 0]), (HOSTILE, "cat"), np.arange(2),
-        np.arange(2), two, np.array([0.4, 0.8]), np.full(2, np.nan), two, np.array([0.0, 0.38]),
-        np.random.default_rng(0).random((8, 40)).astype(np.float32),
-        np.eye(2, dtype=np.float32).repeat(10, 1), (HOSTILE, "cat"), 0.8, MADE,
-    )  # fmt: skip
+    values = {"places": np.arange(2), "token": np.arange(2), "start": two,
+              "end": np.array([0.4, 0.8]), "sem": np.full(2, np.nan), "even": two,
+              "gold": np.array([0.0, 0.38])}  # fmt: skip
+    picture = {"bands": np.random.default_rng(0).random((8, 40)).astype(np.float32),
+               "attention": np.eye(2, dtype=np.float32).repeat(10, 1), "tokens": (HOSTILE, "cat"),
+               "sound": 0.8}  # fmt: skip
+    return word_time_rows((CROSS,), (f"{HOSTILE}.wav",), np.array([0, 0]), (HOSTILE, "cat"), values,
+                          picture, MADE)  # fmt: skip
 
 
-def errors() -> TimeAlignments:
-    return TimeAlignments(
+def errors() -> ResultRows:
+    return time_error_rows(
         ("L1H1", "chosen heads together"), ((CROSS,), (CROSS,)), np.array([[0.1, 0.2]] * 2),
-        np.array([0.5, 0.5]), 0.3, np.array([0.005, 0.005]), np.array([0.01, 0.01]),
+        np.array([0.5, 0.5]), 0.3, np.array([0.005, 0.005]),
         np.zeros((2, 2, 2)), (1, 2), MADE,
     )  # fmt: skip
 
@@ -74,10 +78,10 @@ def anchors() -> Anchors:
     )  # fmt: skip
 
 
-def receivers() -> ReceiverHeads:
+def receivers() -> ResultRows:
     heads = tuple(Head(0, h, "decoder") for h in range(2))
     kurtosis = np.array([[1.0, 2.0], [9.0, 7.0]])
-    return ReceiverHeads(heads, kurtosis, kurtosis / 10, np.ones((2, 3)), np.array([0, 0, 1]),
+    return receiver_rows(heads, kurtosis, kurtosis / 10, np.ones((2, 3)), np.array([0, 0, 1]),
                          ("a", "b", "c"), ("x", "y"), THINKS)  # fmt: skip
 
 

@@ -13,11 +13,12 @@ from interp import planted
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.head import Head
 from interp.core.rank_statistics import auroc
+from interp.core.result_rows import ResultRows
 from interp.text.chains import (
     Chain,
-    ReceiverHeads,
     hide_spans,
     linked_chains,
+    received_scores,
     receiver_heads,
     rollout_effects,
     sentence_attention,
@@ -29,6 +30,7 @@ from interp.text.chains import (
 from interp.text.chains.anchors import _others, _strongest
 from interp.text.chains.anchors_result import Anchors
 from interp.text.chains.hidden import answer_log_odds
+from interp.text.chains.receivers import largest_receivers, receiver_rows
 from interp.text.chains.rollouts import Rollouts, _answer_probability, _mean_embedding
 
 
@@ -42,7 +44,7 @@ def roomy():
 
 @pytest.fixture(scope="module")
 def linked(roomy) -> list[Chain]:
-    return linked_chains(roomy[0], chains=3, sentences=16, length=6, anchors=1, links=3)
+    return linked_chains(roomy[0], n_chains=3, n_sentences=16, length=6, anchors=1, links=3)
 
 
 @pytest.mark.parametrize(
@@ -122,15 +124,15 @@ def test_vertical_scores_by_hand() -> None:
 def test_the_planted_head_is_the_receiver(roomy, linked) -> None:
     model, copier = roomy
     found = receiver_heads(model, linked)
-    assert found.receivers(1) == (copier,)
+    assert largest_receivers(found, 1) == (copier,)
     frame = found.to_pandas().set_index(["layer", "head"])
     others = frame.drop(index=(copier.layer, copier.head))["score"]
     assert frame.loc[(copier.layer, copier.head), "score"] > 5 > others.max() + 2
     for chain in linked:
-        received = found.received(chain.name, [copier])
-        assert np.nanargmax(received) == chain.depends[0][1]
+        scores = received_scores(found, chain.name, [copier])
+        assert np.nanargmax(scores) == chain.depends[0][1]
     with pytest.raises(UnknownName, match="chain"):
-        found.received("none")
+        received_scores(found, "none")
 
 
 def test_kurtosis_and_its_null_are_those_of_the_received_attention(roomy, linked) -> None:
@@ -139,20 +141,20 @@ def test_kurtosis_and_its_null_are_those_of_the_received_attention(roomy, linked
     for chain in range(len(linked)):
         mine = found.vertical[:, found.of_chain == chain]
         want = kurtosis(mine, axis=1, nan_policy="omit")
-        np.testing.assert_allclose(found.kurtosis[:, chain], want, atol=1e-9)
+        np.testing.assert_allclose(found.per_prompt[:, chain], want, atol=1e-9)
     mixed = receiver_heads(model, [chain.shuffled(3) for chain in linked], null=False)
-    np.testing.assert_array_equal(found.null_kurtosis, mixed.kurtosis)
-    assert (found.null_kurtosis != found.kurtosis).any()
+    np.testing.assert_array_equal(found.null_kurtosis, mixed.per_prompt)
+    assert (found.null_kurtosis != found.per_prompt).any()
 
 
 def test_heads_of_a_chain_are_chosen_on_the_others() -> None:
     values = np.array([[9.0, 0.0, np.nan], [1.0, 2.0, 4.0], [0.0, 5.0, 0.0]])
     names = a, b, c = tuple(Head(0, i) for i in range(3))
 
-    def found(scores: np.ndarray) -> ReceiverHeads:
+    def found(scores: np.ndarray) -> ResultRows:
         chains = tuple("xyz")[: scores.shape[1]]
-        nothing = np.zeros((3, 0))
-        return ReceiverHeads(names, scores, scores, nothing, np.zeros(0, int), (), chains)
+        nothing = np.zeros((3, 1))
+        return receiver_rows(names, scores, scores, nothing, np.zeros(1, int), (), chains, {})
 
     assert _others(found(values), 0, 2) == (b, c)
     assert _others(found(values), 1, 2) == (a, b)
@@ -199,7 +201,9 @@ def test_effects_of_rollouts_by_hand() -> None:
 
 
 def test_rollouts_differ_where_their_sentence_is_unlike(planted_induction) -> None:
-    chain = linked_chains(planted_induction, chains=1, sentences=5, length=4, anchors=1, links=1)[0]
+    chain = linked_chains(
+        planted_induction, n_chains=1, n_sentences=5, length=4, anchors=1, links=1
+    )[0]
     seen = []
 
     def embed(parts) -> np.ndarray:
@@ -263,14 +267,14 @@ def test_suppression_finds_planted_links_and_chance_elsewhere(roomy, linked) -> 
 
 def test_random_heads_have_no_anchors() -> None:
     model = interp.load("planted:noise")
-    for chain in linked_chains(model, chains=2, sentences=12, length=6, anchors=1, links=3):
+    for chain in linked_chains(model, n_chains=2, n_sentences=12, length=6, anchors=1, links=3):
         found = suppression_effects(model, chain)
         assert np.abs(found.answer).max() < 0.5
 
 
 @pytest.fixture(scope="module")
 def anchors(planted_induction):
-    few = linked_chains(planted_induction, chains=2, sentences=8, length=6, anchors=1, links=3)
+    few = linked_chains(planted_induction, n_chains=2, n_sentences=8, length=6, anchors=1, links=3)
     return few, thought_anchors(
         planted_induction, few, n_rollouts=6, min_distance=2, n_heads=2, max_new_tokens=12
     )
@@ -284,7 +288,7 @@ def test_both_interventions_find_the_source_and_agree(anchors) -> None:
             assert np.nanargmax(found.values[name][mine]) == chain.sources[0], name
         raised = found.values["resampling"][mine][chain.sources[0]]
         assert raised > 0.5
-    table = found.agreement(draws=200).set_index(["measure", "other"])
+    table = found.agreement(n_boot=200).set_index(["measure", "other"])
     row = table.loc[("suppression_answer", "resampling")]
     assert row["spearman"] > 0.2 > abs(row["null"]) * 2
     assert row["low"] <= row["spearman"] <= row["high"]
@@ -321,7 +325,7 @@ def test_bad_input_of_chains(planted_induction, anchors) -> None:
     with pytest.raises(OptionError, match="same name"):
         receiver_heads(planted_induction, [plain, plain], min_distance=2)
     with pytest.raises(OptionError, match="one more"):
-        linked_chains(planted_induction, sentences=4)
+        linked_chains(planted_induction, n_sentences=4)
 
 
 def test_tokens_are_sampled_with_the_probabilities_of_the_model(loaded) -> None:
@@ -349,7 +353,7 @@ def made_agreement(shared: float, seed: int) -> float:
         ("a", "b", "c"), np.repeat(np.arange(3), 16), index, ("",) * 48,
         {"receiver": one, "suppression": other}, {}, nothing, nothing, ((),) * 3,
     )  # fmt: skip
-    return float(found.agreement(draws=199, seed=seed)["p"].iloc[0])
+    return float(found.agreement(n_boot=199, seed=seed)["p"].iloc[0])
 
 
 def test_a_common_fall_along_the_text_is_no_agreement() -> None:
@@ -364,6 +368,6 @@ def test_measures_that_only_fall_along_the_text_do_not_agree() -> None:
     falling = {"receiver": -index.astype(float), "suppression": -index + rng.normal(size=12)}
     found = Anchors(
         ("a",), np.zeros(12, int), index, ("",) * 12, falling, {}, nothing, nothing, ((),)
-    ).agreement(draws=99)
+    ).agreement(n_boot=99)
     assert found["spearman"].iloc[0] > 0.8
     assert found["p"].iloc[0] == 1

@@ -18,12 +18,12 @@ from interp.text.context import answer_sources, judge_sources, sentence_document
 from interp.text.context.judgement import SourceJudgement, source_precision
 from interp.text.context.ways import attention_by_head, ridge_of_ablations
 
-SIZES = {"sentences": 10, "length": 6, "anchors": 1, "links": 3}
+SIZES = {"n_sentences": 10, "length": 6, "anchors": 1, "links": 3}
 
 
 @pytest.fixture(scope="module")
 def single(planted_induction):
-    chains = linked_chains(planted_induction, chains=6, **SIZES)
+    chains = linked_chains(planted_induction, n_chains=6, **SIZES)
     return chains, judge_sources(
         planted_induction, chains, n_heads=1, n_ablations=24, batch_size=16
     )
@@ -39,7 +39,7 @@ def test_every_way_finds_the_planted_source(single) -> None:
         assert frame.loc[way, "brier"] < 0.01 < frame.loc[way, "brier_of_base_rate"], way
         assert frame.loc[way, "calibration_error"] < 0.02, way
     assert frame.loc["position", "score"] < 0.5
-    assert frame["null"].iloc[0] == pytest.approx(1 / SIZES["sentences"])
+    assert frame["null"].iloc[0] == pytest.approx(1 / SIZES["n_sentences"])
     table = judged.reliability("heads")
     assert table["observed"].tolist() == [0, 1]
     assert (table["low"] <= table["stated"] + 0.01).all()
@@ -47,7 +47,7 @@ def test_every_way_finds_the_planted_source(single) -> None:
 
 def test_leave_one_out_misses_sources_that_can_replace_each_other(planted_induction) -> None:
     """Each of two sentences suffices: hidden alone, neither is missed."""
-    chains = linked_chains(planted_induction, chains=6, copies=2, **SIZES)
+    chains = linked_chains(planted_induction, n_chains=6, copies=2, **SIZES)
     ways = ["heads", "ablations", "leave_one_out"]
     judged = judge_sources(
         planted_induction, chains, methods=ways, n_heads=1, n_ablations=48, batch_size=16
@@ -56,12 +56,12 @@ def test_leave_one_out_misses_sources_that_can_replace_each_other(planted_induct
     assert score["heads"] == 1
     assert score["ablations"] > 0.8
     assert score["leave_one_out"] < 0.6
-    assert judged.to_pandas()["null"].iloc[0] == pytest.approx(2 / SIZES["sentences"])
+    assert judged.to_pandas()["null"].iloc[0] == pytest.approx(2 / SIZES["n_sentences"])
 
 
 def test_heads_and_confidence_are_fitted_on_other_documents() -> None:
     model = interp.load("planted:noise")
-    chains = linked_chains(model, chains=6, **SIZES)
+    chains = linked_chains(model, n_chains=6, **SIZES)
     judged = judge_sources(model, chains, methods=["attention", "heads"], n_heads=2)
     order = np.random.default_rng(0).permutation(6)
     fit = [chains[i] for i in order[3:]]
@@ -96,7 +96,7 @@ def test_heads_are_ranked_by_what_they_read_more_of_the_source(single, monkeypat
 
 def test_heads_chosen_among_random_ones_find_nothing_elsewhere() -> None:
     model = interp.load("planted:noise")
-    chains = linked_chains(model, chains=24, **SIZES)
+    chains = linked_chains(model, n_chains=24, **SIZES)
     judged = judge_sources(model, chains, methods=["attention", "heads", "gradient"], n_heads=1)
     for row in judged.to_pandas().to_dict("records"):
         assert abs(row["score"] - row["null"]) < 0.2, row["metric"]
@@ -146,7 +146,7 @@ def test_the_fit_is_judged_on_sets_beyond_those_of_the_regression() -> None:
     from interp.text.context.ways import log_odds_without
 
     model = interp.load("planted:noise")
-    chain = linked_chains(model, chains=1, **SIZES)[0]
+    chain = linked_chains(model, n_chains=1, **SIZES)[0]
     found = ridge_of_ablations(model, chain, range(len(chain)), ablations=16)
     visible = np.random.default_rng(0).random((16 + 4, len(chain))) < 0.5
     odds = log_odds_without(model, chain, [np.flatnonzero(~row).tolist() for row in visible])

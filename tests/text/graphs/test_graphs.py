@@ -96,14 +96,14 @@ def test_planted_motifs_stand_out() -> None:
     for at in range(0, 30, 3):  # ten cycles of three nodes
         for a, b in ((0, 1), (1, 2), (2, 0)):
             w[at + a, at + b] = 1
-    table = graph_of(w, threshold="value:0.5", seen=np.ones_like(w)).motifs(draws=50)
+    table = graph_of(w, threshold="value:0.5", seen=np.ones_like(w)).motifs(n_random=50)
     row = table.set_index("motif").loc["030C"]
     assert row["count"] == 10 > 5 * row["null"]
     assert row["p"] < 0.05
     rng = np.random.default_rng(1)
     plain = nx.gnm_random_graph(20, 60, seed=1, directed=True)
     table = graph_of(nx.to_numpy_array(plain) * rng.random((20, 20)), threshold="count:60",
-                     seen=np.ones((20, 20))).motifs(draws=50)  # fmt: skip
+                     seen=np.ones((20, 20))).motifs(n_random=50)  # fmt: skip
     assert (table["p"] > 0.04).mean() > 0.7
     assert triads(3, [(0, 1), (1, 2), (2, 0)])["030C"] == 1
 
@@ -111,7 +111,7 @@ def test_planted_motifs_stand_out() -> None:
 def test_p_values_of_motifs_are_two_sided_by_hand() -> None:
     plain = nx.gnm_random_graph(12, 40, seed=3, directed=True)
     graph = graph_of(nx.to_numpy_array(plain), threshold="value:0.5", seen=np.ones((12, 12)))
-    table, rng = graph.motifs(draws=9, seed=2).set_index("motif"), np.random.default_rng(2)
+    table, rng = graph.motifs(n_random=9, seed=2).set_index("motif"), np.random.default_rng(2)
     pairs = graph.edges.tolist()
     null = [triads(12, rewired(pairs, rng)) for _ in range(9)]
     for name, count in table["count"].items():
@@ -130,21 +130,21 @@ def test_comparison_with_a_given_graph_and_with_exchanged_nodes() -> None:
     truth = nx.gnm_random_graph(16, 40, seed=0)
     adjacency = nx.to_numpy_array(truth)
     names = [f"n{i}" for i in range(16)]
-    found = graph_of(adjacency + rng.random((16, 16)), names).against(truth, draws=60)
+    found = graph_of(adjacency + rng.random((16, 16)), names).against(truth, n_random=60)
     assert found["auroc"] == found["precision"] == 1
     assert found["auroc_p"] < 0.02
     assert abs(found["auroc_null"] - 0.5) < 0.03
-    none = graph_of(rng.random((16, 16)), names).against(adjacency, draws=60)
+    none = graph_of(rng.random((16, 16)), names).against(adjacency, n_random=60)
     assert abs(none["auroc"] - 0.5) < 0.1
     assert none["auroc_p"] > 0.05
     named = [(f"n{a}", f"n{b}") for a, b in truth.edges()]
-    one_way = graph_of(adjacency + rng.random((16, 16)), names).against(named, draws=20)
+    one_way = graph_of(adjacency + rng.random((16, 16)), names).against(named, n_random=20)
     assert one_way["edges"] == 40 < found["edges"]
     assert one_way["pairs"] == 16 * 15  # no node with itself
     weights = rng.random((16, 16))
     weights[:, 3] += 1  # all attend to one node, and all edges of the given graph lead there
     to_one = [(i, 3) for i in range(16) if i != 3]
-    found = graph_of(np.tril(weights), names).against(to_one, draws=60)
+    found = graph_of(np.tril(weights), names).against(to_one, n_random=60)
     assert found["pairs"] == 16 * 15 / 2
     assert found["edges"] == 12
     assert found["auroc"] == 1

@@ -140,7 +140,7 @@ def test_sinks_are_tokens_of_the_picture(planted_pictures):
 
 def test_tokens_are_dropped_from_the_given_layer_on():
     model, inputs = interp.load(joint_model("llava")), JOINT["llava"].inputs()
-    found = drop_tokens(model, inputs, [5, 6], layer=1, drop=0.5, draws=1)
+    found = drop_tokens(model, inputs, [5, 6], layer=1, drop=0.5, n_random=1)
     hidden = inputs["input_ids"] == IMAGE
     for row, kept in enumerate(found.chosen[0]):
         hidden[row, list(kept)] = False

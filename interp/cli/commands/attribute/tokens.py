@@ -44,10 +44,11 @@ def _check(run: Run) -> None:
             "group and four more measures of attention.",
         ),
         "how": Spelling(metavar="hide|delete|mask|mean|ID"),
-        "choose": Spelling(type=FROM_0, metavar="N"),
+        "n_selection": Spelling(type=FROM_0, metavar="N"),
     },
     out=(".json", ".csv"),
-    example="interp attribute tokens gpt2 --text 'The keys are on' --file texts.txt --set choose=8",
+    example="interp attribute tokens gpt2 --text 'The keys are on' --file texts.txt "
+    "--set n_selection=8",
 )  # fmt: skip
 def tokens(
     run: Run,
@@ -57,7 +58,7 @@ def tokens(
     *,
     targets: str | None = None,
     how: str = "hide",
-    choose: int = 0,
+    n_selection: int = 0,
     batch_size: int = 16,
     progress: Any = None,
 ) -> None:
@@ -75,7 +76,7 @@ def tokens(
         targets: number on which the effect is measured, as for `interp attribute`; by default the
             model's top prediction.
         how: how a token is removed: hide hides it from the attention of all other tokens.
-        choose: choose the head of ditto on the first N texts of FILE, and judge on the others.
+        n_selection: choose the head of ditto on the first N texts of FILE, and judge on the others.
         batch_size: inputs per forward pass.
         progress: see `Progress`.
     """
@@ -88,7 +89,7 @@ def tokens(
 
     chosen, text = choose_methods(methods or COMPARED), run.values["text"]
     found = compare_importance(
-        model, texts, chosen, targets, how=how, choose=choose, batch_size=batch_size,
+        model, texts, chosen, targets, how=how, n_selection=n_selection, batch_size=batch_size,
         progress=progress,
     )  # fmt: skip
     head = found.provenance.get("chosen_head", "")
@@ -104,7 +105,7 @@ def tokens(
     if text is not None and text in found.texts:
         run.voice.note("the text is among the texts on which the measures are judged")
     if head:
-        chose = f"ditto: {head} was chosen on the first {choose} text(s), which are not judged"
+        chose = f"ditto: {head} was chosen on the first {n_selection} text(s), which are not judged"
         run.voice.note(chose)
     write_tables(found, frame, run.out)
     for method, at, error in found.failures:

@@ -23,5 +23,6 @@ loadings = command(
     files=("loadings.json", "loadings.csv", "loadings.html"),
     help="Attention patterns and norms are held at their values in the run; the parts sum to the "
     "effect.",
+    text="interp.report.printed.circuits:loadings_text",
     example="interp circuit loadings MODEL --heads L3H1 --text 'When Mary and John' -t ' Mary'",
 )  # fmt: skip

@@ -11,8 +11,8 @@ from interp.cli.vocabulary import FROM_1, Spelling
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
-    from interp.circuits.why.share_check import ShareCheck
     from interp.circuits.why.shares import QKShares
+    from interp.core.result_rows import ResultRows
     from interp.model.model import Model
 
 
@@ -49,7 +49,7 @@ def shares(
     null: Literal["keys", "random-weights", "none"] = "keys",
     check: bool = False,
     seed: int = 0,
-) -> list[QKShares | ShareCheck]:
+) -> list[QKShares | ResultRows]:
     """Split the attention scores of heads over pairs of upstream writers.
 
     A term is what one writer on the query side and one on the key side add to the score. `relative`

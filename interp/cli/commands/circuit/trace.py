@@ -23,7 +23,7 @@ SITES = ("stream", "attention", "mlp")
 @command(
     also={
         "interp.circuits.causal_tracing:causal_tracing": (
-            "corrupt", "per", "window", "sever", "noise", "samples", "seed", "progress",
+            "corrupt", "per", "window", "sever", "noise", "n_samples", "seed", "progress",
         )
     },
     options={
@@ -36,7 +36,7 @@ SITES = ("stream", "attention", "mlp")
         ),
         "sever": Spelling(type=click.Choice(["attention", "mlp"]), default=None),
         "noise": Spelling(type=ABOVE_0),
-        "samples": Spelling(type=FROM_2),
+        "n_samples": Spelling(type=FROM_2),
         "n": Spelling(help="Trace only the first facts."),
     },
     example="interp circuit trace gpt2 --file facts.jsonl --site mlp --site attention",

@@ -37,7 +37,7 @@ gates = command(
     omit=("resume",),
     options={
         "penalty": Spelling(metavar="X"),
-        "restarts": Spelling(type=FROM_1, metavar="N"),
+        "n_restarts": Spelling(type=FROM_1, metavar="N"),
         "steps": Spelling(type=FROM_1, metavar="N"),
         "rate": Spelling(type=ABOVE_0),
         "n_random": Spelling(type=FROM_2),

@@ -13,7 +13,8 @@ from interp.cli.vocabulary import FROM_1, Spelling
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
-    from interp.alignment import TimeAlignments, Utterance
+    from interp.alignment import Utterance
+    from interp.core.result_rows import ResultRows
     from interp.model.model import Model
 
 ENDS = ("json", "csv", "html")
@@ -111,7 +112,7 @@ def speech(
         seed: seed of split and null.
     """
     from interp.alignment import word_times
-    from interp.alignment.time_result import CHOSEN
+    from interp.alignment.time_result import CHOSEN, heads_of_row
     from interp.report.printed.alignment import errors_text, words_text
 
     if method == "decoder-lens":
@@ -122,7 +123,7 @@ def speech(
         run.say(f"{model.name}: {errors_text(errors, top)}\n")
         run.write(errors, *(f"time_alignment.{end}" for end in ENDS))
         recordings = [recordings[i] for i in errors.judged]
-    read = heads or (None if errors is None else errors.heads_of(CHOSEN)) or None
+    read = heads or (None if errors is None else heads_of_row(errors, CHOSEN)) or None
     found = word_times(model, recordings, heads=read, **options)
     run.say(words_text(found, top))
     run.write(found, *(f"word_times.{end}" for end in ENDS))
@@ -142,9 +143,9 @@ def _lens(run: Run, model: Model, recordings: list[Utterance], language: str | N
 
 
 def _errors(
-    model: Model, recordings: list[Utterance], heads: list[str] | None, choose: int,
-    select: float, null_draws: int, seed: int, options: dict[str, Any],
-) -> TimeAlignments | None:  # fmt: skip
+    model: Model, recordings: list[Utterance], heads: list[str] | None, n_heads: int,
+    select: float, n_random: int, seed: int, options: dict[str, Any],
+) -> ResultRows | None:  # fmt: skip
     """Return the errors against gold times; None where no recording has any.
 
     Raises:
@@ -155,8 +156,8 @@ def _errors(
     from interp.alignment import word_time_errors
 
     if len(recordings) < 4:
-        choose = 0  # too few to choose on some and judge by others
+        n_heads = 0  # too few to choose on some and judge by others
     return word_time_errors(
-        model, recordings, heads=heads, n_heads=choose, select=select, n_random=null_draws,
+        model, recordings, heads=heads, n_heads=n_heads, select=select, n_random=n_random,
         seed=seed, **options,
     )  # fmt: skip

@@ -33,7 +33,7 @@ def _chains(run: Run) -> list[Chain]:
     files, seed = run.values["file"], run.values["seed"]
     if not files:
         made = linked_chains(
-            run.model, chains=3, sentences=12, length=6, anchors=1, links=3, seed=seed
+            run.model, n_chains=3, n_sentences=12, length=6, anchors=1, links=3, seed=seed
         )
         run.voice.note(f"no file given: {len(made)} chains of random tokens with planted links")
         return made

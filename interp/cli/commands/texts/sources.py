@@ -61,8 +61,8 @@ def _chain(run: Run) -> Chain | None:
             default="", metavar="TEXT", help="The answer; often it begins with a space."
         ),
         "methods": Spelling(type=click.Choice(WAYS), metavar="NAME", default=(), read=tuple),
-        "documents": Spelling(type=FROM_2),
-        "sentences": Spelling(type=click.IntRange(7)),
+        "n_documents": Spelling(type=FROM_2),
+        "n_sentences": Spelling(type=click.IntRange(7)),
         "n_heads": Spelling(
             type=FROM_1, metavar="K",
             help="Number of heads of the method 'heads'; an eighth of all by default.",
@@ -83,8 +83,8 @@ def sources(
     *,
     methods: Sequence[str] = (),
     known: Literal["auto", "sentences", "ids", "none"] = "auto",
-    documents: int = 12,
-    sentences: int = 10,
+    n_documents: int = 12,
+    n_sentences: int = 10,
     top: int = 5,
     progress: Any = None,
     **options: Any,
@@ -101,8 +101,8 @@ def sources(
         methods: method that scores sentences. Repeatable; all by default.
         known: documents with known sources, on which heads are chosen and confidence is calibrated:
             English sentences, random tokens, or none.
-        documents: number of documents of --set known; half of them are held out.
-        sentences: number of sentences of each document of --set known.
+        n_documents: number of documents of --set known; half of them are held out.
+        n_sentences: number of sentences of each document of --set known.
         top: number of sentences to print per method.
         progress: see `Progress`.
         options: of `judge_sources`.
@@ -113,7 +113,7 @@ def sources(
     judged = found = None
     wanted, n_heads = methods or WAYS, options.pop("n_heads", None)
     if known != "none":
-        given = _known(run, known, documents, sentences, options["seed"])
+        given = _known(run, known, n_documents, n_sentences, options["seed"])
         judged = judge_sources(
             model, given, methods=wanted, n_heads=n_heads, progress=progress, **options
         )
@@ -128,7 +128,7 @@ def sources(
     return found or judged
 
 
-def _known(run: Run, known: str, documents: int, sentences: int, seed: int) -> list[Chain]:
+def _known(run: Run, known: str, n_documents: int, n_sentences: int, seed: int) -> list[Chain]:
     """Return documents with known sources, of English sentences where the model reads them."""
     from interp.core.errors import PromptError
     from interp.text.chains import linked_chains
@@ -137,14 +137,20 @@ def _known(run: Run, known: str, documents: int, sentences: int, seed: int) -> l
     if known != "ids":
         try:
             made = sentence_documents(
-                run.model, documents=documents, sentences=sentences, seed=seed
+                run.model, n_documents=n_documents, n_sentences=n_sentences, seed=seed
             )
-            run.voice.note(f"known documents: {documents} of {sentences} English sentences")
+            run.voice.note(f"known documents: {n_documents} of {n_sentences} English sentences")
             return made
         except PromptError:
             if known == "sentences":
                 raise
-    run.voice.note(f"known documents: {documents} of {sentences} sentences of random tokens")
+    run.voice.note(f"known documents: {n_documents} of {n_sentences} sentences of random tokens")
     return linked_chains(
-        run.model, chains=documents, sentences=sentences, length=6, anchors=1, links=3, seed=seed
+        run.model,
+        n_chains=n_documents,
+        n_sentences=n_sentences,
+        length=6,
+        anchors=1,
+        links=3,
+        seed=seed,
     )

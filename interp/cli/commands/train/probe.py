@@ -15,7 +15,7 @@ from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
     from interp.model.model import Model
-    from interp.probes import ProbeResult
+    from interp.probes.result import ProbeResult
 
 
 def _position(text: str) -> int | str:
@@ -98,7 +98,9 @@ def probe(
         for name, x in zip(documents, found.tolist(), strict=True):
             click.echo(json.dumps({"document": name, f"p({held.classes[1]})": x}))
         return None
-    result = train_probe(features, labels, documents, types=types, permutations=n_random, **options)
+    result = train_probe(
+        features, labels, documents, types=types, n_permutations=n_random, **options
+    )
     if run.out is not None:
         result.probe.save(run.out)
         result.save(run.out.with_suffix(".json"))
