@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import json
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +17,9 @@ import interp
 from interp.cli.main import main
 from interp.core.errors import OptionError
 from interp.core.result_rows import ResultRows
-from interp.profiles import Profile, compare_profiles
+from interp.core.statistics import RatioBootstrap
+from interp.profiles import KeyRule, Profile, compare_profiles
+from interp.profiles.behaviours import behaviours_of
 from interp.report.atlas.build import build_atlas
 from interp.report.atlas.page import atlas_page
 from interp.report.printed import printed
@@ -127,8 +131,6 @@ def test_shares_that_depend_on_the_fit_have_an_interval_and_no_p(
 
 
 def test_profiles_without_a_common_head_or_behaviours_are_refused(base_profile: Profile) -> None:
-    import dataclasses
-
     none = dataclasses.replace(base_profile, behaviours=None)
     with pytest.raises(OptionError, match="profile the model again"):
         compare_profiles(base_profile, none)
@@ -138,8 +140,6 @@ def test_profiles_without_a_common_head_or_behaviours_are_refused(base_profile: 
 
 
 def test_other_numbers_of_both_profiles_are_compared_unpaired(base_profile: Profile) -> None:
-    import dataclasses
-
     def more(value: float) -> Profile:
         row = {**base_profile.rows[0], "metric": "loss_without", "score": value, "unit": "nats"}
         ends = base_profile.quantiles[:1] - base_profile.rows[0]["score"] + value
@@ -193,3 +193,71 @@ def test_the_command_compares_folders_and_models(
     wrong = CliRunner().invoke(main, ["compare", "profiles", folders[0], "planted:induction"])
     assert wrong.exit_code
     assert "give --corpus with planted:induction" in wrong.stderr
+
+
+class StandIn:
+    """Sums of a judge in which two models share what varies between documents."""
+
+    def __init__(self, mine: np.ndarray, seed: int = 0) -> None:
+        self.n, n_heads = mine.shape
+        weight = np.ones((self.n, n_heads))
+        zero = np.zeros((self.n, n_heads))
+        measures = np.stack([weight, zero, zero, zero, zero], -1)
+        self.sums = {"total": mine[..., None], "measures": measures}
+        self.draws = {None: RatioBootstrap(self.n, draws=50, seed=seed)}
+        self.counts = np.ones(self.n)
+        self.rules = [KeyRule("mine", "to mine", lambda query, key, text: key < query)]
+
+    def nats(self, head: int, name: str) -> np.ndarray:
+        return np.ones(self.n)
+
+
+def of_shares(model: Profile, mine: np.ndarray) -> Profile:
+    """A profile whose heads have these shares on one rule, [document, head]."""
+    heads = range(mine.shape[1])
+    descriptions = tuple({**model.descriptions[0], "head": h, "name": f"L0H{h}"} for h in heads)
+    behaviours = behaviours_of(StandIn(mine), heads)  # type: ignore[arg-type]
+    empty = {"rows": (), "quantiles": model.quantiles[:0]}
+    return dataclasses.replace(model, descriptions=descriptions, behaviours=behaviours, **empty)
+
+
+@pytest.mark.parametrize("n", [12, 60])
+def test_paired_tests_hold_their_level_and_gain_from_pairing(base_profile: Profile, n) -> None:
+    rng = np.random.default_rng(n)
+    shared = rng.gamma(2, 0.1, (n, 400))  # varies between documents in both models alike
+    pair = [of_shares(base_profile, shared + rng.normal(0, 0.02, shared.shape)) for _ in range(2)]
+    found = compare_profiles(*pair)
+    rows = found.to_pandas()
+    rows = rows[rows["metric"] == "on:mine"]
+    assert found.paired
+    rate = (rows["p"] < 0.05).mean()
+    assert abs(rate - 0.05) < 3 * np.sqrt(0.05 * 0.95 / 400)
+    covered = ((rows["low"] <= 0) & (rows["high"] >= 0)).mean()
+    assert abs(covered - 0.95) < 3 * np.sqrt(0.05 * 0.95 / 400)
+    apart = dataclasses.replace(pair[1], provenance={**pair[1].provenance, "corpus_hash": "other"})
+    other = compare_profiles(pair[0], apart).to_pandas()
+    unpaired = other.loc[other["metric"] == "on:mine", "sem"].mean()
+    assert rows["sem"].mean() < 0.3 * unpaired
+
+
+def test_a_real_change_of_a_paired_share_is_estimated(base_profile: Profile) -> None:
+    rng = np.random.default_rng(0)
+    shared = rng.gamma(2, 0.1, (60, 3))
+    more = shared + np.array([0, 0.2, -0.15])
+    found = compare_profiles(of_shares(base_profile, shared), of_shares(base_profile, more))
+    scores = found.to_pandas().set_index(["head", "metric"])["score"]
+    assert scores[1, "on:mine"] == pytest.approx(0.2)
+    assert scores[2, "on:mine"] == pytest.approx(-0.15)
+    assert [one["name"] for one in found.changes] == ["L0H1", "L0H2"]
+
+
+def test_the_command_profiles_models_on_the_same_documents(tmp_path: Path) -> None:
+    corpus = tmp_path / "c.jsonl"
+    rows = [list(ids) for ids in documents(10, 20, seed=0).ids]
+    corpus.write_text("\n".join(json.dumps({"text": row}) for row in rows))
+    asked = ["compare", "profiles", "planted:induction", "planted:induction"]
+    asked += ["--corpus", str(corpus), "--set", "n_documents=10", "--set", "n_queries=6"]
+    run = CliRunner().invoke(main, asked, catch_exceptions=False)
+    assert run.exit_code == 0, run.output
+    assert "0 of 8 heads changed" in run.output
+    assert "paired over documents" in run.output

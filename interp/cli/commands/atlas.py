@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +14,14 @@ from interp.cli.value_types import OUT_FOLDER
 from interp.cli.vocabulary import ABOVE_0, FROM_1, Spelling
 from interp.cli.written import OutFile, as_given, beside
 from interp.cli.wrong_models import require_one_known
-from interp.core.errors import OptionError
+from interp.core.errors import InterpError, OptionError
 from interp.core.registry import METRICS
 from interp.core.result_folder import kept_folder
 from interp.model.loading import source_labels
 
 if TYPE_CHECKING:
     from interp.heads.sweep.scored_models import ScoreSweep
-    from interp.profiles.result import Profile
+    from interp.report.atlas.folder import Contents
 
 GROUP = "Look"
 NUMBERS = (".csv", ".json")
@@ -59,23 +59,30 @@ def _scored(run: Run, models: Sequence[str], metrics: list[str], resume: Path) -
 
 
 def _profiled(
-    run: Run, models: Sequence[str], corpus: Any, n_documents: int, resume: Path, progress: Any
-) -> list[Profile]:
-    """Profile models on a corpus, and keep the profiles with the scores."""
+    run: Run, found: Contents, names: Mapping[str, str], corpus: Any, options: Mapping[str, Any]
+) -> None:
+    """Profile models on a corpus, and keep the profiles with the scores.
+
+    A model that cannot be profiled gets a note, beside others that can.
+    """
     from interp.core.result_folder import model_folder
     from interp.profiles.run import profile
 
-    found = []
-    for source, name in source_labels(models).items():
-        one = profile(
-            run.loading.load(source, name), corpus, n_documents=n_documents,
-            resume=kept_folder(resume), progress=progress,
-        )  # fmt: skip
+    resume, failed = run.values["resume"], []
+    for source, name in names.items():
+        try:
+            model = run.loading.load(source, name)
+            one = profile(model, corpus, resume=kept_folder(resume), **options)
+        except InterpError as error:
+            failed.append(error)
+            found.notes.append(f"{name}: not profiled: {error}")
+            continue
         folder = model_folder(resume, name)
         folder.mkdir(parents=True, exist_ok=True)
         one.save(folder / "profile.json")
-        found.append(one)
-    return found
+        found.profiles.append(one)
+    if failed and not found.profiles:
+        raise failed[0]
 
 
 @command(
@@ -150,7 +157,8 @@ def atlas(
         if batch.failed and not found.scores:
             return
     if corpus is not None:
-        found.profiles += _profiled(run, models, corpus, n_documents, resume, progress)
+        names = source_labels(models)
+        _profiled(run, found, names, corpus, {"n_documents": n_documents, "progress": progress})
     made = atlas_of(found, title=title, command=as_given(), named=top)
     for note in made.get("notes", []):
         run.voice.note(note)

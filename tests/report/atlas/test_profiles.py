@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from report.profile_sample import example, profile
 
 from interp.cli.main import main
+from interp.core.errors import OptionError
 from interp.core.table import HeadTable
 from interp.report.atlas.build import build_atlas
 from interp.report.atlas.page import atlas_page
@@ -160,3 +161,28 @@ def test_a_rule_with_examples_shows_its_strongest() -> None:
     assert phrase == "to the token just before"
     assert one["tokens"][one["query"]] == " home"
     assert model["cards"]["L0H1"]["profile"]["by_rule"] == []
+
+
+def test_a_model_that_cannot_be_profiled_is_noted_beside_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from interp.profiles import run
+
+    def profiled(model, corpus, **options):
+        if model.name == "planted:induction":
+            raise OptionError("it reads no text")
+        return profile(model=model.name)
+
+    monkeypatch.setattr(run, "profile", profiled)
+    out = tmp_path / "atlas.html"
+    asked = ["--corpus", str(tmp_path), "--set", "examples=false", "-m", "induction"]
+    asked += ["--set", f"resume={tmp_path / 'kept'}", "-o", str(out)]
+    both = ["atlas", "planted:induction", "bundled:induction", *asked]
+    done = CliRunner().invoke(main, both, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    page = out.read_text(encoding="utf-8")
+    assert "planted:induction: not profiled: it reads no text" in page
+    assert "What its heads do on stories.jsonl" in page
+    alone = CliRunner().invoke(main, ["atlas", "planted:induction", *asked, "--overwrite"])
+    assert alone.exit_code
+    assert "it reads no text" in alone.stderr
