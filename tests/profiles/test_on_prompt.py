@@ -23,7 +23,7 @@ def prompted_model() -> interp.Model:
 
 @pytest.fixture(scope="module")
 def described_model(prompted_model: interp.Model) -> Profile:
-    return interp.profile(prompted_model, DOCUMENTS, rules=RULES, n_queries=23)
+    return interp.profile(prompted_model, DOCUMENTS, rules=RULES, n_queries=23, effects=False)
 
 
 def weights_of(model: interp.Model, ids) -> dict:
@@ -99,7 +99,9 @@ def test_a_rule_of_the_user_is_scored_beside_the_description(prompted_model) -> 
         """Attends to the token after an earlier copy."""
         return (key >= 1) & (key <= query) & (tokens[key - 1] == tokens[query])
 
-    poor = interp.profile(prompted_model, DOCUMENTS, rules=["previous_token"], n_queries=8)
+    poor = interp.profile(
+        prompted_model, DOCUMENTS, rules=["previous_token"], n_queries=8, effects=False
+    )
     ids = DOCUMENTS[3]
     own = chosen_rules([mine], False)
     patterns = weights_of(prompted_model, ids)

@@ -386,7 +386,9 @@ def profiled_session(model):
         """Attends to the token after an earlier copy."""
         return (key >= 1) & (key <= query) & (tokens[key - 1] == tokens[query])
 
-    profile = interp.profile(model, rows, rules=["previous_token", "current_token"], n_queries=6)
+    profile = interp.profile(
+        model, rows, rules=["previous_token", "current_token"], n_queries=6, effects=False
+    )
     return Session(model, profile=profile, rules=[mine])
 
 

@@ -272,7 +272,9 @@ def test_a_pair_says_which_rules_fire_and_what_they_explain(browser, session, tm
     pairs = zip("ABCDEF", "GHIJKL", strict=True)
     texts = ["A cat sat on a mat by the sea. " * 3, "She ran to the dog and the cat. " * 3]
     texts += [f"{a} saw {b} in the {a} house of {b}." for a, b in pairs]
-    profile = interp.profile(session.model, texts, rules=["previous_token", "stops"], n_queries=8)
+    profile = interp.profile(
+        session.model, texts, rules=["previous_token", "stops"], n_queries=8, effects=False
+    )
     profile.save(tmp_path / "profile.json")
     described = Session(session.model, rules=[mine])
     with serving([tmp_path], described) as address:

@@ -49,6 +49,7 @@ def profiles(
     n_documents: int = 400,
     n_queries: int = 32,
     max_length: int = 256,
+    effects: bool = False,
     seed: int = 0,
     top: int = 8,
     progress: Any = None,
@@ -66,6 +67,7 @@ def profiles(
         n_documents: number of random documents.
         n_queries: number of random queries read of each document.
         max_length: longest window of a document, in tokens.
+        effects: compare also what heads write and whether they matter, which takes longer.
         seed: seed of every random choice.
         top: number of changed heads to print; 0 for all.
         progress: see `Progress`.
@@ -82,7 +84,7 @@ def profiles(
         [name] = source_labels([source]).values()
         return profile(
             run.loading.load(source, name), corpus, n_documents=n_documents, n_queries=n_queries,
-            max_length=max_length, seed=seed, progress=progress,
+            max_length=max_length, effects=effects, seed=seed, progress=progress,
             resume=None if run.out is None else kept_folder(run.out),
         )  # fmt: skip
 
