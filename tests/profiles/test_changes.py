@@ -164,7 +164,7 @@ def test_the_sentences_are_printed(planted_changes: ResultRows) -> None:
     assert "1 of 8 heads changed what they do by at least 0.05 of their attention off" in text
     assert "paired over documents" in text
     assert "L1H0  Lost to the token after" in text
-    assert repr(planted_changes).startswith("1 of 8 heads changed")
+    assert repr(planted_changes) in text
 
 
 def test_the_atlas_of_two_profiles_says_what_changed(
