@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from interp.profiles.result import Profile
 
 GROUP = "Look"
+DOCUMENTS = 128  # read for one head: enough for intervals, within a minute on a small model
 
 
 def _check(run: Run) -> None:
@@ -54,7 +55,8 @@ def head(
 ) -> None:
     """Show what one HEAD of MODEL does on text, such as L5H4, with examples.
 
-    Without --load the head's layer alone is profiled, which takes a minute on a small model.
+    Without --load the head's layer alone is profiled, on at most 128 documents, which takes a
+    minute on a small model.
 
     Args:
         run: the run.
@@ -70,7 +72,9 @@ def head(
     else:
         from interp.profiles.run import profile
 
-        found = profile(run.load(*sources), corpus, heads=[head], progress=progress)
+        found = profile(
+            run.load(*sources), corpus, heads=[head], n_documents=DOCUMENTS, progress=progress
+        )
     run.say(found.about(head, examples=n_examples).removesuffix("\n"))
 
 
