@@ -63,8 +63,8 @@ ANALYSES = [
     ),
     mutant(
         "p_of_motifs_one_sided", "interp/text/graphs/graph.py",
-        "2 * (1 + min(above, below)) / (1 + draws)",
-        "(1 + min(above, below)) / (1 + draws)",
+        "2 * (1 + min(above, below)) / (1 + n_random)",
+        "(1 + min(above, below)) / (1 + n_random)",
         "text/graphs/test_graphs.py::test_p_values_of_motifs_are_two_sided_by_hand",
     ),
     mutant(

@@ -13,6 +13,7 @@ from interp.core.display import drawn
 from interp.core.errors import OptionError
 from interp.core.long_rows import STANDARD
 from interp.core.result import Result, picked
+from interp.core.statistics import bootstrap_bounds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -153,18 +154,6 @@ class ResultRows(Result):
         part = dataclasses.replace(self, **parts, per_prompt=picked(self.per_prompt, rows))
         object.__setattr__(part, "_asked", self._asked)
         return part
-
-
-def bootstrap_bounds(
-    values: np.ndarray, level: float = 0.95, clusters: Sequence[str] | None = None
-) -> np.ndarray:
-    """Return the percentile interval of the mean of each row; NaN with fewer than two clusters."""
-    from interp.core.clusters import cluster_count
-    from interp.core.statistics import bootstrap_interval
-
-    if not len(values) or cluster_count(values.shape[1], clusters) < 2:
-        return np.full((len(values), 2), np.nan)
-    return bootstrap_interval(values, level, clusters=clusters)
 
 
 _NAMED = ("columns", "arrays", "facts", "objects")

@@ -160,6 +160,17 @@ def bootstrap_interval(
     return np.stack([np.quantile(m, s) for m, s in zip(means, share, strict=True)])
 
 
+def bootstrap_bounds(
+    values: Float[Array, "score trial"],
+    level: float = 0.95,
+    clusters: Sequence[Hashable] | None = None,
+) -> Float[Array, "score 2"]:
+    """Return `bootstrap_interval`, NaN where there are no scores or fewer than two clusters."""
+    if not len(values) or grouped.cluster_count(values.shape[1], clusters) < 2:
+        return np.full((len(values), 2), np.nan)
+    return bootstrap_interval(values, level, clusters=clusters)
+
+
 def ratio_intervals(
     parts: Float[Array, "score trial"],
     whole: Float[Array, " trial"],

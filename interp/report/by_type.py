@@ -21,6 +21,7 @@ FORMS: Mapping[str, Mapping[str, str]] = {
         "DirectionSearch": "interp.report.summaries.safety:direction_search_summary",
         "DoseCurve": "interp.report.summaries.causal:dose_curve_summary",
         "FeatureEffects": "interp.report.summaries.dictionaries:feature_effects_summary",
+        "GatePattern": "interp.report.summaries.heads:gate_pattern_summary",
         "GroundingHeads": "interp.report.summaries.vision:grounding_heads_summary",
         "HeadAggregation": "interp.report.summaries.causal:head_aggregation_summary",
         "HeadDescriptions": "interp.report.summaries.vision:head_descriptions_summary",

@@ -200,7 +200,7 @@ def test_bad_input_is_refused_in_one_line(monkeypatch):
         ({"task": accuracy(model, ids)}, OptionError, "step function"),
         ({"method": "voita"}, UnknownName, "hard_concrete"),
         ({"cost": "watts"}, UnknownName, "cost"),
-        ({"restarts": 0}, OptionError, "at least 1"),
+        ({"n_restarts": 0}, OptionError, "at least 1"),
         ({"penalty": float("nan")}, OptionError, "penalty"),
         ({"mlps": "some"}, UnknownName, "mlps"),
         ({"method": "causal", "cost": "flops"}, OptionError, "omit cost"),

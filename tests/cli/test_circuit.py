@@ -268,7 +268,7 @@ def test_pairs_that_it_was_found_on_are_not_those_that_it_is_measured_on(run, tm
     assert told["made"]["evaluated_on"]["prompts_hash"] != found.made["prompts_hash"]
     patched = pd.read_csv(folder / "patched.csv").set_index("node")
     assert patched.loc["L0H3", "effect"] > 5  # 0.04 by gradients
-    assert abs(patched.loc["L0H3", "score"]) < 0.1
+    assert abs(patched.loc["L0H3", "circuit_score"]) < 0.1
 
 
 @pytest.mark.slow

@@ -23,7 +23,8 @@ from interp.causal.task import Task
 from interp.core.clusters import cluster_count
 from interp.core.errors import OptionError, PromptError, UnreadableAttention
 from interp.core.prompts import Prompts
-from interp.core.result_rows import ResultRows, bootstrap_bounds
+from interp.core.result_rows import ResultRows
+from interp.core.statistics import bootstrap_bounds
 from interp.heads.outliers.passes import captured
 from interp.heads.per_head import head_value_columns
 from interp.model.calls.call import Call, ComputedCall

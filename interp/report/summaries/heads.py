@@ -24,3 +24,9 @@ def roofline_summary(found: ResultRows) -> str:
         f"Roofline({found.tokens} tokens: {done:.3g} operations, {moved:.3g} bytes, limited by "
         f"{found.binds['pass']}, at least {found.seconds['pass']:.3g} s)"
     )
+
+
+def gate_pattern_summary(found: ResultRows) -> str:
+    """Return the number of gates, and the window of heads whose cache is cut."""
+    window = "none" if found.window is None else "+".join(map(str, found.window))
+    return f"GatePattern of {len(found)} key-value heads, window {window}"

@@ -180,7 +180,7 @@ def test_shares_of_scores_and_units_read_segments(loaded):
     np.testing.assert_allclose(named.per_prompt, listed.per_prompt, atol=1e-9)
     profile = profile_heads(model, ids, 1, [detector(special_before)])
     want = scores(model, special_before, ids)[model.n_heads : 2 * model.n_heads]
-    np.testing.assert_allclose(profile.mass[:, 0, 0], want, atol=1e-5)
+    np.testing.assert_allclose(profile.per_prompt[:, 0], want, atol=1e-5)
 
 
 def test_a_predicate_alone_needs_its_segments():
