@@ -10,6 +10,7 @@ import numpy as np
 from interp.core.errors import OptionError
 from interp.core.result_rows import ResultRows
 from interp.core.statistics import benjamini_hochberg, holm
+from interp.model.content import versions
 from interp.profiles.behaviours import ON
 from interp.profiles.result import EXPLAINED, OFF_SINK, UNITS
 
@@ -71,7 +72,9 @@ def compare_profiles(a: Profile, b: Profile) -> ResultRows:
         "ProfileChanges",
         rows,
         ("stack", "layer", "head"),
-        made | {"model": f"{names[1]} - {names[0]}", "paired": paired},
+        made
+        | {"model": f"{names[1]} - {names[0]}", "paired": paired}
+        | {"made_by": "interp.profiles.compare_profiles", "versions": versions()},
         {
             "changes": tuple(changes),
             "small": sum(abs(r["score"]) < LEAST for r in sure),

@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from interp.model.model import Model
     from interp.profiles.rules import KeyRule
 
-Change = Literal["first_token", "packed"]
+Alteration = Literal["first_token", "packed"]
 
 
 def portability(
     model: Any,
     corpora: Mapping[str, Any],
     *,
-    alter: Sequence[Change] = (),
+    alter: Sequence[Alteration] = (),
     field: str = "text",
     rules: Iterable[str | KeyRule | Any] | None = None,
     heads: Sequence[str] | None = None,

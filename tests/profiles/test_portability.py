@@ -36,15 +36,15 @@ def _turns(window: TextWindow) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def carried(planted_model: interp.Model):
+def carried(carried_model: interp.Model):
     with pytest.MonkeyPatch.context() as patch:
         plant(patch, [EVERYWHERE, _turns, lambda window: 0.8 * even(window)])
-        found = portability(planted_model, {"first": FIRST, "second": SECOND}, **SIZE)
+        found = portability(carried_model, {"first": FIRST, "second": SECOND}, **SIZE)
     return found.to_pandas().set_index(["name", "fitted_on", "judged_on"])
 
 
 @pytest.fixture(scope="module")
-def planted_model() -> interp.Model:
+def carried_model() -> interp.Model:
     return interp.load("planted:induction")
 
 
@@ -85,24 +85,24 @@ def test_on_its_own_corpus_nothing_is_lost(carried) -> None:
 
 
 def test_two_halves_of_one_corpus_lose_little_and_seldom(
-    planted_model: interp.Model, monkeypatch: pytest.MonkeyPatch
+    carried_model: interp.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch, [EVERYWHERE])
     lost = []
     for seed in range(2):
         rows = documents(80, 40, seed=10 + seed).ids
-        found = portability(planted_model, {"a": rows[:40], "b": rows[40:]}, **SIZE).to_pandas()
+        found = portability(carried_model, {"a": rows[:40], "b": rows[40:]}, **SIZE).to_pandas()
         away = found[found["fitted_on"] != found["judged_on"]]
         assert set(away["gone"]) == {""}
         lost += away["lost"].tolist()
     assert abs(float(np.mean(lost))) < 0.02
 
 
-def test_altered_corpora_are_made_of_the_same_windows(planted_model: interp.Model) -> None:
+def test_altered_corpora_are_made_of_the_same_windows(carried_model: interp.Model) -> None:
     with pytest.raises(OptionError, match="no tokenizer with a first or last token"):
-        portability(planted_model, {"a": FIRST}, alter=["packed"], **SIZE)
+        portability(carried_model, {"a": FIRST}, alter=["packed"], **SIZE)
     with pytest.raises(OptionError, match="give at least two corpora"):
-        portability(planted_model, {"a": FIRST}, **SIZE)
+        portability(carried_model, {"a": FIRST}, **SIZE)
     model = interp.load("bundled:induction")
     rows = [[model.tokenizer.bos_token_id, *(x + 10 for x in row[1:])] for row in FIRST]
     found = portability(model, {"a": rows}, alter=["first_token", "packed"], heads=["L1H0"], **SIZE)
