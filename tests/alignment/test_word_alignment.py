@@ -22,6 +22,7 @@ from interp.alignment.result import best_of_layers
 from interp.alignment.translation import (
     confidences,
     position_variances,
+    translation_rows,
 )
 from interp.core.errors import OptionError, PromptError
 from interp.core.head import Head

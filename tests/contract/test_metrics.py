@@ -69,7 +69,7 @@ def its_model(request) -> Callable[[str], interp.Model]:
     return model
 
 
-def off_default(value: object) -> object:
+def off_default(value: Any) -> Any:
     match value:
         # 64 rows of a pattern, 96 or 128 tokens of a text: limits that short prompts do not reach
         case 64 | 96 | 128:
