@@ -31,7 +31,7 @@ class PromptRules:
         model: the model.
         ids: token ids of the prompt.
         profile: a profile of the model; without one rules are evaluated and rows not explained.
-        own: rules of the user, which no description has.
+        rules: rules of the user, which no description has.
 
     Raises:
         OptionError: the model has no attention whose rows are described, or two rules have one
@@ -44,11 +44,11 @@ class PromptRules:
         model: Model,
         ids: Sequence[int],
         profile: Profile | None = None,
-        own: Sequence[KeyRule] = (),
+        rules: Sequence[KeyRule] = (),
     ) -> None:
         fitted = None if profile is None else profile.row_model
         has_text = model.tokenizer is not None
-        named = {rule.name: rule for rule in own}
+        named = {rule.name: rule for rule in rules}
         known = chosen_rules(
             None if fitted is None else [named.pop(x, x) for x in fitted.rules], has_text
         )

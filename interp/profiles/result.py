@@ -105,17 +105,17 @@ class Profile(Result):
             raise UnknownName("head of this profile", str(head), found)
         return found[str(head)]
 
-    def about(self, head: str | Head, *, examples: int = 2) -> str:
+    def about(self, head: str | Head, *, n_examples: int = 2) -> str:
         """Return one screen of text on a head: the sentence, shares, rules, effects, examples.
 
         Args:
             head: name of the head, such as L5H4.
-            examples: examples of the strongest and of the most surprising queries, each.
+            n_examples: examples of the strongest and of the most surprising queries, each.
 
         Raises:
             UnknownName: the profile has no such head.
         """
-        return drawn("about", self, str(head), examples=examples)
+        return drawn("about", self, str(head), examples=n_examples)
 
     def examples_of(self, head: str | Head, kind: str | None = None) -> list[Mapping[str, Any]]:
         """Return the examples of one head, of one kind ("strongest", "uniform", "surprise") or all.

@@ -18,6 +18,7 @@ ARGUMENTS = {
     "explore": ["FOLDER_OR_MODEL..."],
     "compare heads": ["A", "B..."],  # two models or more
     "compare match": ["A", "B"],
+    "compare profiles": ["A", "B"],  # two models, or folders with profiles
     "head": ["MODEL", "HEAD"],  # one head of it
     "compare checkpoints": ["RUN..."],  # models of one training run
     "prune verify": ["DIR"],  # a pruned checkpoint
@@ -27,7 +28,7 @@ ARGUMENTS = {
     "list models": [],
     "results query": ["SQL", "FOLDER"],
     "results merge": ["A B..."],  # folders
-    **{f"results {x}": ["FOLDER"] for x in ("list", "show", "verify", "repair", "export")},
+    **{f"results {x}": ["FOLDER"] for x in ("list", "show", "verify", "repair", "export", "headvis")},
 }  # fmt: skip
 # spellings that take values of different kinds, and why they still mean one thing
 SEVERAL = {

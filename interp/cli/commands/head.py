@@ -75,7 +75,7 @@ def head(
         found = profile(
             run.load(*sources), corpus, heads=[head], n_documents=DOCUMENTS, progress=progress
         )
-    run.say(found.about(head, examples=n_examples).removesuffix("\n"))
+    run.say(found.about(head, n_examples=n_examples).removesuffix("\n"))
 
 
 def _stored(folder: Path, name: str) -> Profile:
