@@ -19,16 +19,16 @@ SIZE = "1280,860"  # pixels
 
 
 def main() -> None:
-    """Score, ablate, write the atlas and take the picture."""
+    """Score, profile, write the atlas and take the picture."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
         sys.exit("docs/picture.py needs chromium; the picture stays as it is")
     interp = [sys.executable, "-m", "interp"]
     with TemporaryDirectory() as folder:
         score = ["score", "bundled:induction", "-o", "results"]
-        ablate = ["importance", "ablate", "bundled:induction", "-o", "results"]
+        profile = ["profile", "bundled:induction", "-o", "results"]
         atlas = ["atlas", "results", "bundled:induction", "-o", "page.html"]
-        for words in (score, ablate, atlas):
+        for words in (score, profile, atlas):
             subprocess.run([*interp, *words], cwd=folder, check=True, capture_output=True)
         look = [
             browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
