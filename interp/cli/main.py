@@ -111,7 +111,7 @@ def show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     help="Show the version and exit.",
 )  # fmt: skip
 def main() -> None:
-    """Score every attention head of a transformer, with standard errors and null baselines.
+    """Show what the attention heads of a transformer do, with errors and null baselines.
 
     Without a model, `interp score` scores the models that come with the package.
     """
