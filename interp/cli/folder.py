@@ -204,7 +204,7 @@ class Family(NamedGroup):
         """Parse the arguments; put the name of the default command before what is not a name."""
         named = args and args[0] in {*self.commands, *self.get_help_option_names(ctx)}
         if args and self.default and not named:
-            close = difflib.get_close_matches(args[0], self.commands, cutoff=0.75)
+            close = difflib.get_close_matches(args[0], self.commands, cutoff=0.7)
             if close and not Path(args[0]).exists():  # a misspelt command, not a model
                 raise OptionError(self.unknown(ctx, args[0]))
             args = [self.default, *args]

@@ -11,6 +11,16 @@ from click.shell_completion import CompletionItem
 
 from interp.core.errors import OptionError, UnknownName
 
+ALIKE = (
+    ("--corpus", "--file", "--text", "--texts", "--prompts", "--input", "--data", "--prompt"),
+    ("--metric", "--method", "--metrics", "--methods", "--score", "--kind"),
+    ("--heads", "--head"),
+    ("--out", "--output", "--save", "--folder", "--dir"),
+    ("--layer", "--layers"),
+    ("--against", "--other", "--reference", "--baseline"),
+)
+"""Spellings that people try for one another."""
+
 
 class Setting(click.Option):
     """Parameter that is given as `--set NAME=VALUE`; otherwise read and checked like an option."""
@@ -88,21 +98,36 @@ class WithSettings(click.Command):
     """Command that may have settings; its help lists them after the options."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments; an option that is a setting is refused with its spelling.
+        """Parse the arguments; what is given in another way is refused with the way to give it.
 
         Raises:
-            OptionError: a setting is written as an option.
+            OptionError: a setting is written as an option, or a text as an argument.
         """
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             name = error.option_name.lstrip("-").replace("-", "_")
             if name not in settings_of(self):
-                raise
+                if not (meant := self._alike(error.option_name)):
+                    raise
+                said = f"{error.message} Did you mean {' or '.join(map(repr, meant))}?"
+                raise click.NoSuchOption(error.option_name, said, ctx=error.ctx) from error
             raise OptionError(
                 f"{error.option_name} is a setting of `{ctx.command_path}`, not an option; give "
                 f"--set {name}=VALUE"
             ) from error
+        except click.UsageError as error:
+            ways = self._alike("--text")
+            if "unexpected extra argument" not in error.message or not ways:
+                raise
+            said = f"{error.message}; a text is given by {' or '.join(ways)}"
+            raise click.UsageError(said, error.ctx) from error
+
+    def _alike(self, name: str) -> list[str]:
+        """Return the options of this command that people mean by a name, the name itself first."""
+        mine = [x for p in self.params if not isinstance(p, Setting) for x in p.opts]
+        meant = [name, *(x for group in ALIKE if name in group for x in group)]
+        return [x for x in dict.fromkeys(meant) if x in mine]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, then the settings."""

@@ -75,6 +75,9 @@ class OtherResults(KeptWarning):
     """Stored results that are shown under other names, or not shown."""
 
 
+FEW = 30  # names that are listed beside a weak guess
+
+
 class UnknownName(InterpError):
     """Unknown name, reported with the closest known ones."""
 
@@ -83,6 +86,8 @@ class UnknownName(InterpError):
         close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
         listed = f"known: {', '.join(sorted(known))}"
         hint = f"did you mean {' or '.join(close)}?" if close else listed
+        if close and len(known) <= FEW and not difflib.get_close_matches(name, close, cutoff=0.7):
+            hint += f" ({listed})"  # the guess is weak
         super().__init__(f"unknown {kind} {name!r}; {hint}")
 
 
