@@ -123,7 +123,7 @@ def test_every_method_carries_the_clusters(gpt2_probe, gpt2_repeats) -> None:
     ):
         over_prompts = cluster_summary(found.per_prompt.T, labels).sem
         np.testing.assert_allclose(found.sem, over_prompts)
-        sampling = getattr(found, "sampling_sem", np.zeros(len(over_prompts)))
+        sampling = np.zeros(1) if found.sampling_sem is None else found.sampling_sem
         rows = found.table.to_pandas()
         whole = np.sqrt(over_prompts**2 + sampling**2)
         np.testing.assert_allclose(rows["sem"].dropna(), whole)

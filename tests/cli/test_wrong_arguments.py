@@ -55,6 +55,7 @@ score planted:nosuch ./nowhere                | 2 of 2 models failed
 compare planted:nosuch {MODEL}                | unknown planted model 'nosuch'
 compare match {MODEL} planted:nosuch          | unknown planted model 'nosuch'
 compare profiles {MODEL} planted:nosuch       | unknown planted model 'nosuch'
+compare corpora planted:nosuch --set alter=packed | unknown planted model 'nosuch'
 compare checkpoints planted:nosuch            | unknown planted model 'nosuch'
 record planted:nosuch --file texts.txt -o x   | unknown planted model 'nosuch'
 score {MODEL} -m inducton                     | unknown metric 'inducton'

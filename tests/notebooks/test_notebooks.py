@@ -126,5 +126,5 @@ def test_traces_of_the_machine_are_removed(execute) -> None:
 
 
 def test_an_unknown_notebook_is_refused(execute) -> None:
-    with pytest.raises(SystemExit, match="no notebook begins with '77'; there are 1_find"):
+    with pytest.raises(SystemExit, match="no notebook begins with '77'; there are 0_what"):
         execute.paths(["77"])
