@@ -28,7 +28,8 @@ ARGUMENTS = {
     "list models": [],
     "results query": ["SQL", "FOLDER"],
     "results merge": ["A B..."],  # folders
-    **{f"results {x}": ["FOLDER"] for x in ("list", "show", "verify", "repair", "export", "headvis")},
+    **{f"results {x}": ["FOLDER"] for x in ("list", "show", "verify", "repair", "export")},
+    "results headvis": ["FOLDER"],
 }  # fmt: skip
 # spellings that take values of different kinds, and why they still mean one thing
 SEVERAL = {
