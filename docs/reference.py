@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,10 @@ PACKAGES = (  # in the order in which they import one another, after the names o
     "interp",
     *(f"interp.{name}" for name in ("core", "draw", "planted", "model", "lens", "causal")),
     *(f"interp.{name}" for name in ("attribution", "heads", "heads.needle", "heads.outliers")),
-    *(f"interp.{name}" for name in ("safety", "syntax", "circuits", "testing", "report")),
+    *(f"interp.{name}" for name in ("cache", "alignment", "text.chains", "text.context")),
+    *(f"interp.{name}" for name in ("text.graphs", "vision", "vision.language", "safety")),
+    *(f"interp.{name}" for name in ("syntax", "dictionaries", "probes", "circuits", "profiles")),
+    *(f"interp.{name}" for name in ("testing", "report")),
     "interp_kernels",
 )
 LOADING = (
@@ -64,7 +68,14 @@ def page(name: str) -> str:
 
 
 def _returned(name: str) -> list[str]:
-    """Return paths of the classes of results that functions of a folder return, but it has not."""
+    """Return paths of the results that functions of a folder return, and no page has so far."""
+    before = {path for earlier in PACKAGES[: PACKAGES.index(name)] for path in _results(earlier)}
+    return sorted(_results(name) - before)
+
+
+@cache
+def _results(name: str) -> frozenset[str]:
+    """Return paths of the results that functions of a folder return, where they are not public."""
     from interp.core.result import Result
     from interp.core.result_rows import ResultRows
 
@@ -76,7 +87,7 @@ def _returned(name: str) -> list[str]:
         for value in (inside.__globals__.get(each) for each in names):
             if isinstance(value, type) and issubclass(value, Result) and value is not ResultRows:
                 found[f"{value.__module__}.{value.__name__}"] = id(value)
-    return sorted(path for path, value in found.items() if value not in public)
+    return frozenset(path for path, value in found.items() if value not in public)
 
 
 def commands() -> str:
