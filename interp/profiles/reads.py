@@ -52,8 +52,8 @@ class TokenReads:
         Returns:
             "keys": tokens that get more attention than position says; `share` and `position` are
             shares of the attention off the sink. "queries": tokens at which more attention than
-            the mean (`position`) goes off the sink; `share` is that at these queries. Each with
-            the 95 % interval over documents of `share - position`, whose lower end is above 0.
+            the mean (`position`) goes off the sink; `share` is that at these queries. `more` is
+            the difference with its 95 % interval over documents, whose lower end is above 0.
         """
         return {"keys": self._of_keys(head, word), "queries": self._of_queries(head, word)}
 
@@ -140,6 +140,5 @@ def _row(token: str, share: float, more: Any) -> dict[str, Any]:
         "token": token,
         "share": share,
         "position": share - more.value,
-        "low": more.low,
-        "high": more.high,
+        "more": more.plain(),
     }

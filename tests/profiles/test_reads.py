@@ -52,9 +52,11 @@ def test_the_planted_key_token_is_read_with_its_share(read_profile: Profile) -> 
         [one] = reads["keys"]
         assert one["token"] == str(KEY)
         assert 0.02 < one["position"] < 0.07  # 1 of 23 tokens
-        assert one["low"] < one["share"] - one["position"] < one["high"]
-        assert one["low"] < top / under - one["position"] < one["high"]
-        assert one["high"] - one["low"] < 0.25
+        more = one["more"]
+        assert more["value"] == pytest.approx(one["share"] - one["position"])
+        assert more["low"] < more["value"] < more["high"]
+        assert more["low"] < top / under - one["position"] < more["high"]
+        assert more["high"] - more["low"] < 0.25
         assert reads["queries"] == []
 
 
