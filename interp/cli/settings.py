@@ -11,15 +11,18 @@ from click.shell_completion import CompletionItem
 
 from interp.core.errors import OptionError, UnknownName
 
-ALIKE = (
-    ("--corpus", "--file", "--text", "--texts", "--prompts", "--input", "--data", "--prompt"),
-    ("--metric", "--method", "--metrics", "--methods", "--score", "--kind"),
-    ("--heads", "--head"),
-    ("--out", "--output", "--save", "--folder", "--dir"),
-    ("--layer", "--layers"),
-    ("--against", "--other", "--reference", "--baseline"),
-)
-"""Spellings that people try for one another."""
+ALIKE = [
+    names.split()
+    for names in (
+        "corpus file text texts prompts prompt input data",
+        "metric method metrics methods score kind",
+        "heads head",
+        "out output save folder dir",
+        "layer layers",
+        "against other reference baseline",
+    )
+]
+"""Options, without dashes, that people try for one another."""
 
 
 class Setting(click.Option):
@@ -126,8 +129,9 @@ class WithSettings(click.Command):
     def _alike(self, name: str) -> list[str]:
         """Return the options of this command that people mean by a name, the name itself first."""
         mine = [x for p in self.params if not isinstance(p, Setting) for x in p.opts]
-        meant = [name, *(x for group in ALIKE if name in group for x in group)]
-        return [x for x in dict.fromkeys(meant) if x in mine]
+        plain = name.removeprefix("--")
+        meant = [plain, *(x for group in ALIKE if plain in group for x in group)]
+        return [f"--{x}" for x in dict.fromkeys(meant) if f"--{x}" in mine]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, then the settings."""
