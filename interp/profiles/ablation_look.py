@@ -9,7 +9,6 @@ at the sampled queries.
 from __future__ import annotations
 
 import dataclasses
-import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -30,6 +29,7 @@ from interp.profiles.reading import Reading
 from interp.profiles.rows_read import AttentionRows, sink_of
 from interp.profiles.rules import names_in, repeated_in
 from interp.profiles.second_look import CONTROLS, RUNGS, RowModels
+from interp.profiles.stored_arrays import StoredArrays
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -82,7 +82,7 @@ WITHOUT_TEXT = ("continued", "repeated", "new")
 
 
 @dataclass(frozen=True, eq=False)
-class AblationSums:
+class AblationSums(StoredArrays):
     """Sums over the sampled queries of each window of one group.
 
     Args:
@@ -98,18 +98,6 @@ class AblationSums:
     tokens: Float[np.ndarray, "window kind"]
     divergence: Float[np.ndarray, "window head change"]
     queries: Float[np.ndarray, " window"]
-
-    def to_bytes(self) -> bytes:
-        """Return the sums as the bytes of one file."""
-        file = io.BytesIO()
-        np.savez(file, **vars(self))
-        return file.getvalue()
-
-    @classmethod
-    def from_bytes(cls, content: bytes) -> AblationSums:
-        """Read what `to_bytes` wrote."""
-        with np.load(io.BytesIO(content)) as file:
-            return cls(**dict(file))
 
 
 def ablation_look(

@@ -34,7 +34,8 @@ def effect_sentences(effects: HeadEffects) -> list[str]:
         size = effects.effect["divergence_estimate"]["value"]
         how = f"about {nats(size, size)}" if size >= LEAST_SAID else f"less than {LEAST_SAID:.5f}"
         found.append(
-            f"Without it the predictions would change by {how} nats (an estimate by gradient)."
+            f"Without it the predictions would change by {how} nats per token (an estimate by "
+            "gradient)."
         )
     return found
 
@@ -45,14 +46,14 @@ def _change(one: Mapping[str, Any], real: bool) -> str:
     if not real or low <= 0 <= high:
         most = max(abs(low), abs(high))
         if most < LEAST_SAID:
-            return f"changes by less than {LEAST_SAID:.5f} nats"
-        return f"changes by at most {nats(most, most)} nats either way"
+            return f"changes by less than {LEAST_SAID:.5f} nats per token"
+        return f"changes by at most {nats(most, most)} nats per token either way"
     width = max(abs(low), abs(high))
     sign = 1 if one["value"] > 0 else -1
     ends = sorted((sign * low, sign * high))
     return (
         f"is {nats(abs(one['value']), width)} [{nats(ends[0], width)}, "
-        f"{nats(ends[1], width)}] nats {'worse' if sign > 0 else 'better'}"
+        f"{nats(ends[1], width)}] nats per token {'worse' if sign > 0 else 'better'}"
     )
 
 

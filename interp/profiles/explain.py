@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -14,6 +13,7 @@ import torch
 from interp.profiles.first_look import Look, Sums, summed, visible_groups
 from interp.profiles.log_linear import Features, Sheet, fit_row_models, sparse
 from interp.profiles.position import N_OFFSETS, logits_of_position, position_features
+from interp.profiles.stored_arrays import StoredArrays
 from interp.profiles.token_model import TokenGroup, TokenPage, fit_tokens
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _CHUNK = 32  # queries of a sheet of positions
 
 
 @dataclass(frozen=True, eq=False)
-class Description:
+class Description(StoredArrays):
     """Row models of every head, fitted on one part of the documents.
 
     Args:
@@ -47,18 +47,6 @@ class Description:
     position: Float[Tensor, "head feature"]
     rules: Float[Tensor, "head rule"]
     tokens: Float[Tensor, "head query key"]
-
-    def to_bytes(self) -> bytes:
-        """Return the parameters as the bytes of one file."""
-        file = io.BytesIO()
-        np.savez(file, **{name: value.numpy() for name, value in vars(self).items()})
-        return file.getvalue()
-
-    @classmethod
-    def from_bytes(cls, content: bytes) -> Description:
-        """Read what `to_bytes` wrote."""
-        with np.load(io.BytesIO(content)) as file:
-            return cls(**{name: torch.from_numpy(file[name]) for name in file})
 
 
 def describe(

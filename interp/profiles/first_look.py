@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from interp.profiles.position import position_features
 from interp.profiles.reading import TokenReader
 from interp.profiles.rows_read import AttentionRows, read_rows
 from interp.profiles.rules import KeyRule, masks_of
+from interp.profiles.stored_arrays import StoredArrays
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -27,7 +27,7 @@ GROUPS = 16  # of windows, half of each part: what a resumed run repeats, and a 
 
 
 @dataclass(frozen=True, eq=False)
-class Sums:
+class Sums(StoredArrays):
     """Sums over the queries of one group of windows.
 
     Args:
@@ -45,31 +45,6 @@ class Sums:
     uniform: Float[Tensor, "head"]
     weight: list[Float[Tensor, "head row"]]
     visible: list[Bool[Tensor, "site row pos"]]
-
-    def to_bytes(self) -> bytes:
-        """Return the sums as the bytes of one file."""
-        parts = {name: getattr(self, name).numpy() for name in _WHOLE}
-        for at, (weight, visible) in enumerate(zip(self.weight, self.visible, strict=True)):
-            parts[f"weight{at}"] = weight.numpy()
-            parts[f"shape{at}"] = np.array(visible.shape)
-            parts[f"visible{at}"] = np.packbits(visible.numpy())
-        file = io.BytesIO()
-        np.savez(file, **parts)
-        return file.getvalue()
-
-    @classmethod
-    def from_bytes(cls, content: bytes) -> Sums:
-        """Read what `to_bytes` wrote."""
-        with np.load(io.BytesIO(content)) as file:
-            weight, visible = [], []
-            while f"weight{len(weight)}" in file:
-                at = len(weight)
-                weight.append(torch.from_numpy(file[f"weight{at}"]))
-                shape = file[f"shape{at}"]
-                bits = np.unpackbits(file[f"visible{at}"], count=int(shape.prod()))
-                visible.append(torch.from_numpy(bits.reshape(shape).astype(bool)))
-            whole = {name: torch.from_numpy(file[name]) for name in _WHOLE}
-        return cls(**whole, weight=weight, visible=visible)
 
 
 _WHOLE = ("rules", "position", "tokens", "uniform")

@@ -6,7 +6,6 @@ corpus, which is known only at the end: an effect of z beyond its mean is the su
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from interp.core.errors import NonFiniteError
 from interp.core.prompts import Prompts
 from interp.model.hooks.inference import inference
 from interp.profiles.rows_read import AttentionRows, sink_of
+from interp.profiles.stored_arrays import StoredArrays
 from interp.profiles.writes import STREAMS, HeadWrites
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _ROWS = 64  # positions whose probabilities are held at once
 
 
 @dataclass(frozen=True, eq=False)
-class GradientSums:
+class GradientSums(StoredArrays):
     """Sums over the tokens of each window of one group.
 
     An entry is one number of the output z of one head; heads follow each other.
@@ -66,18 +66,6 @@ class GradientSums:
     weight: Float[np.ndarray, "window head"]
     z: Float[np.ndarray, " entry"]
     written: Float[np.ndarray, "head d_model"]
-
-    def to_bytes(self) -> bytes:
-        """Return the sums as the bytes of one file."""
-        file = io.BytesIO()
-        np.savez(file, **vars(self))
-        return file.getvalue()
-
-    @classmethod
-    def from_bytes(cls, content: bytes) -> GradientSums:
-        """Read what `to_bytes` wrote."""
-        with np.load(io.BytesIO(content)) as file:
-            return cls(**dict(file))
 
 
 def entries_of(sites: Sequence[Site]) -> dict[Site, slice]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from interp.profiles.first_look import Look, row_divergence, uniform_rows
 from interp.profiles.log_linear import log_rows
 from interp.profiles.position import logits_of_position
 from interp.profiles.rows_read import AttentionRows
+from interp.profiles.stored_arrays import StoredArrays
 from interp.profiles.token_model import token_logits
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ KEYS = 3  # keys of a query that are kept for examples
 
 
 @dataclass(frozen=True, eq=False)
-class JudgedRows:
+class JudgedRows(StoredArrays):
     """Sums over the queries of each window, and what is kept of each query.
 
     Args:
@@ -69,24 +69,6 @@ class JudgedRows:
     on_token: list[Float[np.ndarray, "head token"]]
     by_position: list[Float[np.ndarray, "head token"]]
     weights: list[Float[np.ndarray, "head row"]]
-
-    def to_bytes(self) -> bytes:
-        """Return the sums as the bytes of one file."""
-        file = io.BytesIO()
-        parts = {name: getattr(self, name) for name in _WHOLE}
-        for name in _EACH:
-            parts |= {f"{name}{at}": value for at, value in enumerate(getattr(self, name))}
-        np.savez(file, **parts)
-        return file.getvalue()
-
-    @classmethod
-    def from_bytes(cls, content: bytes) -> JudgedRows:
-        """Read what `to_bytes` wrote."""
-        with np.load(io.BytesIO(content)) as file:
-            parts: dict[str, Any] = {name: file[name] for name in _WHOLE}
-            n = len(parts["nats"])
-            parts |= {x: [file[f"{x}{at}"] for at in range(n)] for x in _EACH}
-        return cls(**parts)
 
     @classmethod
     def joined(cls, parts: Sequence[JudgedRows], order: Sequence[int]) -> JudgedRows:

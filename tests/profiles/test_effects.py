@@ -55,7 +55,7 @@ def test_the_planted_induction_head_matters_and_copies(effects_profile: Profile)
     assert kinds["continued"]["low"] > 10 * abs(kinds["new"]["value"])
     assert about["writes"]["copies"]["low"] > 2
     assert "It copies the attended token (+" in about["sentence"]
-    assert "nats worse." in about["sentence"]
+    assert "nats per token worse." in about["sentence"]
 
 
 def test_the_loss_without_a_planted_head_is_that_of_its_absent_logit(
@@ -149,7 +149,7 @@ def test_suppression_is_said(effects_rows: list) -> None:
 
 @pytest.mark.slow
 def test_heads_of_a_random_model_have_no_effect_beyond_the_rate() -> None:
-    """Random documents cannot be predicted, so no head of noise makes the loss better or worse."""
+    """Random documents cannot be predicted, so heads of noise hardly change the loss."""
     real = []
     for seed in range(3):
         rows = [*documents(24, 24, seed=seed).ids]
@@ -292,17 +292,18 @@ def number(value: float, low: float, high: float) -> dict[str, float]:
     ("effect", "said"),
     [
         ({"loss": number(0.012, 0.009, 0.015), "p_corrected": 0.01},
-         "Without it the text is 0.012 [0.009, 0.015] nats worse."),
+         "Without it the text is 0.012 [0.009, 0.015] nats per token worse."),
         ({"loss": number(-0.6, -0.9, -0.3), "p_corrected": 0.01},
-         "Without it the text is 0.60 [0.30, 0.90] nats better."),
+         "Without it the text is 0.60 [0.30, 0.90] nats per token better."),
         ({"loss": number(0.012, 0.009, 0.015), "p_corrected": 0.2},
-         "Without it the text changes by at most 0.015 nats either way."),
+         "Without it the text changes by at most 0.015 nats per token either way."),
         ({"loss": number(0.0, -0.0008, 0.0011), "p_corrected": 1.0},
-         "Without it the text changes by at most 0.0011 nats either way."),
+         "Without it the text changes by at most 0.0011 nats per token either way."),
         ({"divergence_estimate": number(0.0034, 0.002, 0.004)},
-         "Without it the predictions would change by about 0.0034 nats (an estimate by gradient)."),
+         "Without it the predictions would change by about 0.0034 nats per token (an estimate by "
+         "gradient)."),
         ({"divergence_estimate": number(0.0, 0.0, 0.0)},
-         "Without it the predictions would change by less than 0.00001 nats (an estimate by "
+         "Without it the predictions would change by less than 0.00001 nats per token (an estimate by "
          "gradient)."),
     ],
 )  # fmt: skip

@@ -9,7 +9,6 @@ from profiles.planted_rows import documents, even, mixture, pairs, plant
 import interp
 from interp.profiles import Profile
 from interp.profiles.corpus import TextWindow
-from interp.profiles.reads import LEAST_KEYS, LEAST_QUERIES
 
 KEY, QUERY = 5, 7
 ROWS = [*documents(60, 40, seed=2).ids]
@@ -69,7 +68,7 @@ def test_the_planted_query_token_is_where_the_head_leaves_the_sink(read_profile:
 
 
 def test_heads_that_attend_evenly_read_no_token() -> None:
-    found, tried = 0, 0
+    found = 0
     with pytest.MonkeyPatch.context() as patch:
         plant(patch, [HEADS[2]])
         for seed in range(3):
@@ -77,8 +76,7 @@ def test_heads_that_attend_evenly_read_no_token() -> None:
             one = interp.profile("planted:noise", rows, rules=["induction"], n_queries=20)
             for reads in _heads(one, 0)[:1]:
                 found += len(reads["keys"]) + len(reads["queries"])
-                tried += 1
-    assert found == 0, (found, tried)
+    assert found == 0
 
 
 def test_a_token_of_few_documents_is_not_read() -> None:
@@ -88,5 +86,5 @@ def test_a_token_of_few_documents_is_not_read() -> None:
         plant(patch, HEADS)
         found = interp.profile("planted:noise", rare, rules=["induction"], n_queries=20)
     assert all(reads["keys"] == [] for reads in _heads(found, 0))
-    assert LEAST_KEYS > 0
-    assert LEAST_QUERIES > 0
+    for reads in _heads(found, 1):  # a token of many documents still is
+        assert [one["token"] for one in reads["queries"]] == [str(QUERY)]

@@ -66,12 +66,9 @@ def profile(
 ) -> Profile | None:
     """Describe what every head of MODEL does on a corpus, judged on unseen documents.
 
-    Random documents are split in two parts. On each part row models of every head are fitted, and
-    judged on the other: even attention, offset, position, rules (which keys a rule names), and the
-    two tokens (whatever the pair of query and key token alone can say); the rest needs context. A
-    rung's number is the share of the head's pattern that it explains: of the KL divergence from
-    even attention, off the sink. A head is described by rules if these explain more than position
-    on both parts, and more than the same rules do with the tokens of another document.
+    Each head gets a sentence, the share of its attention off the sink that position, rules (which
+    keys a rule names) and the two tokens explain on documents that did not fit them, examples, and
+    whether the head matters on this text. What is left of its attention needs context.
 
     Args:
         run: the run.

@@ -152,7 +152,7 @@ def _rungs(found: Profile, about: Mapping[str, Any]) -> list[str]:
         row = mine.loc[metric]
         bar = "#" * round(30 * min(max(float(np.nan_to_num(row["score"])), 0.0), 1.0))
         ends = f"[{row['low']:.2f}, {row['high']:.2f}]"
-        beside = causal_column(causal, metric) or bar
+        beside = causal_column(causal, metric) if causal else bar
         lines.append(f"    {name:<40} {row['score']:5.2f} {ends:<15} {beside}".rstrip())
     if causal:
         lines += [

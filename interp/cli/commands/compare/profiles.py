@@ -13,7 +13,6 @@ from interp.cli.vocabulary import FROM_0, Spelling
 from interp.cli.written import as_given
 from interp.core.errors import OptionError
 from interp.core.result_folder import folder_for, kept_folder
-from interp.model.loading import source_labels
 from interp.model.sources.known import require_known
 
 if TYPE_CHECKING:
@@ -36,6 +35,7 @@ def _check(run: Run) -> None:
 @command(
     over="sources",
     arguments=("A", "B"),
+    also={"interp.profiles.run:profile": ("n_documents", "n_queries", "max_length", "seed")},
     options={"max_length": Spelling(default=256), "top": Spelling(type=FROM_0)},
     out="document",
     check=_check,
@@ -46,13 +46,10 @@ def profiles(
     sources: tuple[str, str],
     corpus: Any = None,
     *,
-    n_documents: int = 400,
-    n_queries: int = 32,
-    max_length: int = 256,
     effects: bool = False,
-    seed: int = 0,
     top: int = 8,
     progress: Any = None,
+    **options: Any,
 ) -> None:
     """Compare what heads do on text in A and B: behaviours gained, lost and grown, by head.
 
@@ -64,14 +61,12 @@ def profiles(
         run: the run.
         sources: two folders or models.
         corpus: the documents on which models are profiled.
-        n_documents: number of random documents.
-        n_queries: number of random queries read of each document.
-        max_length: longest window of a document, in tokens.
         effects: compare also what heads write and whether they matter, which takes longer.
-        seed: seed of every random choice.
         top: number of changed heads to print; 0 for all.
         progress: see `Progress`.
+        options: of `interp.profile`.
     """
+    from interp.core.files import write_atomically
     from interp.profiles.changes import compare_profiles
     from interp.profiles.run import profile
     from interp.report.atlas.single import changes_page
@@ -81,12 +76,10 @@ def profiles(
         path = Path(source).expanduser()
         if source in parted(sources)[0]:
             return stored_profile(path)
-        [name] = source_labels([source]).values()
+        resume = None if run.out is None else kept_folder(run.out)
         return profile(
-            run.loading.load(source, name), corpus, n_documents=n_documents, n_queries=n_queries,
-            max_length=max_length, effects=effects, seed=seed, progress=progress,
-            resume=None if run.out is None else kept_folder(run.out),
-        )  # fmt: skip
+            run.load(source), corpus, effects=effects, resume=resume, progress=progress, **options
+        )
 
     a, b = one(sources[0]), one(sources[1])
     found = compare_profiles(a, b)
@@ -97,7 +90,5 @@ def profiles(
     folder = folder_for(run.out, found.provenance["model"], "changes.html", about)
     for suffix in (".parquet", ".csv"):
         found.save(folder / f"changes{suffix}")
-    from interp.core.files import write_atomically
-
     write_atomically(folder / "changes.html", changes_page(a, b, command=as_given()))
     run.voice.note(f"{folder}: changes.html (open it in a browser), changes.parquet, changes.csv")
