@@ -303,8 +303,8 @@ def number(value: float, low: float, high: float) -> dict[str, float]:
          "Without it the predictions would change by about 0.0034 nats per token (an estimate by "
          "gradient)."),
         ({"divergence_estimate": number(0.0, 0.0, 0.0)},
-         "Without it the predictions would change by less than 0.00001 nats per token (an estimate by "
-         "gradient)."),
+         "Without it the predictions would change by less than 0.00001 nats per token (an "
+         "estimate by gradient)."),
     ],
 )  # fmt: skip
 def test_the_sentence_is_made_of_judged_numbers(effect: dict, said: str) -> None:
