@@ -10,6 +10,7 @@ import click
 from interp.cli.run import Input
 from interp.cli.vocabulary import Spelling
 from interp.core.errors import OptionError
+from interp.core.result_folder import model_folder
 
 if TYPE_CHECKING:
     from interp.core.store import Store
@@ -46,8 +47,12 @@ def stored_scores(folder: Path, models: tuple[str, ...], metrics: tuple[str, ...
     return ordered(table, list(METRICS))
 
 
-def stored_profile(path: Path) -> Profile:
+def stored_profile(path: Path, name: str = "") -> Profile:
     """Return the profile of a file or of a folder of results.
+
+    Args:
+        path: the file or folder.
+        name: the model, where the folder may hold profiles of several.
 
     Raises:
         OptionError: there is none, or there are several.
@@ -56,13 +61,15 @@ def stored_profile(path: Path) -> Profile:
 
     if path.is_file():
         return Profile.load(path)
-    every = [path / "profile.json", *sorted(path.glob("*/profile.json"))]
+    below = model_folder(path, name).glob if name else path.glob
+    every = [path / "profile.json", *sorted(below("profile.json" if name else "*/profile.json"))]
     found = [x for x in every if x.is_file()]
     if not found:
         raise OptionError(
-            f"{path} holds no profile; write one with: interp profile MODEL -o {path}"
+            f"{path} holds no profile{f' of {name}' if name else ''}; write one with: interp "
+            f"profile {name or 'MODEL'} -o {path}"
         )
-    if len(found) > 1:
+    if len(found) > 1 and not name:
         names = ", ".join(x.parent.name for x in found)
         raise OptionError(f"{path} holds {len(found)} profiles ({names}); give the folder of one")
     return Profile.load(found[0])

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from interp.cli.making import command
 from interp.cli.run import Run
+from interp.cli.stored import stored_profile
 from interp.cli.value_types import HEADS
 from interp.cli.vocabulary import Spelling
 from interp.core.errors import OptionError
-from interp.core.result_folder import model_folder
 from interp.model.loading import source_labels
 from interp.model.sources.known import require_known
-
-if TYPE_CHECKING:
-    from interp.profiles.result import Profile
 
 GROUP = "Look"
 DOCUMENTS = 128  # read for one head: enough for intervals, within a minute on a small model
@@ -68,7 +65,7 @@ def head(
         progress: see `Progress`.
     """
     if load is not None:
-        found = _stored(load, next(iter(source_labels(sources).values())))
+        found = stored_profile(load, next(iter(source_labels(sources).values())))
     else:
         from interp.profiles.run import profile
 
@@ -76,15 +73,3 @@ def head(
             run.load(*sources), corpus, heads=[head], n_documents=DOCUMENTS, progress=progress
         )
     run.say(found.about(head, n_examples=n_examples).removesuffix("\n"))
-
-
-def _stored(folder: Path, name: str) -> Profile:
-    """Return the profile of a model in a results folder; raises OptionError without one."""
-    from interp.profiles.result import Profile
-
-    for place in (folder, model_folder(folder, name)):
-        if (path := place / "profile.json").is_file():
-            return Profile.load(path)
-    raise OptionError(
-        f"{folder} holds no profile of {name}; write one with: interp profile {name} -o {folder}"
-    )
