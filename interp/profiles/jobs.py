@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from multiprocessing import get_context
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interp.core.shards import Shard
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 PHASES = 5
 """Phases of a profile: each is done by all processes before the next begins."""
+Start = tuple["Loading", str, str]
+"""How the model is loaded, its source and its name."""
+Phase = Callable[[Sequence[Shard], str, Mapping[str, Any]], Any]
+"""Does a phase: all shards, in the folder of finished steps, with the arguments of a profile."""
 _here: dict[str, Any] = {}
 
 
@@ -29,6 +34,7 @@ def profile_in_jobs(
     jobs: int,
     resume: str | os.PathLike,
     arguments: Mapping[str, Any],
+    ray: str | None = None,
 ) -> bool:
     """Compute the steps of a profile in processes of their own; each loads the model.
 
@@ -36,28 +42,88 @@ def profile_in_jobs(
         loading: how the model is loaded.
         source: the model's folder, hub id or built-in name.
         name: its name.
-        jobs: number of processes, which share the cores.
-        resume: the folder of finished steps.
+        jobs: number of processes, which share the cores; on a cluster 1 stands for all its cores.
+        resume: the folder of finished steps, which all processes see.
         arguments: of `interp.profile`, without model, resume and progress.
+        ray: address of a cluster of Ray that runs the processes; see `ray_cluster`.
 
     Returns:
         True if all steps are done; False if a process died: what it did not finish is missing.
+
+    Raises:
+        OptionError: the cluster does not start or cannot be used.
     """
+    model: Start = (replace(loading, session=None, note=None), _whole(source), name)
+    given = {**arguments, "corpus": _whole(arguments["corpus"])}
+    with _processes(model, jobs) if ray is None else _on_ray(model, jobs, ray) as (n, phase):
+        shards = [Shard(at + 1, n) for at in range(n)]
+        return all(phase(shards, _whole(resume), given) for _ in range(PHASES))
+
+
+@contextmanager
+def _processes(model: Start, jobs: int) -> Iterator[tuple[int, Phase]]:
+    """Yield the number of processes on this machine, and what does a phase in them."""
     from interp.heads.sweep.workers import threads_per_job
 
-    plain = replace(loading, session=None, note=None)
-    try:
-        with ProcessPoolExecutor(
-            jobs, get_context("spawn"), _start, (plain, source, name, threads_per_job(jobs))
-        ) as pool:
-            for _ in range(PHASES):
-                parts = [Shard(at + 1, jobs) for at in range(jobs)]
-                waiting = [pool.submit(_work, part, resume, dict(arguments)) for part in parts]
-                for each in waiting:
+    with ProcessPoolExecutor(
+        jobs, get_context("spawn"), _start, (*model, threads_per_job(jobs))
+    ) as pool:
+
+        def phase(shards: Sequence[Shard], *given: Any) -> bool:
+            try:
+                for each in [pool.submit(_work, shard, *given) for shard in shards]:
                     each.result()
-    except BrokenProcessPool:
-        return False
-    return True
+            except BrokenProcessPool:
+                return False
+            return True
+
+        yield jobs, phase
+
+
+@contextmanager
+def _on_ray(model: Start, jobs: int, address: str) -> Iterator[tuple[int, Phase]]:
+    """Yield the number of processes on a cluster, and what does a phase in them."""
+    import ray
+    from ray.exceptions import RayActorError, RayTaskError
+
+    from interp.heads.sweep.ray_cluster import ray_cluster
+
+    with ray_cluster(address, jobs) as cluster:
+        n = jobs if jobs > 1 else max(1, int(cluster.get("CPU", 1)))
+        gpus = 1 if str(model[0].device or "").startswith("cuda") else 0
+        worker = ray.remote(num_cpus=1, num_gpus=gpus)(_Worker)
+        workers = [worker.remote(*model, 1) for _ in range(n)]
+
+        def phase(shards: Sequence[Shard], *given: Any) -> bool:
+            parts = zip(workers, shards, strict=True)
+            try:
+                ray.get([each.work.remote(shard, *given) for each, shard in parts])
+            except RayTaskError as error:
+                raise (error.cause or error) from None
+            except RayActorError:
+                return False
+            return True
+
+        yield n, phase
+
+
+class _Worker:
+    """A process of a cluster with the model, which it loads once for all phases."""
+
+    def __init__(self, *start: Any) -> None:
+        _start(*start)
+
+    def work(self, *given: Any) -> None:
+        _work(*given)
+
+
+def _whole(path: Any) -> Any:
+    """Return paths, of which those that exist are found from any working directory."""
+    if isinstance(path, list | tuple):
+        return [_whole(each) for each in path]
+    if isinstance(path, str | os.PathLike) and Path(path).expanduser().exists():
+        return str(Path(path).expanduser().resolve())
+    return path
 
 
 def _start(loading: Loading, source: str, name: str, threads: int) -> None:

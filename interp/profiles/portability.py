@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,7 +16,7 @@ from interp.model.content import model_provenance
 from interp.model.model_argument import one_model
 from interp.model.segments import special_ids
 from interp.profiles.corpus import DocumentCorpus, Sample, TextWindow, sample_corpus
-from interp.profiles.explain import describe
+from interp.profiles.explain import Description, describe
 from interp.profiles.first_look import Look, first_look, groups_of
 from interp.profiles.judgement import DRAWS, LEAST_SHARE, PROBABILITIES, cluster_sums, ratio
 from interp.profiles.result import EXPLAINED, head_name
@@ -23,6 +24,8 @@ from interp.profiles.rows_read import described_sites
 from interp.profiles.rules import chosen_rules
 from interp.profiles.run import live_rules, next_document, wanted_heads
 from interp.profiles.second_look import CONTROLS, MEASURES, RUNGS, JudgedRows, second_look
+from interp.profiles.steps import ProfileSteps
+from interp.profiles.stored_arrays import StoredArrays
 from interp.profiles.token_model import token_vectors
 
 if TYPE_CHECKING:
@@ -45,6 +48,7 @@ def portability(
     n_queries: int = 32,
     max_length: int = 256,
     seed: int = 0,
+    resume: str | os.PathLike | None = None,
     progress: Progress | None = None,
 ) -> ResultRows:
     """Fit the description of every head on one corpus, and judge it on the others.
@@ -66,6 +70,7 @@ def portability(
         n_queries: number of random queries read of each document.
         max_length: longest window, in tokens.
         seed: seed of every random choice.
+        resume: folder with finished steps, from which a run that was stopped goes on.
         progress: called with the name of the step, the steps done and their number.
 
     Returns:
@@ -107,27 +112,32 @@ def portability(
     chosen = chosen_rules(rules, loaded.tokenizer is not None)
     ids = np.concatenate([window.ids for sample in samples.values() for window in sample.windows])
     look = Look(loaded, sites, chosen, token_vectors(loaded, ids), ids)
-    steps = len(samples) * (len(samples) + 1)
-    done = 0
-
-    def advance() -> None:
-        nonlocal done
-        done += 1
-        if progress is not None:
-            progress("portability", done, steps)
-
-    fitted = {}
-    for name, sample in samples.items():
-        fitted[name] = _fitted(look, sample)
-        advance()
-    found = {}
-    for to, sample in samples.items():
-        rest = [w for w in sample.windows if w.part == 1]
-        others = [next_document(rest, at) for at in range(len(rest))]
-        for start, description in fitted.items():
-            judged = second_look(look, rest, others, description, seed, lambda: None)
-            found[start, to] = _Sums.of(judged, rest, description.rules.numpy())
-            advance()
+    steps = ProfileSteps(
+        loaded,
+        samples,
+        chosen,
+        [site.name for site in sites],
+        size,
+        resume=resume,
+        progress=progress,
+        total=len(samples) * (len(samples) + 1),
+        name="portability",
+    )
+    names = [*samples]
+    fitted = steps.phase(
+        [f"description {at}" for at in range(len(names))],
+        lambda at: _fitted(look, samples[names[at]], steps.advance),
+        Description,
+        [1] * len(names),
+    )
+    pairs = [(start, to) for to in range(len(names)) for start in range(len(names))]
+    judged = steps.phase(
+        [f"judged {start} {to}" for start, to in pairs],
+        lambda at: _judged(look, fitted[pairs[at][0]], samples[names[pairs[at][1]]], seed, steps),
+        _Sums,
+        [1] * len(pairs),
+    )
+    found = {(names[start], names[to]): one for (start, to), one in zip(pairs, judged, strict=True)}
     rows, quantiles = _rows(look, found, samples, wanted, seed)
     made = model_provenance(loaded) | {
         "corpora": {name: dict(sample.facts, hash=sample.hash) for name, sample in samples.items()},
@@ -179,17 +189,30 @@ def _altered(
     return [tuple(stream[at : at + longest]) for at in cut], "packed"
 
 
-def _fitted(look: Look, sample: Sample) -> Any:
+def _fitted(look: Look, sample: Sample, advance: Callable[[], Any]) -> Description:
     """Fit all rungs on the documents of part 0."""
     windows = sample.windows
     groups = [group for group in groups_of(windows) if windows[group[0]].part == 0]
     sums = [first_look(look, [windows[i] for i in group], lambda: None) for group in groups]
     live, _ = live_rules(look, sample)
-    return describe(look, windows, groups, sums, live, lambda: None)
+    found = describe(look, windows, groups, sums, live, lambda: None)
+    advance()
+    return found
+
+
+def _judged(
+    look: Look, description: Description, sample: Sample, seed: int, steps: ProfileSteps
+) -> _Sums:
+    """Judge a description on the documents of part 1."""
+    rest = [w for w in sample.windows if w.part == 1]
+    others = [next_document(rest, at) for at in range(len(rest))]
+    judged = second_look(look, rest, others, description, seed, lambda: None)
+    steps.advance()
+    return _Sums.of(judged, rest, description.rules.numpy())
 
 
 @dataclass(frozen=True, eq=False)
-class _Sums:
+class _Sums(StoredArrays):
     """Sums per document of a description on a corpus, and the parameters of its rules."""
 
     nats: np.ndarray  # document, head, rung

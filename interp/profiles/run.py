@@ -127,7 +127,7 @@ def profile(
     size = {"n_documents": n_documents, "n_queries": n_queries, "max_length": max_length}
     steps = ProfileSteps(
         loaded,
-        sample,
+        {"": sample},
         chosen,
         [site.name for site in sites],
         size,

@@ -28,7 +28,7 @@ class ProfileSteps:
 
     Args:
         model: the model.
-        sample: the windows.
+        samples: the windows of each corpus, by its name.
         rules: the rules.
         sites: names of the attentions that are read.
         options: what the user asked for, by which two corpora of a run are compared.
@@ -36,6 +36,7 @@ class ProfileSteps:
         shard: part of every phase that is computed here; all of it without.
         progress: called with the steps done and their number.
         total: number of steps.
+        name: name of the analysis.
 
     Raises:
         OptionError: a shard has no folder, or the corpus is not that of the other shards.
@@ -44,7 +45,7 @@ class ProfileSteps:
     def __init__(
         self,
         model: Model,
-        sample: Sample,
+        samples: Mapping[str, Sample],
         rules: Sequence[KeyRule],
         sites: Sequence[str],
         options: Mapping[str, Any],
@@ -53,8 +54,9 @@ class ProfileSteps:
         shard: Shard | None = None,
         progress: Progress | None = None,
         total: int = 0,
+        name: str = "profile",
     ) -> None:
-        self.progress, self.at, self.total = progress, 0, total
+        self.name, self.progress, self.at, self.total = name, progress, 0, total
         self.shard, self.kept = shard, None
         if resume is None:
             if shard is not None:
@@ -67,20 +69,23 @@ class ProfileSteps:
 
         settings = {
             "model": identity_of(model),
-            "seed": sample.facts["seed"],
+            "seed": [sample.facts["seed"] for sample in samples.values()],
             "rules": [rule.identity for rule in rules],
             "sites": [*sites],
         }
         store, weights = Store(resume), model.content_hash
-        self.kept = store.steps("profile", weights, settings | {"corpus": sample.hash})
-        asked = settings | {"corpus": sample.facts["corpus"], "options": dict(options)}
-        _require_same_corpus(store.steps("profile shards", weights, asked), sample, shard)
+        hashes = {name: sample.hash for name, sample in samples.items()}
+        self.kept = store.steps(name, weights, settings | {"corpus": hashes})
+        for corpus, sample in samples.items():
+            asked = settings | {"corpus": sample.facts["corpus"], "options": dict(options)}
+            shards = store.steps(f"{name} shards", weights, asked | {"name": corpus})
+            _require_same_corpus(shards, sample, shard)
 
     def advance(self) -> None:
         """Count one step."""
         self.at += 1
         if self.progress is not None:
-            self.progress("profile", self.at, self.total)
+            self.progress(self.name, self.at, self.total)
 
     def phase(
         self,

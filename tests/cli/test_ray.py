@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from interp.core.errors import OptionError
-from interp.heads.sweep import ray_tasks
+from interp.heads.sweep import ray_cluster
 from interp.heads.sweep.workers import ATTEMPTS, Outcome, ScoreTask
 
 installed = pytest.mark.skipif(
@@ -43,7 +43,7 @@ def test_a_cluster_that_does_not_answer_is_told_before_work(errors, llama_folder
 
 
 def test_without_ray_the_remedy_is_named(errors, llama_folder, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("interp.heads.sweep.ray_tasks.find_spec", lambda name: None)
+    monkeypatch.setattr("interp.heads.sweep.ray_cluster.find_spec", lambda name: None)
     code, [said] = errors(
         "score", llama_folder, "-m", "entropy", "-o", tmp_path / "out", "--ray", "local"
     )
@@ -61,11 +61,11 @@ def test_a_cluster_that_does_not_start_is_one_line(monkeypatch, capfd, error) ->
         raise error
 
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=init))
-    with pytest.raises(OptionError, match=r"^Ray's cluster does not start: .*; score without"):
-        ray_tasks._connect("local", {})
+    with pytest.raises(OptionError, match=r"^Ray's cluster does not start: .*; run it without"):
+        ray_cluster._connect("local", {})
     assert capfd.readouterr().err == ""
     with pytest.raises(OptionError, match=r"^Ray's cluster at auto fails: "):
-        ray_tasks._connect("auto", {})
+        ray_cluster._connect("auto", {})
 
 
 @installed

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -114,6 +116,25 @@ def test_altered_corpora_are_made_of_the_same_windows(carried_model: interp.Mode
     assert abs(made["a, packed"]["tokens"] - made["a"]["tokens"]) < len(rows[0])
     with pytest.raises(OptionError, match="alter='shuffled' is not known"):
         portability(model, {"a": rows}, alter=["shuffled"], **SIZE)
+
+
+def test_a_run_that_was_stopped_goes_on(
+    carried_model: interp.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpora = {"first": FIRST[:12], "second": SECOND[:12]}
+    whole = portability(carried_model, corpora, **SIZE)
+    seen: list[int] = []
+
+    def stop(name: str, at: int, total: int) -> None:
+        seen.append(at)
+        if at == 4 and len(seen) == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        portability(carried_model, corpora, **SIZE, resume=tmp_path, progress=stop)
+    again = portability(carried_model, corpora, **SIZE, resume=tmp_path, progress=stop)
+    assert seen == [1, 2, 3, 4, 4, 5, 6]  # the step at which it stopped is done again
+    assert again.equals(whole)
 
 
 def test_the_command_wants_two_corpora() -> None:

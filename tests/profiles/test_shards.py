@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from itertools import permutations
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from profiles.planted_rows import documents
 import interp
 from interp.cli.main import main
 from interp.core.errors import OptionError
+from interp.core.shards import Shard
 from interp.profiles import Profile
 from interp.profiles.steps import ShardsMissing
 
@@ -78,6 +80,43 @@ def test_a_shard_on_the_command_line_says_what_it_waits_for(tmp_path: Path) -> N
     assert "--shard needs --out" in asked.output
     both = CliRunner().invoke(main, [*line, "--shard", "1/2", "-j", "2"])
     assert "give one of them" in both.output
+    cluster = CliRunner().invoke(main, [*line, "--shard", "1/2", "--ray", "local"])
+    assert "a cluster does all shards; give one of them" in cluster.output
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed")
+def test_a_cluster_gives_the_profile_of_one_process_though_a_worker_dies(tmp_path: Path) -> None:
+    psutil = pytest.importorskip("psutil")
+
+    from interp.model.loading import Loading
+    from interp.profiles import jobs
+
+    rows = {"corpus": ROWS, "n_queries": 8}
+    model = (Loading(), "planted:induction", "a planted model")
+    died = tmp_path / "died"
+    with jobs._on_ray(model, 2, "local") as (n, phase):
+        shards = [Shard(at + 1, n) for at in range(n)]
+        assert phase(shards, str(died), rows)
+        with pytest.raises(OptionError, match="n_queries"):
+            phase(shards, str(died), {**rows, "n_queries": 0})
+        import ray
+
+        [worker, *_] = [x for x in psutil.process_iter() if "ray::_Worker" in x.name()]
+        worker.kill()
+        assert not phase(shards, str(died), rows)
+        assert ray.is_initialized()
+    assert not ray.is_initialized()
+    loaded = interp.load("planted:induction", name="a planted model")
+    alone = interp.profile(loaded, **rows)
+    assert interp.profile(loaded, **rows, resume=died).equals(alone)
+    assert jobs.profile_in_jobs(*model, 2, tmp_path / "whole", rows, "local")
+    seen: list[str] = []
+    again = interp.profile(
+        loaded, **rows, resume=tmp_path / "whole", progress=lambda name, *_: seen.append(name)
+    )
+    assert again.equals(alone)
+    assert not seen  # every step was done by the cluster
 
 
 @pytest.mark.slow

@@ -29,6 +29,12 @@ def _check(run: Run) -> None:
         raise OptionError("--shard needs --out: the finished steps of all shards go there")
     if shard is not None and jobs > 1:
         raise OptionError("--shard and --jobs: a shard is one process; give one of them")
+    if run.values["ray"] is not None:
+        if shard is not None:
+            raise OptionError("--shard and --ray: a cluster does all shards; give one of them")
+        from interp.heads.sweep.ray_cluster import require_cluster
+
+        require_cluster(run.values["ray"], run.out is not None)
 
 
 @command(
@@ -60,6 +66,7 @@ def profile(
     corpus: Any = None,
     *,
     jobs: int = 1,
+    ray: str | None = None,
     resume: Path | None = None,
     progress: Any = None,
     **options: Any,
@@ -76,6 +83,8 @@ def profile(
         corpus: files or folders of text, JSON lines, Parquet or Arrow; by default the short texts
             that come with the package.
         jobs: number of processes, each with a copy of the model.
+        ray: work on a Ray cluster: host:port of its head node, 'auto' for the one on this machine,
+            or 'local' to start one; --out must be a folder that all its machines see. Needs ray.
         resume: see `interp.profile`.
         progress: see `Progress`.
         options: of `interp.profile`.
@@ -83,7 +92,7 @@ def profile(
     from interp import profile
     from interp.profiles.steps import ShardsMissing
 
-    if jobs == 1:
+    if jobs == 1 and ray is None:
         try:
             return profile(model, corpus, resume=resume, progress=progress, **options)
         except ShardsMissing as error:
@@ -95,6 +104,6 @@ def profile(
     with tempfile.TemporaryDirectory() as empty:
         [(source, name)] = source_labels(run.sources).items()
         there, given = resume or Path(empty), {"corpus": corpus, **options}
-        if not profile_in_jobs(run.loading, source, name, jobs, there, given):
+        if not profile_in_jobs(run.loading, source, name, jobs, there, given, ray):
             run.voice.note("a process died; what it did not finish is computed here")
         return profile(model, corpus, resume=there, progress=progress, **options)

@@ -9,20 +9,15 @@ the stored results and goes on.
 
 from __future__ import annotations
 
-import os
-import socket
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from interp.core.errors import OptionError, StoreError
+from interp.core.errors import StoreError
 from interp.core.store import Store
+from interp.heads.sweep.ray_cluster import ray_cluster, require_cluster
 from interp.heads.sweep.worker_memory import worker_bytes
 from interp.heads.sweep.workers import (
     ATTEMPTS,
@@ -37,33 +32,6 @@ Done = Callable[[ScoreTask, Outcome], None]
 
 PAUSE_S = 2.0
 """Seconds before a task is given out again; doubled with every further attempt."""
-_ANSWERS_S = 5.0  # seconds in which a cluster must answer
-_PORT = 6379  # of a cluster, unless the address names another
-
-
-def require_cluster(address: str, store: Store | None) -> None:
-    """Check that Ray is installed, that results have a folder, and that the cluster answers.
-
-    Raises:
-        OptionError: Ray is missing, the cluster does not answer, or it would not see the results.
-    """
-    if store is None and address not in ("local", "auto"):
-        raise OptionError("--ray needs --out, a folder that all machines of the cluster see")
-    if find_spec("ray") is None:
-        raise OptionError("--ray needs the package ray; install it: pip install 'interp[ray]'")
-    if address in ("local", "auto"):
-        return
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not host:
-        host, port = port, str(_PORT)
-    try:
-        with socket.create_connection((host, int(port)), timeout=_ANSWERS_S):
-            return
-    except (OSError, ValueError) as error:
-        raise OptionError(
-            f"no Ray cluster answers at {address} ({error}); check the address (host:port of the "
-            "head node), or use --ray local"
-        ) from error
 
 
 def run_on_ray(
@@ -85,61 +53,11 @@ def run_on_ray(
         OptionError: the cluster does not answer.
         StoreError: results can no longer be stored.
     """
-    require_cluster(address, run.store)
-    import ray
-
-    os.environ.setdefault("RAY_worker_niceness", "0")  # 15 by default: others would starve them
-    options: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
-    if address == "local":
-        options |= {"include_dashboard": False, "num_cpus": run.jobs if run.jobs > 1 else None}
-    _connect(address, options)
-    try:
-        cluster = ray.cluster_resources()
+    require_cluster(address, run.store is not None)
+    with ray_cluster(address, run.jobs) as cluster:
         cores = cluster.get("CPU", 0)
         run.voice.note(f"Ray at {address}: {len(tasks)} tasks on {cores:g} cores")
         _Grid(run, tasks, cluster, done).run()
-    finally:
-        ray.shutdown()
-
-
-def _connect(address: str, options: Mapping[str, Any]) -> None:
-    """Start a cluster or connect to one, without Ray's own lines about a failure.
-
-    Raises:
-        OptionError: it does not start or cannot be used; the reason is one line, and --debug shows
-            the rest.
-    """
-    import ray
-
-    try:
-        with _stderr_kept() as kept:
-            ray.init(address=None if address == "local" else address, **options)
-    # Ray starts several processes and raises whatever any of them meets; it may also exit
-    except (Exception, SystemExit) as error:
-        text = " ".join((str(error) or kept()).split())[-300:]
-        what = "cluster does not start" if address == "local" else f"cluster at {address} fails"
-        raise OptionError(
-            f"Ray's {what}: {type(error).__name__}: {text}; score without --ray, such as with "
-            "--jobs"
-        ) from error
-
-
-@contextmanager
-def _stderr_kept() -> Iterator[Callable[[], str]]:
-    """Keep what any library writes to file descriptor 2; yield a function that returns it."""
-    sys.stderr.flush()
-    before = os.dup(2)
-    with tempfile.TemporaryFile() as file:
-        text = ""
-        os.dup2(file.fileno(), 2)
-        try:
-            yield lambda: text
-        finally:
-            sys.stderr.flush()
-            os.dup2(before, 2)
-            os.close(before)
-            file.seek(0)
-            text = file.read().decode("utf-8", "replace")
 
 
 class _Grid:

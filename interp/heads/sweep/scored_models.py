@@ -143,9 +143,9 @@ class ScoreSweep:
         if options.get("shard") is not None and store is None:
             raise OptionError("--shard needs --out, the folder that all jobs write to")
         if options.get("ray") is not None:
-            from interp.heads.sweep.ray_tasks import require_cluster
+            from interp.heads.sweep.ray_cluster import require_cluster
 
-            require_cluster(options["ray"], store)
+            require_cluster(options["ray"], store is not None)
         options["texts"] = tuple(texts)
         return cls(bounds, store=store, voice=voice, prompt_file=prompt_file, **options)
 
