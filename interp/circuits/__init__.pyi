@@ -17,6 +17,8 @@ from .result import Circuit
 from .set_evaluation import evaluate_set
 from .smallest import smallest_set
 from .tasks import TASKS, make_contrast
+from .variables.find import find_variables
+from .variables.interchanges import CausalModel, Interchange, read_interchanges
 from .why.attribution_graph import attribution_graph
 from .why.loadings import head_loadings, loadings_by
 from .why.qk_shares import qk_shares
@@ -25,11 +27,13 @@ from .why.stream_parts import StreamDictionary
 
 __all__ = [
     "TASKS",
+    "CausalModel",
     "Circuit",
     "ContrastTask",
     "Discovery",
     "Fact",
     "Found",
+    "Interchange",
     "Published",
     "Signals",
     "StreamDictionary",
@@ -42,6 +46,7 @@ __all__ = [
     "evaluate_edges",
     "evaluate_set",
     "find_circuit",
+    "find_variables",
     "head_loadings",
     "loadings_by",
     "make_contrast",
@@ -52,6 +57,7 @@ __all__ = [
     "published",
     "qk_shares",
     "read_facts",
+    "read_interchanges",
     "signals",
     "smallest_set",
     "tasks",

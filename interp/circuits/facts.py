@@ -89,6 +89,20 @@ def read_facts(path: Path) -> list[Fact]:
     Raises:
         PromptError: The file cannot be read, or an entry is not a fact.
     """
+    return [_fact(where, row) for where, row in json_rows(path, "fact", EXPECTED)]
+
+
+def json_rows(path: Path, what: str, expected: str) -> list[tuple[str, Mapping[str, Any]]]:
+    """Read the objects of a `.jsonl` file, or of the list in a `.json` file, with their places.
+
+    Args:
+        path: the file.
+        what: what an object is, for errors.
+        expected: an example of one, for errors.
+
+    Raises:
+        PromptError: the file cannot be read, or does not hold objects.
+    """
     text = prompt_text(path)
     try:
         if path.suffix.lower() == ".json":
@@ -96,16 +110,18 @@ def read_facts(path: Path) -> list[Fact]:
         else:
             rows = [json.loads(line) for line in lines_of_text(text) if line.strip()]
     except ValueError as error:
-        raise PromptError(f"{path} is not JSON ({error}); {EXPECTED}") from error
+        raise PromptError(f"{path} is not JSON ({error}); {expected}") from error
     if not isinstance(rows, list):
-        raise PromptError(f"{path} holds {type(rows).__name__}, not a list of facts; {EXPECTED}")
-    return [_fact(path, number, row) for number, row in enumerate(rows, 1)]
+        raise PromptError(f"{path} holds {type(rows).__name__}, not a list of {what}s; {expected}")
+    found = []
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, Mapping):
+            raise PromptError(f"{path}, {what} {number}: {type(row).__name__} found; {expected}")
+        found.append((f"{path}, {what} {number}", row))
+    return found
 
 
-def _fact(path: Path, number: int, row: Any) -> Fact:
-    where = f"{path}, fact {number}"
-    if not isinstance(row, Mapping):
-        raise PromptError(f"{where}: {type(row).__name__} found; {EXPECTED}")
+def _fact(where: str, row: Mapping[str, Any]) -> Fact:
     row = {PUBLISHED.get(name, name): value for name, value in row.items()}
     if missing := [name for name in FIELDS[:2] if name not in row]:
         raise PromptError(f"{where}: {missing[0]!r} is missing; {EXPECTED}")

@@ -38,6 +38,7 @@ FORMS: Mapping[str, Mapping[str, str]] = {
         "PatchingMap": "interp.report.summaries.circuits:patching_map_summary",
         "PathEffects": "interp.report.summaries.circuits:path_effects_summary",
         "Portability": "interp.report.printed.portability:portability_summary",
+        "Variables": "interp.report.printed.variables:variables_summary",
         "ProfileChanges": "interp.report.printed.changes:changes_summary",
         "QueryMaps": "interp.report.summaries.vision:query_maps_summary",
         "ReceiverHeads": "interp.report.summaries.texts:receiver_heads_summary",

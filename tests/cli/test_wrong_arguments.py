@@ -125,6 +125,10 @@ circuit trace {MODEL} --file nowhere.jsonl    | nowhere.jsonl
 circuit trace {MODEL} --file empty.txt        | empty.txt holds no text
 circuit trace {MODEL} --site heads            | '--site'
 circuit trace {MODEL} --set noise=0               | '--set noise'
+circuit variables planted:nosuch              | unknown planted model 'nosuch'
+circuit variables {MODEL} --file nowhere.jsonl | nowhere.jsonl
+circuit variables {MODEL} --method turn       | '--method'
+circuit variables {MODEL} --position x        | '--position'
 prune verify nowhere                          | 'nowhere' does not exist
 train probe planted:nosuch --file nowhere.jsonl | unknown planted model 'nosuch'
 texts categories planted:nosuch --file nowhere.jsonl | unknown planted model 'nosuch'

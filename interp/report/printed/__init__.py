@@ -31,6 +31,7 @@ TEXTS = {
     "MadePairs": "interp.report.printed.circuits:pairs_text",
     "ModelDifferences": "interp.report.printed.between:differences_text",
     "Portability": "interp.report.printed.portability:portability_text",
+    "Variables": "interp.report.printed.variables:variables_text",
     "ProfileChanges": "interp.report.printed.changes:changes_text",
     "Profile": "interp.report.printed.profile:profile_text",
     "PathEffects": "interp.report.printed.circuits:path_text",

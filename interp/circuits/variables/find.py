@@ -1,0 +1,329 @@
+"""Search of the heads, layers and streams that hold the variables of a computation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from interp.circuits.residual_graph import ResidualGraph
+from interp.circuits.variables.interchanges import (
+    Interchange,
+    PlacedInterchange,
+    induction_interchanges,
+    place_interchanges,
+    read_interchanges,
+)
+from interp.circuits.variables.places import HeldPlace, InterchangeRuns, Subspace, places_of
+from interp.circuits.variables.rows import (
+    LEAST_TEMPLATES,
+    FoundAt,
+    frequent_share,
+    variable_rows,
+)
+from interp.circuits.variables.search import Method, random_like, search, varying, whole
+from interp.core.errors import OptionError, UnknownName
+from interp.core.result_rows import ResultRows
+from interp.model.model_argument import takes_model
+
+if TYPE_CHECKING:
+    from interp.core.protocols import Progress
+    from interp.model.model import Model
+
+PARTS = (0.5, 0.7)  # shares at which the pairs part: to fit, to choose the rank, to judge
+LEAST = 12  # pairs in each part whose answer changes
+MOVED = 0.02  # least share of answers that must change when all of a place is exchanged
+RANDOM = 8  # random subspaces
+
+
+@takes_model
+def find_variables(
+    model: Model,
+    pairs: Sequence[Interchange] | str | Path | None = None,
+    nodes: Sequence[str] | None = None,
+    *,
+    method: Method = "rotation",
+    ranks: Sequence[int] | None = None,
+    positions: Sequence[int] | None = None,
+    steps: int = 100,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> ResultRows:
+    """Search the subspaces of heads, layers and streams that hold a variable of a computation.
+
+    An interchange is a pair of prompts with the answer to the first if one variable of a stated
+    computation had its value from the second. At each place, a subspace of what it holds is fitted
+    so that the model gives this answer when the subspace, and nothing else, has the value of the
+    second prompt. It is fitted on half of the pairs; its rank is chosen on a fifth, and it is
+    judged on the others.
+
+    A variable is found at a place if the answers come more often than by chance: more often than
+    the largest of what random subspaces of the same rank give, what a fit to exchanged answers
+    gives, and the share of the most frequent answer. It must also be found while only that part of
+    the change is made that varies over the prompts: otherwise the subspace joins a direction that
+    varies, and that nothing reads, with one that is read, and that never varies ("dormant").
+
+    Args:
+        model: The model.
+        pairs: Interchanges, or the path of a file of them (see `read_interchanges`); by default
+            the two variables of induction on random tokens. Pairs whose first prompt the model
+            answers otherwise are left out and counted.
+        nodes: Heads (L5H4), all heads of a layer (L5), the stream that leaves it (stream5), or
+            several together (L5H4+L6H0); by default all single ones.
+        method: "rotation" (distributed alignment search: k orthonormal directions), "boundless"
+            (a whole rotation and a learned number of its directions), "mask" (a mask over single
+            coordinates) or "heads" (a mask over all heads of the model: which of them hold it
+            together).
+        ranks: Numbers of directions that a rotation tries, from the largest down; of those
+            that are within one standard error of the best the smallest is judged. By default powers
+            of 2 up to half the width of the place, and its whole.
+        positions: Positions at which places are exchanged, counted from the end if negative; each
+            is a place of its own. By default all positions together.
+        steps: Steps of each fit.
+        seed: Seed of the fits, of random subspaces and of the halves.
+        progress: Called with the name of the current work, how much is done and how much there is.
+
+    Returns:
+        One row per variable and place: variable, place, stack, layer, head (-1 where the place is
+        no single head), position, k (directions), score (share of the n judged pairs, of those
+        whose answer the variable changes, that give the answer) with low and high, whole (the
+        share if all of the place is exchanged), random, exchanged and frequent (the three controls;
+        NaN where there is none, such as another subspace of the whole place), varying (the share if
+        only the part that varies is exchanged), isolate (share of the judged pairs of other
+        variables whose answer stays; NaN if there is one variable), disentangle (mean of score and
+        isolate), p (against chance, by Holm for all rows), finding ("found", "dormant", "not
+        shown", or "answers stay" where nothing changes even if all of the place is exchanged, so
+        that nothing was fitted), heads (those of the mask) and fitted_on. Array `directions`:
+        orthonormal, `[row, width, k]`, padded with NaN. Fact `skipped`: pairs that were left out,
+        by variable.
+
+    Raises:
+        UnknownName: There is no such place or method.
+        OptionError: There are too few pairs, or a number is out of range.
+        PromptError: An interchange cannot be read.
+        UnreadableAttention: The model has no residual graph.
+
+    Unit: Share of pairs.
+
+    Cost: Per place and number of directions, steps forward and backward passes over 64 prompts.
+
+    Null: Random subspaces of the same rank, and a fit to answers exchanged between pairs.
+
+    Not for: absence: a variable that several heads hold together gives little at each alone; give
+    them as one place, or use method="heads".
+
+    Reference: Geiger et al. 2023 (arXiv 2303.02536); boundless: Wu et al. 2023 (arXiv 2305.08809);
+    dormant directions: Makelov et al. 2023 (arXiv 2311.17030); cause and isolate: Huang et al. 2024
+    (arXiv 2402.17700)
+    """
+    if method not in get_args(Method):
+        raise UnknownName("method", method, get_args(Method))
+    if steps < 1 or (ranks is not None and not min(ranks, default=0) >= 1):
+        raise OptionError(f"ranks={ranks}, steps={steps}; give 1 or more of each")
+    if method == "heads" and nodes is not None:
+        raise OptionError('method="heads" chooses among all heads; leave nodes out')
+    graph = ResidualGraph.of(model)
+    if isinstance(pairs, str | Path):
+        pairs = read_interchanges(Path(pairs))
+    elif pairs is None:
+        pairs = induction_interchanges(model, seed=seed)
+    rows = place_interchanges(model, pairs)
+    known = _placed(graph, nodes, method, positions, min(len(row.base) for row in rows))
+    search_of = VariableSearch(graph, rows, method, ranks, steps, seed)
+    total = len(known) * len(search_of.names)
+    found: list[FoundAt] = []
+    for name in search_of.names:
+        for place in known:
+            found.append(search_of.at(name, place))
+            if progress is not None:
+                progress("variables", len(found), total)
+    fitted = {name: len(runs.rows) for name, runs in search_of.fit.items()}
+    options = {"method": method, "ranks": ranks, "steps": steps, "seed": seed}
+    return variable_rows(graph, found, search_of.judge, fitted, rows, search_of.skipped, options)
+
+
+def _placed(
+    graph: ResidualGraph,
+    names: Sequence[str] | None,
+    method: Method,
+    positions: Sequence[int] | None,
+    shortest: int,
+) -> list[HeldPlace]:
+    places = places_of(graph, names)
+    if method == "heads":
+        heads = [place for place in places if "H" in place.name]
+        places = [HeldPlace("heads", tuple(place.pieces[0] for place in heads))]
+    if positions is None:
+        return places
+    for position in positions:
+        if not -shortest <= position < shortest:
+            raise OptionError(
+                f"position {position} of prompts of {shortest} or more tokens; give "
+                f"{-shortest} to {shortest - 1}"
+            )
+    return [replace(place, position=x) for x in dict.fromkeys(positions) for place in places]
+
+
+class VariableSearch:
+    """Searches at places, for the variables of interchanges.
+
+    Args:
+        graph: the residual graph.
+        rows: the interchanges.
+        method, ranks, steps, seed: see `find_variables`.
+    """
+
+    def __init__(
+        self,
+        graph: ResidualGraph,
+        rows: Sequence[PlacedInterchange],
+        method: Method,
+        ranks: Sequence[int] | None,
+        steps: int,
+        seed: int,
+    ) -> None:
+        self.graph, self.ranks = graph, ranks
+        self.method: Method = method
+        self.steps, self.seed = steps, seed
+        self.names = list(dict.fromkeys(row.variable for row in rows))
+        plain = InterchangeRuns(graph, rows)
+        right = [row for row, answer in zip(rows, plain.plain, strict=True)
+                 if row.base_answer == answer]  # fmt: skip
+        self.skipped = {
+            name: sum(row.variable == name for row in rows)
+            - sum(row.variable == name for row in right)
+            for name in self.names
+        }
+        self.fit: dict[str, InterchangeRuns] = {}
+        self.choose: dict[str, InterchangeRuns] = {}
+        self.judge: dict[str, InterchangeRuns] = {}
+        for name in self.names:
+            mine = [row for row in right if row.variable == name]
+            parts = _parts(mine, seed)
+            least = min(sum(row.changes for row in part) for part in parts)
+            if least < LEAST:
+                raise OptionError(
+                    f"of the pairs of {name!r}, {self.skipped[name]} are answered otherwise by "
+                    f"{graph.model.name} and {len(mine)} are left, in whose smallest part {least} "
+                    f"change their answer; {LEAST} are needed: give more pairs, or another model"
+                )
+            self.fit[name] = InterchangeRuns(graph, parts[0])
+            self.choose[name], self.judge[name] = (
+                InterchangeRuns(graph, [row for row in part if row.changes]) for part in parts[1:]
+            )
+
+    def at(self, name: str, place: HeldPlace) -> FoundAt:
+        """Search at one place."""
+        fit, choose, judge = self.fit[name], self.choose[name], self.judge[name]
+        everything = judge.answers(place, whole(place))
+        moved, full = float((everything != judge.plain).mean()), _share(everything, judge)
+        if moved <= MOVED:
+            return FoundAt(name, place, moved, full)
+        *smaller, largest = self._ranks(place)
+        first = self._search(fit, place, largest)
+        share = _share(choose.answers(place, first), choose)
+        if self.method == "rotation" and self.ranks is None:
+            every = _share(choose.answers(place, whole(place)), choose)
+            if every > share + _error(share, choose):
+                return self._judged(name, place, whole(place), moved, full)
+        chance = _share(choose.answers(place, random_like(first, self.seed)), choose)
+        chance = max(chance, frequent_share(choose))
+        if share <= chance + _error(chance, choose):
+            # no more than by chance; smaller ranks and the control could not change this
+            return self._judged(name, place, first, moved, full)
+        for k in reversed(smaller):
+            one = self._search(fit, place, k)
+            if _share(choose.answers(place, one), choose) < share - _error(share, choose):
+                break
+            first = one
+        subspace = first
+        wrong, judged_wrong = (_exchanged(runs, self.seed) for runs in (fit, judge))
+        control = self._search(wrong, place, max(x.shape[1] for x in subspace.basis))
+        return replace(
+            self._judged(name, place, subspace, moved, full),
+            exchanged=_share(judged_wrong.answers(place, control), judged_wrong),
+        )
+
+    def _judged(
+        self, name: str, place: HeldPlace, subspace: Subspace, moved: float, full: float
+    ) -> FoundAt:
+        fit, judge = self.fit[name], self.judge[name]
+        if subspace.n_directions == 0:
+            return FoundAt(name, place, moved, full, subspace)
+        other = [
+            _share(judge.answers(place, random_like(subspace, self.seed + at)), judge)
+            for at in range(RANDOM)
+            if subspace.n_directions < place.width  # of the whole there is no other
+        ]
+        inside = replace(subspace, inside=varying(fit, place))
+        return FoundAt(
+            name,
+            place,
+            moved,
+            full,
+            subspace,
+            _hits(judge.answers(place, subspace), judge),
+            _hits(judge.answers(place, inside), judge),
+            float(np.mean(other)) if other else float("nan"),
+            isolate=self._isolated(name, place, subspace),
+        )
+
+    def _search(self, fit: InterchangeRuns, place: HeldPlace, k: int) -> Subspace:
+        return search(fit, place, self.method, k, steps=self.steps, seed=self.seed + k)
+
+    def _ranks(self, place: HeldPlace) -> list[int]:
+        width = max(piece.width for piece in place.pieces)
+        if self.method != "rotation":
+            return [0]
+        if self.ranks is not None:
+            return sorted({min(k, width) for k in self.ranks})
+        return [2**i for i in range(width.bit_length()) if 2**i <= max(1, width // 2)]
+
+    def _isolated(self, name: str, place: HeldPlace, subspace: Subspace) -> float:
+        stay = [
+            runs.answers(place, subspace) == runs.plain
+            for other, runs in self.judge.items()
+            if other != name
+        ]
+        return float(np.concatenate(stay).mean()) if stay else float("nan")
+
+
+def _error(share: float, runs: InterchangeRuns) -> float:
+    n = len(runs.rows)
+    return float(np.sqrt(max(share * (1 - share), 1 / n) / n))
+
+
+def _parts(rows: Sequence[PlacedInterchange], seed: int) -> list[list[PlacedInterchange]]:
+    """Part the pairs; all of a template, or all with one base prompt, are in one part."""
+    several = len({row.template for row in rows}) >= LEAST_TEMPLATES
+    labels = [row.template if several else row.base for row in rows]
+    names = list(dict.fromkeys(labels))
+    order = np.random.default_rng([seed, 85]).permutation(len(names))
+    counts = np.array([labels.count(names[i]) for i in order])
+    at = np.searchsorted(PARTS, (counts.cumsum() - counts / 2) / counts.sum())
+    part_of = {names[i]: part for i, part in zip(order, at, strict=True)}
+    return [
+        [row for row, label in zip(rows, labels, strict=True) if part_of[label] == part]
+        for part in range(len(PARTS) + 1)
+    ]
+
+
+def _exchanged(runs: InterchangeRuns, seed: int) -> InterchangeRuns:
+    """Return the same pairs with answers exchanged between them."""
+    order = np.random.default_rng([seed, 86]).permutation(len(runs.rows))
+    rows = [
+        replace(row, answer=runs.rows[i].answer) for row, i in zip(runs.rows, order, strict=True)
+    ]
+    return InterchangeRuns(runs.graph, rows)
+
+
+def _hits(answers: Int[np.ndarray, " pair"], runs: InterchangeRuns) -> Bool[np.ndarray, " pair"]:
+    return answers == np.array([row.answer for row in runs.rows])
+
+
+def _share(answers: Int[np.ndarray, " pair"], runs: InterchangeRuns) -> float:
+    return float(_hits(answers, runs).mean())

@@ -1,0 +1,252 @@
+"""Places that may hold a variable, and the runs in which a part of what they hold is exchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.circuits.residual_graph import Layer, ResidualGraph
+from interp.circuits.stream_hooks import Watch, watched
+from interp.core.errors import OptionError, UnknownName
+from interp.model.hooks.inference import inference
+
+if TYPE_CHECKING:
+    from interp.circuits.variables.interchanges import PlacedInterchange
+
+Written = Literal["heads", "post"]
+BATCH = 64
+
+
+@dataclass(frozen=True)
+class HeldColumns:
+    """Columns of the concatenated head outputs of a layer, or of the stream that leaves it."""
+
+    order: int
+    kind: Written
+    columns: slice
+
+    @property
+    def width(self) -> int:
+        """The number of columns."""
+        return self.columns.stop - self.columns.start
+
+
+@dataclass(frozen=True)
+class HeldPlace:
+    """One or several pieces, at one position of the base prompt or at all.
+
+    Args:
+        name: such as L5H4, L5 (all heads of a layer), L5H4+L5H5 or stream5 (what leaves a layer).
+        pieces: what is exchanged together.
+        position: a position, counted from the end if negative; None for all.
+    """
+
+    name: str
+    pieces: tuple[HeldColumns, ...]
+    position: int | None = None
+
+    @property
+    def width(self) -> int:
+        """The number of columns of all pieces."""
+        return sum(piece.width for piece in self.pieces)
+
+
+def places_of(graph: ResidualGraph, names: Sequence[str] | None) -> list[HeldPlace]:
+    """Return places by name; by default every head, all heads of every layer, and every stream.
+
+    Raises:
+        UnknownName: there is no such head, layer or stream.
+        OptionError: no name is given.
+    """
+    known: dict[str, HeldColumns] = {}
+    for layer in graph.layers:
+        site, width = layer.site, layer.site.d_v
+        for h in range(site.n_heads):
+            columns = slice(h * width, (h + 1) * width)
+            known[f"L{site.layer}H{h}"] = HeldColumns(layer.order, "heads", columns)
+        every = slice(0, site.n_heads * width)
+        known[f"L{site.layer}"] = HeldColumns(layer.order, "heads", every)
+        known[f"stream{site.layer}"] = HeldColumns(
+            layer.order, "post", slice(0, graph.model.d_model)
+        )
+    if names is None:
+        heads = [x for x in known if "H" in x]
+        return [HeldPlace(x, (known[x],)) for x in [*heads, *(x for x in known if x not in heads)]]
+    if not names:
+        raise OptionError("no place is given; name heads such as L5H4, or leave it out for all")
+    found = []
+    for name in dict.fromkeys(names):
+        parts = name.split("+")
+        for part in parts:
+            if part not in known:
+                raise UnknownName(f"place of {graph.model.name}", part, known)
+        found.append(HeldPlace(name, tuple(known[part] for part in dict.fromkeys(parts))))
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Subspace:
+    """Directions of the pieces of a place, and how much of each is exchanged.
+
+    Args:
+        basis: by piece, orthonormal columns.
+        weight: by piece, 1 for a direction that is exchanged, 0 for one that stays.
+        inside: by piece, orthonormal columns; only the part of the change that lies in their span
+            is made. None makes the whole.
+    """
+
+    basis: tuple[Float[Tensor, "width direction"], ...]
+    weight: tuple[Float[Tensor, " direction"], ...]
+    inside: tuple[Float[Tensor, "width direction"], ...] | None = None
+
+    def change(self, at: int, difference: Float[Tensor, "*x width"]) -> Float[Tensor, "*x width"]:
+        """Return what is added to a piece of the base run, from source minus base."""
+        change = (difference @ self.basis[at]) * self.weight[at] @ self.basis[at].T
+        if self.inside is not None:
+            change = change @ self.inside[at] @ self.inside[at].T
+        return change
+
+    @property
+    def n_directions(self) -> int:
+        """The number of directions that are exchanged."""
+        return int(sum((w > 0.5).sum() for w in self.weight))
+
+
+class _Keep(Watch):
+    """Watcher that keeps head outputs and streams."""
+
+    def __init__(self) -> None:
+        self.found: dict[tuple[int, str], Tensor] = {}
+
+    def heads(self, layer: Layer, x: Tensor) -> Tensor | None:
+        """Keep the outputs of all heads."""
+        self.found[layer.order, "heads"] = x.detach().clone()
+
+    def post(self, layer: Layer, x: Tensor) -> Tensor | None:
+        """Keep the stream that leaves a block."""
+        self.found[layer.order, "post"] = x.detach().clone()
+
+
+class _Exchange(Watch):
+    """Watcher that adds a part of source minus base to the pieces of a place."""
+
+    def __init__(self, place: HeldPlace, subspace: Subspace, source: Mapping) -> None:
+        self.place, self.subspace, self.source = place, subspace, source
+
+    def _put(self, kind: Written, layer: Layer, x: Tensor) -> Tensor | None:
+        here = slice(None) if self.place.position is None else self.place.position
+        changed = None
+        for at, piece in enumerate(self.place.pieces):
+            if (piece.order, piece.kind) != (layer.order, kind):
+                continue
+            changed = x.clone() if changed is None else changed
+            old = x[:, here, piece.columns]
+            new = self.source[layer.order, kind][:, here, piece.columns].to(old)
+            changed[:, here, piece.columns] = old + self.subspace.change(at, new - old).to(old)
+        return changed
+
+    def heads(self, layer: Layer, x: Tensor) -> Tensor | None:
+        """Change the outputs of heads."""
+        return self._put("heads", layer, x)
+
+    def post(self, layer: Layer, x: Tensor) -> Tensor | None:
+        """Change the stream that leaves a block."""
+        return self._put("post", layer, x)
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """Interchanges of one length, with what their source runs write."""
+
+    which: Int[np.ndarray, " row"]
+    base: Int[Tensor, "row pos"]
+    answer: Int[Tensor, " row"]
+    read_at: Int[Tensor, " row"]
+    source: Mapping[tuple[int, str], Tensor]
+    own: Mapping[tuple[int, str], Tensor]
+
+
+class InterchangeRuns:
+    """Source runs of interchanges, and base runs into which a part of them is put.
+
+    Args:
+        graph: the residual graph of the model.
+        rows: the interchanges.
+
+    Attributes:
+        plain: the model's answer to each base prompt.
+        forwards: number of forward passes over single prompts.
+    """
+
+    def __init__(self, graph: ResidualGraph, rows: Sequence[PlacedInterchange]) -> None:
+        self.graph, self.rows, self.forwards = graph, rows, 0
+        self.groups: list[_Group] = []
+        self.plain = np.full(len(rows), -1)
+        lengths = np.array([len(row.base) for row in rows])
+        with inference(graph.model.module), torch.no_grad():
+            for length in dict.fromkeys(lengths.tolist()):
+                every = np.flatnonzero(lengths == length)
+                for which in np.array_split(every, -(-len(every) // BATCH)):
+                    self._add(which)
+
+    def _add(self, which: np.ndarray) -> None:
+        rows = [self.rows[i] for i in which]
+        found = []
+        for side in ("base", "source"):
+            keep = _Keep()
+            with watched(self.graph, keep):
+                logits = self._logits(torch.tensor([getattr(row, side) for row in rows]))
+            found.append((keep.found, logits))
+        read_at = torch.tensor([row.read_at for row in rows], device=found[0][1].device)
+        group = _Group(
+            which,
+            torch.tensor([row.base for row in rows]),
+            torch.tensor([row.answer for row in rows], device=read_at.device),
+            read_at,
+            found[1][0],
+            found[0][0],
+        )
+        self.plain[which] = self._read(group, found[0][1]).argmax(-1).cpu()
+        self.groups.append(group)
+
+    def _logits(self, ids: Tensor) -> Tensor:
+        self.forwards += len(ids)
+        return self.graph.model.run(self.graph.model.inputs([tuple(x) for x in ids.tolist()]))
+
+    @staticmethod
+    def _read(group: _Group, logits: Tensor) -> Tensor:
+        return logits[torch.arange(len(logits), device=logits.device), group.read_at].float()
+
+    def logits(
+        self, group: _Group, place: HeldPlace, subspace: Subspace
+    ) -> Float[Tensor, "row token"]:
+        """Return the logits at the answer's position, with the part of the source runs put in."""
+        with watched(self.graph, _Exchange(place, subspace, group.source)):
+            return self._read(group, self._logits(group.base))
+
+    def answers(self, place: HeldPlace, subspace: Subspace) -> Int[np.ndarray, " row"]:
+        """Return the model's answers with the part of the source runs put in."""
+        found = np.full(len(self.rows), -1)
+        with inference(self.graph.model.module), torch.no_grad():
+            for group in self.groups:
+                found[group.which] = self.logits(group, place, subspace).argmax(-1).cpu()
+        return found
+
+    def held(self, place: HeldPlace, at: int) -> tuple[Tensor, Tensor]:
+        """Return what a piece holds in the base and in the source runs, a row per position."""
+        piece = place.pieces[at]
+        here = slice(None) if place.position is None else [place.position]
+        both = []
+        for side in ("own", "source"):
+            parts = [
+                getattr(group, side)[piece.order, piece.kind][:, here, piece.columns]
+                for group in self.groups
+            ]
+            both.append(torch.cat([x.reshape(-1, piece.width) for x in parts]).float())
+        return both[0], both[1]

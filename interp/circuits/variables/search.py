@@ -1,0 +1,201 @@
+"""Search for the subspace that holds a variable: rotations, learned boundaries, and masks."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.parametrizations import orthogonal
+
+from interp.circuits.variables.places import Subspace
+from interp.core.random_state import drawn_with
+from interp.model.hooks.inference import inference
+
+if TYPE_CHECKING:
+    from interp.circuits.variables.places import HeldPlace, InterchangeRuns
+
+Method = Literal["rotation", "boundless", "mask", "heads"]
+RATE = 0.02  # learning rate of rotations
+MASK_RATE = 0.1  # learning rate of masks and boundaries
+PRICE = {"boundless": 0.05, "mask": 0.01, "heads": 0.02}  # nats for the exchange of everything
+WARM, COLD = 2.0, 0.05  # temperatures of masks, first and last
+WINDOW = 16  # steps over which losses are averaged
+SOLVED = 0.02  # nats at which a fit ends
+LEAST_GAIN = 0.995  # a fit ends when the loss of a window is above this share of the one before
+VARIES = 0.999  # share of the variance on the data by which directions that vary are chosen
+
+
+def search(
+    runs: InterchangeRuns,
+    place: HeldPlace,
+    method: Method,
+    k: int,
+    *,
+    steps: int,
+    seed: int,
+) -> Subspace:
+    """Find the subspace whose exchange gives the answers of the interchanges.
+
+    Args:
+        runs: the interchanges to fit.
+        place: where.
+        method: see `find_variables`.
+        k: number of directions of each piece, by rotation.
+        steps: number of steps, each on at most 64 interchanges of one length.
+        seed: seed of the start and of the order.
+    """
+    widths = [piece.width for piece in place.pieces]
+    with drawn_with(seed):
+        found = _Rotation(runs, place, k) if method == "rotation" else _Mask(widths, method)
+        order = [i for _ in range(steps) for i in torch.randperm(len(runs.groups)).tolist()]
+    rate = RATE if method == "rotation" else MASK_RATE
+    slow = [p for name, p in found.named_parameters() if "rotation" in name]
+    fast = [p for name, p in found.named_parameters() if "rotation" not in name]
+    groups = [{"params": slow, "lr": RATE}, {"params": fast, "lr": rate}]
+    optimiser = torch.optim.Adam([group for group in groups if group["params"]])
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps, eta_min=RATE / 20)
+    parameters = [p for group in optimiser.param_groups for p in group["params"]]
+    losses: list[float] = []
+    with inference(runs.graph.model.module), torch.enable_grad():
+        for at in range(steps):
+            group = runs.groups[order[at]]
+            subspace, price = found(at / max(1, steps - 1))
+            logits = runs.logits(group, place, subspace)
+            loss = nn.functional.cross_entropy(logits, group.answer) + price
+            # not backward(): the gradients of the model's own parameters stay as they are
+            for p, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+                p.grad = gradient
+            optimiser.step()
+            schedule.step()
+            losses.append(float(loss.detach()))
+            if _is_done(losses):
+                break
+    with torch.no_grad():
+        return found.hard()
+
+
+def _is_done(losses: list[float]) -> bool:
+    """Return True if a fit has reached its aim, or no longer goes on."""
+    last, before = losses[-WINDOW:], losses[-2 * WINDOW : -WINDOW]
+    if len(before) < WINDOW:
+        return False
+    now, then = sum(last) / WINDOW, sum(before) / WINDOW
+    return now < SOLVED or now > LEAST_GAIN * then
+
+
+def _columns(rotations: nn.ModuleList) -> tuple[Tensor, ...]:
+    """Return the directions of orthogonal layers as columns."""
+    weights: list[Any] = [linear.weight for linear in rotations]
+    return tuple(weight.T for weight in weights)
+
+
+class _Rotation(nn.Module):
+    """K orthonormal directions of each piece; they start where source and base differ most."""
+
+    def __init__(self, runs: InterchangeRuns, place: HeldPlace, k: int) -> None:
+        super().__init__()
+        made = []
+        for at, piece in enumerate(place.pieces):
+            base, source = runs.held(place, at)
+            n = min(k, piece.width)
+            start = torch.linalg.svd(source - base, full_matrices=False).Vh[:n]
+            start = torch.cat([start, torch.randn(n - len(start), piece.width)])
+            start = start + 0.1 * torch.randn_like(start) / math.sqrt(piece.width)
+            linear = nn.Linear(piece.width, n, bias=False)
+            with torch.no_grad():
+                linear.weight.copy_(torch.linalg.qr(start.T).Q.T)
+            made.append(orthogonal(linear, orthogonal_map="householder"))
+        self.rotation = nn.ModuleList(made)
+
+    def forward(self, done: float) -> tuple[Subspace, Tensor | float]:
+        basis = _columns(self.rotation)
+        return Subspace(basis, tuple(torch.ones(x.shape[1]) for x in basis)), 0.0
+
+    def hard(self) -> Subspace:
+        """Return the directions as they are."""
+        found = self(1.0)[0]
+        return Subspace(tuple(x.detach().clone() for x in found.basis), found.weight)
+
+
+class _Mask(nn.Module):
+    """A mask over directions: learned ones with a boundary, single columns, or whole pieces."""
+
+    def __init__(self, widths: list[int], method: Method) -> None:
+        super().__init__()
+        self.widths, self.method = widths, method
+        n = {"boundless": lambda w: 1, "mask": lambda w: w, "heads": lambda w: 1}[method]
+        self.gate = nn.ParameterList([nn.Parameter(torch.zeros(n(w))) for w in widths])
+        if method == "boundless":
+            made = [nn.Linear(w, w, bias=False) for w in widths]
+            for linear in made:
+                nn.init.orthogonal_(linear.weight)
+            self.rotation = nn.ModuleList([orthogonal(x, orthogonal_map="cayley") for x in made])
+
+    def _weights(self, temperature: float) -> list[Tensor]:
+        found = []
+        for gate, width in zip(self.gate, self.widths, strict=True):
+            if self.method == "boundless":
+                boundary = torch.sigmoid(gate) * width  # the number of directions inside
+                at = torch.arange(width) + 0.5
+                found.append(torch.sigmoid((boundary - at) / (temperature * width / 16)))
+            else:
+                found.append(torch.sigmoid(gate / temperature).expand(width))
+        return found
+
+    def forward(self, done: float) -> tuple[Subspace, Tensor | float]:
+        weights = self._weights(WARM * (COLD / WARM) ** done)
+        price = PRICE[self.method] * torch.stack([w.mean() for w in weights]).mean()
+        return Subspace(self._basis(), tuple(weights)), price
+
+    def _basis(self) -> tuple[Tensor, ...]:
+        if self.method == "boundless":
+            return _columns(self.rotation)
+        return tuple(torch.eye(w) for w in self.widths)
+
+    def hard(self) -> Subspace:
+        """Return the directions whose weight is above 1/2, each as a whole."""
+        chosen = [w.detach() > 0.5 for w in self._weights(COLD)]
+        basis = [x.detach()[:, w].clone() for x, w in zip(self._basis(), chosen, strict=True)]
+        return Subspace(tuple(basis), tuple(torch.ones(x.shape[1]) for x in basis))
+
+
+def whole(place: HeldPlace) -> Subspace:
+    """Return the whole of a place: everything is exchanged."""
+    return Subspace(
+        tuple(torch.eye(piece.width) for piece in place.pieces),
+        tuple(torch.ones(piece.width) for piece in place.pieces),
+    )
+
+
+def random_like(subspace: Subspace, seed: int) -> Subspace:
+    """Return a random subspace with as many directions in every piece.
+
+    Where whole pieces are exchanged, such as some of all heads, as many other ones.
+    """
+    full = [x.shape[1] == x.shape[0] for x in subspace.basis]
+    with drawn_with(seed):
+        if len(full) > 1 and all(x.shape[1] in (0, x.shape[0]) for x in subspace.basis):
+            order = [i for i in torch.randperm(len(full)).tolist() if not full[i]]
+            order += [i for i in torch.randperm(len(full)).tolist() if full[i]]
+            chosen = order[: sum(full)]
+            basis = [torch.eye(len(x))[:, : len(x) * (i in chosen)]
+                     for i, x in enumerate(subspace.basis)]  # fmt: skip
+        else:
+            basis = [torch.linalg.qr(torch.randn_like(x)).Q for x in subspace.basis]
+    return Subspace(tuple(basis), tuple(torch.ones(x.shape[1]) for x in basis))
+
+
+def varying(runs: InterchangeRuns, place: HeldPlace) -> tuple[Tensor, ...]:
+    """Return, by piece, the directions in which a place varies over the prompts.
+
+    They are the principal components that hold 99.9 % of the variance.
+    """
+    found = []
+    for at in range(len(place.pieces)):
+        x = torch.cat(runs.held(place, at))
+        s, v = torch.linalg.svd(x - x.mean(0), full_matrices=False)[1:]
+        share = (s**2).cumsum(0) / (s**2).sum().clamp_min(1e-30)
+        found.append(v[: int((share < VARIES).sum()) + 1].T)
+    return tuple(found)
