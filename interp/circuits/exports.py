@@ -15,6 +15,8 @@ from interp.core.result_files import FORMAT, read_result
 if TYPE_CHECKING:
     import networkx as nx
 
+    from interp.model.model import Model
+
 DRAWN = 300  # edges or nodes in a drawing at most
 
 
@@ -56,7 +58,9 @@ class CircuitFiles:
 
     @classmethod
     def from_json(cls, path: str | os.PathLike) -> Self:
-        """Read a JSON file, written by `to_json` or by saving as .json.
+        """Read a JSON file, written by `to_json` or by saving as .json, or a circuit of MIB.
+
+        A file of the MIB benchmark names no model and no task; it is read by its sizes.
 
         Raises:
             StoreError: The file cannot be read or is damaged.
@@ -67,12 +71,21 @@ class CircuitFiles:
 
     @classmethod
     def _read(cls, path: str | os.PathLike, stated: Any) -> Self:
+        from interp.circuits.mib import is_mib, mib_fields
+
         if isinstance(stated, Mapping) and stated.get("format") == FORMAT:
             return read_result(cls, path)
         try:
-            return cls.from_dict(stated)
+            return cls(**mib_fields(stated)) if is_mib(stated) else cls.from_dict(stated)
         except StoreError as error:
             raise StoreError(f"{path}: {error}") from error
+
+    def to_mib(self, model: Model, path: str | os.PathLike | None = None) -> str:
+        """Return the JSON document of the MIB benchmark; see `interp.circuits.mib`."""
+        from interp.circuits.mib import to_mib
+
+        made: Any = self
+        return to_mib(made, model, path)
 
     def to_toml(self, path: str | os.PathLike | None = None) -> str:
         """Return the content of `to_json` as TOML, with nan for null.

@@ -68,6 +68,24 @@ class SizeCurve(Result, ABC):
         """Area under faithfulness (CPR); heads that hurt the task can make it exceed 1."""
         return self._area(self.faithfulness, 0.0)
 
+    def as_mib(self) -> dict[str, float]:
+        """Return CPR and CMD as the code of MIB integrates them: over its ten shares, from 0.001.
+
+        Ours begin at size 0. A perfect circuit has a CPR of 0.999 there.
+
+        Raises:
+            OptionError: The curve has not the sizes of these shares.
+        """
+        at = [max(1, round(share * self.total)) for share in SHARES]
+        if self.partial or not set(at) <= set(self.sizes):
+            raise OptionError(
+                f"MIB's shares are the sizes {at}, and this curve has {list(self.sizes)}; evaluate "
+                "edges"
+            )
+        f = self.faithfulness[[self.sizes.index(size) for size in at]]
+        heights = {"CPR": f, "CMD": np.abs(1 - f)}
+        return {name: float(np.trapezoid(x, SHARES)) for name, x in heights.items()}
+
     @property
     def random_cmd(self) -> Float[Array, " draw"]:
         """`cmd` of random orders of heads (edges): the baseline of the ranking."""

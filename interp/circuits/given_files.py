@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,8 @@ def stored_circuit(path: Path, model: Model, task: str) -> Circuit:
     found = Circuit.from_json(path) if path.suffix == ".json" else Circuit.from_toml(path)
     found.require(model)
     name = Path(task).stem if is_file(task) else task
+    if not found.model:  # a file of MIB, which names neither
+        found = replace(found, model=model.name, task=name)
     if found.task != name:
         raise OptionError(
             f"{path} is a circuit for {found.task}, not for {name}; give another circuit"

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from interp.core.errors import UnreadableAttention
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -15,15 +18,18 @@ if TYPE_CHECKING:
     from interp.circuits.result import Circuit
     from interp.circuits.set_evaluation import SetEvaluation
     from interp.core.result_rows import ResultRows
+    from interp.model.model import Model
 
 SHOWN = 100  # edges in the page's table
 
 
-def write_found(found: Circuit, folder: Path) -> None:
+def write_found(found: Circuit, folder: Path, model: Model) -> None:
     """Write a circuit in all formats, before it is evaluated."""
     from interp.core.files import write_atomically
 
     found.to_json(folder / "circuit.json")
+    with suppress(UnreadableAttention):  # a model without a residual graph has no edges to list
+        found.to_mib(model, folder / "circuit_mib.json")
     found.to_toml(folder / "circuit.toml")
     found.to_graphml(folder / "circuit.graphml")
     found.to_dot(folder / "circuit.dot")

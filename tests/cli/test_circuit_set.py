@@ -153,6 +153,6 @@ def test_what_was_found_stays_when_the_evaluation_is_stopped(run, monkeypatch, t
     folder = tmp_path / "planted-bystander"
     assert Circuit.from_toml(folder / "circuit.toml").chosen.nodes == ("embed", "L0H3", "L1H0")
     assert {path.name for path in folder.iterdir()} == {
-        "circuit.json", "circuit.toml", "circuit.graphml", "circuit.dot", "circuit.mmd",
-        "circuit.svg", "nodes.csv", "edges.csv",
+        "circuit.json", "circuit_mib.json", "circuit.toml", "circuit.graphml", "circuit.dot",
+        "circuit.mmd", "circuit.svg", "nodes.csv", "edges.csv",
     }  # fmt: skip

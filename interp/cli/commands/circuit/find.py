@@ -184,7 +184,7 @@ def find(
     folder, run.interrupted = None, " in the evaluation: what was found is printed above"
     if run.out is not None:
         folder = own_folder(run.out, model.name, "circuit.json", _of, _of(found.to_dict()))
-        write_found(found, folder)
+        write_found(found, folder, model)
         run.interrupted = f" in the evaluation: what was found is in {folder}"
     measured, parts, doubt = evaluated(
         model, found, start, no_set, top=top, maps=tuple(maps), ablation=kind,
