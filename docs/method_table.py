@@ -189,7 +189,7 @@ NO_METHODS = {
         # methods that find circuits have their own table; these make or evaluate parts of circuits
         "confirm", "discovery", "evaluate_circuit", "evaluate_edges", "evaluate_set",
         "find_circuit", "make_contrast", "make_pairs", "patch_first", "published",
-        "read_facts", "signals", "smallest_set",
+        "read_facts", "read_interchanges", "signals", "smallest_set",
     },
     "interp.causal": {
         # tasks and their measures

@@ -143,7 +143,7 @@ def copy_paste(
         raise PromptError("there are no needles to search for; give at least one instance")
     parts: dict[Site, list[Tensor]] = {}
     right, done = [], 0
-    for batch in _batches(instances, 1 if authors else TOKENS_AT_ONCE):
+    for batch in batches(instances, 1 if authors else TOKENS_AT_ONCE):
         if authors:
             hits, shares = _decoded(model, batch[0])
         else:
@@ -169,7 +169,9 @@ def _chance(instance: Instance) -> float:
     return sum(1 - m for m in missed.values()) / len(missed)
 
 
-def _batches(instances: Sequence[Instance], tokens: int) -> Iterator[list[Instance]]:
+def batches(
+    instances: Sequence[Instance], tokens: int = TOKENS_AT_ONCE
+) -> Iterator[list[Instance]]:
     """Batch neighbouring prompts of one length, without padding or reordering."""
     batch: list[Instance] = []
     for x in instances:
@@ -183,13 +185,18 @@ def _batches(instances: Sequence[Instance], tokens: int) -> Iterator[list[Instan
         yield batch
 
 
+def forced_prompts(batch: Sequence[Instance]) -> tuple[Prompts, Int[Tensor, " step"]]:
+    """Return the prompts of a batch with their answers, and the rows that predict these."""
+    prompts = Prompts(tuple(x.prompt + x.answer[:-1] for x in batch), "needles")
+    first = batch[0].length - 1
+    return prompts, torch.arange(first, first + len(batch[0].answer))
+
+
 def _forced(
     model: Model, batch: Sequence[Instance]
 ) -> tuple[dict[Site, Float[Tensor, "trial head"]], Float[Tensor, " trial"]]:
-    steps = len(batch[0].answer)
-    prompts = Prompts(tuple(x.prompt + x.answer[:-1] for x in batch), "needles")
-    first = batch[0].length - 1
-    rows = torch.arange(first, first + steps)
+    prompts, rows = forced_prompts(batch)
+    steps = len(rows)
     tops: dict[Site, Int[Tensor, "trial head step"]] = {}
 
     def visit(site: Site, call: Call, real: Tensor) -> None:
