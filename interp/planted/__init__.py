@@ -12,12 +12,15 @@ Names and one-line summaries are read from `PLANTED` without importing torch.
 
 from __future__ import annotations
 
+import copy
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from interp.core.errors import UnknownName
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
     from interp.planted.assemble import Planted
     from interp.planted.builders import (
         backup,
@@ -53,19 +56,25 @@ PLANTED: dict[str, str] = {
     "zoo": "every planted mechanism but the two above in one model, among random heads",
 }
 
+KINDS = ("planted", "compiled", "trained")  # kinds of models whose mechanism is known
+
 __all__ = [
+    "KINDS",
     "PLANTED",
     "Planted",
     "attention_only",
     "backup",
     "build",
     "bystander",
+    "check_known",
     "copy_suppression",
     "duplicate_token",
     "image_readers",
     "image_text",
     "induction",
+    "known_models",
     "looped",
+    "module_of",
     "noise",
     "positional",
     "refusal",
@@ -95,6 +104,53 @@ _ELSEWHERE = {  # modules of further names
     "spoken_words": "with_sound",
     "Planted": "assemble",
 }
+
+
+def known_models(kind: str) -> dict[str, str]:
+    """Return the names of the models of a kind, with a summary of each.
+
+    Args:
+        kind: `planted` (by hand), `compiled` (from programs) or `trained` (to hold an algorithm).
+    """
+    if kind == "compiled":
+        from interp.planted.programs import JOINS, PROGRAMS
+
+        joins = {name: f"{name.replace('+', ', ')} side by side" for name in JOINS}
+        return {name: each.summary for name, each in PROGRAMS.items()} | joins
+    if kind == "trained":
+        from interp.planted.trained import TRAINED
+
+        return TRAINED
+    return PLANTED
+
+
+def check_known(kind: str, name: str) -> None:
+    """Check the name of a model of one of `KINDS`.
+
+    Raises:
+        UnknownName: there is no such model.
+        OptionError: the name joins compiled programs that cannot be joined.
+    """
+    if kind == "compiled" and "+" in name:
+        from interp.planted.programs import names_in
+
+        names_in(name)
+    elif name not in known_models(kind):
+        raise UnknownName(f"{kind} model", name, known_models(kind))
+
+
+def module_of(kind: str, name: str) -> PreTrainedModel:
+    """Build a model of one of `KINDS`; raises what `check_known` raises."""
+    check_known(kind, name)
+    if kind == "compiled":
+        from interp.planted.programs import joined
+
+        return copy.deepcopy(joined(name).module)
+    if kind == "trained":
+        from interp.planted.trained import trained_model
+
+        return trained_model(name)
+    return build(name).model
 
 
 def _builder(name: str) -> Any:
