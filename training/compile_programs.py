@@ -20,8 +20,8 @@ from interp.planted.programs import FILE, PROGRAMS, SIZES
 
 def recipes() -> dict[str, Callable[[], Any]]:
     """Return for each program the function that makes its source."""
-    from tracr.compiler import lib
-    from tracr.rasp import rasp
+    from tracr.compiler import lib  # pyright: ignore[reportMissingImports]
+    from tracr.rasp import rasp  # pyright: ignore[reportMissingImports]
 
     def fraction() -> Any:
         return lib.make_frac_prevs(rasp.tokens == "x")
@@ -54,7 +54,7 @@ def recipes() -> dict[str, Callable[[], Any]]:
 
 def compile_program(name: str) -> tuple[Any, Program]:
     """Return what Tracr compiles, and the torch model made of it."""
-    from tracr.compiler import compiling
+    from tracr.compiler import compiling  # pyright: ignore[reportMissingImports]
 
     source, about = recipes()[name](), PROGRAMS[name]
     made = compiling.compile_rasp_to_model(

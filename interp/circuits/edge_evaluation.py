@@ -244,19 +244,24 @@ def evaluate_edges(
         | task.about()
         | {"ablation": "corrupted", "n_random": n_random, "seed": seed}
     )
-    kinds = {_kind(x) for edge in known for x in edge} | {"L"}
-    between = tuple((a, b) for a, b in every if {_kind(a), _kind(b)} <= kinds)
+    between = comparable(every, known)
     return EdgeEvaluation(
         circuit, len(every), sizes, found[2 : 2 + len(sizes)], full, empty, means[1:], known, seed,
         between, made, task.clusters, task.task.unit,
     )  # fmt: skip
 
 
-def _kind(node: str) -> str:
-    """Return the kind of a writer or reader: `L` for heads, `m`, `e` and `l` for the others."""
-    return node[0]
+def comparable(
+    every: Sequence[tuple[str, str]], known: Sequence[tuple[str, str]]
+) -> tuple[tuple[str, str], ...]:
+    """Return the edges between nodes of the kinds that known edges are between, and between heads.
+
+    The kinds are heads, MLPs, the embeddings and the logits.
+    """
+    kinds = {node[0] for edge in known for node in edge} | {"L"}
+    return tuple((a, b) for a, b in every if {a[0], b[0]} <= kinds)
 
 
 def _kinds(edges: Sequence[tuple[str, str]]) -> str:
     """Return " between heads" where all edges are."""
-    return " between heads" if {_kind(x) for edge in edges for x in edge} == {"L"} else ""
+    return " between heads" if {node[0] for edge in edges for node in edge} == {"L"} else ""
