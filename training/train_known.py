@@ -24,7 +24,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional as F
 
-from interp.planted.trained import HERE, TRAINED, untrained
+from interp.planted.trained import HERE, untrained
 from interp.planted.trained.cases import CASES, Case
 from training.interchange import InterchangeRun, Taken, nodes_of, run
 from training.recording import pace, versions
@@ -103,7 +103,7 @@ def train(case: Case, recipe: Recipe, seed: int) -> tuple[Any, int]:
     ends = list(case.ends.values())
     optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98))
     for step in range(recipe.steps + 1):
-        if step % 250 == 0 and step:
+        if step and (step % 250 == 0 or step == recipe.steps):
             counts = measured(case, model, 1000, seed + 1 + step)
             worst = min(counts, key=counts.__getitem__)
             print(f"step {step}: at least {counts[worst]:.3f} right ({worst})", flush=True)
@@ -225,7 +225,6 @@ def made(name: str, recipe: Recipe, seed: int, out: Path) -> dict[str, Any]:
             weight.copy_(weight.half())
     record = {
         "model": f"trained:{name}",
-        "summary": TRAINED[name],
         "nodes": dict(case.nodes),
         "decoys": dict(case.decoys),
         "n": MEASURED,
