@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.stats import rankdata
 
 import interp
 from benchmarks.ground_truth_page import ground_truth_page
@@ -31,7 +32,6 @@ from interp.circuits.residual_graph import ResidualGraph
 from interp.circuits.tasks import TASKS, make_contrast
 from interp.core.errors import InterpError
 from interp.core.files import write_atomically
-from interp.core.rank_statistics import auroc
 from interp.core.registry import CIRCUIT_METHODS
 from interp.core.statistics import percentile_interval
 from interp.planted.programs import JOINS
@@ -130,56 +130,52 @@ def _varying(graph: ResidualGraph, task: ContrastTask) -> set[str]:
     found: set[str] = set()
     for batch in task.batches():
         clean, corrupted = paired_outputs(graph, batch.clean, batch.corrupted)
-        for i, name in enumerate(graph.writers):
-            if float((clean.out[i] - corrupted.out[i]).abs().max()) > 1e-5:
-                found.add(name)
+        moved = (clean.out - corrupted.out).abs().amax((0, 1, 3)).tolist()
+        found |= {name for name, x in zip(graph.writers, moved, strict=True) if x > 1e-5}
     return found
+
+
+def areas(scores: np.ndarray, true: np.ndarray) -> np.ndarray:
+    """Exact AUROC of the sizes of each row of scores; ties, also near 0, count half."""
+    size = np.abs(scores)
+    size = np.where(size < NOTHING * size.max(1, keepdims=True), 0.0, size)
+    k = int(true.sum())
+    above = rankdata(size, axis=1)[:, true].sum(1) - k * (k + 1) / 2
+    return above / (k * (len(true) - k))
 
 
 def against(values: np.ndarray, true: np.ndarray, seed: int) -> dict[str, Any]:
     """AUROC of the sizes of mean scores, with an interval over pairs and a permutation test."""
-
-    def area(scores: np.ndarray) -> float:
-        size = np.abs(scores)
-        return auroc(np.where(size < NOTHING * size.max(initial=0), 0.0, size), true)
-
-    rng = np.random.default_rng([seed, 46])
-    found, n = area(values.mean(1)), values.shape[1]
-    row: dict[str, Any] = {"auroc": None if np.isnan(found) else found, "of": len(true),
-                           "true": int(true.sum())}  # fmt: skip
-    if np.isnan(found):
+    row: dict[str, Any] = {"auroc": None, "of": len(true), "true": int(true.sum())}
+    if not 0 < true.sum() < len(true):
         return row
+    rng = np.random.default_rng([seed, 46])
+    mean, n = values.mean(1)[None], values.shape[1]
+    found = float(areas(mean, true)[0])
+    row["auroc"] = found
     if n > 1:
-        drawn = [area(values[:, rng.integers(0, n, n)].mean(1)) for _ in range(DRAWN)]
-        row["low"], row["high"] = (float(x) for x in percentile_interval(np.array(drawn)))
-    size = np.abs(values.mean(1))
-    size = np.where(size < NOTHING * size.max(initial=0), 0.0, size)
-    null = [auroc(size, rng.permutation(true)) for _ in range(DRAWN)]
-    row["p"] = (1 + sum(x >= found - 1e-12 for x in null)) / (1 + DRAWN)
+        drawn = np.stack([values[:, rng.integers(0, n, n)].mean(1) for _ in range(DRAWN)])
+        row["low"], row["high"] = (float(x) for x in percentile_interval(areas(drawn, true)))
+    shuffled = np.concatenate([mean[:, rng.permutation(len(true))] for _ in range(DRAWN)])
+    row["p"] = (1 + int((areas(shuffled, true) >= found - 1e-12).sum())) / (1 + DRAWN)
     return row
 
 
 def measured(
-    model: interp.Model, task_name: str, label: str, name: str, options: dict[str, Any],
-    seed: int, pairs: int,
+    model: interp.Model, task: ContrastTask, truth: Truth, name: str, options: dict[str, Any],
+    seed: int,
 ) -> dict[str, Any]:  # fmt: skip
-    """One row: a method on the pairs of one seed."""
-    row: dict[str, Any] = {
-        "class": class_of(model.name), "model": model.name, "task": task_name, "method": label,
-        "seed": seed, "pairs": pairs,
-    }  # fmt: skip
+    """What one method finds: AUROC of nodes and edges, and its cost; or why there is none."""
+    row: dict[str, Any] = {}
+    way = CIRCUIT_METHODS.load(name)
+    given: dict[str, Any] = options | ({"seed": seed} if "seed" in way.options else {})
     try:
-        task = make_contrast(model, task_name, n=pairs, seed=seed)
-        truth = Truth(model, task)
-        for level in CIRCUIT_METHODS.load(name).levels:
-            given = dict(options)
-            if "seed" in CIRCUIT_METHODS.load(name).options:
-                given["seed"] = seed
+        for level in way.levels:
             begin = time.perf_counter()
             found = score_nodes(model, task, name, level, **given)
             took = time.perf_counter() - begin
             cost = {"forwards": found.forwards, "backwards": found.backwards, "seconds": took}
-            if "head" not in row:
+            if "head" not in row or level == "head":
                 row["head"] = against(truth.node_scores(found), truth.true, seed) | cost
             if level == "edge" and (values := truth.edge_scores(found)) is not None:
                 row["edge"] = against(values, truth.true_edges, seed) | cost
@@ -208,17 +204,25 @@ def main() -> None:
 
     wanted = tuple(x for x in given.only.split(",") if x)
     done = {(row["model"], row["task"], row["method"], row["seed"]) for row in rows}
-    for source, task in () if given.page else cases():
+    ways = list(labels([x for x in given.methods.split(",") if x]))
+    for source, name in () if given.page else cases():
         if wanted and not source.startswith(wanted):
             continue
         model = interp.load(source)
-        for label, name, options in labels([x for x in given.methods.split(",") if x]):
-            for seed in SEEDS:
-                if (source, task, label, seed) in done:
-                    continue
-                rows.append(measured(model, task, label, name, options, seed, given.pairs))
+        for seed in SEEDS:
+            left = [way for way in ways if (source, name, way[0], seed) not in done]
+            if not left:
+                continue
+            task = make_contrast(model, name, n=given.pairs, seed=seed)
+            truth = Truth(model, task)
+            for label, method, options in left:
+                about = {
+                    "class": class_of(source), "model": source, "task": name, "method": label,
+                    "seed": seed, "pairs": len(task),
+                }  # fmt: skip
+                rows.append(about | measured(model, task, truth, method, options, seed))
                 write()
-        print(source, task, flush=True)
+        print(source, name, flush=True)
     write()
 
 
