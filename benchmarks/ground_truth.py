@@ -21,7 +21,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 import interp
-from benchmarks.ground_truth_page import ground_truth_page
+from benchmarks.ground_truth_page import CLASSES, ground_truth_page
 from interp.circuits.contrast import ContrastTask
 from interp.circuits.declaration import Found
 from interp.circuits.edge_evaluation import comparable
@@ -49,13 +49,11 @@ OPTIONS: dict[str, tuple[dict[str, Any], ...]] = {
 
 
 def cases() -> list[tuple[str, str]]:
-    """Name every model and task: trained, joined programs, planted, single programs."""
+    """Name every model and task: trained, single programs, planted, joined; the slow ones last."""
     own = [(about.model, task) for task, about in TASKS.items() if about.model]
     joins = [(f"compiled:{name}", f"compiled:{part}") for name in JOINS for part in name.split("+")]
-    order = [case for case in own if case[0].startswith("trained:")]
-    order += [case for case in joins if "shuffle_dyck2" not in case[0]]
-    order += [case for case in own if not case[0].startswith("trained:")]
-    return order + [case for case in joins if "shuffle_dyck2" in case[0]]
+    every = sorted([*own, *joins], key=lambda case: CLASSES.index(class_of(case[0])))
+    return sorted(every, key=lambda case: case[0].count("shuffle"))
 
 
 def class_of(model: str) -> str:

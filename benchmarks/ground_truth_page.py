@@ -10,7 +10,7 @@ import numpy as np
 
 from interp.core.statistics import percentile_interval
 
-CLASSES = ("trained", "joined programs", "programs", "planted")
+CLASSES = ("trained", "programs", "planted", "joined programs")
 DEFAULT = "verified_edges"
 ABOUT = """# Ground truth: circuit methods on models whose circuit is known
 

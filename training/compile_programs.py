@@ -76,8 +76,8 @@ def main() -> None:
             "bos": program.bos,
             "outputs": program.outputs,
         }
-        weights = program.module.state_dict().values()
-        held[name] = np.concatenate([x.numpy().ravel() for x in weights])
+        weights = program.module.parameters()
+        held[name] = np.concatenate([x.detach().numpy().ravel() for x in weights])
         print(name, about[name]["sizes"], flush=True)
     held["about"] = np.array(json.dumps(about))
     np.savez_compressed(FILE, allow_pickle=False, **held)

@@ -7,7 +7,8 @@ they are `LlavaForConditionalGeneration`s; `spoken_words` hears words: it is a
 `WhisperForConditionalGeneration`.) Each planted head has a stated role, so that the results of a
 method can be verified.
 
-Names and one-line summaries are read from `PLANTED` without importing torch.
+Two more kinds of models with a known mechanism are compiled from programs (`programs`) and trained
+to hold an algorithm (`trained`). Names and summaries of all are read without importing torch.
 """
 
 from __future__ import annotations
@@ -36,8 +37,10 @@ if TYPE_CHECKING:
     from interp.planted.declining import refusal
     from interp.planted.looped_program import looped
     from interp.planted.neuron_heads import attention_only
+    from interp.planted.programs import PROGRAMS, joined
     from interp.planted.reading_images import image_readers
     from interp.planted.selective import selective_induction
+    from interp.planted.trained import TRAINED, trained_card, trained_model
     from interp.planted.with_picture import image_text
     from interp.planted.with_sound import spoken_words
 
@@ -61,6 +64,8 @@ KINDS = ("planted", "compiled", "trained")  # kinds of models whose mechanism is
 __all__ = [
     "KINDS",
     "PLANTED",
+    "PROGRAMS",
+    "TRAINED",
     "Planted",
     "attention_only",
     "backup",
@@ -72,6 +77,7 @@ __all__ = [
     "image_readers",
     "image_text",
     "induction",
+    "joined",
     "known_models",
     "looped",
     "module_of",
@@ -81,6 +87,8 @@ __all__ = [
     "selective_induction",
     "sink",
     "spoken_words",
+    "trained_card",
+    "trained_model",
     "zoo",
 ]
 
@@ -99,9 +107,14 @@ def build(name: str, **sizes: Any) -> Planted:
 _ELSEWHERE = {  # modules of further names
     "attention_only": "neuron_heads",
     "looped": "looped_program",
+    "PROGRAMS": "programs",
+    "TRAINED": "trained",
     "image_readers": "reading_images",
     "image_text": "with_picture",
+    "joined": "programs",
     "spoken_words": "with_sound",
+    "trained_card": "trained",
+    "trained_model": "trained",
     "Planted": "assemble",
 }
 

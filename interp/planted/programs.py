@@ -187,9 +187,10 @@ def program(name: str) -> Program:
     config = CompiledConfig(**about["sizes"], name_or_path=f"tracr:{name}")
     with drawn_with(None):
         module = CompiledTransformer(config).float().eval()
-    state = module.state_dict()
-    parts = stored.split([x.numel() for x in state.values()])
-    module.load_state_dict({k: x.view_as(state[k]) for k, x in zip(state, parts, strict=True)})
+    weights = list(module.parameters())
+    with torch.no_grad():
+        for weight, x in zip(weights, stored.split([w.numel() for w in weights]), strict=True):
+            weight.copy_(x.view_as(weight))
     tokens = dict(about["tokens"])
     entry = PROGRAMS[name]
     words, bos = [tokens[word] for word in entry.words], tokens[about["bos"]]

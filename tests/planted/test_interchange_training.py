@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from interp.planted.trained import card, trained_model, untrained
+from interp.planted.trained import trained_card, trained_model, untrained
 from interp.planted.trained.cases import CASES
 from training.interchange import Taken, nodes_of, run
 from training.train import own_torch
@@ -71,7 +71,7 @@ def test_a_model_that_does_not_hold_its_algorithm_is_not_written(tmp_path, monke
 
 
 def test_what_is_required_of_a_model() -> None:
-    stated = card("names")
+    stated = trained_card("names")
     assert certified(stated)
     worst = {**stated["agreement"], "strict L0H1": 0.98}
     assert not certified(stated | {"agreement": worst})

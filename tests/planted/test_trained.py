@@ -13,7 +13,7 @@ import interp
 from interp.circuits.find import find_circuit
 from interp.circuits.tasks import TASKS, make_contrast
 from interp.core.errors import OptionError, UnknownName
-from interp.planted.trained import HERE, SEVERAL_TASKS, TRAINED, card, trained_model
+from interp.planted.trained import HERE, SEVERAL_TASKS, TRAINED, trained_card, trained_model
 from interp.planted.trained.cases import CASES
 
 NAMES = sorted(TRAINED)
@@ -96,7 +96,7 @@ def test_interchange_by_hooks_of_the_plain_model(name) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_card_states_what_was_required(name) -> None:
-    stated, case = card(name), CASES[name]
+    stated, case = trained_card(name), CASES[name]
     assert stated["nodes"] == dict(case.nodes)
     assert stated["n"] >= 5000
     assert min(stated["agreement"].values()) >= 0.99

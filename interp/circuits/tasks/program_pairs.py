@@ -34,7 +34,7 @@ def make(model: Model, n: int, seed: int, name: str) -> ContrastTask:
     if made is None or name not in made.parts:
         raise OptionError(
             f"the task compiled:{name} is for the model compiled:{name} and for those that join it"
-            f" with others, such as compiled:{name}+hist, and not for {model.name}; use one of them"
+            f" with others (compiled:{name}+OTHER), and not for {model.name}; use one of them"
         )
     part = made.parts[name]
     clean, corrupted, ends = _pairs(made, name, n, np.random.default_rng([seed, 31]))

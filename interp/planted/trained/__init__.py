@@ -1,7 +1,7 @@
 """Small GPT-2s that were trained to hold a known algorithm, among heads that have no effect.
 
     trained_model("names")      # also interp.load("trained:names")
-    card("names")               # how well it agrees with the algorithm, and its training
+    trained_card("names")               # how well it agrees with the algorithm, and its training
 
 `training/train_known.py` trains them by strict interchange intervention training (Gupta et al.
 2024, "InterpBench"). The algorithms are in `cases`. The list `TRAINED` is read
@@ -77,7 +77,7 @@ def trained_model(name: str) -> GPT2LMHeadModel:
 
 
 @cache
-def card(name: str) -> dict[str, Any]:
+def trained_card(name: str) -> dict[str, Any]:
     """Return what was measured on a model and how it was trained.
 
     Raises:

@@ -68,10 +68,10 @@ def _compiled(name: str) -> list[str]:
 
 
 def _trained(name: str) -> list[str]:
-    from interp.planted.trained import TRAINED, card
+    from interp.planted.trained import TRAINED, trained_card
     from interp.planted.trained.cases import CASES
 
-    case, stated = CASES[name], card(name)
+    case, stated = CASES[name], trained_card(name)
     effects = stated["effects_outside"]
     lines = [f"trained:{name}: {TRAINED[name]}", "Nodes of the circuit:"]
     lines += [f"  {variable}: {node}" for variable, node in case.nodes.items()]
