@@ -1,6 +1,7 @@
 """Circuit methods on models whose circuit is known: planted, compiled and trained ones.
 
     python -m benchmarks.ground_truth [--only trained,compiled] [--methods NAME,...] [--pairs 16]
+    python -m benchmarks.ground_truth --null      # only how often there is a false circuit
     python -m benchmarks.ground_truth --page      # only write the page from the stored rows
 
 Every method ranks nodes and edges on pairs of two seeds; the ranking is compared with the known
@@ -21,6 +22,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 import interp
+from benchmarks.ground_truth_null import null_rows
 from benchmarks.ground_truth_page import CLASSES, ground_truth_page
 from interp.circuits.contrast import ContrastTask
 from interp.circuits.declaration import Found
@@ -42,6 +44,7 @@ DRAWN = 500  # bootstrap draws of pairs, and permutations of the circuit
 NOTHING = 1e-6  # scores below this share of the largest are ties at 0
 SLOW = "edge_masks"  # minutes per task: only if it is asked for
 OPTIONS: dict[str, tuple[dict[str, Any], ...]] = {
+    "verified_edges": ({}, {"faithful": 0.99}),
     "attribution_patching": ({}, {"qk_fix": True}),
     "integrated_patching": ({}, {"path": "activations"}),
     "edge_masks": ({"metric": "task", "target": 0.3},),
@@ -189,6 +192,7 @@ def main() -> None:
     parser.add_argument("--methods", default="", help="names of methods, separated by commas")
     parser.add_argument("--pairs", type=int, default=16)
     parser.add_argument("--out", type=Path, default=HERE)
+    parser.add_argument("--null", action="store_true", help="measure only false circuits")
     parser.add_argument("--page", action="store_true", help="measure nothing")
     given = parser.parse_args()
     file = given.out / "ground_truth.json"
@@ -201,9 +205,14 @@ def main() -> None:
         write_atomically(given.out / "ground_truth.md", page.encode())
 
     wanted = tuple(x for x in given.only.split(",") if x)
+    if given.null:
+        rows[:] = [row for row in rows if row["class"] != "null"]
+        for row in null_rows(given.pairs):
+            rows.append(row)
+            write()
     done = {(row["model"], row["task"], row["method"], row["seed"]) for row in rows}
     ways = list(labels([x for x in given.methods.split(",") if x]))
-    for source, name in () if given.page else cases():
+    for source, name in () if given.page or given.null else cases():
         if wanted and not source.startswith(wanted):
             continue
         model = interp.load(source)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from interp.core.intervals import share_interval
 from interp.core.statistics import percentile_interval
 
 CLASSES = ("trained", "programs", "planted", "joined programs")
@@ -28,6 +29,8 @@ Made by `python -m benchmarks.ground_truth`, which goes on where it stopped. The
   over tasks. "Worst" is the task with the lowest AUROC.
 - "Beyond chance": tasks in which fewer than 5 % of 500 random permutations of the circuit reach the
   AUROC of its nodes, on both seeds. A circuit of one node among four cannot: its p is at least .25.
+- `verified_edges`, the default, scores the edges between the nodes of its set, which keeps 80 % of
+  the behaviour unless told otherwise (`faithful`); other edges have no score and rank last.
 - Passes and seconds are medians over tasks. Seconds were measured on a machine with other work on
   it: compare orders of magnitude only.
 """
@@ -46,6 +49,8 @@ def ground_truth_page(rows: Sequence[dict[str, Any]], cases: Sequence[str]) -> s
         if mine:
             parts.append(f"## {kind.capitalize()}\n\n{_by_method(mine)}")
     parts.append(f"## The default method by task\n\n{_by_task(rows)}")
+    if null := [row for row in rows if row["class"] == "null"]:
+        parts.append(f"## False circuits\n\n{_null_table(null)}")
     notes = sorted({f"- {r['method']} on {r['model']}, {r['task']}: {r['note']}"
                     for r in rows if "note" in r})  # fmt: skip
     if notes:
@@ -55,6 +60,28 @@ def ground_truth_page(rows: Sequence[dict[str, Any]], cases: Sequence[str]) -> s
     if missing:
         parts.append("## Not run yet\n\n" + "\n".join(f"- {case}" for case in missing) + "\n")
     return "\n".join(parts)
+
+
+def _null_table(rows: Sequence[dict[str, Any]]) -> str:
+    text = (
+        "A circuit is only looked for where clean prompts do better than corrupted ones by more"
+        f" than two standard errors ({rows[0]['pairs']} pairs). Where there is no difference, that"
+        " should happen in 2.3 % of cases, and a little more often with few pairs (3.2 % for a"
+        " t distribution with 15 degrees of freedom). Models before training can have a difference:"
+        " their embeddings reach the logits directly. Wilson 95 % intervals.\n\n"
+        "| null | tasks | cases | accepted | share |\n|---|---|---|---|---|\n"
+    )
+    told = {
+        "untrained": "the GPT-2s before their training",
+        "exchanged": "trained models, answers of each pair exchanged at random",
+    }
+    for null, what in told.items():
+        mine = [row for row in rows if row["model"] == null]
+        n, k = sum(row["times"] for row in mine), sum(row["accepted"] for row in mine)
+        low, high = share_interval(k, n)
+        share = f"{k / max(n, 1):.1%} [{low:.1%}, {high:.1%}]"
+        text += f"| {what} | {len(mine)} | {n} | {k} | {share} |\n"
+    return text
 
 
 def _by_method(rows: Sequence[dict[str, Any]]) -> str:

@@ -12,6 +12,7 @@ import pytest
 
 import interp
 from benchmarks.ground_truth import SEEDS, Truth, against, areas, cases, class_of, measured
+from benchmarks.ground_truth_null import _accepted
 from benchmarks.ground_truth_page import ground_truth_page
 from interp.circuits.edge_evaluation import comparable
 from interp.circuits.find import DEFAULT
@@ -93,7 +94,15 @@ def test_the_page_is_that_of_its_rows() -> None:
     page = ground_truth_page(rows, [f"{m} {t}" for m, t in cases()])
     assert ROWS.with_suffix(".md").read_text(encoding="utf-8") == page
     gone = [row | {"method": "nosuch", "note": "why it failed"} for row in rows[:1]]
+    assert "| the GPT-2s before their training | 10 |" in page
     assert "why it failed" in ground_truth_page([*rows, *gone], [])
+
+
+def test_a_gap_is_accepted_above_two_standard_errors() -> None:
+    steady = np.array([1.0, 1.2, 0.8, 1.0])
+    assert _accepted(steady)
+    assert not _accepted(-steady)
+    assert not _accepted(np.array([1.0, -1.0, 2.0, -2.0]))
 
 
 CHEAP = [
