@@ -159,6 +159,21 @@ def test_programs_that_cannot_be_joined() -> None:
         joined("hist+count").ids([["a"]])
 
 
+@pytest.mark.parametrize("name", ["shuffle_dyck2", "reverse", "detect_pattern"])
+def test_few_pairs_differ_too_where_the_program_is_read(name) -> None:
+    made = joined(name)
+    for n in (1, 3):
+        task = make_contrast(interp.load(f"compiled:{name}"), f"compiled:{name}", n=n, seed=5)
+        assert len(task) == n
+        for clean, corrupted, at in zip(
+            task.clean.ids, task.corrupted.ids, task.task.positions, strict=True
+        ):
+            with torch.no_grad():
+                out = made.module(torch.tensor([clean, corrupted])).logits[:, list(at)]
+            assert float((out[0] - out[1]).abs().max()) > 0.1
+            assert made.pad not in [side[p] for side in (clean, corrupted) for p in at]
+
+
 def test_the_task_of_a_program_is_for_models_that_hold_it() -> None:
     model: Any = interp.load("compiled:hist")
     with pytest.raises(

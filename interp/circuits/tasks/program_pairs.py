@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from interp.planted.programs import JoinedPrograms
 
 DRAWN = 64  # lists of words per pair, of which those with rare outputs are as likely as others
+LEAST = 16  # pairs for which lists are drawn, so that some of them have a rare output
 
 
 def make(model: Model, n: int, seed: int, name: str) -> ContrastTask:
@@ -87,7 +88,7 @@ def _pairs(
     """Draw pairs with different answers, and the end of the shorter list of each."""
     from interp.planted.programs import PROGRAMS
 
-    count, longest = DRAWN * n, made.longest
+    count, longest = DRAWN * max(n, LEAST), made.longest
     words = rng.integers(0, len(made.tokens), (2 * count, longest))
     ids = np.concatenate([np.full((2 * count, 1), made.bos), words], 1)
     ends = np.full(2 * count, longest + 1)
