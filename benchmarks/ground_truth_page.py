@@ -26,7 +26,8 @@ Made by `python -m benchmarks.ground_truth`, which goes on where it stopped. The
 - Edges count where the truth covers their kind. In trained models, whose inputs (queries, keys,
   values) are not known apart, an edge is a pair of nodes.
 - The mean is over tasks, each the mean of 2 seeds of pairs; in brackets its 95 % bootstrap interval
-  over tasks. "Worst" is the task with the lowest AUROC.
+  over tasks. "Worst" is the task with the lowest AUROC. "At 1.00" has the number of tasks that were
+  measured: compare the means of two methods only where it is the same.
 - "Beyond chance": tasks in which fewer than 5 % of 500 random permutations of the circuit reach the
   AUROC of its nodes, on both seeds. A circuit of one node among four cannot: its p is at least .25.
 - `verified_edges`, the default, scores the edges between the nodes of its set, which keeps 80 % of
