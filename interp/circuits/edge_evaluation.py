@@ -47,9 +47,9 @@ class EdgeEvaluation(SizeCurve):
         sizes: Numbers of edges that carry clean values.
         per_prompt: The task's value, `[size, prompt]`; `full` and `empty` with all and no edges.
         random: Means with as many random edges, `[draw, size]`.
-        truth: Edges that are known because they were built in, a subset of `between`, the edges
-            between heads.
+        truth: Edges that are known because they were built in, a subset of `between`.
         seed: Seed of the random orders.
+        between: Edges that the truth covers; it says that those not in `truth` carry nothing.
         made: Provenance.
         clusters: A label per pair where pairs share a template; errors are over clusters.
         unit: The task's unit.
@@ -80,8 +80,9 @@ class EdgeEvaluation(SizeCurve):
     def against_truth(self) -> dict[str, float]:
         """Compute the AUROC of absolute scores against the known edges, with its interval.
 
-        Only edges from a head to the queries, keys or values of another head count, because the
-        known edges are between heads. An edge that the circuit does not score counts as 0.
+        Only edges between nodes of the kinds that the known edges are between count, such as those
+        from a head to the queries, keys or values of another. An edge that the circuit does not
+        score counts as 0.
 
         Raises:
             OptionError: No edges are known.
@@ -109,7 +110,7 @@ class EdgeEvaluation(SizeCurve):
             line += (
                 f"; built in {' '.join(f'{a}>{b}' for a, b in self.truth)}: AUROC"
                 f" {known['auroc']:.3f} [{known['low']:.3f}, {known['high']:.3f}] of"
-                f" {known['of']:.0f} between heads"
+                f" {known['of']:.0f} edges{_kinds(self.between)}"
             )
         return line
 
@@ -243,10 +244,24 @@ def evaluate_edges(
         | task.about()
         | {"ablation": "corrupted", "n_random": n_random, "seed": seed}
     )
-    between = tuple(
-        (a, b) for a, b in every if a[0] == "L" and graph.readers[graph.reader_index[b]].head >= 0
-    )
+    between = comparable(every, known)
     return EdgeEvaluation(
         circuit, len(every), sizes, found[2 : 2 + len(sizes)], full, empty, means[1:], known, seed,
         between, made, task.clusters, task.task.unit,
     )  # fmt: skip
+
+
+def comparable(
+    every: Sequence[tuple[str, str]], known: Sequence[tuple[str, str]]
+) -> tuple[tuple[str, str], ...]:
+    """Return the edges between nodes of the kinds that known edges are between, and between heads.
+
+    The kinds are heads, MLPs, the embeddings and the logits.
+    """
+    kinds = {node[0] for edge in known for node in edge} | {"L"}
+    return tuple((a, b) for a, b in every if {a[0], b[0]} <= kinds)
+
+
+def _kinds(edges: Sequence[tuple[str, str]]) -> str:
+    """Return " between heads" where all edges are."""
+    return " between heads" if {node[0] for edge in edges for node in edge} == {"L"} else ""

@@ -18,7 +18,7 @@ def _tasks() -> list[str]:
     lines = ["Tasks:"]
     for name, about in TASKS.items():
         lines.append(f"  {name}: {about.summary}")
-        lines.append(f"    roles {', '.join(about.roles)}; {about.metric}")
+        lines.append(f"    roles {', '.join(about.roles) or 'none'}; {about.metric}")
         if about.model:
             lines.append(f"    for {about.model}, whose circuit is known")
         lines += [f"    template {i}: {template_line(t)}" for i, t in enumerate(about.templates)]

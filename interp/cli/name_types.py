@@ -31,7 +31,7 @@ class ModelName(click.ParamType):
         from interp.planted import variants
 
         names = [f"bundled:{name}" for name in bundled.names("all")]
-        names += [f"planted:{name}" for name in planted.PLANTED]
+        names += [f"{kind}:{name}" for kind in planted.KINDS for name in planted.known_models(kind)]
         names += [f"variant:{name}" for name in variants.variant_names()]
         found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
         return found or [CompletionItem(incomplete, type="file")]

@@ -83,6 +83,15 @@ def _place(x: Tensor) -> tuple:
     return x.device, x.data_ptr(), x.dtype, x.shape, x.stride()
 
 
+def same_tensors(mine: nn.Module, other: nn.Module) -> bool:
+    """Return True if a module has exactly the saved tensors of another, in its own data type."""
+    have, wanted = dict(saved_tensors(mine)), dict(saved_tensors(other))
+    return have.keys() == wanted.keys() and all(
+        have[k].shape == wanted[k].shape and torch.equal(have[k].cpu(), wanted[k].to(have[k].dtype))
+        for k in wanted
+    )
+
+
 def saved_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Yield parameters and saved buffers by name, as they are.
 

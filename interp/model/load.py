@@ -27,8 +27,9 @@ from interp.model.sources.packages import adapter, package_of
 from interp.model.sources.placement import placement, require_here
 from interp.model.sources.wrappers import require_tensors, unwrapped
 from interp.model.surplus import surplus
+from interp.planted import KINDS
 
-_BUILT = ("planted:", "variant:")
+_BUILT = (*(f"{kind}:" for kind in KINDS), "variant:")
 
 
 def load(
@@ -55,8 +56,9 @@ def load(
     listed in `Model.unused` and in provenance.
 
     Args:
-        source: a hub id, a folder, `bundled:NAME`, `planted:NAME`, `variant:NAME`, a Hugging Face
-            model, a TransformerLens bridge or an nnsight model.
+        source: a hub id, a folder, `bundled:NAME`, `planted:NAME`, `compiled:NAME`,
+            `trained:NAME`, `variant:NAME`, a Hugging Face model, a TransformerLens bridge or an
+            nnsight model.
         tokenizer: tokenizer for text prompts; by default the one beside the weights.
         name: name of the model in results; by default the source.
         revision: revision of a hub id.
@@ -212,15 +214,10 @@ def _bundled(name: str) -> Path:
 
 
 def _built(kind: str, name: str) -> Any:
-    """Return a model that is built from code: planted, or of an attention variant."""
-    from interp import planted
-    from interp.planted import variants
+    """Return a model whose mechanism is known, or one of an attention variant."""
+    from interp.planted import module_of, variants
 
-    if kind == "variant":
-        return variants.build(name)
-    if name not in planted.PLANTED:
-        raise UnknownName("planted model", name, planted.PLANTED)
-    return planted.build(name).model
+    return variants.build(name) if kind == "variant" else module_of(kind, name)
 
 
 # errors that classes raise for sizes that are zero, not numbers or inconsistent

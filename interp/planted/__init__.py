@@ -7,17 +7,21 @@ they are `LlavaForConditionalGeneration`s; `spoken_words` hears words: it is a
 `WhisperForConditionalGeneration`.) Each planted head has a stated role, so that the results of a
 method can be verified.
 
-Names and one-line summaries are read from `PLANTED` without importing torch.
+Two more kinds of models with a known mechanism are compiled from programs (`programs`) and trained
+to hold an algorithm (`trained`). Names and summaries of all are read without importing torch.
 """
 
 from __future__ import annotations
 
+import copy
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from interp.core.errors import UnknownName
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
     from interp.planted.assemble import Planted
     from interp.planted.builders import (
         backup,
@@ -33,8 +37,10 @@ if TYPE_CHECKING:
     from interp.planted.declining import refusal
     from interp.planted.looped_program import looped
     from interp.planted.neuron_heads import attention_only
+    from interp.planted.programs import PROGRAMS, joined
     from interp.planted.reading_images import image_readers
     from interp.planted.selective import selective_induction
+    from interp.planted.trained import TRAINED, trained_card, trained_model
     from interp.planted.with_picture import image_text
     from interp.planted.with_sound import spoken_words
 
@@ -53,25 +59,36 @@ PLANTED: dict[str, str] = {
     "zoo": "every planted mechanism but the two above in one model, among random heads",
 }
 
+KINDS = ("planted", "compiled", "trained")  # kinds of models whose mechanism is known
+
 __all__ = [
+    "KINDS",
     "PLANTED",
+    "PROGRAMS",
+    "TRAINED",
     "Planted",
     "attention_only",
     "backup",
     "build",
     "bystander",
+    "check_known",
     "copy_suppression",
     "duplicate_token",
     "image_readers",
     "image_text",
     "induction",
+    "joined",
+    "known_models",
     "looped",
+    "module_of",
     "noise",
     "positional",
     "refusal",
     "selective_induction",
     "sink",
     "spoken_words",
+    "trained_card",
+    "trained_model",
     "zoo",
 ]
 
@@ -90,11 +107,63 @@ def build(name: str, **sizes: Any) -> Planted:
 _ELSEWHERE = {  # modules of further names
     "attention_only": "neuron_heads",
     "looped": "looped_program",
+    "PROGRAMS": "programs",
+    "TRAINED": "trained",
     "image_readers": "reading_images",
     "image_text": "with_picture",
+    "joined": "programs",
     "spoken_words": "with_sound",
+    "trained_card": "trained",
+    "trained_model": "trained",
     "Planted": "assemble",
 }
+
+
+def known_models(kind: str) -> dict[str, str]:
+    """Return the names of the models of a kind, with a summary of each.
+
+    Args:
+        kind: `planted` (by hand), `compiled` (from programs) or `trained` (to hold an algorithm).
+    """
+    if kind == "compiled":
+        from interp.planted.programs import JOINS, PROGRAMS
+
+        joins = {name: f"{name.replace('+', ', ')} side by side" for name in JOINS}
+        return {name: each.summary for name, each in PROGRAMS.items()} | joins
+    if kind == "trained":
+        from interp.planted.trained import TRAINED
+
+        return TRAINED
+    return PLANTED
+
+
+def check_known(kind: str, name: str) -> None:
+    """Check the name of a model of one of `KINDS`.
+
+    Raises:
+        UnknownName: there is no such model.
+        OptionError: the name joins compiled programs that cannot be joined.
+    """
+    if kind == "compiled" and "+" in name:
+        from interp.planted.programs import names_in
+
+        names_in(name)
+    elif name not in known_models(kind):
+        raise UnknownName(f"{kind} model", name, known_models(kind))
+
+
+def module_of(kind: str, name: str) -> PreTrainedModel:
+    """Build a model of one of `KINDS`; raises what `check_known` raises."""
+    check_known(kind, name)
+    if kind == "compiled":
+        from interp.planted.programs import joined
+
+        return copy.deepcopy(joined(name).module)
+    if kind == "trained":
+        from interp.planted.trained import trained_model
+
+        return trained_model(name)
+    return build(name).model
 
 
 def _builder(name: str) -> Any:

@@ -7,7 +7,7 @@
     model = interp.load(program.module, name="hist")
 
 This module imports neither Tracr nor jax: compiled weights are read by parameter name. Such a model
-has no norms; its circuit follows from the weights alone.
+has no norms; its circuit is what carries information from its words to its output.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from interp.core.random_state import drawn_with
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from jaxtyping import Float
+    from jaxtyping import Float, Int
 
-_NOTHING = 1e-5  # compiled weights are integers and their ratios
+_NOTHING = 1e-3  # compiled weights are integers and their ratios
 
 
 class CompiledConfig(PreTrainedConfig):
@@ -69,7 +69,8 @@ class _Attention(nn.Module):
         self.value = nn.Linear(config.hidden_size, width)
         self.linear = nn.Linear(width, config.hidden_size)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def heads(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos width"]:
+        """Compute the outputs of all heads before the output projection, side by side."""
         batch, pos, _ = x.shape
         parts = (self.query(x), self.key(x), self.value(x))
         q, k, v = (y.view(batch, pos, *self.shape).transpose(1, 2) for y in parts)
@@ -78,7 +79,10 @@ class _Attention(nn.Module):
             future = torch.ones(pos, pos, dtype=torch.bool, device=x.device).triu(1)
             scores = scores.masked_fill(future, torch.finfo(scores.dtype).min)
         z = scores.softmax(-1) @ v
-        return self.linear(z.transpose(1, 2).reshape(batch, pos, -1))
+        return z.transpose(1, 2).reshape(batch, pos, -1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(self.heads(x))
 
 
 class _MLP(nn.Module):
@@ -135,8 +139,9 @@ class CompiledTransformer(PreTrainedModel):
 class Program:
     """Compiled model with its vocabulary and the circuit given by its weights.
 
-    `edges` are the (writer, reader) pairs of the residual graph whose weights are not orthogonal
-    and that lie on a path from the words to the output.
+    `edges` are the (writer, reader) pairs of the residual graph that carry information and lie on a
+    path from the words to the output. `outputs` are the values that the outputs stand for, one of
+    which is 1 and the others 0; empty where the program computes a number.
     """
 
     name: str
@@ -144,6 +149,7 @@ class Program:
     tokens: dict[Any, int]
     bos: Any
     edges: frozenset[tuple[str, str]]
+    outputs: tuple[Any, ...] = ()
 
     @property
     def nodes(self) -> frozenset[str]:
@@ -221,7 +227,11 @@ def compiled(made: Any, *, output: str, name: str) -> Program:
     tokens = dict(made.input_encoder.encoding_map)
     bos, pad = made.input_encoder.bos_token, made.input_encoder.pad_token
     words = [i for word, i in tokens.items() if word not in (bos, pad)]
-    return Program(name, module.eval(), tokens, bos, edges_of(module, words))
+    lists = word_lists(words, config.max_position_embeddings - 1, tokens[bos], tokens[pad])
+    edges = edges_of(module, lists, tokens[pad])
+    coded = getattr(made.output_encoder, "encoding_map", None) or {}
+    values = tuple(sorted(coded, key=coded.__getitem__))
+    return Program(name, module.eval(), tokens, bos, edges, values)
 
 
 def _output_labels(made: Any, output: str) -> list[str]:
@@ -232,39 +242,64 @@ def _output_labels(made: Any, output: str) -> list[str]:
     return [f"{output}:{value}" for value in sorted(coded, key=coded.__getitem__)]
 
 
-def edges_of(module: CompiledTransformer, words: Sequence[int]) -> frozenset[tuple[str, str]]:
+def word_lists(tokens: Sequence[int], longest: int, bos: int, pad: int = -1) -> Tensor:
+    """Draw 2048 lists of tokens after `bos`; a `pad` >= 0 fills all but the first to length."""
+    draw = torch.Generator().manual_seed(0)
+    ids = torch.tensor(list(tokens))[torch.randint(len(tokens), (2048, longest), generator=draw)]
+    if pad >= 0:
+        length = longest - torch.randint(min(longest, 3), (len(ids), 1), generator=draw)
+        length[0] = longest
+        ids = torch.where(torch.arange(longest) < length, ids, pad)
+    return torch.cat([torch.full((len(ids), 1), bos), ids], 1)
+
+
+@torch.no_grad()
+def edges_of(
+    module: CompiledTransformer, ids: Int[Tensor, "list pos"], pad: int = -1
+) -> frozenset[tuple[str, str]]:
     """Return the edges of a compiled model that carry information from its words to its output.
+
+    What a component writes in these lists differs from list to list at some position, and a weight
+    that reads it is not orthogonal to the differences.
 
     Args:
         module: the compiled model.
-        words: ids of the tokens in which inputs differ. Their common part, and positions, are equal
-            in every input of one length, so they carry no information.
+        ids: lists of tokens that show all that the program depends on, the first without padding.
+        pad: token that fills shorter lists; what is written there is read by keys and values only.
     """
-    table = module.token_embed.weight.detach()[list(words)]
-    written: dict[str, Tensor] = {"embed": table - table[:1]}  # one direction per row
+    # differences from the first list at the position, one per row: all, and where there are words
+    written: dict[str, tuple[Tensor, Tensor]] = {}
     meets: list[tuple[str, str]] = []
     config: Any = module.config
     layers: Any = module.layers
 
+    def write(writer: str, output: Float[Tensor, "list pos d_model"]) -> None:
+        differences = (output - output[:1]).round(decimals=4)
+        at_words = differences[ids != pad]
+        written[writer] = differences.flatten(0, 1).unique(dim=0), at_words.unique(dim=0)
+
     def read(reader: str, weight: Float[Tensor, "out d_model"]) -> None:
-        for writer, directions in written.items():
-            if float((directions @ weight.detach().T).abs().max()) > _NOTHING:
+        for writer, (everywhere, at_words) in written.items():
+            differences = everywhere if reader[-2:] in (".k", ".v") else at_words
+            if float((differences @ weight.T).abs().max()) > _NOTHING:
                 meets.append((writer, reader))
 
+    x = module.token_embed(ids) + module.pos_embed(torch.arange(ids.shape[1]))
+    write("embed", x)
     for i, layer in enumerate(layers):
-        attention, new = layer.attn, {}
+        attention = layer.attn
+        for part in ("query", "key", "value"):
+            weight = getattr(attention, part).weight
+            for h, mine in enumerate(weight.unflatten(0, (-1, config.head_dim))):
+                read(f"L{i}H{h}.{part[0]}", mine)
+        z = attention.heads(x).unflatten(-1, (-1, config.head_dim))
+        out = attention.linear.weight.unflatten(1, (-1, config.head_dim))
         for h in range(config.num_attention_heads):
-            mine = slice(h * config.head_dim, (h + 1) * config.head_dim)
-            for part, matrix in (
-                ("q", attention.query),
-                ("k", attention.key),
-                ("v", attention.value),
-            ):
-                read(f"L{i}H{h}.{part}", matrix.weight[mine])
-            new[f"L{i}H{h}"] = attention.linear.weight.detach()[:, mine].T
-        written |= new
+            write(f"L{i}H{h}", z[:, :, h] @ out[:, h].T)
+        x = x + attention(x)
         read(f"mlp{i}", layer.mlp.linear_1.weight)
-        written[f"mlp{i}"] = layer.mlp.linear_2.weight.detach().T
+        write(f"mlp{i}", layer.mlp(x))
+        x = x + layer.mlp(x)
     read("logits", module.output.weight)
     return _leading(meets)
 

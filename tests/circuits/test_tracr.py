@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from circuits.programs import LONGEST, WORDS, compile_program, stored_program
 
 import interp
 from interp.causal.task import Task
@@ -31,6 +30,8 @@ from interp.circuits.residual_graph import ResidualGraph
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
 from interp.planted.compiled import Program
+from interp.planted.programs import PROGRAMS
+from interp.planted.programs import program as stored_program
 
 pytestmark = [
     pytest.mark.slow,
@@ -53,7 +54,7 @@ def program_of(name: str) -> Program:
 def setting(name: str):
     """The graph, 24 pairs of equal length, and the share of their difference in the output."""
     program = program_of(name)
-    words, longest = WORDS[program.name], LONGEST[program.name]
+    words, longest = PROGRAMS[program.name].words, PROGRAMS[program.name].longest
     model = interp.load(program.module, name=name)
     draw = random.Random(0)
     lists = [[draw.choice(words) for _ in range(longest)] for _ in range(96)]
@@ -107,14 +108,16 @@ def auroc(graph: ResidualGraph, edges: Any, scores: torch.Tensor) -> float:
     return float(((yes > no).double() + 0.5 * (yes == no).double()).mean())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_the_torch_model_is_the_program(name):
     pytest.importorskip("tracr", reason="tracr-pypi is not installed")
+    from training.compile_programs import compile_program
+
     made, program = compile_program(name)
     stored = stored_program(name).module.state_dict()
     for key, value in program.module.state_dict().items():
         torch.testing.assert_close(stored[key], value, atol=0, rtol=0)
-    words, longest = WORDS[name], LONGEST[name]
+    words, longest = PROGRAMS[name].words, PROGRAMS[name].longest
     draw = random.Random(1)
     coded = getattr(made.output_encoder, "encoding_map", None)
     for _ in range(5):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -92,12 +93,37 @@ def odd(query, key, *, step: int = 2):
 
 def test_every_model_is_listed(run) -> None:
     text = run("list", "models").stdout
-    for name, summary in planted.PLANTED.items():
-        assert f"{name} " in text
-        assert summary in text
+    for kind in planted.KINDS:
+        for name, summary in planted.known_models(kind).items():
+            assert f"{name} " in text
+            assert summary in text
     for name in bundled.names():
         line = next(x for x in text.splitlines() if x.split()[:1] == [name])
         assert len(line.split()) > 3, "a bundled model needs a model card with a first sentence"
+
+
+def test_a_model_has_a_card(run, errors) -> None:
+    text = run("list", "models", "trained:names").stdout
+    assert "  inhibition: L1H0\n" in text
+    assert "  L1H0 -> L2H3.q\n" in text
+    assert "interp circuit trained:names --task trained:names\n" in text
+    shares = [
+        float(x) for x in re.findall(r"^  (?:accuracy|interchange|strict).*: (.*)$", text, re.M)
+    ]
+    assert len(shares) > 12
+    assert min(shares) >= 0.99
+    text = run("list", "models", "compiled:hist+sort").stdout
+    assert (
+        "sort: the words in order of size\n  words 1 2 3 4; heads L1H1 L2H1; MLPs mlp0 mlp1" in text
+    )
+    assert "  outputs 6 to 9: 1 2 3 4\n" in text
+    assert "  induction: L1H0\n" in run("list", "models", "planted:bystander").stdout
+    assert "control" in run("list", "models", "bundled:one-layer").stdout
+    assert "random weights" in run("list", "models", "variant:top_k").stdout
+    for name, told in (("trained:nmes", "did you mean names"), ("hist", "known: bundled:NAME")):
+        code, [line] = errors("list", "models", name)
+        assert code == 2
+        assert told in line
 
 
 def test_an_unknown_metric_gets_the_nearest_name(errors) -> None:

@@ -25,7 +25,7 @@ ARGUMENTS = {
     "completion": ["{bash|zsh|fish}"],
     "list methods": ["NAME"],
     "list metrics": ["NAME"],
-    "list models": [],
+    "list models": ["NAME"],
     "results query": ["SQL", "FOLDER"],
     "results merge": ["A B..."],  # folders
     **{f"results {x}": ["FOLDER"] for x in ("list", "show", "verify", "repair", "export")},

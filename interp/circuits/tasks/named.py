@@ -34,7 +34,8 @@ class About:
         metric: The measure and its unit.
         templates: Sentences, in the order in which `make_contrast(templates=...)` counts them;
             empty where prompts are random tokens.
-        model: The only model that the task is for, if there is one.
+        model: The model that the task is for, if it is for one whose circuit is known. Tasks of
+            compiled programs are also for the models that join these.
     """
 
     summary: str
@@ -145,16 +146,28 @@ _PLANTED: dict[str, tuple[tuple[str, ...], str]] = {
 }  # fmt: skip
 
 
-def _planted() -> dict[str, About]:
+def _known() -> dict[str, About]:
     from interp.planted import PLANTED
+    from interp.planted.programs import PROGRAMS
+    from interp.planted.trained import SEVERAL_TASKS, TRAINED
 
-    return {
+    found = {
         f"planted:{name}": About(PLANTED[name], roles, metric, model=f"planted:{name}")
         for name, (roles, metric) in _PLANTED.items()
     }
+    for name, program in PROGRAMS.items():
+        metric = "share of the difference in the output"
+        found[f"compiled:{name}"] = About(program.summary, (), metric, model=f"compiled:{name}")
+    for name, summary in TRAINED.items():
+        metric = "logit of the answer minus that of the corrupted prompt's"
+        about = About(summary, ("end",), metric, model=f"trained:{name}")
+        several = SEVERAL_TASKS.get(name)
+        which = [name] if several is None else [f"{name}:{task}" for task in several]
+        found |= {f"trained:{each}": about for each in which}
+    return found
 
 
-TASKS |= _planted()
+TASKS |= _known()
 
 
 def make_contrast(
@@ -179,8 +192,8 @@ def make_contrast(
         UnknownName: There is no such task.
         PromptError: The model's tokenizer splits too many of the task's words, or there is no
             tokenizer; or a file cannot be read, or has pairs with one side or of unequal length.
-        OptionError: n is below 1, a template does not exist, or a planted task is used on another
-            model.
+        OptionError: n is below 1, a template does not exist, or the task of a model whose circuit
+            is known is used on another model.
     """
     from interp.model.model_argument import one_model
 
@@ -200,9 +213,10 @@ def make_contrast(
             " numbers of existing templates"
         )
     kind, _, rest = name.partition(":")
+    file = "program" if kind == "compiled" else kind
+    module = import_module(f"interp.circuits.tasks.{file}_pairs")
     if rest:
-        return import_module("interp.circuits.tasks.planted_pairs").make(model, n, seed, rest)
-    module = import_module(f"interp.circuits.tasks.{kind}_pairs")
+        return module.make(model, n, seed, rest)
     if known:
         return module.make(model, n, seed, chosen)
     task = module.make(model, n, seed)

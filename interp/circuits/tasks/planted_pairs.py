@@ -7,13 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from interp.causal.measures import logit_difference
 from interp.circuits.contrast import ContrastTask
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
-from interp.model.content import saved_tensors
+from interp.model.content import same_tensors
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -67,12 +66,7 @@ def planted_model_of(model: Model) -> Planted | None:
     if kind != "planted" or name not in CIRCUITS:
         return None
     built = planted.build(name)
-    mine, wanted = dict(saved_tensors(model.module)), dict(saved_tensors(built.model))
-    same = mine.keys() == wanted.keys() and all(
-        mine[k].shape == wanted[k].shape and torch.equal(mine[k].cpu(), wanted[k].to(mine[k].dtype))
-        for k in wanted
-    )
-    return built if same else None
+    return built if same_tensors(model.module, built.model) else None
 
 
 def contrast(model: Model, built: Planted, *, n: int = 32, seed: int = 0) -> ContrastTask:

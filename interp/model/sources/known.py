@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from interp.core.errors import LoadError, UnknownName
+from interp.planted import KINDS, check_known
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
@@ -14,15 +15,13 @@ def require_known(source: str) -> None:
     """Check a model by its name alone; what only its files or the hub can tell is not checked.
 
     Raises:
-        UnknownName: no planted or bundled model has this name.
+        UnknownName: no model of this kind has this name.
+        OptionError: the name joins compiled programs that cannot be joined.
         LoadError: the folder does not exist or holds no model, or the text is no hub id.
     """
     kind, colon, name = source.partition(":")
-    if colon and kind == "planted":
-        from interp.planted import PLANTED
-
-        if name not in PLANTED:
-            raise UnknownName("planted model", name, PLANTED)
+    if colon and kind in KINDS:
+        check_known(kind, name)
     elif colon and kind == "variant":
         from interp.planted import variants
 

@@ -114,7 +114,8 @@ def find(
 
     \b
     Tasks: induction (random tokens), ioi, greater_than, subject_verb,
-    docstring; planted:NAME on the model planted:NAME, whose circuit is known;
+    docstring; planted:NAME, compiled:NAME and trained:NAME on the models of these
+    names, whose circuit is known;
     FILE.jsonl: user-supplied pairs, lines of {"prompt": ..., "corrupted": ...,
     "answer": ..., "wrong": ...}; FILE.toml: templates with slots, see
     `interp circuit pairs`; FILE.py: a function task(model) that returns a Task with

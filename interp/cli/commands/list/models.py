@@ -3,36 +3,58 @@
 from __future__ import annotations
 
 from interp.cli.making import command
+from interp.cli.name_types import MODEL_NAME
 from interp.cli.run import Run
+from interp.cli.vocabulary import Spelling
 
 
-@command(over="nothing", out=None, example="interp list models")
-def models(run: Run, *, variants: bool = False) -> None:
-    """List the models that come with the package.
+@command(
+    over="nothing", arguments=("name",), out=None,
+    options={"name": Spelling(type=MODEL_NAME)}, example="interp list models trained:names",
+)  # fmt: skip
+def models(run: Run, name: str | None = None, *, variants: bool = False) -> None:
+    """List the models that come with the package, or print the card of one.
+
+    NAME is a model of the list with its kind, such as trained:names.
 
     Args:
         run: the run.
+        name: the model.
         variants: also list attention variants.
     """
     from interp import bundled, planted
     from interp.planted import variants as families
     from interp.report.printed.listing import first_sentence
+    from interp.report.printed.model_card import model_card
 
-    width = max(map(len, [*bundled.names("all"), *planted.PLANTED]))
+    if name is not None:
+        run.say(model_card(name))
+        return
+    known = {kind: planted.known_models(kind) for kind in planted.KINDS}
+    width = max(map(len, [*bundled.names("all"), *(n for names in known.values() for n in names)]))
     run.say("Trained from scratch, with learned heads (interp score bundled:NAME):")
-    for name in bundled.names("all"):
-        run.say(f"  {name:<{width}}  {first_sentence(bundled.path(name))}")
-    run.say(
-        "\nBuilt by hand, so that the function of each head is known (interp score planted:NAME):"
-    )
-    for name, summary in planted.PLANTED.items():
-        run.say(f"  {name:<{width}}  {summary}")
+    for each in bundled.names("all"):
+        run.say(f"  {each:<{width}}  {first_sentence(bundled.path(each))}")
+    for kind, names in known.items():
+        run.say(f"\n{_ABOUT[kind]} (interp score {kind}:NAME):")
+        for each, summary in names.items():
+            run.say(f"  {each:<{width}}  {summary}")
+        if kind == "compiled":
+            run.say(f"  {'NAME+NAME':<{width}}  any programs with the same kind of attention")
     run.say(
         f"\nRandom weights, {len(families.variant_names())} attention variants of the literature "
         "(interp score variant:NAME)"
         + (":" if variants else "; list: interp list models --variants")
     )
     wide = max(map(len, families.variant_names()))
-    for name in families.variant_names() if variants else ():
-        run.say(f"  {name:<{wide}}  {families.summary(name)}")
+    for each in families.variant_names() if variants else ():
+        run.say(f"  {each:<{wide}}  {families.summary(each)}")
     run.say("\nOther models: a folder with config.json and safetensors, or a Hugging Face hub id.")
+    run.say("`interp list models KIND:NAME` prints what is known of a model.")
+
+
+_ABOUT = {
+    "planted": "Built by hand, so that the function of each head is known",
+    "compiled": "Compiled from programs, whose circuit is known exactly",
+    "trained": "Trained to hold a known algorithm among heads that have no effect",
+}

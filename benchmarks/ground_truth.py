@@ -1,0 +1,237 @@
+"""Circuit methods on models whose circuit is known: planted, compiled and trained ones.
+
+    python -m benchmarks.ground_truth [--only trained,compiled] [--methods NAME,...] [--pairs 16]
+    python -m benchmarks.ground_truth --null      # only how often there is a false circuit
+    python -m benchmarks.ground_truth --page      # only write the page from the stored rows
+
+Every method ranks nodes and edges on pairs of two seeds; the ranking is compared with the known
+circuit. Rows are stored after each measurement in ground_truth.json, and a run goes on where the
+last one stopped. Writes ground_truth.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import rankdata
+
+import interp
+from benchmarks.ground_truth_null import null_rows
+from benchmarks.ground_truth_page import CLASSES, ground_truth_page
+from interp.circuits.contrast import ContrastTask
+from interp.circuits.declaration import Found
+from interp.circuits.edge_evaluation import comparable
+from interp.circuits.find import score_nodes
+from interp.circuits.node_outputs import paired_outputs
+from interp.circuits.nodes import node_of
+from interp.circuits.residual_graph import ResidualGraph
+from interp.circuits.tasks import TASKS, make_contrast
+from interp.core.errors import InterpError
+from interp.core.files import write_atomically
+from interp.core.registry import CIRCUIT_METHODS
+from interp.core.statistics import percentile_interval
+from interp.planted.programs import JOINS
+
+HERE = Path(__file__).parent
+SEEDS = (0, 1)
+DRAWN = 500  # bootstrap draws of pairs, and permutations of the circuit
+NOTHING = 1e-6  # scores below this share of the largest are ties at 0
+SLOW = "edge_masks"  # minutes per task: only if it is asked for
+OPTIONS: dict[str, tuple[dict[str, Any], ...]] = {
+    "verified_edges": ({}, {"faithful": 0.99}),
+    "attribution_patching": ({}, {"qk_fix": True}),
+    "integrated_patching": ({}, {"path": "activations"}),
+    "edge_masks": ({"metric": "task", "target": 0.3},),
+}
+
+
+def cases() -> list[tuple[str, str]]:
+    """Name every model and task: trained, single programs, planted, joined; the slow ones last."""
+    own = [(about.model, task) for task, about in TASKS.items() if about.model]
+    joins = [(f"compiled:{name}", f"compiled:{part}") for name in JOINS for part in name.split("+")]
+    every = sorted([*own, *joins], key=lambda case: CLASSES.index(class_of(case[0])))
+    return sorted(every, key=lambda case: case[0].count("shuffle"))
+
+
+def class_of(model: str) -> str:
+    """Return the class of a model."""
+    if "+" in model:
+        return "joined programs"
+    return {"compiled": "programs", "planted": "planted", "trained": "trained"}[
+        model.partition(":")[0]
+    ]
+
+
+def labels(chosen: list[str]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Label, name and options of every method."""
+    for name in chosen or [name for name in CIRCUIT_METHODS if name != SLOW]:
+        for options in OPTIONS.get(name, ({},)):
+            told = ", ".join(f"{k}={v}" for k, v in options.items())
+            yield f"{name} {told}".rstrip(), name, options
+
+
+class Truth:
+    """Nodes and edges that count, and which of them are the circuit's."""
+
+    def __init__(self, model: interp.Model, task: ContrastTask) -> None:
+        graph = ResidualGraph.of(model)
+        known = set(task.truth_edges)
+        true = {h for heads in task.truth.values() for h in heads}
+        true |= {node_of(x) for edge in known for x in edge} - {"embed", "logits"}
+        varying = _varying(graph, task)
+        self.nodes = [w for w in graph.writers if w != "embed" and (w in varying or w in true)]
+        self.true = np.array([w in true for w in self.nodes])
+        self.inputs = not model.name.startswith("trained:")
+        edges = comparable(graph.edges, task.truth_edges)
+        kept = [e for e in edges if e[0] in varying or e in known]
+        named = [self._edge(e) for e in kept]
+        self.edges = list(dict.fromkeys(named))
+        known = {self._edge(e) for e in known}
+        self.true_edges = np.array([e in known for e in self.edges])
+
+    def _edge(self, edge: tuple[str, str]) -> tuple[str, str]:
+        """Where inputs are not known apart, an edge is a pair of nodes."""
+        return edge if self.inputs else (edge[0], node_of(edge[1]))
+
+    def node_scores(self, found: Found) -> np.ndarray:
+        """`[node, column]`: a node's score, or its effect behind another head if that is larger."""
+        values = np.nan_to_num(found.per_prompt)
+        if found.conditional is not None:
+            other = np.nan_to_num(found.conditional)
+            larger = np.abs(other.mean(1)) > np.abs(values.mean(1))
+            values = np.where(larger[:, None], other, values)
+        at = {name: i for i, name in enumerate(found.nodes)}
+        none = np.zeros(values.shape[1])
+        return np.array([values[at[n]] if n in at else none for n in self.nodes])
+
+    def edge_scores(self, found: Found) -> np.ndarray | None:
+        """`[edge, column]`; None where the method scores other pairs than edges of the graph."""
+        if found.edges_per_prompt is None or not found.edges:
+            return None
+        if not any("." in b or b == "logits" for _, b in found.edges):
+            return None
+        values = np.nan_to_num(found.edges_per_prompt)
+        largest: dict[tuple[str, str], np.ndarray] = {}
+        for edge, row in zip(found.edges, values, strict=True):
+            name = self._edge(edge)
+            if name not in largest or abs(row.mean()) > abs(largest[name].mean()):
+                largest[name] = row
+        none = np.zeros(values.shape[1])
+        return np.array([largest.get(e, none) for e in self.edges])
+
+
+def _varying(graph: ResidualGraph, task: ContrastTask) -> set[str]:
+    """Nodes whose output differs between the two sides of some pair."""
+    found: set[str] = set()
+    for batch in task.batches():
+        clean, corrupted = paired_outputs(graph, batch.clean, batch.corrupted)
+        moved = (clean.out - corrupted.out).abs().amax((0, 1, 3)).tolist()
+        found |= {name for name, x in zip(graph.writers, moved, strict=True) if x > 1e-5}
+    return found
+
+
+def areas(scores: np.ndarray, true: np.ndarray) -> np.ndarray:
+    """Exact AUROC of the sizes of each row of scores; ties, also near 0, count half."""
+    size = np.abs(scores)
+    size = np.where(size < NOTHING * size.max(1, keepdims=True), 0.0, size)
+    k = int(true.sum())
+    above = rankdata(size, axis=1)[:, true].sum(1) - k * (k + 1) / 2
+    return above / (k * (len(true) - k))
+
+
+def against(values: np.ndarray, true: np.ndarray, seed: int) -> dict[str, Any]:
+    """AUROC of the sizes of mean scores, with an interval over pairs and a permutation test."""
+    row: dict[str, Any] = {"auroc": None, "of": len(true), "true": int(true.sum())}
+    if not 0 < true.sum() < len(true):
+        return row
+    rng = np.random.default_rng([seed, 46])
+    mean, n = values.mean(1)[None], values.shape[1]
+    found = float(areas(mean, true)[0])
+    row["auroc"] = found
+    if n > 1:
+        drawn = np.stack([values[:, rng.integers(0, n, n)].mean(1) for _ in range(DRAWN)])
+        row["low"], row["high"] = (float(x) for x in percentile_interval(areas(drawn, true)))
+    shuffled = np.concatenate([mean[:, rng.permutation(len(true))] for _ in range(DRAWN)])
+    row["p"] = (1 + int((areas(shuffled, true) >= found - 1e-12).sum())) / (1 + DRAWN)
+    return row
+
+
+def measured(
+    model: interp.Model, task: ContrastTask, truth: Truth, name: str, options: dict[str, Any],
+    seed: int,
+) -> dict[str, Any]:  # fmt: skip
+    """What one method finds: AUROC of nodes and edges, and its cost; or why there is none."""
+    row: dict[str, Any] = {}
+    way = CIRCUIT_METHODS.load(name)
+    given: dict[str, Any] = options | ({"seed": seed} if "seed" in way.options else {})
+    try:
+        for level in way.levels:
+            begin = time.perf_counter()
+            found = score_nodes(model, task, name, level, **given)
+            took = time.perf_counter() - begin
+            cost = {"forwards": found.forwards, "backwards": found.backwards, "seconds": took}
+            if "head" not in row or level == "head":
+                row["head"] = against(truth.node_scores(found), truth.true, seed) | cost
+            if level == "edge" and (values := truth.edge_scores(found)) is not None:
+                row["edge"] = against(values, truth.true_edges, seed) | cost
+    except InterpError as error:
+        row["note"] = str(error)
+    return row
+
+
+def main() -> None:
+    """Measure what is missing, and write both files."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--only", default="", help="kinds or names of models, separated by commas")
+    parser.add_argument("--methods", default="", help="names of methods, separated by commas")
+    parser.add_argument("--pairs", type=int, default=16)
+    parser.add_argument("--out", type=Path, default=HERE)
+    parser.add_argument("--null", action="store_true", help="measure only false circuits")
+    parser.add_argument("--page", action="store_true", help="measure nothing")
+    given = parser.parse_args()
+    file = given.out / "ground_truth.json"
+    rows: list[dict[str, Any]] = json.loads(file.read_text()) if file.is_file() else []
+
+    def write() -> None:
+        lines = ",\n".join(json.dumps(row) for row in rows)
+        write_atomically(file, f"[\n{lines}\n]\n".encode())
+        page = ground_truth_page(rows, [f"{m} {t}" for m, t in cases()])
+        write_atomically(given.out / "ground_truth.md", page.encode())
+
+    wanted = tuple(x for x in given.only.split(",") if x)
+    if given.null:
+        rows[:] = [row for row in rows if row["class"] != "null"]
+        for row in null_rows(given.pairs):
+            rows.append(row)
+            write()
+    done = {(row["model"], row["task"], row["method"], row["seed"]) for row in rows}
+    ways = list(labels([x for x in given.methods.split(",") if x]))
+    for source, name in () if given.page or given.null else cases():
+        if wanted and not source.startswith(wanted):
+            continue
+        model = interp.load(source)
+        for seed in SEEDS:
+            left = [way for way in ways if (source, name, way[0], seed) not in done]
+            if not left:
+                continue
+            task = make_contrast(model, name, n=given.pairs, seed=seed)
+            truth = Truth(model, task)
+            for label, method, options in left:
+                about = {
+                    "class": class_of(source), "model": source, "task": name, "method": label,
+                    "seed": seed, "pairs": len(task),
+                }  # fmt: skip
+                rows.append(about | measured(model, task, truth, method, options, seed))
+                write()
+        print(source, name, flush=True)
+    write()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""The page of `benchmarks.ground_truth`, from its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from interp.core.intervals import share_interval
+from interp.core.statistics import percentile_interval
+
+CLASSES = ("trained", "programs", "planted", "joined programs")
+DEFAULT = "verified_edges"
+ABOUT = """# Ground truth: circuit methods on models whose circuit is known
+
+Made by `python -m benchmarks.ground_truth`, which goes on where it stopped. The models are those of
+`interp list models`; how they were made, and how sure their circuits are, is in the
+[guide](../docs/guides/known_circuits.md).
+
+- AUROC: the probability that a node (edge) of the circuit has a larger score, in absolute value,
+  than one outside; ties count half. It is exact over all nodes that count: heads and MLPs whose
+  output differs between the two sides of some pair. Others cannot be mistaken for the circuit, and
+  would raise the AUROC of every method.
+- Edges count where the truth covers their kind. In trained models, whose inputs (queries, keys,
+  values) are not known apart, an edge is a pair of nodes.
+- The mean is over tasks, each the mean of 2 seeds of pairs; in brackets its 95 % bootstrap interval
+  over tasks. "Worst" is the task with the lowest AUROC. "At 1.00" has the number of tasks that were
+  measured: compare the means of two methods only where it is the same.
+- "Beyond chance": tasks in which fewer than 5 % of 500 random permutations of the circuit reach the
+  AUROC of its nodes, on both seeds. A circuit of one node among four cannot: its p is at least .25.
+- `verified_edges`, the default, scores the edges between the nodes of its set, which keeps 80 % of
+  the behaviour unless told otherwise (`faithful`); other edges have no score and rank last.
+- Passes and seconds are medians over tasks. Seconds were measured on a machine with other work on
+  it: compare orders of magnitude only.
+"""
+
+
+def ground_truth_page(rows: Sequence[dict[str, Any]], cases: Sequence[str]) -> str:
+    """Format the page.
+
+    Args:
+        rows: what was measured.
+        cases: every model and task, as `MODEL TASK`.
+    """
+    parts = [ABOUT]
+    for kind in CLASSES:
+        mine = [row for row in rows if row["class"] == kind]
+        if mine:
+            parts.append(f"## {kind.capitalize()}\n\n{_by_method(mine)}")
+    parts.append(f"## The default method by task\n\n{_by_task(rows)}")
+    if null := [row for row in rows if row["class"] == "null"]:
+        parts.append(f"## False circuits\n\n{_null_table(null)}")
+    notes = sorted({f"- {r['method']} on {r['model']}, {r['task']}: {r['note']}"
+                    for r in rows if "note" in r})  # fmt: skip
+    if notes:
+        parts.append("## What was not measured, and why\n\n" + "\n".join(notes) + "\n")
+    measured = {f"{r['model']} {r['task']}" for r in rows}
+    missing = [case for case in cases if case not in measured]
+    if missing:
+        parts.append("## Not run yet\n\n" + "\n".join(f"- {case}" for case in missing) + "\n")
+    return "\n".join(parts)
+
+
+def _null_table(rows: Sequence[dict[str, Any]]) -> str:
+    text = (
+        "A circuit is only looked for where clean prompts do better than corrupted ones by more"
+        f" than two standard errors ({rows[0]['pairs']} pairs). Where there is no difference, that"
+        " should happen in 2.3 % of cases, and a little more often with few pairs (3.2 % for a"
+        " t distribution with 15 degrees of freedom). Models before training can have a difference:"
+        " their embeddings reach the logits directly. Wilson 95 % intervals.\n\n"
+        "| null | tasks | cases | accepted | share |\n|---|---|---|---|---|\n"
+    )
+    told = {
+        "untrained": "the GPT-2s before their training",
+        "exchanged": "trained models, answers of each pair exchanged at random",
+    }
+    for null, what in told.items():
+        mine = [row for row in rows if row["model"] == null]
+        n, k = sum(row["times"] for row in mine), sum(row["accepted"] for row in mine)
+        low, high = share_interval(k, n)
+        share = f"{k / max(n, 1):.1%} [{low:.1%}, {high:.1%}]"
+        text += f"| {what} | {len(mine)} | {n} | {k} | {share} |\n"
+    return text
+
+
+def _by_method(rows: Sequence[dict[str, Any]]) -> str:
+    tasks = {(r["model"], r["task"]) for r in rows}
+    pairs = sorted({r["pairs"] for r in rows})
+    head = (
+        f"{len(tasks)} tasks of {len({m for m, _ in tasks})} models,"
+        f" {' or '.join(map(str, pairs))} pairs for each seed.\n\n"
+        "| method | nodes: AUROC | worst | at 1.00 | beyond chance | edges: AUROC | worst"
+        " | at 1.00 | forward and backward passes | seconds |\n" + 10 * "|---" + "|\n"
+    )
+    lines = []
+    for method in dict.fromkeys(r["method"] for r in rows):
+        mine = [r for r in rows if r["method"] == method and "note" not in r]
+        name = f"**{method}**" if method == DEFAULT else method
+        nodes, edges = _areas(mine, "head"), _areas(mine, "edge")
+        level = "edge" if edges else "head"
+        lines.append((
+            -np.mean(list(nodes.values())) if nodes else 0.0,
+            f"| {name} | {_mean(nodes)} | {_worst(nodes)} | {_perfect(nodes)} | {_null(mine)}"
+            f" | {_mean(edges)} | {_worst(edges)} | {_perfect(edges)}"
+            f" | {_cost(mine, level, lambda x: x['forwards'] + x['backwards'], '.0f')}"
+            f" | {_cost(mine, level, lambda x: x['seconds'], '.2f')} |",
+        ))  # fmt: skip
+    return head + "\n".join(line for _, line in sorted(lines)) + "\n"
+
+
+def _areas(rows: Sequence[dict[str, Any]], level: str) -> dict[str, float]:
+    """AUROC by task, the mean over seeds."""
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        if row.get(level, {}).get("auroc") is not None:
+            found.setdefault(f"{row['model']} {row['task']}", []).append(row[level]["auroc"])
+    return {task: float(np.mean(values)) for task, values in found.items()}
+
+
+def _mean(areas: dict[str, float]) -> str:
+    if not areas:
+        return "-"
+    values = np.array(list(areas.values()))
+    rng = np.random.default_rng(0)
+    drawn = values[rng.integers(0, len(values), (2000, len(values)))].mean(1)
+    low, high = percentile_interval(drawn)
+    return f"{values.mean():.3f} [{low:.3f}, {high:.3f}]"
+
+
+def _worst(areas: dict[str, float]) -> str:
+    return f"{min(areas.values()):.2f}" if areas else "-"
+
+
+def _perfect(areas: dict[str, float]) -> str:
+    return f"{sum(x > 1 - 1e-9 for x in areas.values())} of {len(areas)}" if areas else "-"
+
+
+def _null(rows: Sequence[dict[str, Any]]) -> str:
+    found: dict[str, list[bool]] = {}
+    for row in rows:
+        if "p" in row.get("head", {}):
+            found.setdefault(f"{row['model']} {row['task']}", []).append(row["head"]["p"] < 0.05)
+    return f"{sum(map(all, found.values()))} of {len(found)}" if found else "-"
+
+
+def _cost(
+    rows: Sequence[dict[str, Any]], level: str, of: Callable[[dict[str, Any]], float], form: str
+) -> str:
+    values = [of(row[level]) for row in rows if level in row]
+    return format(median(values), form) if values else "-"
+
+
+def _by_task(rows: Sequence[dict[str, Any]]) -> str:
+    head = (
+        "With the 95 % bootstrap interval over pairs, of the seed with the lower AUROC.\n\n"
+        "| model | task | nodes | in the circuit | AUROC | p | edges | in the circuit | AUROC |\n"
+        "|---|---|---|---|---|---|---|---|---|\n"
+    )
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        if row["method"] == DEFAULT and "head" in row:
+            found.setdefault((row["model"], row["task"]), []).append(row)
+    lines = []
+    for (model, task), mine in found.items():
+        node, edge = (
+            min((r[level] for r in mine if level in r), key=lambda x: x["auroc"] or 0, default={})
+            for level in ("head", "edge")
+        )
+        p = f"{node['p']:.3f}" if "p" in node else "-"
+        lines.append(
+            f"| {model} | {task} | {node['of']} | {node['true']} | {_one(node)} | {p}"
+            f" | {edge.get('of', '-')} | {edge.get('true', '-')} | {_one(edge)} |"
+        )
+    return head + "\n".join(lines) + "\n"
+
+
+def _one(found: dict[str, Any]) -> str:
+    if found.get("auroc") is None:
+        return "-"
+    interval = f" [{found['low']:.2f}, {found['high']:.2f}]" if "low" in found else ""
+    return f"{found['auroc']:.3f}{interval}"

@@ -1,0 +1,125 @@
+"""Circuit methods on models whose circuit is known: statistics and cheap rows of the benchmark."""
+
+from __future__ import annotations
+
+import json
+import math
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import interp
+from benchmarks.ground_truth import SEEDS, Truth, against, areas, cases, class_of, measured
+from benchmarks.ground_truth_null import _accepted
+from benchmarks.ground_truth_page import ground_truth_page
+from interp.circuits.edge_evaluation import comparable
+from interp.circuits.find import DEFAULT
+from interp.circuits.tasks import TASKS, make_contrast
+from interp.core.rank_statistics import auroc
+
+ROWS = Path(__file__).parents[2] / "benchmarks" / "ground_truth.json"
+
+
+def test_areas_are_those_of_the_toolkit_and_of_counting() -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.integers(-3, 4, (20, 9)).astype(float)
+    true = np.arange(9) < 3
+    size = np.abs(scores)
+    for row, found in zip(size, areas(scores, true), strict=True):
+        wins = [(a > b) + 0.5 * (a == b) for a in row[true] for b in row[~true]]
+        assert found == pytest.approx(np.mean(wins))
+        assert found == pytest.approx(auroc(row, true))
+    tiny = np.array([[1.0, 1e-9, 0.0, 0.0]])
+    assert areas(tiny, np.array([True, True, False, False]))[0] == 0.75  # 1e-9 is a tie at 0
+
+
+def test_a_permutation_test_of_few_nodes_is_exact_up_to_its_draws() -> None:
+    values = np.arange(6.0)[:, None] + np.zeros((6, 4))
+    true = np.arange(6) >= 4
+    row = against(values, true, 0)
+    assert row["auroc"] == 1.0
+    assert (row["low"], row["high"]) == (1.0, 1.0)
+    assert row["p"] == pytest.approx(1 / math.comb(6, 2), abs=0.03)
+    reached = [set(c) == {4, 5} for c in combinations(range(6), 2)]
+    assert sum(reached) == 1
+    assert against(values, np.ones(6, dtype=bool), 0)["auroc"] is None
+    noisy = np.random.default_rng(1).normal(size=(40, 8))
+    drawn = against(noisy, np.arange(40) < 10, 0)
+    assert drawn["low"] < drawn["auroc"] < drawn["high"]
+    assert drawn["p"] > 0.05
+
+
+def test_nodes_that_cannot_be_mistaken_do_not_count() -> None:
+    model = interp.load("compiled:shift_by+count")
+    task = make_contrast(model, "compiled:count", n=6)
+    truth = Truth(model, task)
+    at = dict(zip(truth.nodes, truth.true.tolist(), strict=True))
+    assert at == {"L0H0": False, "L0H1": True, "mlp0": True}  # the other program's head counts
+    assert {e for e, t in zip(truth.edges, truth.true_edges, strict=True) if t} == set(
+        task.truth_edges
+    )
+    one = interp.load("compiled:sort")  # its first head writes nothing
+    assert "L0H0" not in Truth(one, make_contrast(one, "compiled:sort", n=6)).nodes
+
+
+def test_edges_of_trained_models_are_pairs_of_nodes() -> None:
+    model = interp.load("trained:induction")
+    truth = Truth(model, make_contrast(model, "trained:induction", n=6))
+    assert {e for e, t in zip(truth.edges, truth.true_edges, strict=True) if t} == {
+        ("L0H1", "L1H2")
+    }
+    assert len(truth.edges) == 16
+
+
+def test_edges_are_compared_with_those_of_their_kinds() -> None:
+    every = [("embed", "L0H0.q"), ("L0H0", "L1H0.q"), ("L0H0", "mlp0"), ("mlp0", "logits")]
+    assert comparable(every, [("L0H0", "L1H0.k")]) == (every[1],)
+    assert comparable(every, [("L0H0", "mlp0")]) == tuple(every[1:3])
+    assert comparable(every, [("embed", "L0H0.q"), ("mlp0", "logits")]) == tuple(every)
+
+
+def test_every_task_of_a_known_circuit_is_a_case() -> None:
+    listed = cases()
+    assert {task for _, task in listed} == {name for name, about in TASKS.items() if about.model}
+    assert len(listed) == len(set(listed))
+    assert {class_of(model) for model, _ in listed} == {
+        "trained", "joined programs", "programs", "planted",
+    }  # fmt: skip
+
+
+def test_the_page_is_that_of_its_rows() -> None:
+    rows = json.loads(ROWS.read_text(encoding="utf-8"))
+    page = ground_truth_page(rows, [f"{m} {t}" for m, t in cases()])
+    assert ROWS.with_suffix(".md").read_text(encoding="utf-8") == page
+    gone = [row | {"method": "nosuch", "note": "why it failed"} for row in rows[:1]]
+    assert "| the GPT-2s before their training | 10 |" in page
+    assert "why it failed" in ground_truth_page([*rows, *gone], [])
+
+
+def test_a_gap_is_accepted_above_two_standard_errors() -> None:
+    steady = np.array([1.0, 1.2, 0.8, 1.0])
+    assert _accepted(steady)
+    assert not _accepted(-steady)
+    assert not _accepted(np.array([1.0, -1.0, 2.0, -2.0]))
+
+
+CHEAP = [
+    (model, task) for model, task in cases()
+    if "+" not in model and "shuffle" not in model and not model.startswith("planted")
+]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("source", "name"), CHEAP, ids=lambda x: x)
+def test_the_default_finds_known_circuits(source, name) -> None:
+    model = interp.load(source)
+    task = make_contrast(model, name, n=16, seed=SEEDS[0])
+    row = measured(model, task, Truth(model, task), DEFAULT, {}, SEEDS[0])
+    least = {"head": 1.0, "edge": 1.0} if source.startswith("compiled") else {
+        "head": 0.95, "edge": 0.9,
+    }  # fmt: skip
+    for level, at_least in least.items():
+        found = row[level]["auroc"]
+        assert found is None or found >= at_least, (level, row)
