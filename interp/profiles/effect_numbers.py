@@ -187,16 +187,26 @@ class Estimates:
         Of the tokens that occur often enough in the sample; each with its effect on the logit where
         the head attends off the sink, beyond the mean of those tokens.
         """
+        written, weight = [], []
+        for side in (0, 1):
+            mine = [part for part, at in zip(self.parts, self.sides, strict=True) if at == side]
+            weight.append(sum(float(part.weight[:, place].sum()) for part in mine))
+            written.append(np.sum([part.written[place] for part in mine], 0))
+        return self.tokens_of(np.stack(written), np.array(weight))
+
+    def tokens_of(
+        self, written: Float[np.ndarray, "part d_model"], weight: Float[np.ndarray, " part"]
+    ) -> dict[str, list[list[Any]]]:
+        """Return the output tokens that a sum of writes raises and lowers most, on both parts.
+
+        Args:
+            written: sum of what is written, times the scale of the final norm and a weight.
+            weight: sum of the weights.
+        """
         often, columns = self._often
         if not len(often):
             return {"raises": [], "lowers": []}
-        effects = []
-        for side in (0, 1):
-            mine = [part for part, at in zip(self.parts, self.sides, strict=True) if at == side]
-            weight = sum(float(part.weight[:, place].sum()) for part in mine)
-            written = np.sum([part.written[place] for part in mine], 0)
-            effects.append(written @ columns / max(weight, 1e-9))
-        both = np.stack(effects)
+        both = (written / np.maximum(weight, 1e-9)[:, None]) @ columns
         both -= both.mean(1, keepdims=True)
         size = np.where(np.sign(both[0]) == np.sign(both[1]), both.mean(0), 0.0)
         order = np.argsort(-size, kind="stable")

@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Any
 from interp.core.errors import OptionError
 from interp.profiles.ablation_look import AblationSums, ablation_look
 from interp.profiles.corpus import FEWEST
+from interp.profiles.edge_effects import EdgeEffects
 from interp.profiles.effect_numbers import Estimates, HeadEffects, exact_numbers
 from interp.profiles.gradient_look import GradientSums, gradient_look
 from interp.profiles.writes import HeadWrites
 
 if TYPE_CHECKING:
+    import numpy as np
+    from jaxtyping import Int
+
     from interp.model.calls.sites import Site
     from interp.profiles.corpus import TextWindow
     from interp.profiles.explain import Description
@@ -73,10 +77,11 @@ class EffectOptions:
 
 @dataclass(frozen=True, eq=False)
 class Effects:
-    """Effects of all heads that were looked at, and how they were measured."""
+    """Effects of all heads that were looked at, of their edges, and how they were measured."""
 
     heads: Mapping[int, HeadEffects]
     facts: Mapping[str, Any]
+    edges: EdgeEffects | None = None
 
     def of(self, place: int) -> HeadEffects:
         """Return the effects of the head of a place; empty if none were measured."""
@@ -90,6 +95,7 @@ def measure_effects(
     others: Callable[[int], TextWindow],
     descriptions: Sequence[Description],
     options: EffectOptions,
+    edge_rows: Sequence[Int[np.ndarray, " edge"]],
     seed: int,
     steps: ProfileSteps,
 ) -> Effects:
@@ -102,6 +108,7 @@ def measure_effects(
         others: another document for each window.
         descriptions: row models, fitted on part 0 and on part 1.
         options: what is measured.
+        edge_rows: of every window, the numbers of the queries that give an edge.
         seed: seed of the bootstrap.
         steps: runs or reads the steps.
     """
@@ -111,14 +118,21 @@ def measure_effects(
     read, settings = options.estimated(groups), options.settings
     parts = steps.phase(
         [f"gradients {at} of {settings}" for at in range(len(read))],
-        lambda at: gradient_look(look, writes, [windows[i] for i in read[at]], steps.advance),
+        lambda at: gradient_look(
+            look,
+            writes,
+            [windows[i] for i in read[at]],
+            [edge_rows[i] for i in read[at]],
+            steps.advance,
+        ),
         GradientSums,
         [len(group) for group in read],
     )
     estimates = Estimates(look, writes, windows, read, parts, seed)
     chosen = estimates.largest(options.n_ablated) if options.asked is None else options.asked
+    edges = EdgeEffects(estimates, [i for group in read for i in group])
     if not chosen:
-        return Effects(estimates.heads(), estimates.facts)
+        return Effects(estimates.heads(), estimates.facts, edges)
     heads = [_head_at(look, place) for place in chosen]
     few = options.ablated(groups)
     sums = steps.phase(
@@ -145,7 +159,7 @@ def measure_effects(
         "ablation_documents": len(kept),
         "ablation_queries": int(sum(x.queries.sum() for x in sums)),
     }
-    return Effects(found, facts)
+    return Effects(found, facts, edges)
 
 
 def _head_at(look: Look, place: int) -> tuple[Site, int]:

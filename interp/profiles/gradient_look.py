@@ -17,12 +17,13 @@ from interp.causal.gate_derivatives import frozen
 from interp.core.errors import NonFiniteError
 from interp.core.prompts import Prompts
 from interp.model.hooks.inference import inference
+from interp.profiles.edges import width_of
 from interp.profiles.rows_read import AttentionRows, sink_of
 from interp.profiles.stored_arrays import StoredArrays
 from interp.profiles.writes import STREAMS, HeadWrites
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Float, Int
     from torch import Tensor
 
     from interp.lens.finish import Finish
@@ -54,6 +55,10 @@ class GradientSums(StoredArrays):
         z: sum of z over all windows of the group.
         written: sum over the group of what a head writes at the sampled queries, times the scale of
             the final norm and the attention off the sink.
+        edge_slopes: of each window, the derivative of its loss by z at the queries that give an
+            edge (see `interp.profiles.edges`).
+        edge_scales: the factor of all norms between what a head writes there and the logits; 0
+            where what heads write is not read.
     """
 
     loss: Float[np.ndarray, " window"]
@@ -66,6 +71,8 @@ class GradientSums(StoredArrays):
     weight: Float[np.ndarray, "window head"]
     z: Float[np.ndarray, " entry"]
     written: Float[np.ndarray, "head d_model"]
+    edge_slopes: list[Float[np.ndarray, "head edge dim"]]
+    edge_scales: list[Float[np.ndarray, "head edge"]]
 
 
 def entries_of(sites: Sequence[Site]) -> dict[Site, slice]:
@@ -75,7 +82,11 @@ def entries_of(sites: Sequence[Site]) -> dict[Site, slice]:
 
 
 def gradient_look(
-    look: Look, writes: HeadWrites, windows: Sequence[TextWindow], advance: Callable[[], Any]
+    look: Look,
+    writes: HeadWrites,
+    windows: Sequence[TextWindow],
+    edge_rows: Sequence[Int[np.ndarray, " edge"]],
+    advance: Callable[[], Any],
 ) -> GradientSums:
     """Run the model forward and backward on a group of windows.
 
@@ -83,16 +94,17 @@ def gradient_look(
         look: the model and its sites.
         writes: what the heads of the sites write.
         windows: the windows.
+        edge_rows: of each, the numbers of the queries that give an edge.
         advance: called after each window.
 
     Raises:
         NonFiniteError: the loss or a derivative is not finite.
     """
     passes = _Passes(look, writes, len(windows))
-    for at, window in enumerate(windows):
-        passes.add(at, window)
+    for at, (window, rows) in enumerate(zip(windows, edge_rows, strict=True)):
+        passes.add(at, window, rows)
         advance()
-    return GradientSums(**passes.sums)
+    return GradientSums(**passes.sums, **passes.edges)
 
 
 class _Passes:
@@ -113,13 +125,14 @@ class _Passes:
             "copied": heads,
             "weight": heads,
         }
-        self.sums: dict[str, np.ndarray] = {
+        self.sums: dict[str, Any] = {
             name: np.zeros(shape, np.float32) for name, shape in shapes.items()
         }
         self.sums["z"] = np.zeros(n_entries)
         self.sums["written"] = np.zeros((look.n_heads, look.model.d_model))
+        self.edges: dict[str, Any] = {"edge_slopes": [], "edge_scales": []}
 
-    def add(self, at: int, window: TextWindow) -> None:
+    def add(self, at: int, window: TextWindow, edge_rows: Int[np.ndarray, " edge"]) -> None:
         """Run one window and add its sums."""
         model, look = self.look.model, self.look
         seen: dict[Site, tuple[Tensor, Tensor, AttentionRows]] = {}
@@ -151,6 +164,9 @@ class _Passes:
                 )
             slopes = torch.autograd.grad(loss, [shift for _, shift, _ in seen.values()])
         self.sums["loss"][at] = float(loss.detach())
+        places = torch.as_tensor(np.asarray(window.queries)[edge_rows])
+        kept = (look.n_heads, len(places))
+        slopes_there = np.zeros((*kept, width_of(look.sites)), np.float32)
         for (site, (output, _, read)), given in zip(seen.items(), slopes, strict=True):
             if not bool(given.isfinite().all()):
                 raise NonFiniteError(
@@ -163,9 +179,12 @@ class _Passes:
             self._keep("slope", at, place, (z * slope).sum((1, 2)))
             self._keep("slope_by_entry", at, entries, slope.sum(1))
             self._keep("weight", at, place, read.weight.sum(1))
+            slopes_there[place, :, : slope.shape[2]] = slope[:, places.to(slope.device)].cpu()
+        self.edges["edge_slopes"].append(slopes_there)
+        self.edges["edge_scales"].append(np.zeros(kept, np.float32))
         if not self.writes.why_not:
             with torch.no_grad():
-                self._written(at, window, cache, seen)
+                self._written(at, window, cache, seen, places)
 
     def _keep(self, name: str, at: int, place: slice, values: Tensor) -> None:
         self.sums[name][at, place] = values.flatten().cpu().numpy()
@@ -176,6 +195,7 @@ class _Passes:
         window: TextWindow,
         cache: ActivationCache,
         seen: dict[Site, tuple[Tensor, Tensor, AttentionRows]],
+        edges: Int[Tensor, " edge"],
     ) -> None:
         """Add the sums of what the heads write."""
         end, last = self.writes.end, self.writes.last_stream(cache)
@@ -195,6 +215,7 @@ class _Passes:
             share = torch.where(stream > 0, size * after.abs() / stream, 0)
             self._keep("size", at, place, share.sum(1))
             factor = (after * scale)[rows]
+            self.edges["edge_scales"][-1][place] = (after * scale)[edges.to(rows.device)].cpu()
             written = torch.einsum("hrv,hvd->hrd", z[:, rows], mine.matrix) * factor[:, None]
             logits = written @ tokens
             mass, weight = read.mass.to(logits), read.weight.to(logits)

@@ -16,8 +16,10 @@ from interp.core.shards import Shard
 from interp.core.tokens import words
 from interp.model.content import model_provenance
 from interp.model.model_argument import one_model
+from interp.profiles.behaviour_facts import BehaviourFacts
 from interp.profiles.behaviours import behaviours_of
 from interp.profiles.corpus import DocumentCorpus, Sample, sample_corpus
+from interp.profiles.edges import edges_per_window
 from interp.profiles.effect_sentence import effect_sentences
 from interp.profiles.effects import EffectOptions, Effects, measure_effects
 from interp.profiles.examples import examples_of
@@ -162,6 +164,7 @@ def profile(
             fitted[1 if at < half else 0],
             seed,
             steps.advance,
+            edges_per_window(loaded, len(windows)),
         ),
         JudgedRows,
         sizes,
@@ -174,6 +177,7 @@ def profile(
         lambda i: next_document(windows, i),
         fitted,
         measured_effects,
+        whole.edge_rows,
         seed,
         steps,
     )
@@ -260,6 +264,7 @@ def _answered(
         seed,
     )
     reads = TokenReads(whole, windows, seed)
+    several = BehaviourFacts(model, windows, whole, look.rules, effects.edges, seed)
     many = len({site.stack for site in look.sites}) > 1
     rows, quantiles, descriptions, examples = [], [], [], []
     order = [rule.name for rule in look.rules]
@@ -289,6 +294,7 @@ def _answered(
                 ],
                 "avoided": [label.plain() for label in answer.avoided],
                 "reads": reads.of(place, lambda token: words(model, (token,))[0]),
+                **several.of(place, judge.held(place, sign=1), texts),
                 **mine.plain(),
             }
         )

@@ -10,12 +10,14 @@ import numpy as np
 
 from interp.core.tokens import shown
 from interp.profiles.examples import KINDS
+from interp.report.printed.behaviours import behaviours
 from interp.report.printed.effects import causal_column, effects_line, matters, reads, writes
 
 if TYPE_CHECKING:
     from interp.profiles.result import Profile
 
 WIDTH = 100
+PHRASE = 38  # columns of a rule's words
 STATUS = {
     "rules": "described by rules beyond position",
     "position": "described by position alone",
@@ -108,6 +110,7 @@ def head_text(found: Profile, head: str, *, examples: int = 2) -> str:
     lines += [*_wrapped("", about["sentence"]), ""]
     lines += _rungs(found, about)
     lines += _labels(about)
+    lines += behaviours(about, _example)
     lines += reads(about)
     lines += matters(found, about)
     lines += writes(about)
@@ -166,8 +169,11 @@ def _labels(about: Mapping[str, Any]) -> list[str]:
     rows = [*about["labels"], *about["avoided"]]
     if not rows:
         return []
-    width = max(len(label["phrase"]) for label in rows)
-    lines = [f"  {'rule':<{width}}  {'attention':>9}  {'by position':>11}  {'nats':>5}"]
+    width = min(max(len(label["phrase"]) for label in rows), PHRASE)
+    lines = [
+        f"  {'rule':<{width}}  {'attention':>9}  {'by position':>11}  {'lift':>4}  {'nats':>5}  "
+        "alone*"
+    ]
     for at, label in enumerate(rows):
         held = about["status"] == "rules"
         less = at >= len(about["labels"]) or not held
@@ -176,11 +182,27 @@ def _labels(about: Mapping[str, Any]) -> list[str]:
             if less
             else (label["share"]["value"], label["position"])
         )
+        first, *rest = textwrap.wrap(label["phrase"], width)
         lines.append(
-            f"  {label['phrase']:<{width}}  {100 * share:7.1f} %  {100 * guess:9.1f} %  "
-            f"{label['nats']:+5.2f}"
+            f"  {first:<{width}}  {100 * share:7.1f} %  {100 * guess:9.1f} %  "
+            f"{_lift(share, guess):>4}  {label['nats']:+5.2f}  {_interval(label.get('alone'))}"
         )
+        lines += [f"    {line}" for line in rest]
+    lines.append(
+        "  * share of the pattern that this rule alone explains beyond position, on unseen text"
+    )
     return [*lines, ""]
+
+
+def _lift(share: float, guess: float) -> str:
+    """Return how many times the share by position a share is."""
+    return f"{share / guess:.1f}" if guess > 0 else "-"
+
+
+def _interval(one: Mapping[str, float] | None) -> str:
+    if one is None or np.isnan(one["value"]):
+        return "-"
+    return f"{one['value']:+.2f} [{one['low']:+.2f}, {one['high']:+.2f}]"
 
 
 def _example(one: Mapping[str, Any]) -> list[str]:
