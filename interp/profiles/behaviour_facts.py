@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.core.statistics import RatioBootstrap
-from interp.profiles.edges import HeadEdges
 from interp.profiles.examples import examples_at
+from interp.profiles.head_edges import HeadEdges
 from interp.profiles.judgement import DRAWS
 from interp.profiles.reading_clusters import Behaviour, clustered
 

@@ -10,8 +10,8 @@ import numpy as np
 if TYPE_CHECKING:
     from jaxtyping import Bool
 
-    from interp.profiles.edges import HeadEdges
     from interp.profiles.effect_numbers import Estimates
+    from interp.profiles.head_edges import HeadEdges
 
 
 class EdgeEffects:

@@ -8,7 +8,6 @@ Beside it stands another key of the same query, drawn from the row that position
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,14 +19,13 @@ from interp.profiles.rows_read import described_sites
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from jaxtyping import Bool, Float, Int
+    from jaxtyping import Float, Int
     from torch import Tensor
 
     from interp.model.calls.sites import Site
     from interp.model.model import Model
     from interp.profiles.corpus import TextWindow
     from interp.profiles.rows_read import AttentionRows
-    from interp.profiles.second_look import JudgedRows
 
 EDGES = 1536  # of a head, over all windows
 VECTORS = ("queries", "outputs", "keys", "values", "other_keys", "other_values")
@@ -41,11 +39,13 @@ def edges_per_window(model: Model, n_windows: int) -> int:
     It does not depend on the heads that are asked for, so that these have the numbers of a profile
     of all heads.
     """
-    size = sum(site.n_heads * len(VECTORS) * width_of([site]) for site in described_sites(model))
+    size = sum(
+        site.n_heads * len(VECTORS) * vector_length([site]) for site in described_sites(model)
+    )
     return max(1, min(EDGES, _ENTRIES // max(size, 1)) // n_windows)
 
 
-def width_of(sites: Sequence[Site]) -> int:
+def vector_length(sites: Sequence[Site]) -> int:
     """Return the length of the longest vector of some attentions."""
     return max(max(site.d_head, site.d_v) for site in sites)
 
@@ -75,7 +75,7 @@ class WindowEdges:
         size = min(n, len(window.queries))
         order = self._rng("queries").permutation(len(window.queries))
         self.rows: Int[np.ndarray, " row"] = np.sort(order[:size])
-        self.width = width_of(sites)
+        self.width = vector_length(sites)
         self.keys = np.zeros((2, n_heads, size), np.int32)
         self.fired = np.zeros((2, n_heads, size, -(-n_rules // 8)), np.uint8)
         self.vectors = np.zeros((n_heads, size, len(VECTORS), self.width), np.float32)
@@ -150,48 +150,3 @@ def vectors_read(
         if call.v is not None:
             found[f"{name}values"] = repeat_kv(call.v, heads)[0, head, places]
     return {name: value.detach().float().cpu() for name, value in found.items()}
-
-
-@dataclass(frozen=True, eq=False)
-class HeadEdges:
-    """The sampled edges of one head, whose queries attend off the sink.
-
-    Args:
-        window: number of the window of every edge.
-        row: number of the query among those of its window.
-        number: of the edge among those of its window.
-        key: position of the key.
-        weight: attention of the query off the sink.
-        fired: rules that fire on the key, then on the other key.
-        vectors: by the names of `VECTORS`, as far as the attention has them.
-    """
-
-    window: Int[np.ndarray, " edge"]
-    row: Int[np.ndarray, " edge"]
-    number: Int[np.ndarray, " edge"]
-    key: Int[np.ndarray, " edge"]
-    weight: Float[np.ndarray, " edge"]
-    fired: Bool[np.ndarray, "2 edge rule"]
-    vectors: dict[str, Float[np.ndarray, "edge dim"]]
-
-    @classmethod
-    def of(cls, judged: JudgedRows, head: int) -> HeadEdges:
-        """Return the edges of a head."""
-        rows = judged.edge_rows
-        window = np.concatenate([np.full(len(x), at) for at, x in enumerate(rows)])
-        weight = np.concatenate(
-            [w[head, x].astype(float) for w, x in zip(judged.weights, rows, strict=True)]
-        )
-        kept = weight > 0
-        vectors = np.concatenate([x[head] for x in judged.edge_vectors])[kept].astype(float)
-        bits = np.concatenate([x[:, head] for x in judged.edge_fired], 1)[:, kept]
-        named = {name: vectors[:, at] for at, name in enumerate(VECTORS)}
-        return cls(
-            window[kept],
-            np.concatenate(rows)[kept],
-            np.concatenate([np.arange(len(x)) for x in rows])[kept],
-            np.concatenate([x[0, head] for x in judged.edge_keys])[kept],
-            weight[kept],
-            np.unpackbits(bits, axis=-1, count=judged.total.shape[2]).astype(bool),
-            {name: value for name, value in named.items() if value.any()},
-        )

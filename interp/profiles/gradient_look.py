@@ -17,7 +17,7 @@ from interp.causal.gate_derivatives import frozen
 from interp.core.errors import NonFiniteError
 from interp.core.prompts import Prompts
 from interp.model.hooks.inference import inference
-from interp.profiles.edges import width_of
+from interp.profiles.edges import vector_length
 from interp.profiles.rows_read import AttentionRows, sink_of
 from interp.profiles.stored_arrays import StoredArrays
 from interp.profiles.writes import STREAMS, HeadWrites
@@ -166,7 +166,7 @@ class _Passes:
         self.sums["loss"][at] = float(loss.detach())
         places = torch.as_tensor(np.asarray(window.queries)[edge_rows])
         kept = (look.n_heads, len(places))
-        slopes_there = np.zeros((*kept, width_of(look.sites)), np.float32)
+        slopes_there = np.zeros((*kept, vector_length(look.sites)), np.float32)
         for (site, (output, _, read)), given in zip(seen.items(), slopes, strict=True):
             if not bool(given.isfinite().all()):
                 raise NonFiniteError(

@@ -19,7 +19,7 @@ from interp.core.statistics import RatioBootstrap, finite_interval
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
-    from interp.profiles.edges import HeadEdges
+    from interp.profiles.head_edges import HeadEdges
 
 COMPONENTS = 8  # principal components in which edges are clustered
 FITTED = 400  # edges of a part that suggest these components

@@ -11,7 +11,7 @@ import interp
 from interp.profiles import Profile
 from interp.profiles.behaviour_facts import BehaviourFacts
 from interp.profiles.corpus import TextWindow
-from interp.profiles.edges import HeadEdges
+from interp.profiles.head_edges import HeadEdges
 from interp.report.atlas.profiles import _card
 from interp.report.printed.profile import head_text
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from interp.core.tokens import shown
-from interp.report.printed.effects import signed
+from interp.report.printed.effects import signed_nats
 
 WIDTH = 100
 SHOWN = 6  # output tokens of a behaviour
@@ -41,7 +41,7 @@ def behaviours(
         )
         lines += textwrap.wrap(words, WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 6)
         if "loss_estimate" in one:
-            lines.append(f"      loss without them (estimate) {signed(one['loss_estimate'])}")
+            lines.append(f"      loss without them (estimate) {signed_nats(one['loss_estimate'])}")
         for name in ("raises", "lowers"):
             each = [f"{shown(token)} {value:+.2f}" for token, value in one.get(name, ())[:SHOWN]]
             if each:

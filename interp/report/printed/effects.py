@@ -60,14 +60,16 @@ def matters(found: Profile, about: Mapping[str, Any]) -> list[str]:
     lines = [f"  loss without it (put at its mean), beside {facts['loss']:.3f} nats per token"]
     if "loss" in effect:
         p = f"p {effect['p_corrected']:.2g} (Holm)"
-        lines.append(f"    {'measured by ablation':<40} {signed(effect['loss'])}  {p}")
+        lines.append(f"    {'measured by ablation':<40} {signed_nats(effect['loss'])}  {p}")
     for name, one in effect.get("by_kind", {}).items():
-        lines.append(f"      {KIND_PHRASES[name]:<38} {signed(one)}  n {one['n_tokens']:,}")
-    lines.append(f"    {'estimate by gradient, first order':<40} {signed(effect['loss_estimate'])}")
+        lines.append(f"      {KIND_PHRASES[name]:<38} {signed_nats(one)}  n {one['n_tokens']:,}")
+    lines.append(
+        f"    {'estimate by gradient, first order':<40} {signed_nats(effect['loss_estimate'])}"
+    )
     lines.append("  change of the predictions without it (KL divergence)")
     if "divergence" in effect:
-        lines.append(f"    {'measured by ablation':<40} {signed(effect['divergence'])}")
-    size = signed(effect["divergence_estimate"])
+        lines.append(f"    {'measured by ablation':<40} {signed_nats(effect['divergence'])}")
+    size = signed_nats(effect["divergence_estimate"])
     lines.append(f"    {'estimate by gradient, second order':<40} {size}")
     return [*lines, ""]
 
@@ -82,8 +84,8 @@ def writes(about: Mapping[str, Any]) -> list[str]:
         "  what it writes",
         f"    {'size, as a share of the stream':<40} {size['value']:.3f} "
         f"[{size['low']:.3f}, {size['high']:.3f}]",
-        f"    {'direct effect on the next token':<40} {signed(mine['direct'])}",
-        f"    {'on the attended token, over visible':<40} {signed(mine['copies'])} of logit",
+        f"    {'direct effect on the next token':<40} {signed_nats(mine['direct'])}",
+        f"    {'on the attended token, over visible':<40} {signed_nats(mine['copies'])} of logit",
     ]
     for name in ("raises", "lowers"):
         each = [f"{shown(token)} {value:+.2f}" for token, value in mine[name]]
@@ -119,7 +121,7 @@ def reads(about: Mapping[str, Any]) -> list[str]:
     return [f"{head}other", *lines, ""] if lines else []
 
 
-def signed(one: Mapping[str, float]) -> str:
+def signed_nats(one: Mapping[str, float]) -> str:
     """Return a number in nats with its sign and its interval."""
     size = max(abs(one["low"]), abs(one["high"]))
     value, low, high = (
