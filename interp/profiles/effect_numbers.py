@@ -87,6 +87,7 @@ class Estimates:
         seed: int,
     ) -> None:
         self.look, self.writes, self.parts = look, writes, parts
+        self.windows, self.groups = windows, groups
         mine = [windows[i] for group in groups for i in group]
         self.sums = _Sums([window.cluster for window in mine], seed)
         self.lengths = np.array([len(window.ids) for window in mine], float)
@@ -125,9 +126,14 @@ class Estimates:
         why = self.writes.why_not
         return found | ({"writes_left_out": why} if why else {})
 
-    def largest(self, n: int) -> tuple[int, ...]:
-        """Return the heads whose loss changes most to second order, in order of places."""
-        size = np.abs((self.change + self.divergence).sum(0))
+    def largest(self, n: int, used: Sequence[bool]) -> tuple[int, ...]:
+        """Return the heads whose loss changes most to second order, in order of places.
+
+        Args:
+            n: number of heads.
+            used: which windows count.
+        """
+        size = np.abs((self.change + self.divergence)[np.asarray(used)].sum(0))
         return tuple(sorted(np.argsort(-size, kind="stable")[:n].tolist()))
 
     def heads(self) -> dict[int, HeadEffects]:

@@ -31,8 +31,9 @@ class EffectOptions:
 
     Args:
         why_not: why nothing is measured; empty if it is.
-        n_ablated: heads that are ablated exactly, those with the largest estimates.
-        n_documents: documents on which they are; those of the estimates, where heads are asked for.
+        n_ablated: heads that are ablated exactly, those with the largest estimates elsewhere.
+        n_documents: most documents on which they are; those of the estimates, where heads are asked
+            for.
         asked: heads that are ablated whatever their estimate, by their place; None to choose.
 
     Raises:
@@ -58,21 +59,37 @@ class EffectOptions:
         asked = "" if self.asked is None else ",".join(map(str, self.asked))
         return f"{self.n_ablated if self.asked is None else asked} on {self.n_documents}"
 
-    def n_steps(self, n_windows: int) -> int:
+    def n_steps(self, windows: Sequence[TextWindow]) -> int:
         """Return the number of windows that are run for the effects."""
-        few = min(self.n_documents, n_windows)
+        few = len(self.ablated(windows))
         ablated = self.n_ablated if self.asked is None else len(self.asked)
-        estimated = n_windows if self.asked is None else few
+        estimated = len(windows) if self.asked is None else few
         return 0 if self.why_not else estimated + (few if ablated else 0)
 
-    def estimated(self, groups: Sequence[Sequence[int]]) -> list[list[int]]:
-        """Return the windows of each group that are read for the estimates."""
-        return [[*group] for group in groups] if self.asked is None else self.ablated(groups)
+    def estimated(self, windows: Sequence[TextWindow]) -> set[int]:
+        """Return the numbers of the windows that are read for the estimates."""
+        return {*range(len(windows))} if self.asked is None else self.ablated(windows)
 
-    def ablated(self, groups: Sequence[Sequence[int]]) -> list[list[int]]:
-        """Return the windows of each group on which heads are ablated."""
-        few = [[i for i in group if i < self.n_documents] for group in groups]
-        return [group for group in few if group]
+    def ablated(self, windows: Sequence[TextWindow]) -> set[int]:
+        """Return the numbers of the windows on which heads are ablated.
+
+        Heads that are chosen by their estimates are ablated on at most half of the documents of
+        each part, and chosen on the others, which are near-duplicates of none of them.
+        """
+        if self.asked is not None:
+            return {*range(min(self.n_documents, len(windows)))}
+        clusters: dict[int, list[int]] = {}
+        for at, window in enumerate(windows):
+            clusters.setdefault(window.cluster, []).append(at)
+        found: set[int] = set()
+        for part in (0, 1):
+            mine = [x for x in clusters.values() if windows[x[0]].part == part]
+            few: list[int] = []
+            for members in mine[: len(mine) // 2]:
+                if len(few) + len(members) <= self.n_documents // 2:
+                    few += members
+            found |= {*few}
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +132,8 @@ def measure_effects(
     if options.why_not:
         return Effects({}, {"left_out": options.why_not})
     writes = HeadWrites(look.model, look.sites, windows[0].ids)
-    read, settings = options.estimated(groups), options.settings
+    read, settings = _within(groups, options.estimated(windows)), options.settings
+    held = options.ablated(windows)
     parts = steps.phase(
         [f"gradients {at} of {settings}" for at in range(len(read))],
         lambda at: gradient_look(
@@ -129,12 +147,15 @@ def measure_effects(
         [len(group) for group in read],
     )
     estimates = Estimates(look, writes, windows, read, parts, seed)
-    chosen = estimates.largest(options.n_ablated) if options.asked is None else options.asked
+    apart = [i not in held for group in read for i in group]
+    chosen = options.asked
+    if chosen is None:
+        chosen = estimates.largest(options.n_ablated, apart)
     edges = EdgeEffects(estimates, [i for group in read for i in group])
     if not chosen:
         return Effects(estimates.heads(), estimates.facts, edges)
     heads = [_head_at(look, place) for place in chosen]
-    few = options.ablated(groups)
+    few = _within(groups, held)
     sums = steps.phase(
         [f"ablations {at} of {settings}" for at in range(len(few))],
         lambda at: ablation_look(
@@ -159,7 +180,15 @@ def measure_effects(
         "ablation_documents": len(kept),
         "ablation_queries": int(sum(x.queries.sum() for x in sums)),
     }
+    if options.asked is None:
+        facts["choice_documents"] = sum(apart)
     return Effects(found, facts, edges)
+
+
+def _within(groups: Sequence[Sequence[int]], kept: set[int]) -> list[list[int]]:
+    """Return the kept windows of each group; groups without any are left out."""
+    found = [[i for i in group if i in kept] for group in groups]
+    return [group for group in found if group]
 
 
 def _head_at(look: Look, place: int) -> tuple[Site, int]:

@@ -89,8 +89,8 @@ def profile(
         effects: estimate the effect of every head on the loss, and read what it writes.
         n_ablated: heads that are ablated, those with the largest estimates; those of `heads` where
             heads are named.
-        n_ablation_documents: documents on which they are; where heads are named, also those on
-            which their effects are estimated.
+        n_ablation_documents: documents on which they are, at most half of all: the others choose
+            the heads. Where heads are named, also those on which their effects are estimated.
         seed: seed of every random choice.
         resume: folder with finished steps, from which a run that was stopped goes on.
         shard: part of the steps, such as 1/4, for one of several jobs that share the resume folder.
@@ -136,7 +136,7 @@ def profile(
         resume=resume,
         shard=Shard.parse(shard) if isinstance(shard, str) else shard,
         progress=progress,
-        total=2 * len(windows) + 8 + measured_effects.n_steps(len(windows)),
+        total=2 * len(windows) + 8 + measured_effects.n_steps(windows),
     )
     groups = groups_of(windows)
     sizes = [len(group) for group in groups]

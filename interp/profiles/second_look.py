@@ -51,8 +51,7 @@ class JudgedRows(StoredArrays):
         largest: mass of every query on its largest keys.
         keys: the positions of these keys.
         fired: bits of the rules that fire on the largest key of every query.
-        tokens: the distinct token ids of every window.
-        on_token: mass on the keys of each of these.
+        on_key: mass on every key.
         by_position: mass that the model of position puts there.
         weights: attention of every query off the sink.
         edge_rows: queries that give an edge; see `interp.profiles.edges`.
@@ -73,9 +72,8 @@ class JudgedRows(StoredArrays):
     largest: list[Float[np.ndarray, "head row key"]]
     keys: list[Int[np.ndarray, "head row key"]]
     fired: list[Int[np.ndarray, "head row byte"]]
-    tokens: list[Int[np.ndarray, " token"]]
-    on_token: list[Float[np.ndarray, "head token"]]
-    by_position: list[Float[np.ndarray, "head token"]]
+    on_key: list[Float[np.ndarray, "head pos"]]
+    by_position: list[Float[np.ndarray, "head pos"]]
     weights: list[Float[np.ndarray, "head row"]]
     edge_rows: list[Int[np.ndarray, " edge"]]
     edge_keys: list[Int[np.ndarray, "2 head edge"]]
@@ -96,7 +94,7 @@ class JudgedRows(StoredArrays):
 
 
 _EDGES = ("edge_rows", "edge_keys", "edge_fired", "edge_vectors")
-_ROWS = ("surprise", "largest", "keys", "fired", "tokens", "on_token", "by_position", "weights")
+_ROWS = ("surprise", "largest", "keys", "fired", "on_key", "by_position", "weights")
 _EACH = (*_ROWS, *_EDGES)
 _WHOLE = ("nats", "measures", "shared", "guessed", "total", "expected", "alone", "uncovered")
 
@@ -146,8 +144,7 @@ def _one(
     position = logits_of_position(description.position, rows, n)
     used = (description.rules != 0).float()
     models = RowModels(look, window, description, masks, swapped, position, seed)
-    tokens, place = np.unique(np.asarray(window.ids), return_inverse=True)
-    out = _empty(heads, len(rows), min(KEYS, n), n_rules, len(tokens))
+    out = _empty(heads, len(rows), n, n_rules)
     edges = WindowEdges(window, look.sites, heads, n_edges, n_rules, seed)
     sites = {place.start: site for site, place in look.places.items()}
     each_row = torch.arange(len(rows))
@@ -185,19 +182,15 @@ def _one(
         out["largest"][at], out["keys"][at] = largest.half(), keys.int()
         on_largest = masks.bool()[:, each_row, keys[..., 0]].permute(1, 2, 0)
         out["fired"][at] = torch.from_numpy(np.packbits(on_largest.numpy(), axis=-1))
-        for name, pairs in (("on_token", seen.mass), ("by_position", guess)):
-            empty = torch.zeros(len(pairs), len(tokens))
-            out[name][at] = empty.index_add_(1, torch.from_numpy(place), pairs.sum(1)).half()
+        out["on_key"][at], out["by_position"][at] = seen.mass.sum(1).half(), guess.sum(1).half()
         out["weights"][at] = seen.weight.half()
 
     look.rows(window, judge)
     arrays = {name: value.numpy() for name, value in out.items()}
-    return arrays | {"tokens": tokens} | edges.plain()
+    return arrays | edges.plain()
 
 
-def _empty(
-    heads: int, rows: int, keys: int, rules: int, tokens: int
-) -> dict[str, Float[Tensor, "head *size"]]:
+def _empty(heads: int, rows: int, n: int, rules: int) -> dict[str, Float[Tensor, "head *size"]]:
     """Return zeros for what is kept of a window, but its edges."""
     found = {
         "nats": torch.zeros(heads, len(RUNGS) + len(CONTROLS)),
@@ -208,8 +201,9 @@ def _empty(
         found[name] = torch.zeros(heads, rules)
     for name in ("surprise", "weights"):
         found[name] = torch.zeros(heads, rows, dtype=torch.half)
-    for name in ("on_token", "by_position"):
-        found[name] = torch.zeros(heads, tokens, dtype=torch.half)
+    for name in ("on_key", "by_position"):
+        found[name] = torch.zeros(heads, n, dtype=torch.half)
+    keys = min(KEYS, n)
     found["largest"] = torch.zeros(heads, rows, keys, dtype=torch.half)
     found["keys"] = torch.zeros(heads, rows, keys, dtype=torch.int32)
     found["fired"] = torch.zeros(heads, rows, -(-rules // 8), dtype=torch.uint8)

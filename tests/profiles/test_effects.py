@@ -24,7 +24,7 @@ from profiles.planted_rows import documents
 import interp
 from interp.core.errors import OptionError
 from interp.profiles import Profile, ablation_look, effects, run
-from interp.profiles.effect_numbers import HeadEffects
+from interp.profiles.effect_numbers import Estimates, HeadEffects
 from interp.profiles.effect_sentence import effect_sentences
 from interp.profiles.first_look import Look
 from interp.profiles.judgement import PROBABILITIES, Number
@@ -39,7 +39,7 @@ def effects_model() -> interp.Model:
 
 @pytest.fixture(scope="module")
 def effects_rows() -> list[tuple[int, ...]]:
-    return repeats(16, seed=0)
+    return repeats(24, seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -209,7 +209,7 @@ def test_more_ablated_heads_are_another_step(
     two = interp.profile(effects_model, rows, **options, n_ablated=2, n_ablation_documents=8)
     assert sum("loss" in d["effect"] for d in one.descriptions) == 1
     assert sum("loss" in d["effect"] for d in two.descriptions) == 2
-    assert two.provenance["effects"]["ablation_documents"] == 8
+    assert two.provenance["effects"]["ablation_documents"] == 4
 
 
 def test_descriptions_are_put_in_place_on_documents_that_did_not_fit_them(
@@ -229,7 +229,37 @@ def test_descriptions_are_put_in_place_on_documents_that_did_not_fit_them(
     monkeypatch.setattr(effects, "ablation_look", noted("ablated", effects.ablation_look))
     interp.profile(effects_model, effects_rows[:9], rules=FEW, n_queries=4, n_ablated=1)
     assert len(used["judged"]) == 9
-    assert used["judged"] == used["ablated"]
+    assert used["ablated"]
+    assert all(used["judged"][name] is one for name, one in used["ablated"].items())
+
+
+def test_heads_are_chosen_on_documents_on_which_they_are_not_ablated(
+    effects_model: interp.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = repeats(20, seed=1)
+    rows += [row[:-1] for row in rows[:6]]  # near-duplicates stay with their originals
+    seen: dict[str, list] = {"chosen": [], "ablated": []}
+    largest, look = Estimates.largest, effects.ablation_look
+
+    def choose(self: Estimates, n: int, used: list[bool]) -> tuple[int, ...]:
+        order = [i for group in self.groups for i in group]
+        seen["chosen"] += [self.windows[i] for i, kept in zip(order, used, strict=True) if kept]
+        for at, kept in enumerate(used):
+            self.change[at, 0] += 0 if kept else 1e6  # an effect on ablated documents alone
+        return largest(self, n, used)
+
+    monkeypatch.setattr(Estimates, "largest", choose)
+    monkeypatch.setattr(
+        effects, "ablation_look", lambda *a: (seen["ablated"].extend(a[1]), look(*a))[1]
+    )
+    found = interp.profile(effects_model, rows, rules=FEW, n_queries=4, n_ablated=1)
+    chosen, ablated = ({window.cluster for window in seen[name]} for name in seen)
+    assert len(chosen) >= 10
+    assert len(ablated) == 10
+    assert not chosen & ablated
+    exact = [about["name"] for about in found.descriptions if "loss" in about["effect"]]
+    assert exact != ["L0H0"]
+    assert found.provenance["effects"]["choice_documents"] == len(seen["chosen"])
 
 
 def test_numbers_that_are_too_small_are_refused(
@@ -324,4 +354,4 @@ def test_the_screen_has_both_shares_and_the_effects(effects_profile: Profile) ->
     assert "what it writes" in text
     assert "raises" in text
     assert all(len(line) <= 100 for line in text.splitlines())
-    assert "heads ablated on 16 documents" in profile_text([effects_profile])
+    assert "heads ablated on 12 documents" in profile_text([effects_profile])

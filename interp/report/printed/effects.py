@@ -109,16 +109,16 @@ def reads(about: Mapping[str, Any]) -> list[str]:
     for name, words in said.items():
         if tables.get(name):
             each = ", ".join(
-                f"{shown(x['token'])} {100 * x['share']:.0f} % ({100 * x['position']:.0f} %)"
+                f"{shown(x['token'])} {100 * x['share']:.0f} % ({100 * x['matched']:.0f} %)"
                 for x in tables[name]
             )
             lines += textwrap.wrap(
                 f"{words}: {each}", WIDTH, initial_indent="    ", subsequent_indent="      "
             )
     head = (
-        "  tokens that it reads (by position; of all queries), chosen on one part, judged on the "
+        "  tokens that it reads (other tokens of this frequency and place), judged on unseen text"
     )
-    return [f"{head}other", *lines, ""] if lines else []
+    return [head, *lines, ""] if lines else []
 
 
 def signed_nats(one: Mapping[str, float]) -> str:
