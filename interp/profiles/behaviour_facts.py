@@ -51,18 +51,22 @@ class BehaviourFacts:
         self.draws = RatioBootstrap(len(names), draws=DRAWS, seed=seed)
 
     def of(
-        self, head: int, rules: Sequence[int], texts: dict[int, tuple[str, ...]]
+        self,
+        head: int,
+        edges: HeadEdges,
+        rules: Sequence[int],
+        texts: dict[int, tuple[str, ...]],
     ) -> dict[str, Any]:
         """Return the behaviours of a head for its description; nothing for a head of one.
 
         Args:
             head: number of the head.
+            edges: its sampled edges.
             rules: numbers of the rules that describe it on both parts.
             texts: tokens of the windows that were decoded before; more are added.
         """
         if len(rules) < 2:
             return {}
-        edges = HeadEdges.of(self.judged, head)
         found = clustered(edges, rules, self.cluster_of, self.part_of, self.draws, self.seed)
         if not found.behaviours:
             return {}

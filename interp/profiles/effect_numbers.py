@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from interp.profiles.corpus import TextWindow
     from interp.profiles.first_look import Look
+    from interp.profiles.predictions import Prediction
 
 TOKENS_SHOWN = 10  # output tokens raised most, and lowered most
 LEAST_LOGIT = 1e-3  # nats by which such a token is raised or lowered
@@ -84,14 +85,16 @@ class Estimates:
         windows: Sequence[TextWindow],
         groups: Sequence[Sequence[int]],
         parts: Sequence[GradientSums],
+        prediction: Prediction,
         seed: int,
     ) -> None:
         self.look, self.writes, self.parts = look, writes, parts
-        self.windows, self.groups = windows, groups
+        self.windows, self.groups, self.prediction = windows, groups, prediction
         mine = [windows[i] for group in groups for i in group]
         self.sums = _Sums([window.cluster for window in mine], seed)
         self.lengths = np.array([len(window.ids) for window in mine], float)
         self.mean = sum(part.z for part in parts) / self.lengths.sum()
+        self.predicted = np.array([len(prediction.of(window).tokens) for window in mine], float)
         self.sides = [windows[group[0]].part for group in groups]
         self.counts = np.bincount(np.concatenate([w.ids for w in mine]), minlength=1)
         self.loss = self._all("loss")
@@ -116,10 +119,11 @@ class Estimates:
     @property
     def facts(self) -> dict[str, Any]:
         """How the effects were measured, for provenance."""
-        tokens = float((self.lengths - 1).sum())
+        tokens = float(self.predicted.sum())
         found: dict[str, Any] = {
             "loss": float(self.loss.sum() / tokens),
             "predicted_tokens": int(tokens),
+            "predicted": self.prediction.name,
             "replaced_by": "the mean of the head's output before the output projection, over all "
             "positions of the sample",
         }
@@ -141,7 +145,7 @@ class Estimates:
         return {place: self._of(place) for place in range(self.look.n_heads)}
 
     def _of(self, place: int) -> HeadEffects:
-        predicted = self.lengths - 1
+        predicted = self.predicted
         numbers = {
             "loss_without_estimate": self.sums.ratio(self.change[:, place], predicted),
             "ablation_divergence_estimate": self.sums.ratio(self.divergence[:, place], predicted),
@@ -159,10 +163,12 @@ class Estimates:
                 **self._tokens(place),
             }
         plain = {name: (one, float("nan"), self.sums.n) for name, one in numbers.items()}
-        effect = {
+        effect: dict[str, Any] = {
             "loss_estimate": numbers["loss_without_estimate"].plain(),
             "divergence_estimate": numbers["ablation_divergence_estimate"].plain(),
         }
+        if self.prediction.mask is not None:
+            effect["per"] = self.prediction.name
         return HeadEffects(plain, effect, writes)
 
     @cached_property

@@ -12,6 +12,7 @@ from interp.profiles.corpus import FEWEST
 from interp.profiles.edge_effects import EdgeEffects
 from interp.profiles.effect_numbers import Estimates, HeadEffects, exact_numbers
 from interp.profiles.gradient_look import GradientSums, gradient_look
+from interp.profiles.predictions import Prediction
 from interp.profiles.writes import HeadWrites
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class EffectOptions:
     """What is measured beside the pattern.
 
     Args:
-        why_not: why nothing is measured; empty if it is.
+        prediction: what the model predicts, or why nothing is measured.
         n_ablated: heads that are ablated exactly, those with the largest estimates elsewhere.
         n_documents: most documents on which they are; those of the estimates, where heads are asked
             for.
@@ -40,7 +41,7 @@ class EffectOptions:
         OptionError: a number is too small.
     """
 
-    why_not: str
+    prediction: Prediction | str
     n_ablated: int
     n_documents: int
     asked: tuple[int, ...] | None
@@ -64,7 +65,7 @@ class EffectOptions:
         few = len(self.ablated(windows))
         ablated = self.n_ablated if self.asked is None else len(self.asked)
         estimated = len(windows) if self.asked is None else few
-        return 0 if self.why_not else estimated + (few if ablated else 0)
+        return 0 if isinstance(self.prediction, str) else estimated + (few if ablated else 0)
 
     def estimated(self, windows: Sequence[TextWindow]) -> set[int]:
         """Return the numbers of the windows that are read for the estimates."""
@@ -116,7 +117,7 @@ def measure_effects(
     seed: int,
     steps: ProfileSteps,
 ) -> Effects:
-    """Measure what the loss of the next token loses without each head, and what heads write.
+    """Measure what the loss of predicted tokens loses without each head, and what heads write.
 
     Args:
         look: the model, its sites and the rules.
@@ -129,9 +130,12 @@ def measure_effects(
         seed: seed of the bootstrap.
         steps: runs or reads the steps.
     """
-    if options.why_not:
-        return Effects({}, {"left_out": options.why_not})
+    prediction = options.prediction
+    if isinstance(prediction, str):
+        return Effects({}, {"left_out": prediction})
     writes = HeadWrites(look.model, look.sites, windows[0].ids)
+    # of a masked model the edges were read on another text: that without masks
+    of_edges = prediction.mask is None
     read, settings = _within(groups, options.estimated(windows)), options.settings
     held = options.ablated(windows)
     parts = steps.phase(
@@ -139,19 +143,20 @@ def measure_effects(
         lambda at: gradient_look(
             look,
             writes,
-            [windows[i] for i in read[at]],
-            [edge_rows[i] for i in read[at]],
+            [prediction.of(windows[i]) for i in read[at]],
+            [edge_rows[i] if of_edges else edge_rows[i][:0] for i in read[at]],
             steps.advance,
         ),
         GradientSums,
         [len(group) for group in read],
     )
-    estimates = Estimates(look, writes, windows, read, parts, seed)
+    estimates = Estimates(look, writes, windows, read, parts, prediction, seed)
     apart = [i not in held for group in read for i in group]
     chosen = options.asked
     if chosen is None:
         chosen = estimates.largest(options.n_ablated, apart)
-    edges = EdgeEffects(estimates, [i for group in read for i in group])
+    order = [i for group in read for i in group]
+    edges = EdgeEffects(estimates, order) if of_edges else None
     if not chosen:
         return Effects(estimates.heads(), estimates.facts, edges)
     heads = [_head_at(look, place) for place in chosen]
@@ -161,6 +166,7 @@ def measure_effects(
         lambda at: ablation_look(
             look,
             [windows[i] for i in few[at]],
+            [prediction.of(windows[i]) for i in few[at]],
             [others(i) for i in few[at]],
             descriptions[1 - windows[few[at][0]].part],
             heads,

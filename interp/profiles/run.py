@@ -19,13 +19,16 @@ from interp.model.model_argument import one_model
 from interp.profiles.behaviour_facts import BehaviourFacts
 from interp.profiles.behaviours import behaviours_of
 from interp.profiles.corpus import DocumentCorpus, Sample, sample_corpus
+from interp.profiles.dimensions import dimensions_read
 from interp.profiles.edges import edges_per_window
 from interp.profiles.effect_sentence import effect_sentences
 from interp.profiles.effects import EffectOptions, Effects, measure_effects
 from interp.profiles.examples import examples_of
 from interp.profiles.explain import EVERYWHERE, NOWHERE, Description, describe
 from interp.profiles.first_look import Look, Sums, first_look, groups_of
+from interp.profiles.head_edges import HeadEdges
 from interp.profiles.judgement import Judge
+from interp.profiles.predictions import prediction_of
 from interp.profiles.reads import TokenReads
 from interp.profiles.result import Profile, effect_rows, head_name, number_rows
 from interp.profiles.row_model import row_model_of
@@ -35,7 +38,6 @@ from interp.profiles.second_look import JudgedRows, second_look
 from interp.profiles.sentence import sentence_of
 from interp.profiles.steps import ProfileSteps
 from interp.profiles.token_model import token_vectors
-from interp.profiles.writes import no_prediction
 
 if TYPE_CHECKING:
     from interp.core.protocols import Progress
@@ -70,10 +72,10 @@ def profile(
     even attention, off the sink. A head is described by rules if these explain more than position
     on both parts, and more than the same rules do with the tokens of another document.
 
-    Of a model that predicts the next token it is also measured whether a head matters on the corpus
-    and what it writes: by gradient the change of the loss if the head is replaced by its mean (an
-    estimate, for all heads), by ablation that change itself, and the share of the pattern's effect
-    on the predictions that each description keeps.
+    Of a model that predicts tokens (the next one, or masked ones) it is also measured whether a
+    head matters on the corpus and what it writes: by gradient the change of the loss if the head is
+    replaced by its mean (an estimate, for all heads), by ablation that change itself, and the share
+    of the pattern's effect on the predictions that each description keeps.
 
     Args:
         model: a model, or anything that `interp.load` accepts.
@@ -121,7 +123,7 @@ def profile(
     ids = np.concatenate([window.ids for window in windows])
     look = Look(loaded, sites, chosen, token_vectors(loaded, ids), ids)
     measured_effects = EffectOptions(
-        no_prediction(loaded, sites) if effects else "not asked for",
+        prediction_of(loaded, sites, seed) if effects else "not asked for",
         n_ablated,
         n_ablation_documents,
         None if heads is None else tuple(look.places[site].start + h for site, h in wanted),
@@ -275,8 +277,9 @@ def _answered(
         name = head_name(site.stack, site.layer, h, many)
         where = {"stack": site.stack, "layer": site.layer, "head": h}
         more, ends = number_rows(where, answer.numbers, answer.labels, judge.n)
-        mine = effects.of(place)
-        added, added_ends = effect_rows(where, mine.numbers)
+        mine, edges = effects.of(place), HeadEdges.of(whole, place)
+        read = dimensions_read(edges, several.cluster_of, judge.n)
+        added, added_ends = effect_rows(where, {**read, **mine.numbers})
         rows += more + added
         quantiles += ends + added_ends
         named = {order.index(label.rule): label.rule for label in answer.labels}
@@ -294,7 +297,7 @@ def _answered(
                 ],
                 "avoided": [label.plain() for label in answer.avoided],
                 "reads": reads.of(place, lambda token: words(model, (token,))[0]),
-                **several.of(place, judge.held(place, sign=1), texts),
+                **several.of(place, edges, judge.held(place, sign=1), texts),
                 **mine.plain(),
             }
         )

@@ -26,9 +26,10 @@ from interp.core.errors import OptionError
 from interp.profiles import Profile, ablation_look, effects, run
 from interp.profiles.effect_numbers import Estimates, HeadEffects
 from interp.profiles.effect_sentence import effect_sentences
+from interp.profiles.explain import Description
 from interp.profiles.first_look import Look
 from interp.profiles.judgement import PROBABILITIES, Number
-from interp.profiles.writes import no_prediction
+from interp.profiles.predictions import Prediction, prediction_of
 from interp.report.printed.profile import head_text, profile_text
 
 
@@ -219,9 +220,10 @@ def test_descriptions_are_put_in_place_on_documents_that_did_not_fit_them(
     used: dict[str, dict[str, Any]] = {"judged": {}, "ablated": {}}
 
     def noted(which: str, function: Callable) -> Callable:
-        def call(look: Any, windows: Any, others: Any, description: Any, *rest: Any) -> Any:
+        def call(look: Any, windows: Any, *rest: Any) -> Any:
+            description = next(x for x in rest if isinstance(x, Description))
             used[which] |= {window.name: description for window in windows}
-            return function(look, windows, others, description, *rest)
+            return function(look, windows, *rest)
 
         return call
 
@@ -287,11 +289,11 @@ def test_effects_can_be_left_out(
     assert shares["score"].fillna(0).tolist() == shares["score_without"].fillna(0).tolist()
 
 
-def test_a_model_that_predicts_no_next_token_says_why(loaded: Any) -> None:
+def test_a_model_that_predicts_no_token_says_why(loaded: Any) -> None:
     model = loaded("bert")
     found = interp.profile(model, plain(model, 10, 14), rules=FEW, n_queries=4)
-    assert "does not predict the next token" in found.provenance["effects"]["left_out"]
-    assert no_prediction(loaded("gpt2"), loaded("gpt2").sites) == ""
+    assert "has no mask token" in found.provenance["effects"]["left_out"]
+    assert isinstance(prediction_of(loaded("gpt2"), loaded("gpt2").sites, 0), Prediction)
 
 
 def test_what_gated_heads_write_is_left_out_with_the_reason(loaded: Any) -> None:

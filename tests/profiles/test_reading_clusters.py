@@ -155,7 +155,7 @@ def test_clusters_have_their_effects_and_output_tokens() -> None:
         patch.setattr(
             BehaviourFacts,
             "of",
-            lambda self, head, rules, texts: (seen.append((self, head)), {})[1],
+            lambda self, head, edges, rules, texts: (seen.append((self, head)), {})[1],
         )
         found = interp.profile(model, corpus, rules=["induction"], n_queries=ALL, n_ablated=0)
     at = next(i for i, about in enumerate(found.descriptions) if about["name"] == "L1H0")

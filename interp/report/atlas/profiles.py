@@ -38,8 +38,17 @@ _TEXTS = {
     "on unseen documents.",
     "needs_context": "What the two tokens leave unexplained.",
     "beyond_position": "What the rules explain more than position.",
+    "query_dimensions": "Components that hold 90 % of the variance of its queries.",
+    "key_dimensions": "Components that hold 90 % of the variance of the keys it attends to.",
+    "value_dimensions": "Components that hold 90 % of the variance of the values it reads.",
+    "output_dimensions": "Components that hold 90 % of the variance of its outputs.",
 }
-_NULLS = {"explained_rules": "the same rules on the tokens of another document"}
+_BY_PLACE = "the same of keys that position draws"
+_NULLS = {
+    "explained_rules": "the same rules on the tokens of another document",
+    "key_dimensions": _BY_PLACE,
+    "value_dimensions": _BY_PLACE,
+}
 _BY_POSITION = "the share that position predicts"
 
 

@@ -40,7 +40,7 @@ def effects_line(found: Profile) -> list[str]:
     about = found.provenance.get("effects", {})
     if "loss" not in about:
         return []
-    line = f"  next-token loss {about['loss']:.3f} nats"
+    line = f"  loss of the {about.get('predicted', 'next token')}: {about['loss']:.3f} nats"
     exact = [d["effect"] for d in found.descriptions if "loss" in d.get("effect", {})]
     if exact:
         real = sum(one["p_corrected"] < ALPHA for one in exact)
@@ -57,7 +57,9 @@ def matters(found: Profile, about: Mapping[str, Any]) -> list[str]:
     if not effect:
         return []
     facts = found.provenance["effects"]
-    lines = [f"  loss without it (put at its mean), beside {facts['loss']:.3f} nats per token"]
+    lines = [
+        f"  loss without it (put at its mean), beside {facts['loss']:.3f} nats per {_per(effect)}"
+    ]
     if "loss" in effect:
         p = f"p {effect['p_corrected']:.2g} (Holm)"
         lines.append(f"    {'measured by ablation':<40} {signed_nats(effect['loss'])}  {p}")
@@ -119,6 +121,10 @@ def reads(about: Mapping[str, Any]) -> list[str]:
         "  tokens that it reads (other tokens of this frequency and place), judged on unseen text"
     )
     return [head, *lines, ""] if lines else []
+
+
+def _per(effect: Mapping[str, Any]) -> str:
+    return str(effect.get("per", "token"))
 
 
 def signed_nats(one: Mapping[str, float]) -> str:

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.core.tokens import shown
+from interp.profiles.dimensions import METRICS
 from interp.profiles.examples import KINDS
 from interp.report.printed.behaviours import behaviours
 from interp.report.printed.effects import causal_column, effects_line, matters, reads, writes
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from interp.profiles.result import Profile
 
 WIDTH = 100
@@ -112,6 +115,7 @@ def head_text(found: Profile, head: str, *, examples: int = 2) -> str:
     lines += _labels(about)
     lines += behaviours(about, _example)
     lines += reads(about)
+    lines += _dimensions(found, about)
     lines += matters(found, about)
     lines += writes(about)
     for kind, n in (("strongest", examples), ("uniform", 1), ("surprise", examples)):
@@ -131,13 +135,39 @@ def head_text(found: Profile, head: str, *, examples: int = 2) -> str:
     return "\n".join([*lines, ""])
 
 
-def _rungs(found: Profile, about: Mapping[str, Any]) -> list[str]:
+def _numbers_of(found: Profile, about: Mapping[str, Any]) -> pd.DataFrame:
+    """Return the rows of one head, by metric."""
     frame = found.to_pandas()
-    mine = frame[
+    mine = (
         (frame["stack"] == about["stack"])
         & (frame["layer"] == about["layer"])
         & (frame["head"] == about["head"])
-    ].set_index("metric")
+    )
+    return frame[mine].set_index("metric")
+
+
+def _dimensions(found: Profile, about: Mapping[str, Any]) -> list[str]:
+    """Return a line on the dimensions of what a head reads and writes; none where not known."""
+    mine = _numbers_of(found, about)
+    said = []
+    for metric, (name, _) in METRICS.items():
+        if metric in mine.index:
+            row = mine.loc[metric]
+            by = "" if np.isnan(row["null"]) else f" (by position {row['null']:.1f})"
+            said.append(f"{name} {row['score']:.1f} [{row['low']:.1f}, {row['high']:.1f}]{by}")
+    if not said:
+        return []
+    first = "  dimensions that hold 90 % of the variance, of those it attends to: "
+    return [
+        *textwrap.wrap(
+            first + ", ".join(said), WIDTH, initial_indent="  ", subsequent_indent="    "
+        ),
+        "",
+    ]
+
+
+def _rungs(found: Profile, about: Mapping[str, Any]) -> list[str]:
+    mine = _numbers_of(found, about)
     causal = about.get("effect", {}).get("causal", {})
     lines = ["  share of the pattern explained, on documents that did not fit it"]
     if causal:
