@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from interp.core.errors import OptionError
@@ -85,11 +86,10 @@ class EffectOptions:
         found: set[int] = set()
         for part in (0, 1):
             mine = [x for x in clusters.values() if windows[x[0]].part == part]
-            few: list[int] = []
-            for members in mine[: len(mine) // 2]:
-                if len(few) + len(members) <= self.n_documents // 2:
-                    few += members
-            found |= {*few}
+            # one of every cluster first
+            rounds = zip_longest(*mine[: len(mine) // 2])
+            few = [at for members in rounds for at in members if at is not None]
+            found |= {*few[: self.n_documents // 2]}
         return found
 
 
@@ -151,7 +151,8 @@ def measure_effects(
         [len(group) for group in read],
     )
     estimates = Estimates(look, writes, windows, read, parts, prediction, seed)
-    apart = [i not in held for group in read for i in group]
+    known = {windows[i].cluster for i in held}
+    apart = [windows[i].cluster not in known for group in read for i in group]
     chosen = options.asked
     if chosen is None:
         chosen = estimates.largest(options.n_ablated, apart)

@@ -264,6 +264,17 @@ def test_heads_are_chosen_on_documents_on_which_they_are_not_ablated(
     assert found.provenance["effects"]["choice_documents"] == len(seen["chosen"])
 
 
+def test_many_near_duplicates_leave_documents_to_ablate_on(effects_model: interp.Model) -> None:
+    rows = [row[: len(row) - cut] for row in repeats(8, seed=2) for cut in range(5)]
+    found = interp.profile(
+        effects_model, rows, rules=FEW, n_queries=4, n_ablated=1, n_ablation_documents=8
+    )
+    about = found.provenance["effects"]
+    assert found.provenance["distinct_documents"] == 8
+    assert about["ablation_documents"] == 8
+    assert about["choice_documents"] == 20
+
+
 def test_numbers_that_are_too_small_are_refused(
     effects_model: interp.Model, effects_rows: list
 ) -> None:
