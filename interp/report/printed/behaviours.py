@@ -29,11 +29,11 @@ def behaviours(
     found = about.get("behaviours")
     if not found:
         return []
-    lines = [
-        f"  {len(found['each'])} behaviours: {BY[found['by']]}, each with a rule of its own beyond "
-        "position,",
-        f"  on documents that did not fit them ({found['n_edges']:,} sampled edges)",
-    ]
+    said = (
+        f"{len(found['each'])} behaviours: {BY[found['by']]}, each with a rule of its own beyond "
+        f"position, on documents that did not fit them ({found['n_edges']:,} sampled edges)"
+    )
+    lines = textwrap.wrap(said, WIDTH, initial_indent="  ", subsequent_indent="  ")
     for one in found["each"]:
         words = (
             f"{percent_words(one['share'])} of its attention: beyond position, "

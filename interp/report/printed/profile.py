@@ -157,7 +157,7 @@ def _dimensions(found: Profile, about: Mapping[str, Any]) -> list[str]:
             said.append(f"{name} {row['score']:.1f} [{row['low']:.1f}, {row['high']:.1f}]{by}")
     if not said:
         return []
-    first = "  dimensions that hold 90 % of the variance, of those it attends to: "
+    first = "dimensions that hold 90 % of the variance, of those it attends to: "
     return [
         *textwrap.wrap(
             first + ", ".join(said), WIDTH, initial_indent="  ", subsequent_indent="    "
