@@ -237,8 +237,10 @@ class RatioBootstrap:
         self, part: Float[Array, " unit"], total: Float[Array, " unit"]
     ) -> Float[Array, " draw"]:
         """Compute the ratio of the sums in every draw; NaN where the total of a draw is 0."""
-        with np.errstate(invalid="ignore"):
-            return (self.weights @ part) / (self.weights @ total)
+        under = self.weights @ total
+        return np.divide(
+            self.weights @ part, under, out=np.full(len(under), np.nan), where=under != 0
+        )
 
     def interval(
         self, part: Float[Array, " unit"], total: Float[Array, " unit"]

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from interp.model.calls.call import Call
     from interp.model.calls.sites import Site
     from interp.profiles.corpus import TextWindow
+    from interp.profiles.predictions import PredictedText
 
 DESCRIBED = ("position", "rules", "tokens", "swapped_document")
 """Row models put in place of a pattern; the last one is the control that should fail."""
@@ -86,8 +87,8 @@ class AblationSums(StoredArrays):
     """Sums over the sampled queries of each window of one group.
 
     Args:
-        change: increase of the loss of the next tokens if a head is replaced by its mean, in nats:
-            over all tokens, then of each of `TOKEN_KINDS`.
+        change: increase of the loss of the predicted tokens if a head is replaced by its mean, in
+            nats: over all tokens, then of each of `TOKEN_KINDS`.
         tokens: number of these tokens.
         divergence: KL divergence of the model's predictions with each of `CHANGES` from those of
             the unchanged model, in nats.
@@ -103,6 +104,7 @@ class AblationSums(StoredArrays):
 def ablation_look(
     look: Look,
     windows: Sequence[TextWindow],
+    predicted: Sequence[PredictedText],
     others: Sequence[TextWindow],
     description: Description,
     heads: Sequence[tuple[Site, int]],
@@ -115,6 +117,7 @@ def ablation_look(
     Args:
         look: the model, its sites and the rules.
         windows: windows that did not fit the description.
+        predicted: what is predicted of each.
         others: for each, another document, whose tokens the control's rules read.
         description: row models of every head.
         heads: the heads.
@@ -124,8 +127,8 @@ def ablation_look(
     """
     changes = _Changes(look, description, heads, mean, seed)
     found = []
-    for window, other in zip(windows, others, strict=True):
-        found.append(changes.of(window, other))
+    for window, mine, other in zip(windows, predicted, others, strict=True):
+        found.append(changes.of(window, mine, other))
         advance()
     return AblationSums(*(np.stack(x) for x in zip(*found, strict=True)))
 
@@ -156,18 +159,21 @@ class _Changes:
 
     @torch.no_grad()
     def of(
-        self, window: TextWindow, other: TextWindow
+        self, text: TextWindow, predicted: PredictedText, other: TextWindow
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Return the sums of one window, in the order of the fields of `AblationSums`."""
+        window = predicted.window
         model, n, queries = self.look.model, len(window.ids), window.queries
         outputs = self._outputs(window, other)
         inputs = model.inputs(Prompts((window.ids,)))
         wanted = Wanted(torch.as_tensor(queries, device=model.device), (1, n))
         clean = capture_for_replay(model, inputs, self.reuse, wanted=wanted)
         log_clean = pick(clean.logits, wanted, self.reuse).float().log_softmax(-1)
-        scored = torch.as_tensor(queries < n - 1)
-        truth = torch.as_tensor(window.ids)[torch.as_tensor(queries)[scored] + 1]
-        kinds = self._kinds(window)
+        at = np.searchsorted(predicted.places, queries).clip(max=len(predicted.places) - 1)
+        scored = torch.as_tensor(predicted.places[at] == queries)
+        at = at[scored.numpy()]
+        truth = torch.as_tensor(predicted.tokens[at])
+        kinds = self._kinds(text, predicted.truth[at])
         change = np.zeros((len(self.heads), len(kinds)))
         divergence = np.zeros((len(self.heads), len(CHANGES)))
         each = max(1, _ENTRIES // log_clean.numel()) if self.reuse.fold else 1
@@ -199,10 +205,11 @@ class _Changes:
                         change[k] = kinds @ more
         return change, kinds.sum(1), divergence, np.array(float(len(queries)))
 
-    def _kinds(self, window: TextWindow) -> Float[np.ndarray, "kind token"]:
+    def _kinds(
+        self, window: TextWindow, after: Int[np.ndarray, " token"]
+    ) -> Float[np.ndarray, "kind token"]:
         """Return which scored tokens count: all, and those of each kind."""
         text = self.look.reader.read(window.ids)
-        after = window.queries[window.queries < len(window.ids) - 1] + 1
         found = [np.ones(len(after))]
         for name, kind in TOKEN_KINDS.items():
             known = self.look.reader.has_text or name in WITHOUT_TEXT

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from interp.profiles.corpus import TextWindow
     from interp.profiles.first_look import Look
+    from interp.profiles.predictions import Prediction
 
 TOKENS_SHOWN = 10  # output tokens raised most, and lowered most
 LEAST_LOGIT = 1e-3  # nats by which such a token is raised or lowered
@@ -84,13 +85,16 @@ class Estimates:
         windows: Sequence[TextWindow],
         groups: Sequence[Sequence[int]],
         parts: Sequence[GradientSums],
+        prediction: Prediction,
         seed: int,
     ) -> None:
         self.look, self.writes, self.parts = look, writes, parts
+        self.windows, self.groups, self.prediction = windows, groups, prediction
         mine = [windows[i] for group in groups for i in group]
         self.sums = _Sums([window.cluster for window in mine], seed)
         self.lengths = np.array([len(window.ids) for window in mine], float)
         self.mean = sum(part.z for part in parts) / self.lengths.sum()
+        self.predicted = np.array([len(prediction.of(window).tokens) for window in mine], float)
         self.sides = [windows[group[0]].part for group in groups]
         self.counts = np.bincount(np.concatenate([w.ids for w in mine]), minlength=1)
         self.loss = self._all("loss")
@@ -115,19 +119,25 @@ class Estimates:
     @property
     def facts(self) -> dict[str, Any]:
         """How the effects were measured, for provenance."""
-        tokens = float((self.lengths - 1).sum())
+        tokens = float(self.predicted.sum())
         found: dict[str, Any] = {
             "loss": float(self.loss.sum() / tokens),
             "predicted_tokens": int(tokens),
+            "predicted": self.prediction.name,
             "replaced_by": "the mean of the head's output before the output projection, over all "
             "positions of the sample",
         }
         why = self.writes.why_not
         return found | ({"writes_left_out": why} if why else {})
 
-    def largest(self, n: int) -> tuple[int, ...]:
-        """Return the heads whose loss changes most to second order, in order of places."""
-        size = np.abs((self.change + self.divergence).sum(0))
+    def largest(self, n: int, used: Sequence[bool]) -> tuple[int, ...]:
+        """Return the heads whose loss changes most to second order, in order of places.
+
+        Args:
+            n: number of heads.
+            used: which windows count.
+        """
+        size = np.abs((self.change + self.divergence)[np.asarray(used)].sum(0))
         return tuple(sorted(np.argsort(-size, kind="stable")[:n].tolist()))
 
     def heads(self) -> dict[int, HeadEffects]:
@@ -135,7 +145,7 @@ class Estimates:
         return {place: self._of(place) for place in range(self.look.n_heads)}
 
     def _of(self, place: int) -> HeadEffects:
-        predicted = self.lengths - 1
+        predicted = self.predicted
         numbers = {
             "loss_without_estimate": self.sums.ratio(self.change[:, place], predicted),
             "ablation_divergence_estimate": self.sums.ratio(self.divergence[:, place], predicted),
@@ -153,10 +163,12 @@ class Estimates:
                 **self._tokens(place),
             }
         plain = {name: (one, float("nan"), self.sums.n) for name, one in numbers.items()}
-        effect = {
+        effect: dict[str, Any] = {
             "loss_estimate": numbers["loss_without_estimate"].plain(),
             "divergence_estimate": numbers["ablation_divergence_estimate"].plain(),
         }
+        if self.prediction.mask is not None:
+            effect["per"] = self.prediction.name
         return HeadEffects(plain, effect, writes)
 
     @cached_property
@@ -187,16 +199,26 @@ class Estimates:
         Of the tokens that occur often enough in the sample; each with its effect on the logit where
         the head attends off the sink, beyond the mean of those tokens.
         """
+        written, weight = [], []
+        for side in (0, 1):
+            mine = [part for part, at in zip(self.parts, self.sides, strict=True) if at == side]
+            weight.append(sum(float(part.weight[:, place].sum()) for part in mine))
+            written.append(np.sum([part.written[place] for part in mine], 0))
+        return self.tokens_of(np.stack(written), np.array(weight))
+
+    def tokens_of(
+        self, written: Float[np.ndarray, "part d_model"], weight: Float[np.ndarray, " part"]
+    ) -> dict[str, list[list[Any]]]:
+        """Return the output tokens that a sum of writes raises and lowers most, on both parts.
+
+        Args:
+            written: sum of what is written, times the scale of the final norm and a weight.
+            weight: sum of the weights.
+        """
         often, columns = self._often
         if not len(often):
             return {"raises": [], "lowers": []}
-        effects = []
-        for side in (0, 1):
-            mine = [part for part, at in zip(self.parts, self.sides, strict=True) if at == side]
-            weight = sum(float(part.weight[:, place].sum()) for part in mine)
-            written = np.sum([part.written[place] for part in mine], 0)
-            effects.append(written @ columns / max(weight, 1e-9))
-        both = np.stack(effects)
+        both = (written / np.maximum(weight, 1e-9)[:, None]) @ columns
         both -= both.mean(1, keepdims=True)
         size = np.where(np.sign(both[0]) == np.sign(both[1]), both.mean(0), 0.0)
         order = np.argsort(-size, kind="stable")

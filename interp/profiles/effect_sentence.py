@@ -21,6 +21,7 @@ def effect_sentences(effects: HeadEffects) -> list[str]:
         effects: the head's numbers.
     """
     found = []
+    per = effects.effect.get("per", "token")
     copies = effects.writes.get("copies")
     if copies is not None:
         if copies["low"] > 0 and copies["value"] >= LEAST_COPY:
@@ -29,31 +30,31 @@ def effect_sentences(effects: HeadEffects) -> list[str]:
             found.append(f"It lowers the attended token ({copies['value']:+.1f} nats).")
     if "loss" in effects.effect:
         real = effects.effect["p_corrected"] < ALPHA
-        found.append(f"Without it the text {_change(effects.effect['loss'], real)}.")
+        found.append(f"Without it the text {_change(effects.effect['loss'], real, per)}.")
     elif "divergence_estimate" in effects.effect:
         size = effects.effect["divergence_estimate"]["value"]
         how = f"about {nats(size, size)}" if size >= LEAST_SAID else f"less than {LEAST_SAID:.5f}"
         found.append(
-            f"Without it the predictions would change by {how} nats per token (an estimate by "
+            f"Without it the predictions would change by {how} nats per {per} (an estimate by "
             "gradient)."
         )
     return found
 
 
-def _change(one: Mapping[str, Any], real: bool) -> str:
+def _change(one: Mapping[str, Any], real: bool, per: str) -> str:
     """Return the words for a change of the loss: its size, or the most that it can be."""
     low, high = one["low"], one["high"]
     if not real or low <= 0 <= high:
         most = max(abs(low), abs(high))
         if most < LEAST_SAID:
-            return f"changes by less than {LEAST_SAID:.5f} nats per token"
-        return f"changes by at most {nats(most, most)} nats per token either way"
+            return f"changes by less than {LEAST_SAID:.5f} nats per {per}"
+        return f"changes by at most {nats(most, most)} nats per {per} either way"
     width = max(abs(low), abs(high))
     sign = 1 if one["value"] > 0 else -1
     ends = sorted((sign * low, sign * high))
     return (
         f"is {nats(abs(one['value']), width)} [{nats(ends[0], width)}, "
-        f"{nats(ends[1], width)}] nats per token {'worse' if sign > 0 else 'better'}"
+        f"{nats(ends[1], width)}] nats per {per} {'worse' if sign > 0 else 'better'}"
     )
 
 

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from interp.core.errors import OptionError
 from interp.profiles.ablation_look import AblationSums, ablation_look
 from interp.profiles.corpus import FEWEST
+from interp.profiles.edge_effects import EdgeEffects
 from interp.profiles.effect_numbers import Estimates, HeadEffects, exact_numbers
 from interp.profiles.gradient_look import GradientSums, gradient_look
+from interp.profiles.predictions import Prediction
 from interp.profiles.writes import HeadWrites
 
 if TYPE_CHECKING:
+    import numpy as np
+    from jaxtyping import Int
+
     from interp.model.calls.sites import Site
     from interp.profiles.corpus import TextWindow
     from interp.profiles.explain import Description
@@ -26,16 +32,17 @@ class EffectOptions:
     """What is measured beside the pattern.
 
     Args:
-        why_not: why nothing is measured; empty if it is.
-        n_ablated: heads that are ablated exactly, those with the largest estimates.
-        n_documents: documents on which they are; those of the estimates, where heads are asked for.
+        prediction: what the model predicts, or why nothing is measured.
+        n_ablated: heads that are ablated exactly, those with the largest estimates elsewhere.
+        n_documents: most documents on which they are; those of the estimates, where heads are asked
+            for.
         asked: heads that are ablated whatever their estimate, by their place; None to choose.
 
     Raises:
         OptionError: a number is too small.
     """
 
-    why_not: str
+    prediction: Prediction | str
     n_ablated: int
     n_documents: int
     asked: tuple[int, ...] | None
@@ -54,29 +61,45 @@ class EffectOptions:
         asked = "" if self.asked is None else ",".join(map(str, self.asked))
         return f"{self.n_ablated if self.asked is None else asked} on {self.n_documents}"
 
-    def n_steps(self, n_windows: int) -> int:
+    def n_steps(self, windows: Sequence[TextWindow]) -> int:
         """Return the number of windows that are run for the effects."""
-        few = min(self.n_documents, n_windows)
+        few = len(self.ablated(windows))
         ablated = self.n_ablated if self.asked is None else len(self.asked)
-        estimated = n_windows if self.asked is None else few
-        return 0 if self.why_not else estimated + (few if ablated else 0)
+        estimated = len(windows) if self.asked is None else few
+        return 0 if isinstance(self.prediction, str) else estimated + (few if ablated else 0)
 
-    def estimated(self, groups: Sequence[Sequence[int]]) -> list[list[int]]:
-        """Return the windows of each group that are read for the estimates."""
-        return [[*group] for group in groups] if self.asked is None else self.ablated(groups)
+    def estimated(self, windows: Sequence[TextWindow]) -> set[int]:
+        """Return the numbers of the windows that are read for the estimates."""
+        return {*range(len(windows))} if self.asked is None else self.ablated(windows)
 
-    def ablated(self, groups: Sequence[Sequence[int]]) -> list[list[int]]:
-        """Return the windows of each group on which heads are ablated."""
-        few = [[i for i in group if i < self.n_documents] for group in groups]
-        return [group for group in few if group]
+    def ablated(self, windows: Sequence[TextWindow]) -> set[int]:
+        """Return the numbers of the windows on which heads are ablated.
+
+        Heads that are chosen by their estimates are ablated on at most half of the documents of
+        each part, and chosen on the others, which are near-duplicates of none of them.
+        """
+        if self.asked is not None:
+            return {*range(min(self.n_documents, len(windows)))}
+        clusters: dict[int, list[int]] = {}
+        for at, window in enumerate(windows):
+            clusters.setdefault(window.cluster, []).append(at)
+        found: set[int] = set()
+        for part in (0, 1):
+            mine = [x for x in clusters.values() if windows[x[0]].part == part]
+            # one of every cluster first
+            rounds = zip_longest(*mine[: len(mine) // 2])
+            few = [at for members in rounds for at in members if at is not None]
+            found |= {*few[: self.n_documents // 2]}
+        return found
 
 
 @dataclass(frozen=True, eq=False)
 class Effects:
-    """Effects of all heads that were looked at, and how they were measured."""
+    """Effects of all heads that were looked at, of their edges, and how they were measured."""
 
     heads: Mapping[int, HeadEffects]
     facts: Mapping[str, Any]
+    edges: EdgeEffects | None = None
 
     def of(self, place: int) -> HeadEffects:
         """Return the effects of the head of a place; empty if none were measured."""
@@ -90,10 +113,11 @@ def measure_effects(
     others: Callable[[int], TextWindow],
     descriptions: Sequence[Description],
     options: EffectOptions,
+    edge_rows: Sequence[Int[np.ndarray, " edge"]],
     seed: int,
     steps: ProfileSteps,
 ) -> Effects:
-    """Measure what the loss of the next token loses without each head, and what heads write.
+    """Measure what the loss of predicted tokens loses without each head, and what heads write.
 
     Args:
         look: the model, its sites and the rules.
@@ -102,30 +126,48 @@ def measure_effects(
         others: another document for each window.
         descriptions: row models, fitted on part 0 and on part 1.
         options: what is measured.
+        edge_rows: of every window, the numbers of the queries that give an edge.
         seed: seed of the bootstrap.
         steps: runs or reads the steps.
     """
-    if options.why_not:
-        return Effects({}, {"left_out": options.why_not})
+    prediction = options.prediction
+    if isinstance(prediction, str):
+        return Effects({}, {"left_out": prediction})
     writes = HeadWrites(look.model, look.sites, windows[0].ids)
-    read, settings = options.estimated(groups), options.settings
+    # of a masked model the edges were read on another text: that without masks
+    of_edges = prediction.mask is None
+    read, settings = _within(groups, options.estimated(windows)), options.settings
+    held = options.ablated(windows)
     parts = steps.phase(
         [f"gradients {at} of {settings}" for at in range(len(read))],
-        lambda at: gradient_look(look, writes, [windows[i] for i in read[at]], steps.advance),
+        lambda at: gradient_look(
+            look,
+            writes,
+            [prediction.of(windows[i]) for i in read[at]],
+            [edge_rows[i] if of_edges else edge_rows[i][:0] for i in read[at]],
+            steps.advance,
+        ),
         GradientSums,
         [len(group) for group in read],
     )
-    estimates = Estimates(look, writes, windows, read, parts, seed)
-    chosen = estimates.largest(options.n_ablated) if options.asked is None else options.asked
+    estimates = Estimates(look, writes, windows, read, parts, prediction, seed)
+    known = {windows[i].cluster for i in held}
+    apart = [windows[i].cluster not in known for group in read for i in group]
+    chosen = options.asked
+    if chosen is None:
+        chosen = estimates.largest(options.n_ablated, apart)
+    order = [i for group in read for i in group]
+    edges = EdgeEffects(estimates, order) if of_edges else None
     if not chosen:
-        return Effects(estimates.heads(), estimates.facts)
+        return Effects(estimates.heads(), estimates.facts, edges)
     heads = [_head_at(look, place) for place in chosen]
-    few = options.ablated(groups)
+    few = _within(groups, held)
     sums = steps.phase(
         [f"ablations {at} of {settings}" for at in range(len(few))],
         lambda at: ablation_look(
             look,
             [windows[i] for i in few[at]],
+            [prediction.of(windows[i]) for i in few[at]],
             [others(i) for i in few[at]],
             descriptions[1 - windows[few[at][0]].part],
             heads,
@@ -145,7 +187,15 @@ def measure_effects(
         "ablation_documents": len(kept),
         "ablation_queries": int(sum(x.queries.sum() for x in sums)),
     }
-    return Effects(found, facts)
+    if options.asked is None:
+        facts["choice_documents"] = sum(apart)
+    return Effects(found, facts, edges)
+
+
+def _within(groups: Sequence[Sequence[int]], kept: set[int]) -> list[list[int]]:
+    """Return the kept windows of each group; groups without any are left out."""
+    found = [[i for i in group if i in kept] for group in groups]
+    return [group for group in found if group]
 
 
 def _head_at(look: Look, place: int) -> tuple[Site, int]:

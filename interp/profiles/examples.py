@@ -85,6 +85,38 @@ def examples_of(
     return plain, by_rule
 
 
+def examples_at(
+    model: Model,
+    windows: Sequence[TextWindow],
+    judged: JudgedRows,
+    head: int,
+    edges: Sequence[tuple[int, int, int]],
+    texts: dict[int, tuple[str, ...]],
+    n: int,
+) -> list[dict[str, Any]]:
+    """Return examples of some edges of a head: those that are the largest of their query first.
+
+    Args:
+        model: the model, for the text of tokens.
+        windows: the windows.
+        judged: what the second look kept of every query.
+        head: number of the head.
+        edges: window, number of the query among those of its window, and key, of each.
+        texts: tokens of the windows that were decoded before; more are added.
+        n: number of examples, of different documents where these suffice.
+    """
+    if not edges:
+        return []
+    of, row, key = np.array(edges).T
+    peak = np.array([judged.largest[w][head, r, 0] for w, r, _ in edges], float)
+    first = np.array([judged.keys[w][head, r, 0] for w, r, _ in edges])
+    found = _first(np.arange(len(edges)), (first != key, -peak, of), of, n)
+    return [
+        _example(model, windows[of[at]], int(row[at]), judged, int(of[at]), head, "rule", texts)
+        for at in found
+    ]
+
+
 def _chances(seed: int, head: int, n: int) -> Float[np.ndarray, " query"]:
     """Return random numbers that no other head shares."""
     digest = hashlib.blake2b(f"{seed} {head}".encode(), digest_size=8).digest()

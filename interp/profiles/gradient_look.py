@@ -17,20 +17,21 @@ from interp.causal.gate_derivatives import frozen
 from interp.core.errors import NonFiniteError
 from interp.core.prompts import Prompts
 from interp.model.hooks.inference import inference
+from interp.profiles.edges import vector_length
 from interp.profiles.rows_read import AttentionRows, sink_of
 from interp.profiles.stored_arrays import StoredArrays
 from interp.profiles.writes import STREAMS, HeadWrites
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Float, Int
     from torch import Tensor
 
     from interp.lens.finish import Finish
     from interp.model.calls.call import Call
     from interp.model.calls.sites import Site
     from interp.model.capture import ActivationCache
-    from interp.profiles.corpus import TextWindow
     from interp.profiles.first_look import Look
+    from interp.profiles.predictions import PredictedText
 
 _ROWS = 64  # positions whose probabilities are held at once
 
@@ -42,10 +43,10 @@ class GradientSums(StoredArrays):
     An entry is one number of the output z of one head; heads follow each other.
 
     Args:
-        loss: loss of the next tokens, in nats.
+        loss: loss of the predicted tokens, in nats.
         slope: z times the derivative of that sum by z.
         slope_by_entry: the derivative.
-        direct: z times its direct effect on the log probability of the next token.
+        direct: z times its direct effect on the log probability of the true token.
         direct_by_entry: the direct effect of a unit of each entry.
         size: norm of what a head writes, as a share of that of the stream where this is not 0.
         copied: effect on the logit of the attended token, beyond that of the tokens that the query
@@ -54,6 +55,10 @@ class GradientSums(StoredArrays):
         z: sum of z over all windows of the group.
         written: sum over the group of what a head writes at the sampled queries, times the scale of
             the final norm and the attention off the sink.
+        edge_slopes: of each window, the derivative of its loss by z at the queries that give an
+            edge (see `interp.profiles.edges`).
+        edge_scales: the factor of all norms between what a head writes there and the logits; 0
+            where what heads write is not read.
     """
 
     loss: Float[np.ndarray, " window"]
@@ -66,6 +71,8 @@ class GradientSums(StoredArrays):
     weight: Float[np.ndarray, "window head"]
     z: Float[np.ndarray, " entry"]
     written: Float[np.ndarray, "head d_model"]
+    edge_slopes: list[Float[np.ndarray, "head edge dim"]]
+    edge_scales: list[Float[np.ndarray, "head edge"]]
 
 
 def entries_of(sites: Sequence[Site]) -> dict[Site, slice]:
@@ -75,24 +82,29 @@ def entries_of(sites: Sequence[Site]) -> dict[Site, slice]:
 
 
 def gradient_look(
-    look: Look, writes: HeadWrites, windows: Sequence[TextWindow], advance: Callable[[], Any]
+    look: Look,
+    writes: HeadWrites,
+    windows: Sequence[PredictedText],
+    edge_rows: Sequence[Int[np.ndarray, " edge"]],
+    advance: Callable[[], Any],
 ) -> GradientSums:
     """Run the model forward and backward on a group of windows.
 
     Args:
         look: the model and its sites.
         writes: what the heads of the sites write.
-        windows: the windows.
+        windows: the windows, with what is predicted of each.
+        edge_rows: of each, the numbers of the queries that give an edge.
         advance: called after each window.
 
     Raises:
         NonFiniteError: the loss or a derivative is not finite.
     """
     passes = _Passes(look, writes, len(windows))
-    for at, window in enumerate(windows):
-        passes.add(at, window)
+    for at, (window, rows) in enumerate(zip(windows, edge_rows, strict=True)):
+        passes.add(at, window, rows)
         advance()
-    return GradientSums(**passes.sums)
+    return GradientSums(**passes.sums, **passes.edges)
 
 
 class _Passes:
@@ -113,17 +125,19 @@ class _Passes:
             "copied": heads,
             "weight": heads,
         }
-        self.sums: dict[str, np.ndarray] = {
+        self.sums: dict[str, Any] = {
             name: np.zeros(shape, np.float32) for name, shape in shapes.items()
         }
         self.sums["z"] = np.zeros(n_entries)
         self.sums["written"] = np.zeros((look.n_heads, look.model.d_model))
+        self.edges: dict[str, Any] = {"edge_slopes": [], "edge_scales": []}
 
-    def add(self, at: int, window: TextWindow) -> None:
+    def add(self, at: int, predicted: PredictedText, edge_rows: Int[np.ndarray, " edge"]) -> None:
         """Run one window and add its sums."""
-        model, look = self.look.model, self.look
+        model, look, window = self.look.model, self.look, predicted.window
         seen: dict[Site, tuple[Tensor, Tensor, AttentionRows]] = {}
-        rows, sink = torch.as_tensor(window.queries), sink_of(window, look.reader.special)
+        queries = np.asarray(window.queries)
+        rows, sink = torch.as_tensor(queries), sink_of(window, look.reader.special)
 
         def visit(site: Site, call: Call, real: Tensor) -> None:
             if site not in self.entries:
@@ -142,8 +156,8 @@ class _Passes:
                 cache = model.capture(
                     prompts, names, layers=self.writes.layers, stack=self.writes.stack, grad=True
                 )
-            wanted = torch.as_tensor(window.ids[1:], device=cache.logits.device)
-            logits = cache.logits[0, :-1]
+            wanted = torch.as_tensor(predicted.tokens, device=cache.logits.device)
+            logits = cache.logits[0, torch.as_tensor(predicted.places, device=wanted.device)]
             loss = torch.nn.functional.cross_entropy(logits.float(), wanted, reduction="sum")
             if not bool(loss.isfinite()):
                 raise NonFiniteError(
@@ -151,6 +165,9 @@ class _Passes:
                 )
             slopes = torch.autograd.grad(loss, [shift for _, shift, _ in seen.values()])
         self.sums["loss"][at] = float(loss.detach())
+        places = torch.as_tensor(queries[edge_rows])
+        kept = (look.n_heads, len(places))
+        slopes_there = np.zeros((*kept, vector_length(look.sites)), np.float32)
         for (site, (output, _, read)), given in zip(seen.items(), slopes, strict=True):
             if not bool(given.isfinite().all()):
                 raise NonFiniteError(
@@ -163,9 +180,12 @@ class _Passes:
             self._keep("slope", at, place, (z * slope).sum((1, 2)))
             self._keep("slope_by_entry", at, entries, slope.sum(1))
             self._keep("weight", at, place, read.weight.sum(1))
+            slopes_there[place, :, : slope.shape[2]] = slope[:, places.to(slope.device)].cpu()
+        self.edges["edge_slopes"].append(slopes_there)
+        self.edges["edge_scales"].append(np.zeros(kept, np.float32))
         if not self.writes.why_not:
             with torch.no_grad():
-                self._written(at, window, cache, seen)
+                self._written(at, predicted, cache, seen, places)
 
     def _keep(self, name: str, at: int, place: slice, values: Tensor) -> None:
         self.sums[name][at, place] = values.flatten().cpu().numpy()
@@ -173,13 +193,14 @@ class _Passes:
     def _written(
         self,
         at: int,
-        window: TextWindow,
+        predicted: PredictedText,
         cache: ActivationCache,
         seen: dict[Site, tuple[Tensor, Tensor, AttentionRows]],
+        edges: Int[Tensor, " edge"],
     ) -> None:
         """Add the sums of what the heads write."""
-        end, last = self.writes.end, self.writes.last_stream(cache)
-        towards = towards_truth(window.ids, cache.logits[0].detach(), end, last)
+        end, last, window = self.writes.end, self.writes.last_stream(cache), predicted.window
+        towards = towards_truth(predicted, cache.logits[0].detach(), end, last)
         scale = end.scales(last).float()
         tokens = end.columns(torch.as_tensor(window.ids))
         rows = torch.as_tensor(window.queries, device=last.device)
@@ -195,6 +216,7 @@ class _Passes:
             share = torch.where(stream > 0, size * after.abs() / stream, 0)
             self._keep("size", at, place, share.sum(1))
             factor = (after * scale)[rows]
+            self.edges["edge_scales"][-1][place] = (after * scale)[edges.to(rows.device)].cpu()
             written = torch.einsum("hrv,hvd->hrd", z[:, rows], mine.matrix) * factor[:, None]
             logits = written @ tokens
             mass, weight = read.mass.to(logits), read.weight.to(logits)
@@ -206,28 +228,29 @@ class _Passes:
 
 
 def towards_truth(
-    ids: Sequence[int],
+    predicted: PredictedText,
     logits: Float[Tensor, "pos d_vocab"],
     end: Finish,
     last: Float[Tensor, "pos d_model"],
 ) -> Float[Tensor, "pos d_model"]:
-    """Return the direction of the last stream that raises the log probability of the next token.
+    """Return the direction of the last stream that raises the log probability of the true token.
 
-    It is the derivative with the scale of the final norm held; 0 at the last position.
+    It is the derivative with the scale of the final norm held; 0 where no token is predicted.
 
     Args:
-        ids: the tokens.
+        predicted: the tokens.
         logits: logits at every position.
         end: path from the last stream to the logits.
         last: the last stream.
     """
     found = torch.zeros_like(last)
-    wanted = torch.as_tensor(ids[1:], device=last.device)
+    wanted = torch.as_tensor(predicted.tokens, device=last.device)
+    places = torch.as_tensor(predicted.places, device=last.device)
     for start in range(0, len(wanted), _ROWS):
-        mine = slice(start, min(start + _ROWS, len(wanted)))
+        mine = places[start : start + _ROWS]
         raw = logits[mine].float()
         change = -raw.softmax(-1)
-        change[torch.arange(len(change)), wanted[mine]] += 1
+        change[torch.arange(len(change)), wanted[start : start + _ROWS]] += 1
         if end.cap is not None:
             change *= 1 - (raw / end.cap) ** 2
         found[mine] = end.back_all(change, last[mine])

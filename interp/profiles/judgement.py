@@ -64,6 +64,7 @@ class Label:
         total: share without the split.
         expected: share that the model of position puts there.
         nats: parameter of the rule, mean of both parts.
+        alone: share of the pattern that position and this rule alone explain beyond position.
     """
 
     rule: str
@@ -73,10 +74,11 @@ class Label:
     total: float
     expected: float
     nats: float
+    alone: Number
 
     def plain(self) -> dict[str, Any]:
         """Return the label as plain data."""
-        return {**vars(self), "share": self.share.plain()}
+        return {**vars(self), "share": self.share.plain(), "alone": self.alone.plain()}
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,7 @@ class Judge:
             "guessed": judged.guessed,
             "total": judged.total,
             "expected": judged.expected,
+            "alone": judged.alone,
             "uncovered": judged.uncovered,
         }
         self.sums = {
@@ -187,12 +190,12 @@ class Judge:
             )
             for part in (0, 1)
         )
-        attends = [self._label(head, rule) for rule in self._held(head, sign=1)]
+        attends = [self._label(head, rule) for rule in self.held(head, sign=1)]
         attends = sorted(
             (x for x in attends if x.share.low - x.position > 0 and _named(x)),
             key=lambda x: -x.share.value,
         )
-        avoids = [self._label(head, rule) for rule in self._held(head, sign=-1)]
+        avoids = [self._label(head, rule) for rule in self.held(head, sign=-1)]
         avoids = sorted(
             (x for x in avoids if x.expected - x.total >= LEAST_SHARE),
             key=lambda x: x.total - x.expected,
@@ -212,7 +215,7 @@ class Judge:
         gained = (self.nats(head, "position") - self.nats(head, "rules"))[rows].sum()
         return float(gained / max(self.sums["measures"][rows, head, 0].sum(), 1e-9))
 
-    def _held(self, head: int, sign: int) -> list[int]:
+    def held(self, head: int, sign: int) -> list[int]:
         """Return the rules that both parts keep, with one sign."""
         both = (np.sign(self.parameters[:, head]) == sign).all(0)
         return np.flatnonzero(both).tolist()
@@ -228,6 +231,7 @@ class Judge:
             float(self.sums["total"][:, head, rule].sum() / total),
             float(self.sums["expected"][:, head, rule].sum() / total),
             float(self.parameters[:, head, rule].mean()),
+            self.ratio(None, self.sums["alone"][:, head, rule], self.nats(head, "uniform")),
         )
 
     def _nearest(self, head: int) -> tuple[Label, ...]:

@@ -1,46 +1,54 @@
-"""Tokens that a head reads: keys beyond position, and queries at which it leaves the sink."""
+"""Tokens that a head reads, beyond keys and queries of the same frequency and place."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from interp.core.statistics import RatioBootstrap
+from interp.core.statistics import RatioBootstrap, holm, sign_flip_ps
 from interp.profiles.corpus import TextWindow
-from interp.profiles.judgement import DRAWS, cluster_sums, ratio
+from interp.profiles.judgement import DRAWS, Number, cluster_sums, ratio
 from interp.profiles.second_look import JudgedRows
 
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
 SHOWN = 6  # tokens of a table
+TRIED = 12  # tokens that are judged for a table
 LEAST_DOCUMENTS = 5  # of each part, in which a token occurs
-LEAST_KEYS = 0.01  # share of the attention off the sink, beyond position
-LEAST_QUERIES = 0.05  # share of attention off the sink, beyond the mean of all queries
+LEAST_KEYS = 0.01  # share of the attention off the sink, beyond matched keys
+LEAST_QUERIES = 0.05  # share of attention off the sink, beyond matched queries
+ALPHA = 0.05  # family-wise, over the tokens that are judged for a table
 
 
 class TokenReads:
-    """Sums per document and token, from which the tables of a head are made.
+    """What the tables of a head are made from.
 
-    Tokens are chosen on the documents of part 0 and judged on those of part 1.
+    Tokens are chosen on the documents of part 0 and judged on those of part 1. The null of a token
+    is the mean over all keys (or queries) of other tokens that are about as frequent in the corpus
+    and stand at about the same place of their documents: what keys drawn among these would get.
 
     Args:
         judged: what the second look kept.
         windows: the windows.
-        seed: seed of the bootstrap.
+        seed: seed of bootstrap and signs.
     """
 
     def __init__(self, judged: JudgedRows, windows: Sequence[TextWindow], seed: int) -> None:
-        self.judged, self.windows = judged, windows
-        names, self.at = np.unique([w.cluster for w in windows], return_inverse=True)
+        self.judged, self.seed = judged, seed
+        names, at = np.unique([w.cluster for w in windows], return_inverse=True)
         self.n = len(names)
-        self.part = np.zeros(self.n, int)
-        self.part[self.at] = [w.part for w in windows]
-        self.draws = RatioBootstrap(int((self.part == 1).sum()), draws=DRAWS, seed=seed)
-        self.keys = _often([set(ids.tolist()) for ids in judged.tokens], self.at, self.part)
-        queries = [np.asarray(w.ids)[w.queries] for w in windows]
-        self.queries = _often([set(ids.tolist()) for ids in queries], self.at, self.part)
-        self._query_place = [_places(self.queries, ids) for ids in queries]
-        self._key_place = [_places(self.keys, ids) for ids in judged.tokens]
+        part = np.zeros(self.n, int)
+        part[at] = [w.part for w in windows]
+        counts = np.bincount(np.concatenate([w.ids for w in windows]))
+        keys = [np.arange(len(w.ids)) for w in windows]
+        queries = [np.asarray(w.queries) for w in windows]
+        self.keys = _Places(keys, windows, at, part, counts)
+        self.queries = _Places(queries, windows, at, part, counts)
+        self.at, self.last = at, part == 1
+        self.draws = RatioBootstrap(int(self.last.sum()), draws=DRAWS, seed=seed)
 
     def of(self, head: int, word: Callable[[int], str]) -> dict[str, list[dict[str, Any]]]:
         """Return the tables of a head as plain data.
@@ -50,95 +58,158 @@ class TokenReads:
             word: text of a token id.
 
         Returns:
-            "keys": tokens that get more attention than position says; `share` and `position` are
-            shares of the attention off the sink. "queries": tokens at which more attention than
-            the mean (`position`) goes off the sink; `share` is that at these queries. `more` is
-            the difference with its 95 % interval over documents, whose lower end is above 0.
+            "keys": tokens that get more attention off the sink than position and matched keys say;
+            `share` and `matched` are shares of that attention. "queries": tokens at which more
+            attention goes off the sink than at matched queries; `share` is that at these queries.
+            `more` is the difference with its 95 % interval over documents, whose lower end is above
+            0; `p` is that of random signs of the documents' differences, corrected by Holm over the
+            tokens that were judged.
         """
-        return {"keys": self._of_keys(head, word), "queries": self._of_queries(head, word)}
-
-    def _of_keys(self, head: int, word: Callable[[int], str]) -> list[dict[str, Any]]:
-        seen = self._summed(self.judged.on_token, head, self._key_place, len(self.keys))
-        meant = self._summed(self.judged.by_position, head, self._key_place, len(self.keys))
-        whole = cluster_sums(
-            np.array([w[head].astype(float).sum() for w in self.judged.weights]), self.at, self.n
-        )
-        first, last = self.part == 0, self.part == 1
-        excess = (seen - meant)[first].sum(0) / max(whole[first].sum(), 1e-9)
-        found = []
-        for token in np.argsort(-excess, kind="stable")[:SHOWN].tolist():
-            if excess[token] < LEAST_KEYS:
-                break
-            more = ratio(self.draws, (seen - meant)[last, token], whole[last])
-            under = max(whole[last].sum(), 1e-9)
-            share = float(seen[last, token].sum() / under)
-            if more.low > 0:
-                found.append(_row(word(int(self.keys[token])), share, more))
-        return found
-
-    def _of_queries(self, head: int, word: Callable[[int], str]) -> list[dict[str, Any]]:
         weights = [w[head].astype(float) for w in self.judged.weights]
-        size = len(self.queries)
-        off = np.zeros((self.n, size))
-        count = np.zeros((self.n, size))
-        for at, place, weight in zip(self.at, self._query_place, weights, strict=True):
-            kept = place >= 0
-            np.add.at(off[at], place[kept], weight[kept])
-            np.add.at(count[at], place[kept], 1.0)
-        first, last = self.part == 0, self.part == 1
-        total = cluster_sums(np.array([w.sum() for w in weights]), self.at, self.n)
-        queries = cluster_sums(np.array([float(len(w)) for w in weights]), self.at, self.n)
-        mean = {
-            part: total[rows].sum() / max(queries[rows].sum(), 1.0)
-            for part, rows in ((0, first), (1, last))
+        whole = cluster_sums(np.array([w.sum() for w in weights]), self.at, self.n)
+        mass, by_position = (
+            np.concatenate([x[head] for x in values]).astype(float)
+            for values in (self.judged.on_key, self.judged.by_position)
+        )
+        seen = by_position > 0
+        return {
+            "keys": self._table(self.keys, mass, by_position, seen, whole, LEAST_KEYS, word),
+            "queries": self._table(
+                self.queries, np.concatenate(weights), None, None, None, LEAST_QUERIES, word
+            ),
         }
-        each = count[first].sum(0)
-        excess = off[first].sum(0) / np.maximum(each, 1.0) - mean[0]
-        order = np.argsort(-excess * np.sqrt(each), kind="stable")
+
+    def _table(
+        self,
+        places: _Places,
+        values: Float[np.ndarray, " place"],
+        expected: Float[np.ndarray, " place"] | None,
+        seen: np.ndarray | None,
+        whole: Float[np.ndarray, " document"] | None,
+        least: float,
+        word: Callable[[int], str],
+    ) -> list[dict[str, Any]]:
+        """Return the tokens whose values are above those at matched places.
+
+        Args:
+            places: where tokens stand.
+            values: a number of every place.
+            expected: what position predicts of it.
+            seen: places that count; all if not given.
+            whole: of every document, what sums of a token are a share of; by default the number of
+                its places.
+            least: smallest difference.
+            word: text of a token id.
+        """
+        kept = np.ones(len(values), bool) if seen is None else seen
+        beyond = values if expected is None else values - expected
+        tried = []
+        for token in places.candidates(beyond, kept, by_place=whole is None):
+            more, count = places.beyond(token, beyond, kept)
+            under = [count, whole][whole is not None]
+            assert under is not None
+            first = ~self.last
+            if more[first].sum() >= least * max(under[first].sum(), 1e-9):
+                tried.append((token, more, under))
+        if not tried:
+            return []
+        p = holm(sign_flip_ps(np.stack([x[self.last] for _, x, _ in tried]), seed=self.seed))
         found = []
-        for token in order[:SHOWN].tolist():
-            if excess[token] < LEAST_QUERIES:
+        for (token, more, under), each in zip(tried, p.tolist(), strict=True):
+            size = ratio(self.draws, more[self.last], under[self.last])
+            if each >= ALPHA or not size.low > 0 or size.value < least:
                 continue
-            more = ratio(self.draws, (off - mean[1] * count)[last, token], count[last, token])
-            if more.low > 0 and more.value >= LEAST_QUERIES:
-                share = float(more.value + mean[1])
-                found.append(_row(word(int(self.queries[token])), share, more))
-        return found
-
-    def _summed(
-        self, values: Sequence[np.ndarray], head: int, places: Sequence[np.ndarray], size: int
-    ) -> np.ndarray:
-        found = np.zeros((self.n, size))
-        for at, place, value in zip(self.at, places, values, strict=True):
-            kept = place >= 0
-            np.add.at(found[at], place[kept], value[head][kept].astype(float))
-        return found
+            total = places.summed(values * kept * (places.token == token))[self.last].sum()
+            share = float(total / under[self.last].sum())
+            found.append(_row(word(token), share, size, each))
+        return found[:SHOWN]
 
 
-def _often(sets: Sequence[set[int]], at: np.ndarray, part: np.ndarray) -> np.ndarray:
-    """Return the tokens that occur in enough documents of each part, in order."""
-    counts: dict[int, list[int]] = {}
-    seen: set[tuple[int, int]] = set()
-    for cluster, tokens in zip(at.tolist(), sets, strict=True):
-        for token in tokens:
-            if (cluster, token) not in seen:
-                seen.add((cluster, token))
-                counts.setdefault(token, [0, 0])[part[cluster]] += 1
-    return np.array(sorted(t for t, n in counts.items() if min(n) >= LEAST_DOCUMENTS), dtype=int)
+class _Places:
+    """Where tokens stand: their documents, and classes of frequency and place.
+
+    Args:
+        positions: the places of every window.
+        windows: the windows.
+        at: document of every window.
+        part: of every document.
+        counts: how often every token occurs.
+    """
+
+    def __init__(
+        self,
+        positions: Sequence[Int[np.ndarray, " place"]],
+        windows: Sequence[TextWindow],
+        at: Int[np.ndarray, " window"],
+        part: Int[np.ndarray, " document"],
+        counts: Int[np.ndarray, " token"],
+    ) -> None:
+        self.token = np.concatenate(
+            [np.asarray(w.ids)[x] for w, x in zip(windows, positions, strict=True)]
+        )
+        self.document = np.repeat(at, [len(x) for x in positions])
+        self.part, self.n = part[self.document], len(part)
+        place = np.floor(2 * np.log2(np.concatenate(positions) + 1.0)).astype(int)
+        self.often = np.floor(np.log2(counts[self.token])).astype(int)
+        self.place = place * 2 + self.part  # classes of place, of each part
+        pairs = np.unique(np.stack([self.token, self.document]), axis=1)
+        each = [np.bincount(pairs[0][part[pairs[1]] == side]) for side in (0, 1)]
+        size = max(map(len, each))
+        documents = np.stack([np.pad(x, (0, size - len(x))) for x in each]).min(0)
+        self.known = np.flatnonzero(documents >= LEAST_DOCUMENTS)
+
+    def summed(self, values: Float[np.ndarray, " place"]) -> Float[np.ndarray, " document"]:
+        """Return sums over the places of every document."""
+        return np.bincount(self.document, values, self.n)
+
+    def candidates(self, beyond: np.ndarray, kept: np.ndarray, *, by_place: bool) -> list[int]:
+        """Return the tokens with the largest sums on part 0 beyond the mean of their places.
+
+        Args:
+            beyond: values beyond position.
+            kept: places that count.
+            by_place: True to compare means, weighted by the root of their number, in place of sums.
+        """
+        mine = kept & (self.part == 0)
+        count = np.bincount(self.place[mine])
+        mean = np.bincount(self.place[mine], beyond[mine]) / np.maximum(count, 1)
+        size = int(self.token.max()) + 1
+        top = np.bincount(self.token[mine], beyond[mine] - mean[self.place[mine]], size)
+        if by_place:
+            top = top / np.sqrt(np.maximum(np.bincount(self.token[mine], minlength=size), 1))
+        top = top[self.known]
+        order = np.argsort(-top, kind="stable")[:TRIED]
+        return self.known[order[top[order] > 0]].tolist()
+
+    def beyond(
+        self, token: int, values: Float[np.ndarray, " place"], kept: np.ndarray
+    ) -> tuple[Float[np.ndarray, " document"], Float[np.ndarray, " document"]]:
+        """Return, by document, the values of a token beyond matched places, and its places.
+
+        Matched are the places of other tokens whose frequency differs by the smallest factor
+        within which there are half as many as of the token.
+        """
+        own, other = kept & (self.token == token), kept & (self.token != token)
+        size = int(self.place.max()) + 1
+        least = min(own.sum() / 2, other.sum())
+        apart = np.abs(self.often - self.often[own][:1])
+        near = next(r for r in range(64) if (other & (apart <= r)).sum() >= least)
+        matched = other & (apart <= near)
+        count, every = (np.bincount(self.place[x], minlength=size) for x in (matched, other))
+        mean, broad = (
+            np.bincount(self.place[x], values[x], size) / np.maximum(n, 1)
+            for x, n in ((matched, count), (other, every))
+        )
+        expected = np.where(count > 0, mean, broad)[self.place[own]]
+        more = np.bincount(self.document[own], values[own] - expected, self.n)
+        return more, np.bincount(self.document[own], minlength=self.n).astype(float)
 
 
-def _places(known: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """Return the place of every id among the known ones; -1 for another."""
-    if not len(known):
-        return np.full(len(ids), -1)
-    at = np.searchsorted(known, ids).clip(max=len(known) - 1)
-    return np.where(known[at] == ids, at, -1)
-
-
-def _row(token: str, share: float, more: Any) -> dict[str, Any]:
+def _row(token: str, share: float, more: Number, p: float) -> dict[str, Any]:
     return {
         "token": token,
         "share": share,
-        "position": share - more.value,
+        "matched": share - more.value,
         "more": more.plain(),
+        "p": p,
     }

@@ -38,6 +38,10 @@ UNITS = {
     "direct_effect": "nats per token",
     "written_size": "share of the norm of the stream",
     "copies": "nats of logit",
+    "query_dimensions": (_DIMENSIONS := "dimensions that hold 90 % of the variance"),
+    "key_dimensions": _DIMENSIONS,
+    "value_dimensions": _DIMENSIONS,
+    "output_dimensions": _DIMENSIONS,
 }
 """Units of the metrics that are not shares of the pattern (of its KL from the uniform row)."""
 

@@ -33,27 +33,33 @@ class AttentionRows:
         visible: keys that a query may see, without the sink.
         weight: attention of every query off the sink; 0 below the floor.
         sink: attention of every query on the sink.
+        call: the attention call that they are of; None for rows that are of no model.
     """
 
     mass: Float[Tensor, "head row pos"]
     visible: Bool[Tensor, "row pos"]
     weight: Float[Tensor, "head row"]
     sink: Float[Tensor, "head row"]
+    call: Call | None = None
 
     @classmethod
     def of(
-        cls, pattern: Float[Tensor, "head row pos"], visible: Bool[Tensor, "row pos"]
+        cls,
+        pattern: Float[Tensor, "head row pos"],
+        visible: Bool[Tensor, "row pos"],
+        call: Call | None = None,
     ) -> AttentionRows:
         """Return the rows of a pattern; a query below the floor, or without a choice, is left out.
 
         Args:
             pattern: attention on every key.
             visible: keys off the sink that a query may see.
+            call: the attention call.
         """
         mass = pattern * visible
         weight = mass.sum(-1)
         counted = (weight >= FLOOR) & (visible.sum(-1) > 1)
-        return cls(mass * counted[..., None], visible, weight * counted, 1 - weight)
+        return cls(mass * counted[..., None], visible, weight * counted, 1 - weight, call)
 
     @classmethod
     def read(
@@ -68,7 +74,7 @@ class AttentionRows:
         """
         at = rows.to(call.z.device)
         seen = call.visible(at)[0].any(0).cpu() & ~sink
-        return cls.of(call.pattern(at)[0].detach().float().cpu(), seen)
+        return cls.of(call.pattern(at)[0].detach().float().cpu(), seen, call)
 
 
 def sink_of(window: TextWindow, special: Iterable[int]) -> Bool[Tensor, " pos"]:

@@ -16,14 +16,19 @@ from interp.core.shards import Shard
 from interp.core.tokens import words
 from interp.model.content import model_provenance
 from interp.model.model_argument import one_model
+from interp.profiles.behaviour_facts import BehaviourFacts
 from interp.profiles.behaviours import behaviours_of
 from interp.profiles.corpus import DocumentCorpus, Sample, sample_corpus
+from interp.profiles.dimensions import dimensions_read
+from interp.profiles.edges import edges_per_window
 from interp.profiles.effect_sentence import effect_sentences
 from interp.profiles.effects import EffectOptions, Effects, measure_effects
 from interp.profiles.examples import examples_of
 from interp.profiles.explain import EVERYWHERE, NOWHERE, Description, describe
 from interp.profiles.first_look import Look, Sums, first_look, groups_of
+from interp.profiles.head_edges import HeadEdges
 from interp.profiles.judgement import Judge
+from interp.profiles.predictions import prediction_of
 from interp.profiles.reads import TokenReads
 from interp.profiles.result import Profile, effect_rows, head_name, number_rows
 from interp.profiles.row_model import row_model_of
@@ -33,7 +38,6 @@ from interp.profiles.second_look import JudgedRows, second_look
 from interp.profiles.sentence import sentence_of
 from interp.profiles.steps import ProfileSteps
 from interp.profiles.token_model import token_vectors
-from interp.profiles.writes import no_prediction
 
 if TYPE_CHECKING:
     from interp.core.protocols import Progress
@@ -68,10 +72,10 @@ def profile(
     even attention, off the sink. A head is described by rules if these explain more than position
     on both parts, and more than the same rules do with the tokens of another document.
 
-    Of a model that predicts the next token it is also measured whether a head matters on the corpus
-    and what it writes: by gradient the change of the loss if the head is replaced by its mean (an
-    estimate, for all heads), by ablation that change itself, and the share of the pattern's effect
-    on the predictions that each description keeps.
+    Of a model that predicts tokens (the next one, or masked ones) it is also measured whether a
+    head matters on the corpus and what it writes: by gradient the change of the loss if the head is
+    replaced by its mean (an estimate, for all heads), by ablation that change itself, and the share
+    of the pattern's effect on the predictions that each description keeps.
 
     Args:
         model: a model, or anything that `interp.load` accepts.
@@ -87,8 +91,8 @@ def profile(
         effects: estimate the effect of every head on the loss, and read what it writes.
         n_ablated: heads that are ablated, those with the largest estimates; those of `heads` where
             heads are named.
-        n_ablation_documents: documents on which they are; where heads are named, also those on
-            which their effects are estimated.
+        n_ablation_documents: documents on which they are, at most half of all: the others choose
+            the heads. Where heads are named, also those on which their effects are estimated.
         seed: seed of every random choice.
         resume: folder with finished steps, from which a run that was stopped goes on.
         shard: part of the steps, such as 1/4, for one of several jobs that share the resume folder.
@@ -119,7 +123,7 @@ def profile(
     ids = np.concatenate([window.ids for window in windows])
     look = Look(loaded, sites, chosen, token_vectors(loaded, ids), ids)
     measured_effects = EffectOptions(
-        no_prediction(loaded, sites) if effects else "not asked for",
+        prediction_of(loaded, sites, seed) if effects else "not asked for",
         n_ablated,
         n_ablation_documents,
         None if heads is None else tuple(look.places[site].start + h for site, h in wanted),
@@ -134,7 +138,7 @@ def profile(
         resume=resume,
         shard=Shard.parse(shard) if isinstance(shard, str) else shard,
         progress=progress,
-        total=2 * len(windows) + 8 + measured_effects.n_steps(len(windows)),
+        total=2 * len(windows) + 8 + measured_effects.n_steps(windows),
     )
     groups = groups_of(windows)
     sizes = [len(group) for group in groups]
@@ -162,6 +166,7 @@ def profile(
             fitted[1 if at < half else 0],
             seed,
             steps.advance,
+            edges_per_window(loaded, len(windows)),
         ),
         JudgedRows,
         sizes,
@@ -174,6 +179,7 @@ def profile(
         lambda i: next_document(windows, i),
         fitted,
         measured_effects,
+        whole.edge_rows,
         seed,
         steps,
     )
@@ -260,6 +266,7 @@ def _answered(
         seed,
     )
     reads = TokenReads(whole, windows, seed)
+    several = BehaviourFacts(model, windows, whole, look.rules, effects.edges, seed)
     many = len({site.stack for site in look.sites}) > 1
     rows, quantiles, descriptions, examples = [], [], [], []
     order = [rule.name for rule in look.rules]
@@ -270,8 +277,9 @@ def _answered(
         name = head_name(site.stack, site.layer, h, many)
         where = {"stack": site.stack, "layer": site.layer, "head": h}
         more, ends = number_rows(where, answer.numbers, answer.labels, judge.n)
-        mine = effects.of(place)
-        added, added_ends = effect_rows(where, mine.numbers)
+        mine, edges = effects.of(place), HeadEdges.of(whole, place)
+        read = dimensions_read(edges, several.cluster_of, judge.n)
+        added, added_ends = effect_rows(where, {**read, **mine.numbers})
         rows += more + added
         quantiles += ends + added_ends
         named = {order.index(label.rule): label.rule for label in answer.labels}
@@ -289,6 +297,7 @@ def _answered(
                 ],
                 "avoided": [label.plain() for label in answer.avoided],
                 "reads": reads.of(place, lambda token: words(model, (token,))[0]),
+                **several.of(place, edges, judge.held(place, sign=1), texts),
                 **mine.plain(),
             }
         )

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from interp.profiles.edges import WindowEdges
 from interp.profiles.explain import Description
 from interp.profiles.first_look import Look, row_divergence, uniform_rows
 from interp.profiles.log_linear import log_rows
 from interp.profiles.position import logits_of_position
 from interp.profiles.rows_read import AttentionRows
+from interp.profiles.single_rules import log_normaliser, mass_on_rules
 from interp.profiles.stored_arrays import StoredArrays
 from interp.profiles.token_model import token_logits
 
@@ -43,15 +45,19 @@ class JudgedRows(StoredArrays):
         guessed: the same of the row that position predicts.
         total: mass on every rule.
         expected: mass that the model of position puts on every rule.
+        alone: what every rule alone, on top of position, explains more than position, in nats.
         uncovered: mass on keys on which no rule of the head fires.
         surprise: KL from the row of the rules, of every query, times the attention off the sink.
         largest: mass of every query on its largest keys.
         keys: the positions of these keys.
         fired: bits of the rules that fire on the largest key of every query.
-        tokens: the distinct token ids of every window.
-        on_token: mass on the keys of each of these.
+        on_key: mass on every key.
         by_position: mass that the model of position puts there.
         weights: attention of every query off the sink.
+        edge_rows: queries that give an edge; see `interp.profiles.edges`.
+        edge_keys: the key of each, then one that the model of position draws.
+        edge_fired: bits of the rules that fire there.
+        edge_vectors: what is read there.
     """
 
     nats: Float[np.ndarray, "window head model"]
@@ -60,15 +66,19 @@ class JudgedRows(StoredArrays):
     guessed: Float[np.ndarray, "window head rule"]
     total: Float[np.ndarray, "window head rule"]
     expected: Float[np.ndarray, "window head rule"]
+    alone: Float[np.ndarray, "window head rule"]
     uncovered: Float[np.ndarray, "window head"]
     surprise: list[Float[np.ndarray, "head row"]]
     largest: list[Float[np.ndarray, "head row key"]]
     keys: list[Int[np.ndarray, "head row key"]]
     fired: list[Int[np.ndarray, "head row byte"]]
-    tokens: list[Int[np.ndarray, " token"]]
-    on_token: list[Float[np.ndarray, "head token"]]
-    by_position: list[Float[np.ndarray, "head token"]]
+    on_key: list[Float[np.ndarray, "head pos"]]
+    by_position: list[Float[np.ndarray, "head pos"]]
     weights: list[Float[np.ndarray, "head row"]]
+    edge_rows: list[Int[np.ndarray, " edge"]]
+    edge_keys: list[Int[np.ndarray, "2 head edge"]]
+    edge_fired: list[Int[np.ndarray, "2 head edge byte"]]
+    edge_vectors: list[Float[np.ndarray, "head edge vector dim"]]
 
     @classmethod
     def joined(cls, parts: Sequence[JudgedRows], order: Sequence[int]) -> JudgedRows:
@@ -83,8 +93,10 @@ class JudgedRows(StoredArrays):
         return cls(**found)
 
 
-_EACH = ("surprise", "largest", "keys", "fired", "tokens", "on_token", "by_position", "weights")
-_WHOLE = ("nats", "measures", "shared", "guessed", "total", "expected", "uncovered")
+_EDGES = ("edge_rows", "edge_keys", "edge_fired", "edge_vectors")
+_ROWS = ("surprise", "largest", "keys", "fired", "on_key", "by_position", "weights")
+_EACH = (*_ROWS, *_EDGES)
+_WHOLE = ("nats", "measures", "shared", "guessed", "total", "expected", "alone", "uncovered")
 
 
 def second_look(
@@ -94,6 +106,7 @@ def second_look(
     description: Description,
     seed: int,
     advance: Callable[[], Any],
+    n_edges: int = 1,
 ) -> JudgedRows:
     """Run the model on a group of windows and judge a description on them.
 
@@ -104,10 +117,11 @@ def second_look(
         description: row models of every head.
         seed: seed of the random keys.
         advance: called after each window.
+        n_edges: queries of each window that give an edge.
     """
     found = []
     for window, other in zip(windows, others, strict=True):
-        found.append(_one(look, window, other, description, seed))
+        found.append(_one(look, window, other, description, seed, n_edges))
         advance()
     parts: dict[str, Any] = {x: np.stack([one[x] for one in found]) for x in _WHOLE}
     parts |= {x: [one[x] for one in found] for x in _EACH}
@@ -115,7 +129,12 @@ def second_look(
 
 
 def _one(
-    look: Look, window: TextWindow, other: TextWindow, description: Description, seed: int
+    look: Look,
+    window: TextWindow,
+    other: TextWindow,
+    description: Description,
+    seed: int,
+    n_edges: int,
 ) -> dict[str, np.ndarray]:
     """Judge one window."""
     heads, n_rules = look.n_heads, len(look.rules)
@@ -125,24 +144,9 @@ def _one(
     position = logits_of_position(description.position, rows, n)
     used = (description.rules != 0).float()
     models = RowModels(look, window, description, masks, swapped, position, seed)
-    out = {
-        "nats": torch.zeros(heads, len(RUNGS) + len(CONTROLS)),
-        "measures": torch.zeros(heads, len(MEASURES)),
-        "shared": torch.zeros(heads, n_rules),
-        "guessed": torch.zeros(heads, n_rules),
-        "total": torch.zeros(heads, n_rules),
-        "expected": torch.zeros(heads, n_rules),
-        "uncovered": torch.zeros(heads),
-        "surprise": torch.zeros(heads, len(rows), dtype=torch.half),
-        "largest": torch.zeros(heads, len(rows), min(KEYS, n), dtype=torch.half),
-        "keys": torch.zeros(heads, len(rows), min(KEYS, n), dtype=torch.int32),
-    }
-    tokens, place = np.unique(np.asarray(window.ids), return_inverse=True)
-    place = torch.from_numpy(place)
-    for name in ("on_token", "by_position"):
-        out[name] = torch.zeros(heads, len(tokens), dtype=torch.half)
-    out["weights"] = torch.zeros(heads, len(rows), dtype=torch.half)
-    out["fired"] = torch.zeros(heads, len(rows), -(-n_rules // 8), dtype=torch.uint8)
+    out = _empty(heads, len(rows), n, n_rules)
+    edges = WindowEdges(window, look.sites, heads, n_edges, n_rules, seed)
+    sites = {place.start: site for site, place in look.places.items()}
     each_row = torch.arange(len(rows))
     flat = masks.flatten(1)
     back = (torch.as_tensor(rows)[:, None] - torch.arange(n)).abs().float()
@@ -168,18 +172,42 @@ def _one(
         out["uncovered"][at] = (seen.mass * (fired == 0)).sum((1, 2))
         out["total"][at] = seen.mass.flatten(1) @ flat.T
         guess = torch.exp(log_rows(position[at], seen.visible)) * seen.weight[..., None]
-        out["expected"][at] = guess.flatten(1) @ flat.T
+        on_rules = mass_on_rules(guess, masks)
+        out["expected"][at] = on_rules.sum(1)
+        own, weight = description.alone[at, None], seen.weight[..., None]
+        normaliser = log_normaliser(on_rules / weight.clamp_min(1e-9), own)
+        out["alone"][at] = own[:, 0] * out["total"][at] - (weight * normaliser).sum(1)
+        edges.add(at, sites[at.start], seen, masks, guess)
         out["guessed"][at] = mine * ((guess / fired.clamp_min(1)).flatten(1) @ flat.T)
         out["largest"][at], out["keys"][at] = largest.half(), keys.int()
         on_largest = masks.bool()[:, each_row, keys[..., 0]].permute(1, 2, 0)
         out["fired"][at] = torch.from_numpy(np.packbits(on_largest.numpy(), axis=-1))
-        for name, pairs in (("on_token", seen.mass), ("by_position", guess)):
-            empty = torch.zeros(len(pairs), len(tokens))
-            out[name][at] = empty.index_add_(1, place, pairs.sum(1)).half()
+        out["on_key"][at], out["by_position"][at] = seen.mass.sum(1).half(), guess.sum(1).half()
         out["weights"][at] = seen.weight.half()
 
     look.rows(window, judge)
-    return {name: value.numpy() for name, value in out.items()} | {"tokens": tokens}
+    arrays = {name: value.numpy() for name, value in out.items()}
+    return arrays | edges.plain()
+
+
+def _empty(heads: int, rows: int, n: int, rules: int) -> dict[str, Float[Tensor, "head *size"]]:
+    """Return zeros for what is kept of a window, but its edges."""
+    found = {
+        "nats": torch.zeros(heads, len(RUNGS) + len(CONTROLS)),
+        "measures": torch.zeros(heads, len(MEASURES)),
+        "uncovered": torch.zeros(heads),
+    }
+    for name in ("shared", "guessed", "total", "expected", "alone"):
+        found[name] = torch.zeros(heads, rules)
+    for name in ("surprise", "weights"):
+        found[name] = torch.zeros(heads, rows, dtype=torch.half)
+    for name in ("on_key", "by_position"):
+        found[name] = torch.zeros(heads, n, dtype=torch.half)
+    keys = min(KEYS, n)
+    found["largest"] = torch.zeros(heads, rows, keys, dtype=torch.half)
+    found["keys"] = torch.zeros(heads, rows, keys, dtype=torch.int32)
+    found["fired"] = torch.zeros(heads, rows, -(-rules // 8), dtype=torch.uint8)
+    return found
 
 
 class RowModels:

@@ -127,16 +127,3 @@ class HeadWrites:
     def last_stream(self, cache: ActivationCache) -> Float[Tensor, "pos d_model"]:
         """Return the stream from which the logits are computed."""
         return cache["resid_post", self.last.layer, self.stack][0].detach().float()
-
-
-@torch.no_grad()
-def no_prediction(model: Model, sites: Sequence[Site]) -> str:
-    """Return why a model's next-token loss cannot be measured; empty where it can."""
-    if model.kind != "causal":
-        return f"{model.name} ({model.kind}) does not predict the next token of a text"
-    if model.elsewhere is not None or model.ranks is not None:
-        return f"{model.name} does not run in this process alone"
-    logits = model.run(Prompts(((0, 0),)))
-    if logits.dim() != 3 or logits.shape[-1] < model.d_vocab:
-        return f"{model.name} has no output of logits"
-    return "" if len({site.stack for site in sites}) == 1 else f"{model.name} has several stacks"

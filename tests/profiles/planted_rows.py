@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -72,8 +73,18 @@ def hidden_keys(window: TextWindow) -> list[int]:
     ]
 
 
-def plant(patch: pytest.MonkeyPatch, heads: Sequence[Row]) -> None:
-    """Let the heads of every layer attend like some rows, in turn."""
+def plant(
+    patch: pytest.MonkeyPatch,
+    heads: Sequence[Row],
+    vectors: Callable[[TextWindow], Sequence[np.ndarray]] | None = None,
+) -> None:
+    """Let the heads of every layer attend like some rows, in turn.
+
+    Args:
+        patch: undoes it.
+        heads: the rows.
+        vectors: queries, keys and values of every position of a window, which all heads share.
+    """
 
     def read(model: Any, window: TextWindow, special: Any, visit: Any, sites: Any) -> None:
         visible = torch.from_numpy(even(window) > 0)
@@ -81,6 +92,13 @@ def plant(patch: pytest.MonkeyPatch, heads: Sequence[Row]) -> None:
         for site in sites:
             mine = [heads[(at + h) % len(heads)](window) for h in range(site.n_heads)]
             at += site.n_heads
-            visit(site, AttentionRows.of(torch.from_numpy(np.stack(mine)).float(), visible))
+            pattern, call = torch.from_numpy(np.stack(mine)).float(), None
+            if vectors is not None:
+                q, k, v = (
+                    torch.from_numpy(x).float().expand(1, site.n_heads, *x.shape)
+                    for x in vectors(window)
+                )
+                call = SimpleNamespace(q=q, k=k, v=v, z=torch.zeros_like(v), n_heads=site.n_heads)
+            visit(site, AttentionRows.of(pattern, visible, call))  # pyright: ignore
 
     patch.setattr(first_look, "read_rows", read)

@@ -24,11 +24,12 @@ from profiles.planted_rows import documents
 import interp
 from interp.core.errors import OptionError
 from interp.profiles import Profile, ablation_look, effects, run
-from interp.profiles.effect_numbers import HeadEffects
+from interp.profiles.effect_numbers import Estimates, HeadEffects
 from interp.profiles.effect_sentence import effect_sentences
+from interp.profiles.explain import Description
 from interp.profiles.first_look import Look
 from interp.profiles.judgement import PROBABILITIES, Number
-from interp.profiles.writes import no_prediction
+from interp.profiles.predictions import Prediction, prediction_of
 from interp.report.printed.profile import head_text, profile_text
 
 
@@ -39,7 +40,7 @@ def effects_model() -> interp.Model:
 
 @pytest.fixture(scope="module")
 def effects_rows() -> list[tuple[int, ...]]:
-    return repeats(16, seed=0)
+    return repeats(24, seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -209,7 +210,7 @@ def test_more_ablated_heads_are_another_step(
     two = interp.profile(effects_model, rows, **options, n_ablated=2, n_ablation_documents=8)
     assert sum("loss" in d["effect"] for d in one.descriptions) == 1
     assert sum("loss" in d["effect"] for d in two.descriptions) == 2
-    assert two.provenance["effects"]["ablation_documents"] == 8
+    assert two.provenance["effects"]["ablation_documents"] == 4
 
 
 def test_descriptions_are_put_in_place_on_documents_that_did_not_fit_them(
@@ -219,9 +220,10 @@ def test_descriptions_are_put_in_place_on_documents_that_did_not_fit_them(
     used: dict[str, dict[str, Any]] = {"judged": {}, "ablated": {}}
 
     def noted(which: str, function: Callable) -> Callable:
-        def call(look: Any, windows: Any, others: Any, description: Any, *rest: Any) -> Any:
+        def call(look: Any, windows: Any, *rest: Any) -> Any:
+            description = next(x for x in rest if isinstance(x, Description))
             used[which] |= {window.name: description for window in windows}
-            return function(look, windows, others, description, *rest)
+            return function(look, windows, *rest)
 
         return call
 
@@ -229,7 +231,48 @@ def test_descriptions_are_put_in_place_on_documents_that_did_not_fit_them(
     monkeypatch.setattr(effects, "ablation_look", noted("ablated", effects.ablation_look))
     interp.profile(effects_model, effects_rows[:9], rules=FEW, n_queries=4, n_ablated=1)
     assert len(used["judged"]) == 9
-    assert used["judged"] == used["ablated"]
+    assert used["ablated"]
+    assert all(used["judged"][name] is one for name, one in used["ablated"].items())
+
+
+def test_heads_are_chosen_on_documents_on_which_they_are_not_ablated(
+    effects_model: interp.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = repeats(20, seed=1)
+    rows += [row[:-1] for row in rows[:6]]  # near-duplicates stay with their originals
+    seen: dict[str, list] = {"chosen": [], "ablated": []}
+    largest, look = Estimates.largest, effects.ablation_look
+
+    def choose(self: Estimates, n: int, used: list[bool]) -> tuple[int, ...]:
+        order = [i for group in self.groups for i in group]
+        seen["chosen"] += [self.windows[i] for i, kept in zip(order, used, strict=True) if kept]
+        for at, kept in enumerate(used):
+            self.change[at, 0] += 0 if kept else 1e6  # an effect on ablated documents alone
+        return largest(self, n, used)
+
+    monkeypatch.setattr(Estimates, "largest", choose)
+    monkeypatch.setattr(
+        effects, "ablation_look", lambda *a: (seen["ablated"].extend(a[1]), look(*a))[1]
+    )
+    found = interp.profile(effects_model, rows, rules=FEW, n_queries=4, n_ablated=1)
+    chosen, ablated = ({window.cluster for window in seen[name]} for name in seen)
+    assert len(chosen) >= 10
+    assert len(ablated) == 10
+    assert not chosen & ablated
+    exact = [about["name"] for about in found.descriptions if "loss" in about["effect"]]
+    assert exact != ["L0H0"]
+    assert found.provenance["effects"]["choice_documents"] == len(seen["chosen"])
+
+
+def test_many_near_duplicates_leave_documents_to_ablate_on(effects_model: interp.Model) -> None:
+    rows = [row[: len(row) - cut] for row in repeats(8, seed=2) for cut in range(5)]
+    found = interp.profile(
+        effects_model, rows, rules=FEW, n_queries=4, n_ablated=1, n_ablation_documents=8
+    )
+    about = found.provenance["effects"]
+    assert found.provenance["distinct_documents"] == 8
+    assert about["ablation_documents"] == 8
+    assert about["choice_documents"] == 20
 
 
 def test_numbers_that_are_too_small_are_refused(
@@ -257,11 +300,11 @@ def test_effects_can_be_left_out(
     assert shares["score"].fillna(0).tolist() == shares["score_without"].fillna(0).tolist()
 
 
-def test_a_model_that_predicts_no_next_token_says_why(loaded: Any) -> None:
+def test_a_model_that_predicts_no_token_says_why(loaded: Any) -> None:
     model = loaded("bert")
     found = interp.profile(model, plain(model, 10, 14), rules=FEW, n_queries=4)
-    assert "does not predict the next token" in found.provenance["effects"]["left_out"]
-    assert no_prediction(loaded("gpt2"), loaded("gpt2").sites) == ""
+    assert "has no mask token" in found.provenance["effects"]["left_out"]
+    assert isinstance(prediction_of(loaded("gpt2"), loaded("gpt2").sites, 0), Prediction)
 
 
 def test_what_gated_heads_write_is_left_out_with_the_reason(loaded: Any) -> None:
@@ -324,4 +367,4 @@ def test_the_screen_has_both_shares_and_the_effects(effects_profile: Profile) ->
     assert "what it writes" in text
     assert "raises" in text
     assert all(len(line) <= 100 for line in text.splitlines())
-    assert "heads ablated on 16 documents" in profile_text([effects_profile])
+    assert "heads ablated on 12 documents" in profile_text([effects_profile])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from profiles.effects_by_hand import (
@@ -23,6 +24,7 @@ import interp
 from interp.core.prompts import Prompts
 from interp.lens.direct import of_heads
 from interp.profiles.gradient_look import gradient_look
+from interp.profiles.predictions import Prediction
 from interp.profiles.rows_read import FLOOR
 from interp.profiles.writes import HeadWrites
 
@@ -102,7 +104,7 @@ def test_direct_effects_are_those_of_the_lens(loaded: Any, family: str) -> None:
     writes = HeadWrites(model, model.sites, windows[0].ids)
     assert writes.why_not == ""
     window = windows[0]
-    sums = gradient_look(look, writes, [window], lambda: None)
+    sums = gradient_look(look, writes, [Prediction().of(window)], [np.arange(2)], lambda: None)
     cache = model.capture(
         Prompts((window.ids,)), ("resid_pre", "resid_post", "result", "z", "pattern")
     )

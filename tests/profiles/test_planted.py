@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 from profiles.planted_rows import documents, elsewhere, even, hidden_keys, mixture, on, plant
 
 import interp
 from interp.profiles import DocumentCorpus, Profile
 from interp.profiles.corpus import sample_corpus
+from interp.profiles.log_linear import Features, Sheet, fit_row_models, log_rows
+from interp.profiles.single_rules import fit_single_rules, mass_on_rules
+from interp.report.printed.profile import head_text
 
 
 def previous(query, key):
@@ -94,6 +100,48 @@ def test_both_rules_of_a_mixture_are_found(planted_profile: Profile, corpus: lis
     for rule in (induction, copies):
         share = mine[rule.__name__]["share"]
         assert share["low"] < true_share(corpus, 1, rule) < share["high"]
+
+
+def test_a_rule_alone_explains_what_the_rules_of_its_head_do(planted_profile: Profile) -> None:
+    [label] = labels(planted_profile, "L0H0").values()
+    gain = number(planted_profile, "L0H0", "beyond_position")
+    assert label["alone"]["value"] == pytest.approx(gain, abs=0.01)
+    assert label["alone"]["low"] < gain < label["alone"]["high"]
+
+
+def test_no_rule_of_a_mixture_explains_alone_what_both_do(planted_profile: Profile) -> None:
+    gain = number(planted_profile, "L0H1", "beyond_position")
+    alone = [label["alone"] for label in labels(planted_profile, "L0H1").values()]
+    assert all(0.05 < one["low"] < one["high"] < gain for one in alone)
+    assert "alone*" in head_text(planted_profile, "L0H1")
+
+
+def test_a_rule_that_a_head_does_not_follow_explains_nothing_alone(
+    planted_profile: Profile,
+) -> None:
+    [nearest] = labels(planted_profile, "L0H3").values()
+    assert abs(nearest["alone"]["value"]) < 0.05
+
+
+def test_single_rules_are_fitted_as_models_of_one_rule() -> None:
+    rng = torch.Generator().manual_seed(0)
+    masks = (torch.rand(3, 8, 12, generator=rng) < 0.3).float()
+    visible = torch.ones(8, 12, dtype=torch.bool)
+    base = torch.randn(2, 8, 12, generator=rng)
+    weight = torch.rand(2, 8, generator=rng) + 0.2
+    pull = (masks * torch.tensor([2.0, -1.0, 0.0])[:, None, None]).sum(0)
+    mass = torch.softmax(base + pull, -1) * weight[..., None]
+    observed = mass.flatten(1) @ masks.flatten(1).T
+    share = mass_on_rules(log_rows(base, visible).exp(), masks)
+    alone = fit_single_rules([(share, weight)], observed)
+    for rule in range(3):
+        sheet = Sheet(Features.of(masks[rule : rule + 1]), visible, weight, base)
+        fit = fit_row_models(
+            lambda heads, one=sheet: [replace(one, weight=weight[heads], base=base[heads])],
+            observed[:, rule : rule + 1],
+            weight.sum(1),
+        )
+        assert torch.allclose(alone[:, rule], fit.parameters[:, 0], atol=0.02)
 
 
 def test_overlapping_rules_share_what_both_cover(planted_profile: Profile, corpus: list) -> None:
@@ -210,8 +258,6 @@ def test_rules_on_shuffled_documents_explain_nothing_beyond_position(
 
 
 def _reversed(window):
-    from dataclasses import replace
-
     return replace(window, ids=(window.ids[0], *window.ids[:0:-1]))
 
 

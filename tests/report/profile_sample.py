@@ -30,6 +30,7 @@ def label(rule: str, phrase: str, share: float) -> dict[str, Any]:
     return {
         "rule": rule, "phrase": phrase, "position": 0.05, "total": share, "expected": 0.06,
         "share": {"value": share, "low": share - 0.02, "high": share + 0.02}, "nats": 1.5,
+        "alone": {"value": 0.2, "low": 0.17, "high": 0.23},
     }  # fmt: skip
 
 

@@ -8,9 +8,9 @@ function onText(model, i, label, found) {
   const rungs = shares(model, i, RUNGS);
   if (rungs.length) add("Share of the pattern explained on unseen documents", shareTable(["", "", "95 % interval"], rungs));
   if (found.rules.length) {
-    add("Rules", shareTable(["attention goes", "share", "by position", "nats"], found.rules.map(([phrase, share, low, high, guess, nats]) =>
-      make("tr", {}, make("th", { scope: "row" }, phrase), make("td", {}, `${percent(share)}${low === null ? "" : ` [${percent(low, "")}, ${percent(high, "")}]`}`), make("td", {}, percent(guess)), make("td", {}, digits(nats, true))))),
-    make("p", { class: "note" }, `Shares are of its attention off the sink${found.status === "rules" ? "; a key of several rules counts in equal parts" : "; no rule describes it, this is the nearest"}.`));
+    add("Rules", shareTable(["attention goes", "share", "by position", "nats", "explains alone"], found.rules.map(([phrase, share, low, high, guess, nats, alone, ...ends]) =>
+      make("tr", {}, make("th", { scope: "row" }, phrase), make("td", {}, `${percent(share)}${low === null ? "" : ` [${percent(low, "")}, ${percent(high, "")}]`}`), make("td", {}, percent(guess)), make("td", {}, digits(nats, true)), make("td", {}, alone === null ? "" : `${digits(alone, true)}${between(...ends)}`)))),
+    make("p", { class: "note" }, `Alone: share of the pattern that position and this rule explain beyond position, on unseen documents. Shares are of its attention off the sink${found.status === "rules" ? "; a key of several rules counts in equal parts" : "; no rule describes it, this is the nearest"}.`));
   }
   add("Examples", ...found.examples.flatMap(onTextExample));
   if (found.by_rule?.length) out.push(make("details", {}, make("summary", {}, "An example of each rule"), ...found.by_rule.flatMap(([phrase, one]) => [make("h4", {}, phrase), ...onTextExample(one, 1, [one, one])])));

@@ -127,7 +127,9 @@ class HeadProfile(TypedDict):
 
     status: str  # "rules", "position", "unclear"; "" where no description was fitted
     sentence: str
-    rules: list[list]  # phrase, share of attention, its low and high, share by position, nats
+    # phrase, share of attention, its low and high, share by position, nats; then the share of the
+    # pattern that the rule alone explains beyond position, its low and high
+    rules: list[list]
     examples: list[TextExample]
     by_rule: list[tuple[str, TextExample]]  # phrase of a rule, and its strongest query
     facts: dict  # whatever else is known, as plain data

@@ -13,6 +13,7 @@ from interp.report.atlas.document import HeadProfile, Model, Role, Statement, Te
 from interp.report.atlas.rows import made_of, plain_value
 from interp.report.atlas.scores import finite
 from interp.report.atlas.signs import POSITION, RULE, UNCLEAR
+from interp.report.printed.behaviours import percent_words
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -21,7 +22,7 @@ SHOWN = {"strongest": 2, "uniform": 1, "surprise": 1}  # examples of a kind on a
 ELSE = 4  # examples of a card whose kinds are others
 LEGEND = 14  # rules of the legend; heads that another one leads are counted together
 OTHER, LESS = f"{RULE}other", f"{RULE}less"
-_KNOWN = {"stack", "layer", "head", "name", "status", "sentence", "labels", "avoided"}
+_KNOWN = {"stack", "layer", "head", "name", "status", "sentence", "labels", "avoided", "behaviours"}
 _TEXTS = {
     "off_sink": "Attention that does not go to the first token or a special token.",
     "entropy": "Entropy of the attention off the sink.",
@@ -37,8 +38,17 @@ _TEXTS = {
     "on unseen documents.",
     "needs_context": "What the two tokens leave unexplained.",
     "beyond_position": "What the rules explain more than position.",
+    "query_dimensions": "Components that hold 90 % of the variance of its queries.",
+    "key_dimensions": "Components that hold 90 % of the variance of the keys it attends to.",
+    "value_dimensions": "Components that hold 90 % of the variance of the values it reads.",
+    "output_dimensions": "Components that hold 90 % of the variance of its outputs.",
 }
-_NULLS = {"explained_rules": "the same rules on the tokens of another document"}
+_BY_PLACE = "the same of keys that position draws"
+_NULLS = {
+    "explained_rules": "the same rules on the tokens of another document",
+    "key_dimensions": _BY_PLACE,
+    "value_dimensions": _BY_PLACE,
+}
 _BY_POSITION = "the share that position predicts"
 
 
@@ -158,24 +168,48 @@ def _card(one: Mapping[str, Any], examples: Sequence[Mapping[str, Any]]) -> Head
             (x["phrase"], shown_example(x["examples"][0]))
             for x in (one["labels"] if held else ())
             if x.get("examples")
+        ]
+        + [
+            (f"{x['phrase']}, as a cluster of its own", shown_example(x["examples"][0]))
+            for x in one.get("behaviours", {}).get("each", ())
+            if x["examples"]
         ],
-        "facts": {k: plain_value(v) for k, v in one.items() if k not in _KNOWN},
+        "facts": {
+            **_behaviours(one),
+            **{k: plain_value(v) for k, v in one.items() if k not in _KNOWN},
+        },
     }  # fmt: skip
 
 
+def _behaviours(one: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table of the clusters of a head's edges, if it has several."""
+    each = one.get("behaviours", {}).get("each", ())
+    rows = []
+    for x in each:
+        row = {"attention goes": x["phrase"], "share": percent_words(x["share"])}
+        row["of it beyond position"] = percent_words(x["beyond_position"])
+        row["raises"] = ", ".join(token for token, _ in x.get("raises", ())[:4])
+        rows.append(row)
+    return {"clusters of its edges by what it reads": rows} if rows else {}
+
+
 def _rule(label: Mapping[str, Any], *, total: bool) -> list[Any]:
-    """Return phrase, share with its interval, share by position, and nats of a rule.
+    """Return phrase, share, share by position, nats, and what it explains alone, of a rule.
+
+    Shares of attention and of the pattern have their intervals.
 
     Args:
         label: the rule of the head.
         total: True for the share without the split between overlapping rules, without interval.
     """
+    alone = [finite(label.get("alone", {}).get(name)) for name in ("value", "low", "high")]
     if total:
-        return [label["phrase"], label["total"], None, None, label["expected"], label["nats"]]
+        whole = [label["phrase"], label["total"], None, None, label["expected"]]
+        return [*whole, label["nats"], *alone]
     share = label["share"]
     return [
         label["phrase"], share["value"], finite(share["low"]), finite(share["high"]),
-        label["position"], label["nats"],
+        label["position"], label["nats"], *alone,
     ]  # fmt: skip
 
 

@@ -40,7 +40,7 @@ def effects_line(found: Profile) -> list[str]:
     about = found.provenance.get("effects", {})
     if "loss" not in about:
         return []
-    line = f"  next-token loss {about['loss']:.3f} nats"
+    line = f"  loss of the {about.get('predicted', 'next token')}: {about['loss']:.3f} nats"
     exact = [d["effect"] for d in found.descriptions if "loss" in d.get("effect", {})]
     if exact:
         real = sum(one["p_corrected"] < ALPHA for one in exact)
@@ -57,19 +57,21 @@ def matters(found: Profile, about: Mapping[str, Any]) -> list[str]:
     if not effect:
         return []
     facts = found.provenance["effects"]
-    lines = [f"  loss without it (put at its mean), beside {facts['loss']:.3f} nats per token"]
+    lines = [
+        f"  loss without it (put at its mean), beside {facts['loss']:.3f} nats per {_per(effect)}"
+    ]
     if "loss" in effect:
         p = f"p {effect['p_corrected']:.2g} (Holm)"
-        lines.append(f"    {'measured by ablation':<40} {_signed(effect['loss'])}  {p}")
+        lines.append(f"    {'measured by ablation':<40} {signed_nats(effect['loss'])}  {p}")
     for name, one in effect.get("by_kind", {}).items():
-        lines.append(f"      {KIND_PHRASES[name]:<38} {_signed(one)}  n {one['n_tokens']:,}")
+        lines.append(f"      {KIND_PHRASES[name]:<38} {signed_nats(one)}  n {one['n_tokens']:,}")
     lines.append(
-        f"    {'estimate by gradient, first order':<40} {_signed(effect['loss_estimate'])}"
+        f"    {'estimate by gradient, first order':<40} {signed_nats(effect['loss_estimate'])}"
     )
     lines.append("  change of the predictions without it (KL divergence)")
     if "divergence" in effect:
-        lines.append(f"    {'measured by ablation':<40} {_signed(effect['divergence'])}")
-    size = _signed(effect["divergence_estimate"])
+        lines.append(f"    {'measured by ablation':<40} {signed_nats(effect['divergence'])}")
+    size = signed_nats(effect["divergence_estimate"])
     lines.append(f"    {'estimate by gradient, second order':<40} {size}")
     return [*lines, ""]
 
@@ -84,8 +86,8 @@ def writes(about: Mapping[str, Any]) -> list[str]:
         "  what it writes",
         f"    {'size, as a share of the stream':<40} {size['value']:.3f} "
         f"[{size['low']:.3f}, {size['high']:.3f}]",
-        f"    {'direct effect on the next token':<40} {_signed(mine['direct'])}",
-        f"    {'on the attended token, over visible':<40} {_signed(mine['copies'])} of logit",
+        f"    {'direct effect on the next token':<40} {signed_nats(mine['direct'])}",
+        f"    {'on the attended token, over visible':<40} {signed_nats(mine['copies'])} of logit",
     ]
     for name in ("raises", "lowers"):
         each = [f"{shown(token)} {value:+.2f}" for token, value in mine[name]]
@@ -109,19 +111,24 @@ def reads(about: Mapping[str, Any]) -> list[str]:
     for name, words in said.items():
         if tables.get(name):
             each = ", ".join(
-                f"{shown(x['token'])} {100 * x['share']:.0f} % ({100 * x['position']:.0f} %)"
+                f"{shown(x['token'])} {100 * x['share']:.0f} % ({100 * x['matched']:.0f} %)"
                 for x in tables[name]
             )
             lines += textwrap.wrap(
                 f"{words}: {each}", WIDTH, initial_indent="    ", subsequent_indent="      "
             )
     head = (
-        "  tokens that it reads (by position; of all queries), chosen on one part, judged on the "
+        "  tokens that it reads (other tokens of this frequency and place), judged on unseen text"
     )
-    return [f"{head}other", *lines, ""] if lines else []
+    return [head, *lines, ""] if lines else []
 
 
-def _signed(one: Mapping[str, float]) -> str:
+def _per(effect: Mapping[str, Any]) -> str:
+    return str(effect.get("per", "token"))
+
+
+def signed_nats(one: Mapping[str, float]) -> str:
+    """Return a number in nats with its sign and its interval."""
     size = max(abs(one["low"]), abs(one["high"]))
     value, low, high = (
         f"{'-' if one[name] < 0 else '+'}{nats(abs(one[name]), size)}"

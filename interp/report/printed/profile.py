@@ -9,13 +9,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.core.tokens import shown
+from interp.profiles.dimensions import METRICS
 from interp.profiles.examples import KINDS
+from interp.report.printed.behaviours import behaviours
 from interp.report.printed.effects import causal_column, effects_line, matters, reads, writes
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from interp.profiles.result import Profile
 
 WIDTH = 100
+PHRASE = 38  # columns of a rule's words
 STATUS = {
     "rules": "described by rules beyond position",
     "position": "described by position alone",
@@ -108,7 +113,9 @@ def head_text(found: Profile, head: str, *, examples: int = 2) -> str:
     lines += [*_wrapped("", about["sentence"]), ""]
     lines += _rungs(found, about)
     lines += _labels(about)
+    lines += behaviours(about, _example)
     lines += reads(about)
+    lines += _dimensions(found, about)
     lines += matters(found, about)
     lines += writes(about)
     for kind, n in (("strongest", examples), ("uniform", 1), ("surprise", examples)):
@@ -128,13 +135,39 @@ def head_text(found: Profile, head: str, *, examples: int = 2) -> str:
     return "\n".join([*lines, ""])
 
 
-def _rungs(found: Profile, about: Mapping[str, Any]) -> list[str]:
+def _numbers_of(found: Profile, about: Mapping[str, Any]) -> pd.DataFrame:
+    """Return the rows of one head, by metric."""
     frame = found.to_pandas()
-    mine = frame[
+    mine = (
         (frame["stack"] == about["stack"])
         & (frame["layer"] == about["layer"])
         & (frame["head"] == about["head"])
-    ].set_index("metric")
+    )
+    return frame[mine].set_index("metric")
+
+
+def _dimensions(found: Profile, about: Mapping[str, Any]) -> list[str]:
+    """Return a line on the dimensions of what a head reads and writes; none where not known."""
+    mine = _numbers_of(found, about)
+    said = []
+    for metric, (name, _) in METRICS.items():
+        if metric in mine.index:
+            row = mine.loc[metric]
+            by = "" if np.isnan(row["null"]) else f" (by position {row['null']:.1f})"
+            said.append(f"{name} {row['score']:.1f} [{row['low']:.1f}, {row['high']:.1f}]{by}")
+    if not said:
+        return []
+    first = "dimensions that hold 90 % of the variance, of those it attends to: "
+    return [
+        *textwrap.wrap(
+            first + ", ".join(said), WIDTH, initial_indent="  ", subsequent_indent="    "
+        ),
+        "",
+    ]
+
+
+def _rungs(found: Profile, about: Mapping[str, Any]) -> list[str]:
+    mine = _numbers_of(found, about)
     causal = about.get("effect", {}).get("causal", {})
     lines = ["  share of the pattern explained, on documents that did not fit it"]
     if causal:
@@ -166,8 +199,11 @@ def _labels(about: Mapping[str, Any]) -> list[str]:
     rows = [*about["labels"], *about["avoided"]]
     if not rows:
         return []
-    width = max(len(label["phrase"]) for label in rows)
-    lines = [f"  {'rule':<{width}}  {'attention':>9}  {'by position':>11}  {'nats':>5}"]
+    width = min(max(len(label["phrase"]) for label in rows), PHRASE)
+    lines = [
+        f"  {'rule':<{width}}  {'attention':>9}  {'by position':>11}  {'lift':>4}  {'nats':>5}  "
+        "alone*"
+    ]
     for at, label in enumerate(rows):
         held = about["status"] == "rules"
         less = at >= len(about["labels"]) or not held
@@ -176,11 +212,27 @@ def _labels(about: Mapping[str, Any]) -> list[str]:
             if less
             else (label["share"]["value"], label["position"])
         )
+        first, *rest = textwrap.wrap(label["phrase"], width)
         lines.append(
-            f"  {label['phrase']:<{width}}  {100 * share:7.1f} %  {100 * guess:9.1f} %  "
-            f"{label['nats']:+5.2f}"
+            f"  {first:<{width}}  {100 * share:7.1f} %  {100 * guess:9.1f} %  "
+            f"{_lift(share, guess):>4}  {label['nats']:+5.2f}  {_interval(label.get('alone'))}"
         )
+        lines += [f"    {line}" for line in rest]
+    lines.append(
+        "  * share of the pattern that this rule alone explains beyond position, on unseen text"
+    )
     return [*lines, ""]
+
+
+def _lift(share: float, guess: float) -> str:
+    """Return how many times the share by position a share is."""
+    return f"{share / guess:.1f}" if guess > 0 else "-"
+
+
+def _interval(one: Mapping[str, float] | None) -> str:
+    if one is None or np.isnan(one["value"]):
+        return "-"
+    return f"{one['value']:+.2f} [{one['low']:+.2f}, {one['high']:+.2f}]"
 
 
 def _example(one: Mapping[str, Any]) -> list[str]:

@@ -44,15 +44,15 @@ def test_roles_are_leading_rules_and_the_legend_counts_them() -> None:
 
 def test_a_card_has_the_sentence_rules_and_four_examples() -> None:
     [model] = build_atlas(profile())["models"]
-    found = model["cards"]["L0H0"]["profile"]
+    found, alone = model["cards"]["L0H0"]["profile"], [0.2, 0.17, 0.23]
     assert found["sentence"].startswith("Of its attention off the sink (90 %), head L0H0 (rules)")
-    assert found["rules"][0] == ["to the token just before", 0.6, 0.58, 0.62, 0.05, 1.5]
+    assert found["rules"][0] == ["to the token just before", 0.6, 0.58, 0.62, 0.05, 1.5, *alone]
     kinds = [x["kind"] for x in found["examples"]]
     assert kinds == ["strongest", "strongest", "uniform", "surprise"]
     assert found["facts"]["writes"]["raises"] == [[" Tom", 1.5], [" ran", 0.7]]
     # the nearest rule of an unclear head: its whole attention, without an interval
     assert model["cards"]["L0H3"]["profile"]["rules"] == [
-        ["to the token after an earlier copy", 0.4, None, None, 0.06, 1.5]
+        ["to the token after an earlier copy", 0.4, None, None, 0.06, 1.5, *alone]
     ]
 
 
