@@ -35,8 +35,7 @@ class Clock:
         return slowly
 
 
-@pytest.mark.parametrize(("fixed", "per_token"), [(1.0, 0.001), (0.001, 0.01), (0.1, 0.01)])
-@pytest.mark.parametrize("max_length", [4, 15])
+@pytest.mark.parametrize(("fixed", "per_token", "max_length"), [(1.0, 0.001, 4), (0.001, 0.01, 15)])
 @pytest.mark.parametrize(
     ("method", "most", "options"),
     [

@@ -48,8 +48,8 @@ def test_every_kernel_through_the_interpreter():
     reason = subprocess.run(ask, env=env, check=True, capture_output=True, text=True).stdout.strip()
     if reason:
         pytest.skip(reason)
-    names = ("interpreted", *(f"test_{x}" for x in "conformance predicates segments modes bad_input"
-                              .split()))  # fmt: skip
+    files = ("conformance", "predicates", "segments", "modes", "bad_input")
+    names = ("interpreted", *(f"test_{name}" for name in files))
     command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider",
                *(str(HERE / f"{name}.py") for name in names),
                "-k", "triton and not float64 and not thousand and not estimated"]  # fmt: skip
