@@ -69,7 +69,7 @@ def checked_frame(frame: pd.DataFrame) -> pd.DataFrame:
     _refuse(typed, none & scored, "the score is NaN although n > 0; give a number, or n = 0")
     _refuse(typed, ~none & ~scored, "there is a score although n is 0; give n, or NaN as the score")
     _refuse(typed, typed["clusters"] > typed["n"], "there are more clusters than prompts")
-    checked = pd.DataFrame(typed, copy=False)
+    checked: Any = pd.DataFrame(typed, copy=False)
     _refuse(typed, checked.duplicated(subset=KEY).to_numpy(), "the row is repeated")
     low, high = typed["low"], typed["high"]
     stated = ~np.isnan(low) | ~np.isnan(high)
