@@ -31,16 +31,16 @@ ASKED = ("score", "bundled:induction", "-m", "induction,ov_norm", "--json", "-q"
 
 
 @pytest.fixture(scope="module")
-def plain_scores() -> str:
+def unsourced_scores() -> str:
     return invoked([*ASKED]).stdout
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_scores_and_the_check_are_the_same_through_each(source, run, plain_scores) -> None:
+def test_scores_and_the_check_are_the_same_through_each(source, run, unsourced_scores) -> None:
     installed(source)
     got = run(*ASKED, "--source", source)
     assert got.exit_code == 0
-    tables = [pd.DataFrame(json.loads(text)["rows"]) for text in (got.stdout, plain_scores)]
+    tables = [pd.DataFrame(json.loads(text)["rows"]) for text in (got.stdout, unsourced_scores)]
     pd.testing.assert_frame_equal(*tables, rtol=0, atol=1e-7)
     assert source in got.stdout.partition('"source": "')[2][:40]
     checked = run("check", "bundled:induction", "--source", source)
