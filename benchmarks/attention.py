@@ -86,17 +86,17 @@ def memory(part: str, name: str, n: int) -> float | None:
     return statistics.median(found)
 
 
-def first_call() -> list[float] | None:
+def first_call(rounds: int = 3) -> list[float] | None:
     """Seconds to compile the pass, to read it in another process, to compile it with what is rare.
 
-    Medians of three processes each, compiling into an empty cache.
+    Medians of `rounds` processes each, compiling into an empty cache.
     """
     code = (
         "import time, torch; begin = time.perf_counter(); from interp_kernels import cpu_pass; "
         "cpu_pass.attend({0}, {0}); print(time.perf_counter() - begin)"
     )
     found: list[list[float]] = []
-    for _ in range(3):
+    for _ in range(rounds):
         found.append([])
         with tempfile.TemporaryDirectory() as folder:
             for rare in (False, False, True):

@@ -74,6 +74,8 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.collect()
         gc.freeze()
+        # with the usual thresholds a tenth of the processor time of the tests goes to this
+        gc.set_threshold(20_000, 10, 50)
         gc.enable()
 
 

@@ -47,6 +47,7 @@ Provenance = dict[tuple[str, str], dict[str, Any]]
 
 def checked_frame(frame: pd.DataFrame) -> pd.DataFrame:
     """Copy a frame with exact columns, types and row index; OptionError for impossible scores."""
+    import numpy as np
     import pandas as pd
 
     frame = frame.assign(**{x: _DEFAULTS[x] for x in STATED if x not in frame.columns})
@@ -54,34 +55,33 @@ def checked_frame(frame: pd.DataFrame) -> pd.DataFrame:
     if wrong:
         state = [f"{name} ({'missing' if name in COLUMNS else 'unknown'})" for name in wrong]
         raise OptionError(f"a table of head scores has other columns: {', '.join(state)}")
-    typed = {name: _typed(frame.loc[:, name], name, kind) for name, kind in COLUMNS.items()}
-    checked: Any = pd.DataFrame(typed).reset_index(drop=True)
+    # plain arrays: each step on a column of pandas costs as much as all steps on a short array
+    typed = {name: _typed(frame[name], name, kind) for name, kind in COLUMNS.items()}
     for name in ("layer", "head", "kv_head", "n", "clusters"):
-        _refuse(checked, checked[name] < 0, f"{name} is below 0")
-    _refuse(checked, (checked["p"] < 0) | (checked["p"] > 1), "p is not a probability")
+        _refuse(typed, typed[name] < 0, f"{name} is below 0")
+    _refuse(typed, (typed["p"] < 0) | (typed["p"] > 1), "p is not a probability")
     for name in ("sem", "null_sem", "null_sd"):
-        value = checked[name]
-        _refuse(checked, (value < 0) | (value == math.inf), f"{name} is not a standard error")
-    score, scored = checked["score"], checked["n"] > 0
-    _refuse(checked, score.abs() == math.inf, "the score is infinite")
-    _refuse(
-        checked, score.isna() & scored, "the score is NaN although n > 0; give a number, or n = 0"
-    )
-    _refuse(
-        checked,
-        score.notna() & ~scored,
-        "there is a score although n is 0; give n, or NaN as the score",
-    )
-    _refuse(checked, checked["clusters"] > checked["n"], "there are more clusters than prompts")
-    _refuse(checked, checked.duplicated(subset=KEY), "the row is repeated")
-    stated = checked["low"].notna() | checked["high"].notna()
-    why = checked["why_no_interval"] != ""
-    _refuse(checked, stated & why, "there is an interval, and a reason for none")
-    outside = ~((checked["low"] <= score) & (score <= checked["high"]))
-    _refuse(checked, stated & outside, "the interval does not hold the score")
+        value = typed[name]
+        _refuse(typed, (value < 0) | (value == math.inf), f"{name} is not a standard error")
+    score, scored = typed["score"], typed["n"] > 0
+    none = np.isnan(score)
+    _refuse(typed, np.isinf(score), "the score is infinite")
+    _refuse(typed, none & scored, "the score is NaN although n > 0; give a number, or n = 0")
+    _refuse(typed, ~none & ~scored, "there is a score although n is 0; give n, or NaN as the score")
+    _refuse(typed, typed["clusters"] > typed["n"], "there are more clusters than prompts")
+    checked: Any = pd.DataFrame(typed, copy=False)
+    _refuse(typed, checked.duplicated(subset=KEY).to_numpy(), "the row is repeated")
+    low, high = typed["low"], typed["high"]
+    stated = ~np.isnan(low) | ~np.isnan(high)
+    why = np.asarray(typed["why_no_interval"] != "", dtype=bool)
+    _refuse(typed, stated & why, "there is an interval, and a reason for none")
+    outside = ~((low <= score) & (score <= high))
+    _refuse(typed, stated & outside, "the interval does not hold the score")
     unstated = ~stated & ~why
     if unstated.any():
-        checked.loc[unstated, ["low", "high"]] = t_bounds(checked[unstated], 0.95)
+        bounds = np.stack([low, high], -1)
+        bounds[unstated] = t_bounds(checked[unstated], 0.95)
+        checked["low"], checked["high"] = bounds.T
     return checked
 
 
@@ -159,17 +159,18 @@ def with_error(score: float, sem: float) -> str:
     return score_text(score) if math.isnan(sem) else f"{score_text(score)} ± {sem:.2g}"
 
 
-def _typed(series: Any, name: str, kind: type) -> pd.Series:
+def _typed(series: Any, name: str, kind: type) -> Any:
+    """Return the values of a column as an array of exactly its type, which is a copy."""
     import numpy as np
     from pandas.api import types
 
     if kind is str:
         for text in series.unique():
             _text(name, text)
-        return series.astype("str")
+        return series.astype("str").array
     if not len(series):
-        return series.astype("int64" if kind is int else "float64")
-    if series.isna().any() and kind is int:
+        return np.empty(0, "int64" if kind is int else "float64")
+    if kind is int and series.isna().any():
         raise OptionError(f"{name} must be a whole number in every row; some are missing")
     fits = types.is_integer_dtype if kind is int else types.is_numeric_dtype
     if not fits(series) or types.is_bool_dtype(series) or types.is_complex_dtype(series):
@@ -178,11 +179,11 @@ def _typed(series: Any, name: str, kind: type) -> pd.Series:
     if kind is int:
         if series.max() > np.iinfo(np.int64).max:
             raise OptionError(f"{name} is too large: {series.max()}")
-        return series.astype("int64")
+        return series.to_numpy(dtype="int64", copy=True)
     values = series.to_numpy(dtype="float64", na_value=np.nan, copy=True)
     # one form of NaN: its payload bits have no meaning and CSV drops them
     values[np.isnan(values)] = np.nan
-    return type(series)(values, index=series.index)
+    return values
 
 
 def _text(name: str, value: object) -> str:
@@ -195,12 +196,10 @@ def _text(name: str, value: object) -> str:
     return value
 
 
-def _refuse(frame: pd.DataFrame, bad: Any, why: str) -> None:
+def _refuse(typed: Mapping[str, Any], bad: np.ndarray, why: str) -> None:
     if bad.any():
-        row = frame[bad].iloc[0]
-        place = (
-            f"{row['metric']!r} of {row['model']!r} {row['stack']} L{row['layer']}H{row['head']}"
-        )
+        model, stack, layer, head, metric = (typed[name][bad.argmax()] for name in KEY)
+        place = f"{metric!r} of {model!r} {stack} L{layer}H{head}"
         raise OptionError(f"{place}: {why} ({int(bad.sum())} such rows)")
 
 

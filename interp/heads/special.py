@@ -170,9 +170,8 @@ def judged_rows(
     kinds = {metric: made.get("null") for (_, metric), made in table.provenance.items()}
     drawn = frame["metric"].map(kinds) == "random-init"
     frame["judged"] = frame["null"].notna() & (frame["p"].notna() | ~drawn)
-    frame["exact"] = False
-    for name in ("distance", "apart", "share", "share_low"):
-        frame[name] = math.nan
+    added = {x: np.full(len(frame), math.nan) for x in ("distance", "apart", "share", "share_low")}
+    added |= {"exact": np.zeros(len(frame), dtype=bool), "p": frame["p"].to_numpy(copy=True)}
     groups: Any = frame[frame["judged"]].groupby(["metric", "stack"], sort=False)
     for (metric, _), rows in groups:
         exact = bool(rows["sem"].isna().all())
@@ -184,7 +183,9 @@ def judged_rows(
             "p": np.where(rows["p"].notna(), rows["p"], _p(distance, rows, exact)),
         }  # fmt: skip
         for name, values in found.items():
-            frame.loc[rows.index, name] = values
+            added[name][rows.index] = values
+    for name, values in added.items():
+        frame[name] = values
     return frame
 
 

@@ -74,7 +74,7 @@ def test_flow_is_networkx_s(capacity: np.ndarray, data: st.DataObject) -> None:
     np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None, derandomize=True)
 @given(graphs(), st.data())
 def test_flow_is_the_least_cut_and_no_bound_is_below_it(
     capacity: np.ndarray, data: st.DataObject

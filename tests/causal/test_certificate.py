@@ -7,7 +7,9 @@ import functools
 import json
 import math
 import os
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -167,6 +169,14 @@ def test_a_certificate_that_says_nothing_does_not_hold(tmp_path, bundled_inducti
     assert "files.more/pipe is missing" in noticed(folder)
 
 
+@pytest.fixture(scope="module")
+def plain_save(tmp_path_factory, bundled_induction) -> Path:
+    """A saved model that tests copy."""
+    folder = tmp_path_factory.mktemp("saved") / "out"
+    saved(folder, bundled_induction, n_random=0)
+    return folder
+
+
 @pytest.mark.parametrize(
     ("path", "value", "text"),
     [
@@ -185,8 +195,9 @@ def test_a_certificate_that_says_nothing_does_not_hold(tmp_path, bundled_inducti
         (("more",), 1, "more is unknown"),
     ],
 )
-def test_a_value_of_another_type_is_one_clear_error(tmp_path, bundled_induction, path, value, text):
-    told = saved(tmp_path / "out", bundled_induction, n_random=0)
+def test_a_value_of_another_type_is_one_clear_error(tmp_path, plain_save, path, value, text):
+    shutil.copytree(plain_save, tmp_path / "out")
+    told = json.loads((tmp_path / "out" / "certificate.json").read_text())
     functools.reduce(lambda x, key: x[key], path[:-1], told)[path[-1]] = value
     (tmp_path / "out" / "certificate.json").write_text(json.dumps(told))
     with pytest.raises(StoreError, match=text) as refused:

@@ -97,8 +97,8 @@ def test_brute_force_keeps_the_same_edges(random_gpt2, rule, metric, parents) ->
     )
 
 
-@pytest.mark.parametrize("options", [{}, {"rule": "absolute"}, {"metric": "kl"},
-                                     {"parents": "early"}, {"budget": 40}], ids=str)  # fmt: skip
+@pytest.mark.parametrize("options", [{}, {"rule": "absolute", "metric": "kl", "parents": "early"},
+                                     {"budget": 40}], ids=str)  # fmt: skip
 def test_the_built_in_edges_stay(planted_bystander, bystander_pairs, options) -> None:
     found = find_circuit(planted_bystander, bystander_pairs, "acdc", **options)
     chosen = found.chosen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -301,9 +302,24 @@ def test_scores_of_a_random_model_equal_their_null(name, random_model) -> None:
         assert (gap.mean(0).abs() <= near).all(), (name, gap.mean(0), error)
 
 
+@pytest.fixture(scope="module")
+def default_scores(random_model):
+    """Scores of the random models without options, made once for each name."""
+    own, usual = random_model
+
+    @cache
+    def of(name: str):
+        analysis = METRICS.load(name).bind()
+        return analysis.experiment(own.get(name, usual), 0, NULL_LAB.progress, notes=False)
+
+    return of
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "option"), [(n, o) for n in NAMED for o in METRICS[n].options])
-def test_every_option_changes_the_scores(name, option, random_model, tmp_path) -> None:
+def test_every_option_changes_the_scores(
+    name, option, random_model, default_scores, tmp_path
+) -> None:
     own, usual = random_model
     model = own.get(name, usual)
     default = METRICS.load(name).options[option].default
@@ -313,7 +329,7 @@ def test_every_option_changes_the_scores(name, option, random_model, tmp_path) -
         Path(other).write_text("\n\n".join(sentences[len(sentences) // 2 :]), encoding="utf-8")
     else:
         other = OTHER.get(option, default + 1 if isinstance(default, int) else None)
-    whole = METRICS.load(name).bind().experiment(model, 0, NULL_LAB.progress, notes=False)
+    whole = default_scores(name)
     changed = METRICS.load(name).bind(**{option: other})
     found = changed.experiment(model, 0, NULL_LAB.progress, notes=False)
     site = model.sites[0]

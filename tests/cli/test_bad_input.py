@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import torch
 import zoo
+from fixtures.commands import error_lines
 from safetensors.torch import load_file, save_file
 
 from interp.core.store import Store
@@ -154,12 +155,13 @@ def test_a_bad_model_is_one_line_and_the_others_are_scored(
 ) -> None:
     bad = llama_copy("bad")
     line = damage(bad)
-    code, [told, summary] = errors("score", bad, llama_folder, *QUICK)
-    assert code == 1
+    result = run("score", bad, llama_folder, *QUICK)
+    told, summary = error_lines(result)
+    assert result.exit_code == 1
     assert "bad" in told
     assert line in told
     assert summary == "1 of 2 models failed: bad"
-    assert run("score", bad, llama_folder, *QUICK).stdout.startswith("llama\n")
+    assert result.stdout.startswith("llama\n")
     code, [told] = errors("check", bad)
     assert code == 1
     assert line in told

@@ -110,7 +110,8 @@ def test_every_trained_model_in_one_command_with_every_metric(run, tmp_path, whe
             for x in ("--import", SHARED / f"{name}.py")
         ]
         folders = [s.name for s in sources if (s / "config.json").is_file()]
-    result = run("score", *sources, *classes, "--out", tmp_path)
+    null = () if where == "bundled" else ("--null", "none")
+    result = run("score", *sources, *classes, *null, "--out", tmp_path)
     assert result.exit_code == 0, result.stderr
     table = interp.HeadTable.load(tmp_path / "table.parquet")
     assert list(table.models) == folders

@@ -126,8 +126,8 @@ def test_a_job_array_of_a_scheduler_fills_one_folder(run, two_models, tmp_path) 
     [(first, last)] = re.findall(r"#SBATCH --array=(\d+)-(\d+)", script)
     assert f"parts={last}" in script
     (tmp_path / "bin").mkdir()
-    command = tmp_path / "bin" / "interp"
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m interp "$@"\n')
+    command, words = tmp_path / "bin" / "interp", tmp_path / "words"
+    command.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >"{words}"\n')
     command.chmod(0o755)
     asked = [tmp_path / "array", *two_models, *METRICS]
 
@@ -145,6 +145,8 @@ def test_a_job_array_of_a_scheduler_fills_one_folder(run, two_models, tmp_path) 
             check=False,
         )
         assert done.returncode == 0, done.stderr
+        # what the script asks for, in this process
+        assert run(*words.read_text().splitlines()).exit_code == 0
 
     indices = range(int(first), int(last) + 1)
     missing = indices[-2]

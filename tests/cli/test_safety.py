@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from fixtures.commands import invoked
 
 import interp
 from interp.bundled.refusal_text import requests
@@ -37,26 +38,30 @@ def test_it_runs_on_its_own_model_without_files(run, tmp_path) -> None:
     assert again.stdout == result.stdout
 
 
-@pytest.fixture
-def request_files(tmp_path):
-    made = requests(4, 24)
-    bad, fine = tmp_path / "bad.txt", tmp_path / "fine.jsonl"
+@pytest.fixture(scope="module")
+def request_files(tmp_path_factory):
+    made, folder = requests(4, 24), tmp_path_factory.mktemp("requests")
+    bad, fine = folder / "bad.txt", folder / "fine.jsonl"
     bad.write_text("\n".join(r.text for r in made if r.harmful) + "\n")
     fine.write_text("\n".join(json.dumps({"prompt": r.text}) for r in made if not r.harmful) + "\n")
     return bad, fine
 
 
-def test_prompts_come_from_files_of_any_kind(run, request_files, tmp_path) -> None:
+def asked_of(bad, fine) -> tuple[object, ...]:
+    return ("study", "safety", "bundled:refusal", "--harmful", bad, "--harmless", fine, *FEW)
+
+
+@pytest.fixture(scope="module")
+def printed_study(request_files) -> str:
+    """What the command prints of the files alone."""
+    return invoked([str(word) for word in asked_of(*request_files)]).stdout
+
+
+def test_prompts_come_from_files_of_any_kind(run, request_files, printed_study, tmp_path) -> None:
     bad, fine = request_files
     listed = tmp_path / "bad.json"
     listed.write_text(json.dumps([{"instruction": x} for x in bad.read_text().splitlines()]))
-    texts = [
-        run(
-            "study", "safety", "bundled:refusal", "--harmful", path, "--harmless", fine, *FEW
-        ).stdout
-        for path in (bad, listed)
-    ]
-    assert texts[0] == texts[1] != ""
+    assert run(*asked_of(listed, fine)).stdout == printed_study != ""
 
 
 def test_a_mean_over_prompts_of_yours_replaces_heads(run, errors, tmp_path) -> None:
@@ -81,22 +86,20 @@ def test_a_mean_over_prompts_of_yours_replaces_heads(run, errors, tmp_path) -> N
     )
 
 
-def test_a_template_frames_every_prompt(run, errors, request_files) -> None:
-    bad, fine = request_files
-    given = ("study", "safety", "bundled:refusal", "--harmful", bad, "--harmless", fine, *FEW)
+def test_a_template_frames_every_prompt(run, errors, request_files, printed_study) -> None:
+    given = asked_of(*request_files)
     framed = run(*given, "--set", "template=please {prompt}")
     assert framed.exit_code == 0
-    assert framed.stdout != run(*given).stdout
+    assert framed.stdout != printed_study
     code, told = errors(*given, "--set", "template=please")
     assert (code, told) == (1, ["bundled:refusal: template 'please' has no {prompt} in it"])
     code, told = errors(*given, "--set", "template=chat")
     assert "has no chat template" in told[0]
 
 
-def test_what_refuses_is_said_by_text(run, errors, request_files) -> None:
-    bad, fine = request_files
-    given = ("study", "safety", "bundled:refusal", "--harmful", bad, "--harmless", fine, *FEW)
-    assert run(*given, "--set", "refusal_tokens=no").stdout == run(*given).stdout
+def test_what_refuses_is_said_by_text(run, errors, request_files, printed_study) -> None:
+    given = asked_of(*request_files)
+    assert run(*given, "--set", "refusal_tokens=no").stdout == printed_study
     code, told = errors(*given, "--set", "refusal_tokens=lamp")
     assert code == 1
     assert "harmful prompts that it declines (by its next token)" in told[0]

@@ -155,68 +155,61 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("sent", "code"),
-    [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130), (signal.SIGTERM, 143)],
-)
-def test_a_killed_process_leaves_whole_files_that_are_not_scored_again(
-    run, llama_folder, tmp_path, sent, code
+def test_killed_processes_leave_whole_files_that_are_not_scored_again(
+    run, llama_folder, tmp_path
 ) -> None:
-    text = f"""
-import os, signal, sys, threading
-from interp.core.merge import ordered
-from interp.core.registry import METRICS as KNOWN
+    text = """
+import os, signal, sys
 from interp.core.store import Store
 from interp.cli.main import main
-write, n = Store.write, []
+write = Store.write
 def killed(store, key, table):
     path = write(store, key, table)
-    n.append(path)
-    if len(n) == 2:
-        os.kill(os.getpid(), {int(sent)})
+    os.kill(os.getpid(), int(sys.argv[1]))
     return path
 Store.write = killed
 # a shell starts what runs in the background with this signal ignored
 signal.signal(signal.SIGINT, signal.default_int_handler)
-main(sys.argv[1:])
+main(sys.argv[2:])
 """
-    command = ["score", str(llama_folder), *METRICS, "--out", str(tmp_path / "out")]
-    done = subprocess.run(
-        [sys.executable, "-c", text, *command], env=os.environ, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == code, done.stderr
-    assert ("results are stored in" in done.stderr) == (sent != signal.SIGKILL)
-    assert "Traceback" not in done.stderr
-    kept = {key.metric for key in Store(tmp_path / "out").keys()}  # noqa: SIM118
-    assert kept == set(LABELS[:2])
+    more = (*METRICS, "-m", "previous_token")
+    command = ["score", str(llama_folder), *more, "--out", str(tmp_path / "out")]
+    ends = {signal.SIGKILL: -signal.SIGKILL, signal.SIGINT: 130, signal.SIGTERM: 143}
+    for number, (sent, code) in enumerate(ends.items(), 1):
+        done = subprocess.run(
+            [sys.executable, "-c", text, str(int(sent)), *command], env=os.environ,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == code, done.stderr
+        assert ("results are stored in" in done.stderr) == (sent != signal.SIGKILL)
+        assert "Traceback" not in done.stderr
+        kept = {key.metric for key in Store(tmp_path / "out").keys()}  # noqa: SIM118
+        assert kept == set(LABELS[:number]), "one more in each process"
     result = run(*command)
     assert result.exit_code == 0
-    assert "2 of 3 metrics were already in" in result.stderr
+    assert "3 of 4 metrics were already in" in result.stderr
 
 
-@pytest.mark.parametrize(
-    ("metric", "change"),
-    [
+def test_what_was_asked_otherwise_is_scored_again(run, llama_folder, tmp_path) -> None:
+    changes = [
+        ("induction", ()),
         ("induction", ("--null", "none")),
         ("induction", ("--dtype", "float64")),
         ("induction", ("--max-length", "20")),
         ("induction", ("--attention", "eager")),
         ("induction", ("--engine", "streamed")),
+        ("ov_norm", ()),
         ("ov_norm", ("--seed", "1")),  # of the null's weights; here there are no prompts
         ("ov_norm", ("--null", "none")),
-    ],
-)
-def test_what_was_asked_otherwise_is_scored_again(
-    run, llama_folder, tmp_path, metric, change
-) -> None:
-    command = ("score", llama_folder, "-m", metric, "--out", tmp_path)
-    run(*command)
-    result = run(*command, *change)
-    assert result.exit_code == 0
-    assert "already" not in result.stderr
-    assert len(Store(tmp_path).keys()) == 2
-    assert "already" in run(*command, "--batch-size", "3").stderr, "which changes no number"
+    ]
+    for number, (metric, change) in enumerate(changes, 1):
+        command = ("score", llama_folder, "-m", metric, "--out", tmp_path)
+        result = run(*command, *change)
+        assert result.exit_code == 0
+        assert "already" not in result.stderr, change
+        assert len(Store(tmp_path).keys()) == number
+        if not change:
+            assert "already" in run(*command, "--batch-size", "3").stderr, "it changes no number"
 
 
 def test_a_detector_of_ones_own_is_scored_and_scored_again_when_it_changes(

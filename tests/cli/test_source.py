@@ -12,6 +12,7 @@ import sys
 import pandas as pd
 import pytest
 import zoo
+from fixtures.commands import invoked
 from model.source_objects import NOT_OURS
 
 pytestmark = [
@@ -26,15 +27,20 @@ def installed(source: str) -> None:
         pytest.skip(f"{source} is not installed")
 
 
+ASKED = ("score", "bundled:induction", "-m", "induction,ov_norm", "--json", "-q")
+
+
+@pytest.fixture(scope="module")
+def unsourced_scores() -> str:
+    return invoked([*ASKED]).stdout
+
+
 @pytest.mark.parametrize("source", SOURCES)
-def test_scores_and_the_check_are_the_same_through_each(source, run) -> None:
+def test_scores_and_the_check_are_the_same_through_each(source, run, unsourced_scores) -> None:
     installed(source)
-    plain = run("score", "bundled:induction", "-m", "induction,ov_norm", "--json", "-q")
-    got = run(
-        "score", "bundled:induction", "-m", "induction,ov_norm", "--json", "-q", "--source", source
-    )
-    assert got.exit_code == plain.exit_code == 0
-    tables = [pd.DataFrame(json.loads(r.stdout)["rows"]) for r in (got, plain)]
+    got = run(*ASKED, "--source", source)
+    assert got.exit_code == 0
+    tables = [pd.DataFrame(json.loads(text)["rows"]) for text in (got.stdout, unsourced_scores)]
     pd.testing.assert_frame_equal(*tables, rtol=0, atol=1e-7)
     assert source in got.stdout.partition('"source": "')[2][:40]
     checked = run("check", "bundled:induction", "--source", source)

@@ -20,7 +20,7 @@ from interp.model.random_weights import RandomWeights, random_init
 ROOT = Path(__file__).parents[2]
 
 
-def rates(make, *, low=None, high=None, draws=6, layers=2, heads=8, times=150, level=0.05):
+def rates(make, *, low=None, high=None, draws=6, layers=2, heads=8, times=100, level=0.05):
     """Share of heads with p below the level, and of models with any below level / heads."""
     rng = np.random.default_rng(0)
     single, any_ = [], []

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 import torch
 import zoo
+from together import over
 
 import interp
 from interp.core.errors import DamagedKept, NotKept, PromptError
@@ -104,7 +105,7 @@ def test_metrics_are_found_one_by_one(drawn: list[int]) -> None:
     assert len(drawn) == 3  # of the fresh ones
 
 
-@pytest.mark.parametrize(
+@over(
     ("what", "options"),
     [
         ("prompts", {"prompts": [IDS[0], [9, 8, 7, 9, 8, 6]]}),
@@ -124,9 +125,7 @@ def test_another_request_is_not_served(
     assert len(drawn) == 6
 
 
-@pytest.mark.parametrize(
-    "changed", [{"n_positions": 128}, {"initializer_range": 0.5}, {"scale_attn_weights": False}]
-)
+@over("changed", [{"n_positions": 128}, {"initializer_range": 0.5}, {"scale_attn_weights": False}])
 def test_another_config_is_not_served(changed: dict[str, Any], drawn: list[int]) -> None:
     scores(made())
     drawn.clear()

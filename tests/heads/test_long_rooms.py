@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.long_contexts import measured_apart, report
+from benchmarks.long_contexts import measure, report
 from benchmarks.long_contexts_rooms import ROOMS
 
 TOKENS = 8_192
@@ -19,9 +19,8 @@ needs_peaks = pytest.mark.skipif(
 @pytest.mark.slow
 @pytest.mark.parametrize("room", ROOMS)
 def test_no_room_stores_a_map(room) -> None:
-    row = measured_apart(room, TOKENS)
-    assert "failed" not in row, row
-    assert row["growth_mib"] < row["map_mib"] == 256
+    # a map is larger than any free block that this process still holds, so that it adds to the peak
+    assert measure(room, TOKENS)["growth_mib"] < TOKENS**2 * 4 / 2**20
 
 
 def test_the_page_names_every_room_and_what_failed() -> None:

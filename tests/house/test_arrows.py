@@ -67,8 +67,16 @@ def imports(path: Path) -> tuple[str, ...]:
     return tuple(_imports(ast.parse(path.read_text(encoding="utf-8"))))
 
 
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Every statement below a node; expressions hold no import, and are most of a tree."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.expr):
+            yield child
+            yield from statements(child)
+
+
 def _imports(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.Import):
             yield from (a.name for a in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level:

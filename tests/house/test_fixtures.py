@@ -20,7 +20,11 @@ def trees() -> dict[Path, ast.Module]:
 
 
 def functions(tree: ast.AST) -> list[ast.FunctionDef]:
-    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    """Functions and methods; those inside functions are no fixtures."""
+    found = []
+    for node in getattr(tree, "body", ()):
+        found += [node] if isinstance(node, ast.FunctionDef) else functions(node)
+    return found
 
 
 def decorator(function: ast.FunctionDef) -> ast.expr | None:
@@ -41,13 +45,14 @@ def fixtures() -> list[tuple[str, Path, ast.expr | None]]:
     ]
 
 
-def asked(tree: ast.AST) -> set[str]:
+def asked(path: Path, tree: ast.AST) -> set[str]:
     """Names that tests and fixtures take, or name in a call of `BY_NAME`."""
     found = set()
     for function in functions(tree):
         if function.name.startswith("test_") or decorator(function):
             found |= {argument.arg for argument in function.args.args + function.args.kwonlyargs}
-    for call in ast.walk(tree):
+    text = path.read_text(encoding="utf-8")
+    for call in ast.walk(tree) if any(name in text for name in BY_NAME) else ():
         if isinstance(call, ast.Call) and ast.unparse(call.func).endswith(BY_NAME):
             found |= {name.value for name in call.args if isinstance(name, ast.Constant)}
     return found
@@ -69,7 +74,7 @@ def test_a_name_is_defined_once() -> None:
 
 
 def test_each_fixture_has_a_user() -> None:
-    used = set().union(*map(asked, trees().values()))
+    used = set().union(*(asked(*one) for one in trees().items()))
     idle = {name for name, _, _ in fixtures() if name not in used}
     automatic = {name for name, _, made in fixtures() if made and "autouse" in ast.unparse(made)}
     assert idle - automatic == set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -38,45 +39,26 @@ needs_triton = pytest.mark.skipif(
 )
 
 
-def interpreted(*arguments: str, timeout: int) -> str:
-    """Runs tests in a process that interprets Triton; its report. Skips where it cannot."""
+@pytest.mark.slow
+@needs_triton
+def test_every_kernel_through_the_interpreter():
+    """Tests of all backends, and those of interpreted.py, in a process that interprets Triton."""
     env = {**os.environ, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
     ask = [sys.executable, "-c", "from interp_kernels import gpu; print(gpu.missing() or '')"]
     reason = subprocess.run(ask, env=env, check=True, capture_output=True, text=True).stdout.strip()
     if reason:
         pytest.skip(reason)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
-    root = HERE.parents[1]
+    files = ("conformance", "predicates", "segments", "modes", "bad_input")
+    names = ("interpreted", *(f"test_{name}" for name in files))
+    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider",
+               *(str(HERE / f"{name}.py") for name in names),
+               "-k", "triton and not float64 and not thousand and not estimated"]  # fmt: skip
     ran = subprocess.run(
-        command, env=env, cwd=root, capture_output=True, text=True, timeout=timeout, check=False
+        command, env=env, cwd=HERE.parents[1], capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stdout[-4000:] + ran.stderr[-2000:]
-    return ran.stdout
-
-
-@pytest.mark.slow
-@needs_triton
-def test_small_calls_through_the_interpreter():
-    report = interpreted(str(HERE / "interpreted.py"), "-k", "triton", timeout=1800)
-    assert "18 passed" in report
-
-
-@needs_triton
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("file", "chosen"),
-    [
-        ("test_conformance.py", "not float64 and not thousand"),
-        ("test_predicates.py", ""),
-        ("test_segments.py", ""),
-        ("test_modes.py", "not estimated"),
-        ("test_bad_input.py", ""),
-    ],
-)
-def test_everything_through_the_interpreter(file, chosen):
-    chosen = f"triton and {chosen}" if chosen else "triton"
-    report = interpreted(str(HERE / file), "-k", chosen, timeout=3600)
-    assert " passed" in report
+    assert all(re.search(rf"{name}\.py::.+ PASSED", ran.stdout) for name in names)
+    assert len(re.findall(r"interpreted\.py::.+ PASSED", ran.stdout)) == 18
 
 
 def test_says_what_is_missing(monkeypatch):

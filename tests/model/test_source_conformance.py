@@ -58,7 +58,11 @@ def cases(sources: tuple[str, ...], families: tuple[str, ...]) -> list:
     return [*few, *(pytest.param(s, n, marks=pytest.mark.slow) for s, n in rest)]
 
 
-@pytest.mark.parametrize(("source", "name"), cases(LOCAL, tuple(TEXT)))
+@pytest.mark.parametrize(
+    ("source", "name"),
+    # nnsight holds the very module of other families, which it runs itself in the test below
+    cases(LOCAL[:1], tuple(TEXT)) + cases(LOCAL[1:], tuple(n for n in TEXT if n not in SEEN)),
+)
 def test_weights_activations_edits_and_scores_are_the_same(source: str, name: str) -> None:
     model, plain = loaded_as(source, name), loaded_as("transformers", name)
     assert model.content_hash == plain.content_hash

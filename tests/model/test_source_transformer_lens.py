@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 import zoo
-from model.source_objects import NO_ATTENTION, NO_BRIDGE, NOT_OURS, bridge_of
+from model.source_objects import NO_ATTENTION, NO_BRIDGE, NOT_OURS, TEXT, bridge_of
 from zoo.mixers import build as build_mixer
 
 import interp
@@ -35,7 +35,7 @@ pytestmark = [
 
 IDS = torch.tensor([[9, 33, 21, 40, 33, 21, 21, 17, 9, 33]])
 FEW = ("gpt2", "llama", "t5")
-READABLE = [n for n in zoo.FAMILIES if n not in NO_BRIDGE + NO_ATTENTION]
+OTHERS = [n for n in zoo.FAMILIES if n not in (*NO_BRIDGE, *NO_ATTENTION, *TEXT)]
 TOLERANCE = {"atol": 3e-6, "rtol": 0}
 
 
@@ -358,8 +358,9 @@ def test_a_model_that_a_bridge_has_rewired_can_still_be_passed_itself(bridged, l
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", READABLE)
-def test_every_family_that_it_bridges(name, loaded) -> None:
+@pytest.mark.parametrize("name", OTHERS)
+def test_families_that_read_no_text_alone(name, loaded) -> None:
+    """Every family of text is in test_source_conformance.py."""
     family = zoo.FAMILIES[name]
     model, plain = interp.load(bridge_of(name), name=name), loaded(name)
     assert model.source == "transformer-lens, the Hugging Face model it holds"

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, LlamaForCausalLM
 
 from interp import planted
 from interp.core.errors import OptionError, UnknownName
-from interp.planted import PLANTED
+from interp.planted import PLANTED, builders
 
 PERIOD, BATCH = 20, 6
 # Sizes off the defaults in every direction; heads of one group, of two and of four.
@@ -293,7 +293,7 @@ def test_roles_partition_the_heads_and_move_with_the_seed():
 def test_same_seed_same_weights_and_the_global_generator_is_left_alone():
     torch.manual_seed(3)
     before = torch.get_rng_state()
-    one, other = planted.induction(seed=4), planted.induction(seed=4)
+    one, other = builders.induction(seed=4), builders.induction(seed=4)
     assert torch.equal(torch.get_rng_state(), before)
     for a, b in zip(one.model.parameters(), other.model.parameters(), strict=True):
         assert torch.equal(a, b)

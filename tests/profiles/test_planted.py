@@ -273,7 +273,7 @@ def test_intervals_hold_the_true_share_at_their_rate(monkeypatch: pytest.MonkeyP
     plant(monkeypatch, HEADS[:2])
     truth = true_share([*documents(400, 20, seed=0).ids], 0, induction)
     held = []
-    for seed in range(1, 21):
+    for seed in range(1, 13):
         rows = [*documents(24, 20, seed=seed).ids]
         planted_profile = interp.profile(
             "planted:noise", rows, rules=RULES, n_queries=None, effects=False
@@ -282,7 +282,7 @@ def test_intervals_hold_the_true_share_at_their_rate(monkeypatch: pytest.MonkeyP
         held.append(share["low"] < truth < share["high"])
         assert set(labels(planted_profile, "L0H0")) == {"induction"}  # no rule that it has not
         assert set(labels(planted_profile, "L0H1")) == {"induction", "copies"}
-    assert sum(held) >= 15  # of 20; with a rate of 0.95 fewer are rarer than 3 in 1,000
+    assert sum(held) >= 9  # of 12; with a rate of 0.95 fewer are rarer than 3 in 1,000
 
 
 def test_even_rows_are_over_visible_keys(corpus: list) -> None:

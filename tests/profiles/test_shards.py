@@ -7,7 +7,7 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from profiles.planted_rows import documents
 
 import interp
@@ -130,11 +130,10 @@ def test_processes_give_the_profile_of_one(tmp_path: Path) -> None:
         for name in ("one", "two")
     ]
     assert kept[0].equals(kept[1])
-    parts = [
-        CliRunner().invoke(main, [*line, "--shard", f"{at}/2", "-o", str(tmp_path / "three")])
-        for _ in range(5)
-        for at in (1, 2)
-    ]
+    parts: list[Result] = []
+    while len(parts) < 10 and (len(parts) < 2 or parts[-1].exit_code):
+        shard = ("--shard", f"{len(parts) % 2 + 1}/2", "-o", str(tmp_path / "three"))
+        parts.append(CliRunner().invoke(main, [*line, *shard]))
     assert [x.exit_code for x in parts[:2]] == [1, 1]
     assert parts[-1].exit_code == 0
     assert "run the same command again" in parts[0].output

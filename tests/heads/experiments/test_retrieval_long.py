@@ -15,11 +15,11 @@ import interp
 from interp import planted
 from interp.heads import needle
 
-built = planted.induction(layers=2, heads=2, kv_heads=1, vocab=8, context=16384)
+built = planted.induction(layers=2, heads=2, kv_heads=1, vocab=8, context=8192)
 model = interp.load(built.model, name="long")
 found = {}
 base = None
-for length in (1024, 8000, 16000):
+for length in (512, 4000, 8000):
     instances = needle.ids_instances(
         model, needles=1, lengths=(length,), depths=(0.3,), answer=2
     )
@@ -41,14 +41,14 @@ print(json.dumps(found))
 
 
 @pytest.mark.slow
-def test_sixteen_thousand_tokens_stream() -> None:
+def test_eight_thousand_tokens_stream() -> None:
     done = subprocess.run([sys.executable, "-c", RUN], capture_output=True, text=True, check=True)
     found = {int(k): v for k, v in json.loads(done.stdout).items()}
     for length, at in found.items():
         assert set(at["right"]) == {1.0}, length
         assert at["mine"] == 1.0
         assert at["others"] == 0.0
-    # one head's pattern of 16,000 tokens alone would take a million KiB
-    assert found[16000]["kib"] < 16 * 16000
+    # one head's pattern of 8,000 tokens alone would take 250,000 KiB
+    assert found[8000]["kib"] < 16 * 8000
     # twice the length: twice the memory, not four times
-    assert found[16000]["kib"] < 3 * found[8000]["kib"] + 10_000
+    assert found[8000]["kib"] < 3 * found[4000]["kib"] + 10_000
