@@ -21,15 +21,16 @@ from interp.circuits.residual_graph import ResidualGraph
 from interp.core.errors import OptionError, StoreError
 
 if TYPE_CHECKING:
-    from interp.circuits.result import Circuit
     from interp.model.model import Model
 
 _HEAD = re.compile(r"a(\d+)\.h(\d+)(?:<([qkv])>)?")
 _OURS = re.compile(r"L(\d+)H(\d+)(?:\.([qkv]))?")
 
 
-def to_mib(circuit: Circuit, model: Model, path: str | os.PathLike | None = None) -> str:
+def to_mib(circuit: Any, model: Model, path: str | os.PathLike | None = None) -> str:
     """Return a circuit as a JSON document of MIB, and write it to `path` if given.
+
+    `circuit` is a `Circuit`, which this module does not import.
 
     The smallest set that the search chose is the circuit (`in_graph`); where it chose none, all
     nodes and edges with a score other than 0 are. Scores of edges exist at the level of edges only.

@@ -175,6 +175,38 @@ def choose_edges(
     return with_edges(runs, chosen, order[:number], kept)
 
 
+def without_idle_nodes(
+    runs: PatchedRuns, chosen: NodeSet, score: Mapping[str, float], most: float
+) -> NodeSet:
+    """Drop nodes that do nothing in the set either, of those that do nothing in the model.
+
+    Where the task needs several conditions at once, a node that it needs may do nothing alone, and
+    is ranked with those that it does not need. These are tried together, and in halves where the
+    set does less without them.
+
+    Args:
+        runs: The runs to measure on.
+        chosen: The set.
+        score: Measured effects of its nodes in the model, alone or with a backup patched.
+        most: Largest number of forward passes.
+    """
+    idle = [n for n in chosen.nodes if abs(score.get(n, 0.0)) < IDLE * abs(runs.gap)]
+    groups = [idle] if idle and chosen.share.reaches(chosen.asked) else []
+    while groups and most >= 1:
+        group = groups.pop()
+        rest = [name for name in chosen.nodes if name not in group]
+        kept = runs.share(runs.only(rest), NODES)
+        most -= 1
+        moved = max(abs(kept.value - chosen.kept), abs(kept.own - chosen.share.own))
+        if kept.reaches(chosen.asked) and moved < IDLE:
+            edges = connected(edges_between(runs.graph, rest))
+            chosen = replace(chosen, nodes=tuple(rest), edges=edges, share=kept)
+        elif len(group) > 1:
+            half = len(group) // 2
+            groups += [group[:half], group[half:]]
+    return chosen
+
+
 def without_idle_edges(
     runs: PatchedRuns, chosen: NodeSet, score: Mapping[Edge, float], most: float
 ) -> NodeSet:

@@ -169,14 +169,18 @@ class MeasuredNodes:
         return np.stack([self.alone.get(name, none) for name in self.names])
 
     @property
-    def ranking(self) -> list[str]:
-        """The patched nodes, by their larger effect (alone, or conditional) on the first half."""
+    def sizes(self) -> dict[str, float]:
+        """The larger effect (alone, or conditional) of the patched nodes on the first half."""
         some = self.runs.first
-        size = np.abs(
-            larger_effect(self.scores[:, some].mean(1), self.conditional[:, some].mean(1))
-        )
-        order = np.argsort(-size, kind="stable")
-        return [self.names[i] for i in order if self.names[i] in self.alone]
+        size = larger_effect(self.scores[:, some].mean(1), self.conditional[:, some].mean(1))
+        every = zip(self.names, np.abs(size).tolist(), strict=True)
+        return {name: x for name, x in every if name in self.alone}
+
+    @property
+    def ranking(self) -> list[str]:
+        """The patched nodes, the largest effect first; ties in the order of the model."""
+        sizes = self.sizes
+        return sorted(sizes, key=lambda name: -sizes[name])
 
     def summary(self, name: str) -> str:
         """Describe how a node was measured."""

@@ -14,7 +14,13 @@ from interp.circuits.methods._attribution import edges_along_inputs
 from interp.circuits.methods._measured_nodes import ALONE, MeasuredNodes
 from interp.circuits.nodes import node_of
 from interp.circuits.patched_runs import BASE, PatchedRuns
-from interp.circuits.smallest import check_share, choose_edges, choose_nodes, without_idle_edges
+from interp.circuits.smallest import (
+    check_share,
+    choose_edges,
+    choose_nodes,
+    without_idle_edges,
+    without_idle_nodes,
+)
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -58,7 +64,8 @@ def verified_edges(
     faithful: share of the difference between clean and corrupted prompts that the set keeps; its
     faithfulness is then at most 1 - faithful away from 1, to either side. size:
     number of nodes of the set, instead of the share. budget: forward passes over all pairs; 0: two
-    per node and 30 more, and at least 200. backups: search for them.
+    per node and 30 more, at least 200, and as many again if that is enough to patch every edge
+    between the nodes of the set. backups: search for them.
 
     Cost: At most the budget of forward passes, and about ten gradients; table `forwards` has them.
 
@@ -82,10 +89,15 @@ def verified_edges(
     chosen = choose_nodes(
         runs, nodes.ranking, faithful=faithful, size=size, most=min(search, runs.left)
     )
+    if not size:
+        chosen = without_idle_nodes(runs, chosen, nodes.sizes, runs.left / 4)
     edges: dict[Edge, np.ndarray] = {}
     stand_ins: dict[Edge, str] = {}
     candidates = len(chosen.edges)
     if level == "edge":
+        search = 2 * math.ceil(math.log2(max(2, candidates))) + candidates
+        if not budget and runs.left < search <= runs.left + runs.budget:
+            runs.budget *= 2
         stand_ins = _stand_ins(nodes, chosen)
         chosen, edges = _edges(nodes, chosen, stand_ins, faithful)
     none = tuple(name for name in nodes.names if name not in nodes.alone)

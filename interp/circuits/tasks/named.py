@@ -271,7 +271,10 @@ def known_task(name: str) -> str:
             " returns a Task with corrupted prompts, or a ContrastTask"
         )
     if usual not in TASKS:
-        raise UnknownName("contrast task", name, [*TASKS, "FILE.jsonl", "FILE.toml", "FILE.py"])
+        files = ["FILE.jsonl", "FILE.toml", "FILE.py"]
+        # tasks of a model whose circuit is known are many, and are asked for by KIND:NAME
+        known = [task for task in TASKS if (":" in task) == (":" in name)]
+        raise UnknownName("contrast task", name, [*known, *files])
     return usual
 
 

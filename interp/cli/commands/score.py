@@ -123,7 +123,9 @@ def score(
     """Score every head of each MODEL.
 
     MODEL is a folder, a hub id or a name of `interp list models`; without it, all bundled models
-    that read text. Prompts are random tokens repeated twice unless --file, --image or --audio is
+    that read text.
+
+    Prompts are random tokens repeated twice unless --file, --image or --audio is
     given. What was found and what was not is printed in at most ten lines per model: the roles of
     heads, with intervals and nulls.
 

@@ -57,7 +57,7 @@ def written_retrieval(
     import torch
 
     from interp.heads.experiments._needles import chosen_task, instances_of, needle_notes
-    from interp.heads.needle.copying import batches, forced_prompts
+    from interp.heads.needle.copying import forced_prompts, instance_batches
     from interp.heads.trials import Trials
     from interp.model.calls.call import repeat_kv
     from interp.model.locate.weights import embeddings, head_weights, predicting_sites
@@ -72,7 +72,7 @@ def written_retrieval(
     maps = {site: head_weights(model, site).W_O for site in sites}
     parts: dict = {site: ([], []) for site in sites}
     done = 0
-    for batch in batches(instances):
+    for batch in instance_batches(instances):
         prompts, rows = forced_prompts(batch)
         others = [_other(instances, x) for x in batch]
         tokens = [torch.tensor([x.answer for x in side]) for side in (batch, others)]

@@ -143,7 +143,7 @@ def copy_paste(
         raise PromptError("there are no needles to search for; give at least one instance")
     parts: dict[Site, list[Tensor]] = {}
     right, done = [], 0
-    for batch in batches(instances, 1 if authors else TOKENS_AT_ONCE):
+    for batch in instance_batches(instances, 1 if authors else TOKENS_AT_ONCE):
         if authors:
             hits, shares = _decoded(model, batch[0])
         else:
@@ -169,7 +169,7 @@ def _chance(instance: Instance) -> float:
     return sum(1 - m for m in missed.values()) / len(missed)
 
 
-def batches(
+def instance_batches(
     instances: Sequence[Instance], tokens: int = TOKENS_AT_ONCE
 ) -> Iterator[list[Instance]]:
     """Batch neighbouring prompts of one length, without padding or reordering."""
