@@ -27,6 +27,7 @@ from interp.circuits.methods._exact import path_effects
 from interp.circuits.methods._gradients import Passes
 from interp.circuits.methods._seeds import seeds
 from interp.circuits.residual_graph import ResidualGraph
+from interp.circuits.tasks import make_contrast
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
 from interp.planted.compiled import Program
