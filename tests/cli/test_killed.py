@@ -83,10 +83,12 @@ def test_a_killed_command_ends_as_if_it_was_not(run, tmp_path, command) -> None:
         return [*asked, "-q", "-o", str(out)], out / "kept"
 
     args, kept = at("killed")
+    kills = 0
     for _ in range(2):
         process = ended(args, kept, random.random() * 0.3)
         process.communicate()
-        assert process.returncode == -signal.SIGKILL, "it ended before it could be killed"
+        kills += process.returncode == -signal.SIGKILL
+    assert kills, "it ended before it could be killed"
     again = run(*args).stdout
     whole_args, whole_kept = at("whole")
     whole = run(*whole_args).stdout

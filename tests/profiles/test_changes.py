@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -115,13 +114,14 @@ def test_on_other_documents_of_one_model_findings_are_at_their_level(
     planted_model: interp.Model,
 ) -> None:
     rates, families = [], 0
-    for pair in pairwise(profiled(planted_model, seed=seed, n=24) for seed in range(13)):
+    for draw in range(20):
+        pair = [profiled(planted_model, seed=2 * draw + at, n=24) for at in (0, 1)]
         frame = compare_profiles(*pair).to_pandas()
         tested = frame[frame["p"].notna()]
         rates.append((tested["p"] < 0.05).mean())
         families += int((tested["p_holm"] < 0.05).any())
     assert np.mean(rates) < 0.05 + 2 * np.std(rates) / np.sqrt(len(rates)) + 0.01
-    assert families <= 3  # at .05 each, four of twelve have a chance of .002
+    assert families <= 4  # at .05 each, five of twenty have a chance of .003
 
 
 def test_shares_that_depend_on_the_fit_have_an_interval_and_no_p(
