@@ -254,7 +254,8 @@ def test_a_circuit_of_edges_is_faithful_with_few_edges() -> None:
     assert found.truth == (("L0H3", "L1H0.k"),)
     known = found.against_truth()
     assert (known["auroc"], known["of"]) == (1.0, 48.0)
-    assert "built in L0H3>L1H0.k: AUROC 1.000 [1.000, 1.000] of 48 edges between heads" in repr(found)
+    said = "built in L0H3>L1H0.k: AUROC 1.000 [1.000, 1.000] of 48 edges between heads"
+    assert said in repr(found)
     wrong = evaluate_edges(small, circuit, fresh, n_random=1, truth=[("L0H0", "L1H2.q")])
     assert wrong.against_truth()["auroc"] < 0.9
     with pytest.raises(OptionError, match=r"has no edge L1H0 -> L0H3\.k, said to be known"):
