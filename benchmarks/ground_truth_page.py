@@ -32,8 +32,7 @@ Made by `python -m benchmarks.ground_truth`, which goes on where it stopped. The
   AUROC of its nodes, on both seeds. A circuit of one node among four cannot: its p is at least .25.
 - `verified_edges`, the default, scores the edges between the nodes of its set, which keeps 80 % of
   the behaviour unless told otherwise (`faithful`); other edges have no score and rank last.
-- Passes and seconds are medians over tasks. Seconds were measured on a machine with other work on
-  it: compare orders of magnitude only.
+- Passes are medians over tasks.
 """
 
 
@@ -92,7 +91,7 @@ def _by_method(rows: Sequence[dict[str, Any]]) -> str:
         f"{len(tasks)} tasks of {len({m for m, _ in tasks})} models,"
         f" {' or '.join(map(str, pairs))} pairs for each seed.\n\n"
         "| method | nodes: AUROC | worst | at 1.00 | beyond chance | edges: AUROC | worst"
-        " | at 1.00 | forward and backward passes | seconds |\n" + 10 * "|---" + "|\n"
+        " | at 1.00 | forward and backward passes |\n" + 9 * "|---" + "|\n"
     )
     lines = []
     for method in dict.fromkeys(r["method"] for r in rows):
@@ -104,8 +103,7 @@ def _by_method(rows: Sequence[dict[str, Any]]) -> str:
             -np.mean(list(nodes.values())) if nodes else 0.0,
             f"| {name} | {_mean(nodes)} | {_worst(nodes)} | {_perfect(nodes)} | {_null(mine)}"
             f" | {_mean(edges)} | {_worst(edges)} | {_perfect(edges)}"
-            f" | {_cost(mine, level, lambda x: x['forwards'] + x['backwards'], '.0f')}"
-            f" | {_cost(mine, level, lambda x: x['seconds'], '.2f')} |",
+            f" | {_cost(mine, level, lambda x: x['forwards'] + x['backwards'], '.0f')} |",
         ))  # fmt: skip
     return head + "\n".join(line for _, line in sorted(lines)) + "\n"
 
