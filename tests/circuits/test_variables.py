@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -241,6 +242,31 @@ def test_nothing_of_the_model_changes(holder, exchanges) -> None:
     assert again[0].equals(again[1])
 
 
+def test_a_run_that_was_stopped_goes_on(holder, exchanges, tmp_path: Path, monkeypatch) -> None:
+    from interp.circuits.variables import find
+
+    given = {"nodes": ["L0H0", "L0H1"], "ranks": [1], "steps": 3}
+    whole = find_variables(holder, exchanges, **given)
+    searched: list[str] = []
+    at = find.VariableSearch.at
+
+    def stopping(self, name, place):
+        if len(searched) == 1:
+            searched.append("stopped")
+            raise KeyboardInterrupt
+        searched.append(place.name)
+        return at(self, name, place)
+
+    monkeypatch.setattr(find.VariableSearch, "at", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        find_variables(holder, exchanges, **given, resume=tmp_path)
+    again = find_variables(holder, exchanges, **given, resume=tmp_path)
+    assert searched == ["L0H0", "stopped", "L0H1"]  # the first place is not searched again
+    assert again.equals(whole)
+    find_variables(holder, exchanges, **{**given, "steps": 4}, resume=tmp_path)
+    assert searched[3:] == ["L0H0", "L0H1"]  # other settings share nothing
+
+
 def test_wrong_input_is_one_error(holder, exchanges, held_prompts, tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="L0H7"):
         find_variables(holder, exchanges, ["L0H7"])
@@ -258,6 +284,9 @@ def test_wrong_input_is_one_error(holder, exchanges, held_prompts, tmp_path: Pat
         find_variables(holder, [Interchange((0, 1, 5, 0), (0, 1, 5), 1, 0)])
     with pytest.raises(PromptError, match="has no tokenizer"):
         find_variables(holder, [Interchange("a", "b", 1, 0)])
+    beyond = [replace(row, answer=9) for row in exchanges]
+    with pytest.raises(PromptError, match="answer 9; planted variables predicts token ids from 0"):
+        find_variables(holder, beyond)
     file = tmp_path / "pairs.jsonl"
     file.write_text('{"base": [0, 1, 5, 0], "source": [0, 2, 5, 0], "answer": 1}\n')
     with pytest.raises(PromptError, match="interchange 1: 'base_answer' is missing"):

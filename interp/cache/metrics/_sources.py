@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.cache.segments import Segments, source_trials
-from interp.heads.experiments._needles import chosen_task, instances_of, needle_notes
+from interp.heads.experiments._needles import asked_instances, needle_notes
 from interp.heads.trials import Lab, Trials
 from interp.model.calls.sites import Site
 
@@ -34,11 +34,7 @@ def on_sources(
     last: int = 16,
 ) -> Trials:
     """Score every head by what it reads in prompts whose source segment is known."""
-    tried = []
-    if task == "auto":
-        chosen, tried = chosen_task(model, lab.seed, sizes, answer)
-        task = chosen or "ids"
-    instances = instances_of(model, lab.seed, task, needles, sizes, depths, answer)
+    task, instances, tried = asked_instances(model, lab.seed, task, needles, sizes, depths, answer)
     values = source_trials(
         model,
         instances,

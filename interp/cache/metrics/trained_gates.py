@@ -67,16 +67,13 @@ def trained_gates(
     from interp.cache.gates import train_gates
     from interp.cache.windows import Window
     from interp.core.errors import OptionError
-    from interp.heads.experiments._needles import chosen_task, instances_of, needle_notes
+    from interp.heads.experiments._needles import asked_instances, needle_notes
     from interp.heads.trials import Trials
 
     if not 1 <= trials <= needles:
         raise OptionError(f"trials={trials}, needles={needles}: every trial needs its own needle")
-    sizes, tried = (min_length, max_length, lengths), []
-    if task == "auto":
-        chosen, tried = chosen_task(model, lab.seed, sizes, answer)
-        task = chosen or "ids"
-    instances = instances_of(model, lab.seed, task, needles, sizes, depths, answer)
+    sizes = (min_length, max_length, lengths)
+    task, instances, tried = asked_instances(model, lab.seed, task, needles, sizes, depths, answer)
     each = []
     for trial in range(trials):
         mine = [x for x in instances if x.needle % trials == trial]

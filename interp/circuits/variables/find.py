@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 from jaxtyping import Bool, Int
 
+from interp.circuits.identity import model_content
 from interp.circuits.residual_graph import ResidualGraph
+from interp.circuits.steps import advance, counted, following, step
+from interp.circuits.stored_steps import Kept
 from interp.circuits.variables.interchanges import (
     Interchange,
     PlacedInterchange,
@@ -46,11 +50,12 @@ def find_variables(
     pairs: Sequence[Interchange] | str | Path | None = None,
     nodes: Sequence[str] | None = None,
     *,
-    method: Method = "rotation",
+    method: Literal["rotation", "boundless", "mask", "heads"] = "rotation",
     ranks: Sequence[int] | None = None,
     positions: Sequence[int] | None = None,
     steps: int = 100,
     seed: int = 0,
+    resume: str | os.PathLike | None = None,
     progress: Progress | None = None,
 ) -> ResultRows:
     """Search the subspaces of heads, layers and streams that hold a variable of a computation.
@@ -85,6 +90,7 @@ def find_variables(
             is a place of its own. By default all positions together.
         steps: Steps of each fit.
         seed: Seed of the fits, of random subspaces and of the halves.
+        resume: A folder that stores finished places; the same call reuses them.
         progress: Called with the name of the current work, how much is done and how much there is.
 
     Returns:
@@ -136,13 +142,19 @@ def find_variables(
     search_of = VariableSearch(graph, rows, method, ranks, steps, seed)
     total = len(known) * len(search_of.names)
     found: list[FoundAt] = []
-    for name in search_of.names:
-        for place in known:
-            found.append(search_of.at(name, place))
-            if progress is not None:
-                progress("variables", len(found), total)
-    fitted = {name: len(runs.rows) for name, runs in search_of.fit.items()}
     options = {"method": method, "ranks": ranks, "steps": steps, "seed": seed}
+    store = None
+    if resume is not None:
+        asked = {"pairs": [list(vars(row).values()) for row in rows], "options": options}
+        store = Kept(resume, model_content(model) | asked)
+    with following(store, progress), counted("variables", total):
+        for name in search_of.names:
+            for place in known:
+                what = f"{name}, {place.name} at {place.position}"
+                plain = step(what, lambda n=name, x=place: search_of.at(n, x).plain())
+                found.append(FoundAt.of_plain(name, place, plain))
+                advance()
+    fitted = {name: len(runs.rows) for name, runs in search_of.fit.items()}
     return variable_rows(graph, found, search_of.judge, fitted, rows, search_of.skipped, options)
 
 

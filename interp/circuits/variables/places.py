@@ -11,9 +11,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.circuits.node_outputs import NodeOutputs, paired_outputs
 from interp.circuits.residual_graph import Layer, ResidualGraph
 from interp.circuits.stream_hooks import Watch, watched
-from interp.core.errors import OptionError, UnknownName
+from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.model.hooks.inference import inference
 
 if TYPE_CHECKING:
@@ -105,6 +106,11 @@ class Subspace:
     weight: tuple[Float[Tensor, " direction"], ...]
     inside: tuple[Float[Tensor, "width direction"], ...] | None = None
 
+    @classmethod
+    def of(cls, basis: Sequence[Float[Tensor, "width direction"]]) -> Subspace:
+        """Return the subspace of directions that are all exchanged."""
+        return cls(tuple(basis), tuple(torch.ones(x.shape[1]) for x in basis))
+
     def change(self, at: int, difference: Float[Tensor, "*x width"]) -> Float[Tensor, "*x width"]:
         """Return what is added to a piece of the base run, from source minus base."""
         change = (difference @ self.basis[at]) * self.weight[at] @ self.basis[at].T
@@ -116,21 +122,6 @@ class Subspace:
     def n_directions(self) -> int:
         """The number of directions that are exchanged."""
         return int(sum((w > 0.5).sum() for w in self.weight))
-
-
-class _Keep(Watch):
-    """Watcher that keeps head outputs and streams."""
-
-    def __init__(self) -> None:
-        self.found: dict[tuple[int, str], Tensor] = {}
-
-    def heads(self, layer: Layer, x: Tensor) -> Tensor | None:
-        """Keep the outputs of all heads."""
-        self.found[layer.order, "heads"] = x.detach().clone()
-
-    def post(self, layer: Layer, x: Tensor) -> Tensor | None:
-        """Keep the stream that leaves a block."""
-        self.found[layer.order, "post"] = x.detach().clone()
 
 
 class _Exchange(Watch):
@@ -162,14 +153,20 @@ class _Exchange(Watch):
 
 @dataclass(frozen=True, eq=False)
 class _Group:
-    """Interchanges of one length, with what their source runs write."""
+    """Interchanges of one length, with what their base and source runs write."""
 
     which: Int[np.ndarray, " row"]
-    base: Int[Tensor, "row pos"]
+    base: Sequence[tuple[int, ...]]
     answer: Int[Tensor, " row"]
     read_at: Int[Tensor, " row"]
-    source: Mapping[tuple[int, str], Tensor]
     own: Mapping[tuple[int, str], Tensor]
+    source: Mapping[tuple[int, str], Tensor]
+
+
+def _by_kind(found: NodeOutputs) -> dict[tuple[int, str], Tensor]:
+    """Return head outputs and streams by layer and kind."""
+    heads = {(order, "heads"): x for order, x in enumerate(found.z)}
+    return heads | {(order, "post"): x for order, x in enumerate(found.left)}
 
 
 class InterchangeRuns:
@@ -178,6 +175,10 @@ class InterchangeRuns:
     Args:
         graph: the residual graph of the model.
         rows: the interchanges.
+
+    Raises:
+        PromptError: the model predicts no such token as an answer.
+        UnreadableAttention: the stream of the model is no sum of its heads and MLPs.
 
     Attributes:
         plain: the model's answer to each base prompt.
@@ -189,35 +190,36 @@ class InterchangeRuns:
         self.groups: list[_Group] = []
         self.plain = np.full(len(rows), -1)
         lengths = np.array([len(row.base) for row in rows])
-        with inference(graph.model.module), torch.no_grad():
-            for length in dict.fromkeys(lengths.tolist()):
-                every = np.flatnonzero(lengths == length)
-                for which in np.array_split(every, -(-len(every) // BATCH)):
-                    self._add(which)
+        for length in dict.fromkeys(lengths.tolist()):
+            every = np.flatnonzero(lengths == length)
+            for which in np.array_split(every, -(-len(every) // BATCH)):
+                self._add(which)
 
     def _add(self, which: np.ndarray) -> None:
         rows = [self.rows[i] for i in which]
-        found = []
-        for side in ("base", "source"):
-            keep = _Keep()
-            with watched(self.graph, keep):
-                logits = self._logits(torch.tensor([getattr(row, side) for row in rows]))
-            found.append((keep.found, logits))
-        read_at = torch.tensor([row.read_at for row in rows], device=found[0][1].device)
+        base = [row.base for row in rows]
+        own, source = paired_outputs(self.graph, base, [row.source for row in rows])
+        self.forwards += 2 * len(rows)
+        device, width = own.logits.device, own.logits.shape[-1]
+        if largest := max([row.answer for row in rows if row.answer >= width], default=0):
+            raise PromptError(
+                f"an interchange has the answer {largest}; {self.graph.model.name} predicts token "
+                f"ids from 0 to {width - 1}"
+            )
         group = _Group(
             which,
-            torch.tensor([row.base for row in rows]),
-            torch.tensor([row.answer for row in rows], device=read_at.device),
-            read_at,
-            found[1][0],
-            found[0][0],
+            base,
+            torch.tensor([row.answer for row in rows], device=device),
+            torch.tensor([row.read_at for row in rows], device=device),
+            _by_kind(own),
+            _by_kind(source),
         )
-        self.plain[which] = self._read(group, found[0][1]).argmax(-1).cpu()
+        self.plain[which] = self._read(group, own.logits).argmax(-1).cpu()
         self.groups.append(group)
 
-    def _logits(self, ids: Tensor) -> Tensor:
+    def _logits(self, ids: Sequence[tuple[int, ...]]) -> Tensor:
         self.forwards += len(ids)
-        return self.graph.model.run(self.graph.model.inputs([tuple(x) for x in ids.tolist()]))
+        return self.graph.model.run(self.graph.model.inputs(ids))
 
     @staticmethod
     def _read(group: _Group, logits: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Bool
 
 from interp.circuits.residual_graph import ResidualGraph
@@ -39,6 +40,20 @@ class FoundAt:
     random: float = float("nan")
     exchanged: float = float("nan")
     isolate: float = float("nan")
+
+    def plain(self) -> dict[str, Any]:
+        """Return all but variable and place as numbers and arrays."""
+        rest = {x: y for x, y in vars(self).items() if x not in ("variable", "place", "subspace")}
+        space = None if self.subspace is None else [x.numpy() for x in self.subspace.basis]
+        return rest | {"basis": space}
+
+    @classmethod
+    def of_plain(cls, variable: str, place: HeldPlace, found: Mapping[str, Any]) -> FoundAt:
+        """Make it of what `plain` returned."""
+        given = dict(found)
+        space = given.pop("basis")
+        basis = None if space is None else tuple(torch.from_numpy(x) for x in space)
+        return cls(variable, place, subspace=None if basis is None else Subspace.of(basis), **given)
 
 
 def frequent_share(runs: InterchangeRuns) -> float:

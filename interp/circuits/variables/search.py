@@ -110,13 +110,11 @@ class _Rotation(nn.Module):
         self.rotation = nn.ModuleList(made)
 
     def forward(self, done: float) -> tuple[Subspace, Tensor | float]:
-        basis = _columns(self.rotation)
-        return Subspace(basis, tuple(torch.ones(x.shape[1]) for x in basis)), 0.0
+        return Subspace.of(_columns(self.rotation)), 0.0
 
     def hard(self) -> Subspace:
         """Return the directions as they are."""
-        found = self(1.0)[0]
-        return Subspace(tuple(x.detach().clone() for x in found.basis), found.weight)
+        return Subspace.of([x.detach().clone() for x in _columns(self.rotation)])
 
 
 class _Mask(nn.Module):
@@ -157,16 +155,13 @@ class _Mask(nn.Module):
     def hard(self) -> Subspace:
         """Return the directions whose weight is above 1/2, each as a whole."""
         chosen = [w.detach() > 0.5 for w in self._weights(COLD)]
-        basis = [x.detach()[:, w].clone() for x, w in zip(self._basis(), chosen, strict=True)]
-        return Subspace(tuple(basis), tuple(torch.ones(x.shape[1]) for x in basis))
+        pairs = zip(self._basis(), chosen, strict=True)
+        return Subspace.of([x.detach()[:, w].clone() for x, w in pairs])
 
 
 def whole(place: HeldPlace) -> Subspace:
     """Return the whole of a place: everything is exchanged."""
-    return Subspace(
-        tuple(torch.eye(piece.width) for piece in place.pieces),
-        tuple(torch.ones(piece.width) for piece in place.pieces),
-    )
+    return Subspace.of([torch.eye(piece.width) for piece in place.pieces])
 
 
 def random_like(subspace: Subspace, seed: int) -> Subspace:
@@ -184,7 +179,7 @@ def random_like(subspace: Subspace, seed: int) -> Subspace:
                      for i, x in enumerate(subspace.basis)]  # fmt: skip
         else:
             basis = [torch.linalg.qr(torch.randn_like(x)).Q for x in subspace.basis]
-    return Subspace(tuple(basis), tuple(torch.ones(x.shape[1]) for x in basis))
+    return Subspace.of(basis)
 
 
 def varying(runs: InterchangeRuns, place: HeldPlace) -> tuple[Tensor, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,6 +18,9 @@ from interp.heads.needle.text import text_instances
 from interp.heads.trials import Trials
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 OF_SENTENCES = {"completion": False, "question": True}  # True if a question is asked
@@ -74,6 +77,51 @@ def chosen_task(
     )
     found = best_task(tried)
     return None if found is None else found.task, tried
+
+
+def asked_instances(
+    model: Model,
+    seed: int,
+    task: str,
+    needles: int,
+    lengths: tuple[int, int, int],
+    depths: int,
+    answer: int,
+) -> tuple[str, list[Instance], list[TriedTask]]:
+    """Return the task, its instances, and the tasks that were tried to choose it.
+
+    The task `auto` is the one that the model answers best, or `ids` if it answers none.
+
+    Raises:
+        OptionError, PromptError: as `instances_of`.
+    """
+    tried: list[TriedTask] = []
+    if task == "auto":
+        chosen, tried = chosen_task(model, seed, lengths, answer)
+        task = chosen or "ids"
+    return task, instances_of(model, seed, task, needles, lengths, depths, answer), tried
+
+
+def instance_trials(
+    values: Mapping[Site, Tensor],
+    null: Mapping[Site, Tensor] | None,
+    null_kind: str,
+    task: str,
+    instances: Sequence[Instance],
+    tried: Sequence[TriedTask],
+) -> Trials:
+    """Return scores of instances, also of those that the model cannot answer, with their notes."""
+    notes = {"instances": f"{len(instances)}: {len({x.needle for x in instances})} needles"}
+    headline = f"task {task}"
+    if tried:
+        notes["tasks"] = needle_notes(tried)
+        listed = ", ".join(map(str, tried))
+        if any(t.answered for t in tried):
+            headline += f", chosen as answered best ({listed})"
+        else:
+            headline += f"; the model answers none ({listed})"
+    clusters = [f"needle {x.needle}" for x in instances]
+    return Trials(values, null, null_kind, notes, {"task": task}, headline, clusters)
 
 
 def needle_notes(tried: Sequence[TriedTask]) -> str:

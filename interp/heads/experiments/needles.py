@@ -170,36 +170,18 @@ def qr_retrieval(
     Reference: Zhang et al. 2025, "Query-Focused Retrieval Heads Improve Long-Context Reasoning
     and Re-ranking".
     """
-    from interp.heads.experiments._needles import chosen_task, instances_of, needle_notes
+    from interp.heads.experiments._needles import asked_instances, instance_trials
     from interp.heads.needle import question_mass
     from interp.heads.per_head import by_site
-    from interp.heads.trials import Trials
 
-    sizes, trials = (min_length, max_length, lengths), []
-    if task == "auto":
-        chosen, trials = chosen_task(model, lab.seed, sizes, answer)
-        task = chosen or "ids"
-    instances = instances_of(model, lab.seed, task, needles, sizes, depths, answer)
+    sizes = (min_length, max_length, lengths)
+    task, instances, tried = asked_instances(model, lab.seed, task, needles, sizes, depths, answer)
     found = question_mass(
         model,
         instances,
         calibrated=calibrated,
         progress=lambda _, done, total: lab.progress("qr_retrieval", done, total),
     )
-    notes = {"instances": f"{len(instances)}: {len({x.needle for x in instances})} needles"}
-    headline = f"task {task}"
-    if trials:
-        notes["tasks"] = needle_notes(trials)
-        headline += f", chosen as answered best ({', '.join(map(str, trials))})"
-        if not any(t.answered for t in trials):
-            headline = f"task {task}; the model answers none ({', '.join(map(str, trials))})"
-    needle = [f"needle {x.needle}" for x in instances]
-    return Trials(
-        by_site(model, found, "question_mass"),
-        by_site(model, found, "question_mass_other"),
-        "a question about what is not there",
-        notes,
-        clusters=needle,
-        settled={"task": task},
-        headline=headline,
-    )
+    values, null = (by_site(model, found, x) for x in ("question_mass", "question_mass_other"))
+    about = "a question about what is not there"
+    return instance_trials(values, null, about, task, instances, tried)

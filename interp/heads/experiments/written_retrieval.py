@@ -34,20 +34,16 @@ def written_retrieval(
     Cost: One forward pass per instance; only the rows of the answer are formed. By default two
     passes per task and instance to choose the task, eight instances each.
 
-    Null: the same score for the answers of other needles.
+    Null: the same score for the answers of other needles; of one needle, that of random weights.
 
     Not for: comparing layers or models in logits: the scale of the final norm is left out, so
     scores of different prompts have different scales. Use them to order heads.
 
     Options:
-        task: `auto` (the task that the model answers best, `ids` if it answers none); `ids` (a key
-            and its values among random tokens); `completion` (the beginning of an earlier sentence)
-            or `question` (a question about such a sentence; both in English, for models with a
-            tokenizer); or a JSONL file of needles (see `interp.heads.needle.task_file`).
-        needles: number of different needles (from a file: the first ones).
+        task: as in `retrieval`; `auto` is the task that the model answers best, else `ids`.
+        needles: number of different needles; the instances of one form a cluster.
         min_length, max_length, lengths: tokens of the shortest and of the longest prompt, and
-            how many lengths from one to the other; sentences need at least twice a needle's length
-            and the question.
+            how many lengths from one to the other.
         depths: number of needle positions, from first to last.
         answer: number of tokens of the needle after its key, in the task `ids`.
 
@@ -56,69 +52,51 @@ def written_retrieval(
     """
     import torch
 
-    from interp.heads.experiments._needles import chosen_task, instances_of, needle_notes
+    from interp.heads.experiments._needles import asked_instances, instance_trials
     from interp.heads.needle.copying import forced_prompts, instance_batches
-    from interp.heads.trials import Trials
     from interp.model.calls.call import repeat_kv
     from interp.model.locate.weights import embeddings, head_weights, predicting_sites
 
-    sizes, trials = (min_length, max_length, lengths), []
-    if task == "auto":
-        chosen, trials = chosen_task(model, lab.seed, sizes, answer)
-        task = chosen or "ids"
-    instances = instances_of(model, lab.seed, task, needles, sizes, depths, answer)
-    sites = predicting_sites(model)
-    unembedding = embeddings(model).W_U
-    maps = {site: head_weights(model, site).W_O for site in sites}
-    parts: dict = {site: ([], []) for site in sites}
+    sizes = (min_length, max_length, lengths)
+    task, instances, tried = asked_instances(model, lab.seed, task, needles, sizes, depths, answer)
+    unembedding = embeddings(model).W_U.double().cpu()
+    maps = {s: head_weights(model, s).W_O.double().cpu() for s in predicting_sites(model)}
+    others = [x for x in (_other(instances, x) for x in instances) if x is not None]
+    sides = (instances, others) if len(others) == len(instances) else (instances,)
+    parts: list[dict] = [{site: [] for site in maps} for _ in sides]
     done = 0
     for batch in instance_batches(instances):
         prompts, rows = forced_prompts(batch)
-        others = [_other(instances, x) for x in batch]
-        tokens = [torch.tensor([x.answer for x in side]) for side in (batch, others)]
-        length = len(prompts.ids[0])
-        inside = torch.zeros(len(batch), length, dtype=torch.bool)
+        inside = torch.zeros(len(batch), len(prompts.ids[0]), dtype=torch.bool)
         for row, x in zip(inside, batch, strict=True):
             row[slice(*x.span)] = True
+        mine = slice(done, done + len(batch))
+        # rows of the unembedding: d_model prompt step, of these answers and of other needles'
+        wanted = [unembedding[:, torch.tensor([x.answer for x in side[mine]])] for side in sides]
 
-        def visit(site, call, real, tokens=tokens, inside=inside, rows=rows) -> None:
+        def visit(site, call, real, wanted=wanted, inside=inside, rows=rows) -> None:
             if site not in maps:
                 return
             model.require_finite(call, site)
             pattern = call.pattern(rows.to(call.z.device)).double().cpu()
             value = repeat_kv(call.v, site.n_heads).double().cpu()
-            for held, answers in zip(parts[site], tokens, strict=True):
-                u = unembedding.double().cpu()[:, answers]  # d_model prompt step
-                read = torch.einsum("hvd,dbs->bhsv", maps[site].double().cpu(), u)
+            for held, u in zip(parts, wanted, strict=True):
+                read = torch.einsum("hvd,dbs->bhsv", maps[site], u)
                 part = pattern * torch.einsum("bhsv,bhkv->bhsk", read, value)
-                held.append(_contrast(part, inside, rows))
+                held[site].append(_contrast(part, inside, rows))
 
         model.read(prompts, visit, last=len(rows))
         done += len(batch)
         lab.progress("written_retrieval", done, len(instances))
-    notes = {"instances": f"{len(instances)}: {len({x.needle for x in instances})} needles"}
-    headline = f"task {task}"
-    if trials:
-        notes["tasks"] = needle_notes(trials)
-        headline += f", chosen as answered best ({', '.join(map(str, trials))})"
-    values, null = ({site: torch.cat(held[at]) for site, held in parts.items()} for at in (0, 1))
-    return Trials(
-        values,
-        null,
-        "answers of other needles",
-        notes,
-        clusters=[f"needle {x.needle}" for x in instances],
-        settled={"task": task},
-        headline=headline,
-    )
+    values, *null = ({site: torch.cat(x) for site, x in held.items()} for held in parts)
+    about = "answers of other needles" if null else ""
+    return instance_trials(values, null[0] if null else None, about, task, instances, tried)
 
 
 def _other(instances, mine):
-    """Return an instance of another needle with an answer of the same length."""
-    for x in instances:
-        if x.needle != mine.needle and len(x.answer) == len(mine.answer):
-            return x
-    return mine
+    """Return an instance of another needle with an answer of the same length, if there is one."""
+    same = (x for x in instances if x.needle != mine.needle and len(x.answer) == len(mine.answer))
+    return next(same, None)
 
 
 def _contrast(part, inside, rows):

@@ -65,6 +65,13 @@ def test_scores_are_those_of_sums_by_hand(zoo_model) -> None:
         assert abs(frame[head][0] - expected) < 1e-6
 
 
+def test_a_single_needle_is_no_null_of_itself(zoo_model) -> None:
+    frame = _scores(zoo_model, needles=1)
+    largest = max(frame, key=lambda head: frame[head][0])
+    assert frame[largest][0] > 5
+    assert abs(frame[largest][1]) < 1  # of random weights, as no other needle has an answer
+
+
 def test_random_weights_write_nothing_of_the_needle() -> None:
     model = interp.load("planted:noise")
     frame = _scores(model)

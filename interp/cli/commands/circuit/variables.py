@@ -16,12 +16,7 @@ FILE has lines such as
 "answer" is what follows the base prompt if the variable had its value from the source prompt; both
 prompts have the same number of tokens. "template" groups pairs, "read_at" is the position after
 which the answer comes. Without FILE: induction on random tokens, with the variables "content" (the
-copied token) and "pointer" (the place that it is copied from).
-
-Each place is fitted on half of the pairs and judged on others, against random subspaces, a fit to
-exchanged answers, and the most frequent answer; "dormant" marks a subspace that works only through
-a direction that never varies on these prompts."""
-METHODS = ("rotation", "boundless", "mask", "heads")
+copied token) and "pointer" (the place that it is copied from)."""
 
 variables = command(
     "interp.circuits.variables.find:find_variables",
@@ -33,7 +28,6 @@ variables = command(
             help="Heads (L5H4), all heads of a layer (L5), what leaves it (stream5), or several "
             "together (L5H4+L6H0); by default all single ones.",
         ),
-        "method": Spelling(type=click.Choice(METHODS)),
         "ranks": Spelling(type=FROM_1, multiple=True, read=lambda given: [*given] or None),
         "positions": Spelling(type=int, multiple=True, read=lambda given: [*given] or None),
         "steps": Spelling(type=FROM_1),
