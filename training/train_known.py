@@ -242,7 +242,9 @@ def made(name: str, recipe: Recipe, seed: int, out: Path) -> dict[str, Any]:
         raise SystemExit(f"{name}: not used as truth, it is right too rarely: {worst or record}")
     weights = {key: x.half() for key, x in model.state_dict().items()}
     save_file(weights, out / f"{name}.safetensors", metadata={"format": "pt"})
-    (out / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in record.items()]
+    text = "{\n" + ",\n".join(lines) + "\n}\n"
+    (out / f"{name}.json").write_text(text, encoding="utf-8")
     return record
 
 

@@ -139,7 +139,7 @@ class Attribution(Result):
 
     @property
     def completeness(self) -> str:
-        """What the scores sum to and why they miss their total, in whole sentences.
+        """Sentences that state what the scores sum to and why they miss their total.
 
         The only statement on completeness: the terminal, pages, files and notebooks print it.
         """

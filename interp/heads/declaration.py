@@ -67,7 +67,7 @@ class Analysis(Declaration):
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
-        """What a detector takes besides query and key, in order: "tokens", "segments"."""
+        """Inputs of a detector besides query and key, in order: "tokens", "segments"."""
         return predicate_inputs(self.function, self.name) if self.kind == "detector" else ()
 
     @property

@@ -1,4 +1,4 @@
-"""Where a detector that names segments can have targets at all, found without running the model.
+"""Positions at which a detector of segments can have targets, found without running the model.
 
 Its predicate is called once with values of which nothing is known, except that a segment is none of
 those that the stack cannot have. If the answer is False for any positions and tokens, it has no

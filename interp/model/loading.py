@@ -1,4 +1,4 @@
-"""How models are loaded for many steps: options, labels, and modules that are imported first."""
+"""Loading of models for many steps: options, labels, and modules that are imported first."""
 
 from __future__ import annotations
 

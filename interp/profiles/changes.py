@@ -1,4 +1,4 @@
-"""What changed between two profiles: behaviours that heads gained, lost, or show more or less."""
+"""Changes between two profiles: behaviours that heads gained, lost, or show more or less."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many dimensions hold most of the variance of the vectors that a head reads and writes."""
+"""Numbers of dimensions that hold most variance of the vectors that a head reads and writes."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class EdgeEffects:
-    """What follows from the derivatives at the queries of sampled edges.
+    """Effects of sampled edges, from the derivatives at their queries.
 
     Args:
         estimates: sums of the forward and backward pass.

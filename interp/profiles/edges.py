@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 EDGES = 1536  # of a head, over all windows
 VECTORS = ("queries", "outputs", "keys", "values", "other_keys", "other_values")
-"""Of the query, of its key, and of the key that the model of position draws."""
+"""Vectors of the query, of its key, and of the key that the model of position draws."""
 _ENTRIES = 2**25  # numbers of all vectors that are held
 
 

@@ -118,7 +118,7 @@ class Estimates:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """How the effects were measured, for provenance."""
+        """The settings of the measured effects, for provenance."""
         tokens = float(self.predicted.sum())
         found: dict[str, Any] = {
             "loss": float(self.loss.sum() / tokens),

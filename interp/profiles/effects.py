@@ -1,4 +1,4 @@
-"""Whether a head matters on the corpus, and what it writes: numbers with their intervals."""
+"""Effects of a head on the corpus, and what it writes: numbers with their intervals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EffectOptions:
-    """What is measured beside the pattern.
+    """Settings of the measurements beside the pattern.
 
     Args:
         prediction: what the model predicts, or why nothing is measured.
@@ -57,7 +57,7 @@ class EffectOptions:
 
     @property
     def settings(self) -> str:
-        """What changes the steps, for their names."""
+        """The settings on which the steps depend, for their names."""
         asked = "" if self.asked is None else ",".join(map(str, self.asked))
         return f"{self.n_ablated if self.asked is None else asked} on {self.n_documents}"
 

@@ -51,7 +51,7 @@ _WHOLE = ("rules", "position", "tokens", "uniform")
 
 
 class Look:
-    """What every look at a corpus knows: the model, its sites, the rules and the token vectors.
+    """The model, its sites, the rules and the token vectors, as every look at a corpus needs them.
 
     Args:
         model: the model.

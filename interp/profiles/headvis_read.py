@@ -24,7 +24,7 @@ KEYS = 3  # largest keys of a row that are shown
 MOST = 50_000  # heads, and entries of a list
 READ = 2048  # heads whose sequences are read; a larger tree shows numbers alone
 SAMPLE = "in the kept sequences alone, no estimate of the corpus"
-"""What is said of tables that Neuronpedia makes from the sequences that it keeps."""
+"""The note on tables that Neuronpedia makes from the sequences that it keeps."""
 _METRICS = {
     "self_attention_score": "Attention of queries on themselves; query 0, always 1, is included.",
     "prev_token_score": "Attention on the token before, mean over queries.",
@@ -34,7 +34,7 @@ _METRICS = {
     "induction_score": "Attention after earlier copies, over queries with an earlier copy; of a "
     "token that repeats at once it counts attention on itself.",
 }
-"""What the metrics of Neuronpedia measure, by their code."""
+"""The quantities that the metrics of Neuronpedia measure, by their code."""
 _UNITS = UNITS | {
     "pattern_entropy": "nats",
     "qk_distance": "tokens",

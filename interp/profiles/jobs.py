@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PHASES = 5
 """Phases of a profile: each is done by all processes before the next begins."""
 Start = tuple["Loading", str, str]
-"""How the model is loaded, its source and its name."""
+"""The loading of the model, its source and its name."""
 Phase = Callable[[Sequence[Shard], str, Mapping[str, Any]], Any]
 """Does a phase: all shards, in the folder of finished steps, with the arguments of a profile."""
 _here: dict[str, Any] = {}

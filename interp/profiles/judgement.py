@@ -83,7 +83,7 @@ class Label:
 
 @dataclass(frozen=True)
 class Answer:
-    """What is known of one head.
+    """The judged numbers and labels of one head.
 
     Args:
         status: "rules" if the rules beat position on both parts, "position" if position alone

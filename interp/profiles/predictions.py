@@ -1,4 +1,4 @@
-"""What a model predicts of a text: the next token everywhere, or tokens that are masked."""
+"""Predictions of a model on a text: the next token everywhere, or tokens that are masked."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class PredictedText:
 
 @dataclass(frozen=True)
 class Prediction:
-    """How the loss of a model on a text is defined.
+    """The definition of the loss of a model on a text.
 
     Args:
         mask: id of the mask; None for a model that predicts the next token.
@@ -58,7 +58,7 @@ class Prediction:
 
     @property
     def name(self) -> str:
-        """What is predicted."""
+        """The kind of token that is predicted."""
         return "next token" if self.mask is None else "masked token"
 
     def of(self, window: TextWindow) -> PredictedText:

@@ -30,7 +30,7 @@ STABLE = 0.5  # Jaccard index of a cluster that one part suggests with that of t
 LEAST_CLUSTER = 0.05  # share of the head's attention off the sink
 LEAST_RULE = 0.1  # share of a cluster's attention that goes by its rule, beyond position
 SPACES = ("values", "matches")
-"""What is clustered: the values that the head reads, and which entries of query and key agree."""
+"""Spaces of the clusters: the values that are read, and which entries of query and key agree."""
 
 
 @dataclass(frozen=True, eq=False)

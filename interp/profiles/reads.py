@@ -24,7 +24,7 @@ ALPHA = 0.05  # family-wise, over the tokens that are judged for a table
 
 
 class TokenReads:
-    """What the tables of a head are made from.
+    """Sums over tokens from which the tables of a head are made.
 
     Tokens are chosen on the documents of part 0 and judged on those of part 1. The null of a token
     is the mean over all keys (or queries) of other tokens that are about as frequent in the corpus
@@ -126,7 +126,7 @@ class TokenReads:
 
 
 class _Places:
-    """Where tokens stand: their documents, and classes of frequency and place.
+    """Places of tokens: their documents, and classes of frequency and position.
 
     Args:
         positions: the places of every window.

@@ -48,7 +48,7 @@ UNITS = {
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Profile(Result):
-    """What every head does on a corpus, judged on documents that did not fit the description.
+    """Descriptions of every head on a corpus, judged on documents that did not fit them.
 
     Args:
         rows: a number per head and metric, with its interval over documents.

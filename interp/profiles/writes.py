@@ -1,4 +1,4 @@
-"""What heads write to the stream of the logits: its size, and its direct effect on logits."""
+"""Outputs of heads to the stream of the logits: their size and direct effect on logits."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class SiteWrites:
 
     @cached_property
     def matrix(self) -> Float[Tensor, "head d_v d_model"]:
-        """What a unit of each entry of z adds to the stream, up to `scales`."""
+        """The vector that a unit of each entry of z adds to the stream, up to `scales`."""
         return self.weights.added.float()
 
     @cached_property
@@ -67,7 +67,7 @@ class SiteWrites:
 
 
 class HeadWrites:
-    """What the heads of some attentions write to the stream of the logits.
+    """Outputs of the heads of some attentions to the stream of the logits.
 
     Args:
         model: a model that predicts tokens.

@@ -1,4 +1,4 @@
-"""What the contracts of all declared functions have in common."""
+"""Checks that the contracts of all declared functions share."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ N_ENDS, LOW, HIGH = len(PROBABILITIES), 1, -2
 
 @dataclass(frozen=True, eq=False)
 class FoundAt:
-    """What a search at one place gave, on the judged pairs."""
+    """Result of the search at one place, on the judged pairs."""
 
     variable: str
     place: HeldPlace

@@ -123,7 +123,7 @@ class LossChange:
 
 @dataclass(frozen=True)
 class ComparisonAnswer:
-    """What changed between two models, for all places that show it.
+    """Changes between two models, for all places that show them.
 
     Args:
         name: name of B, or "B" for a group.

@@ -19,7 +19,7 @@ HALF = 0.5
 
 @dataclass(frozen=True)
 class Conclusion:
-    """What the checks of one score show.
+    """Conclusion from the checks of one score.
 
     Args:
         verdict: "needed" if the heads do more damage than other sets of heads, in every form of the

@@ -1,1 +1,1 @@
-"""What the rest of the package reads of an attention call: its place, its rows, its inputs."""
+"""Attention calls as the rest of the package reads them: their place, rows and inputs."""

@@ -114,7 +114,7 @@ class Metric(TypedDict):
 
 
 class TextSummary(TypedDict):
-    """What the heads of a model do on text, as a whole."""
+    """Summary of the heads of a model on text."""
 
     corpus: str
     text: str  # numbers of heads, and what is explained of them
@@ -123,7 +123,7 @@ class TextSummary(TypedDict):
 
 
 class HeadProfile(TypedDict):
-    """What one head does on text; its numbers are among the metrics."""
+    """Description of one head on text; its numbers are among the metrics."""
 
     status: str  # "rules", "position", "unclear"; "" where no description was fitted
     sentence: str

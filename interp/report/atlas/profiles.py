@@ -53,7 +53,7 @@ _BY_POSITION = "the share that position predicts"
 
 
 class TextProfile(Protocol):
-    """What the atlas reads of a profile, or of another description of heads on text."""
+    """The interface of a profile, or of another description of heads on text, to the atlas."""
 
     @property
     def rows(self) -> Sequence[Mapping[str, Any]]:

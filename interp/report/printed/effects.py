@@ -1,4 +1,4 @@
-"""Whether a head matters on a corpus and what it writes, as text for its screen."""
+"""Effects and outputs of a head on a corpus, as text for its screen."""
 
 from __future__ import annotations
 
