@@ -327,10 +327,7 @@ def _parts(rows: Sequence[PlacedInterchange], seed: int) -> list[list[PlacedInte
 def _exchanged(runs: InterchangeRuns, seed: int) -> InterchangeRuns:
     """Return the same pairs with answers exchanged between them."""
     order = np.random.default_rng([seed, 86]).permutation(len(runs.rows))
-    rows = [
-        replace(row, answer=runs.rows[i].answer) for row, i in zip(runs.rows, order, strict=True)
-    ]
-    return InterchangeRuns(runs.graph, rows)
+    return runs.answering([runs.rows[i].answer for i in order])
 
 
 def _hits(answers: Int[np.ndarray, " pair"], runs: InterchangeRuns) -> Bool[np.ndarray, " pair"]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -231,6 +232,17 @@ class InterchangeRuns:
         """Return the logits at the answer's position, with the part of the source runs put in."""
         with watched(self.graph, _Exchange(place, subspace, group.source)):
             return self._read(group, self._logits(group.base))
+
+    def answering(self, answers: Sequence[int]) -> InterchangeRuns:
+        """Return the same runs with other answers to fit and to judge."""
+        made = copy.copy(self)
+        pairs = zip(self.rows, answers, strict=True)
+        made.rows = [replace(row, answer=answer) for row, answer in pairs]
+        made.groups = [
+            replace(group, answer=group.answer.new_tensor([answers[i] for i in group.which]))
+            for group in self.groups
+        ]
+        return made
 
     def answers(self, place: HeldPlace, subspace: Subspace) -> Int[np.ndarray, " row"]:
         """Return the model's answers with the part of the source runs put in."""
