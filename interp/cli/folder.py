@@ -141,7 +141,6 @@ def leaves(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]]
     """Yield every command below a group, families dissolved, under the words that call it.
 
     Args:
-        group: the group.
         path: the words that call the group.
     """
     for name, command in sorted(group.commands.items()):

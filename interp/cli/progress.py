@@ -138,7 +138,6 @@ def say_scores(text: str, voice: Voice, *, known: bool) -> bool:
     """Print what `scored_text` formats, and before it, once, what its signs mean.
 
     Args:
-        text: the text.
         voice: prints the note on the signs.
         known: True if they were explained before.
 

@@ -320,7 +320,6 @@ def argument_for(name: str, parameter: Parameter, special: Spelling) -> click.Ar
 
     Args:
         name: name of the parameter.
-        parameter: the parameter.
         special: what the command states about it.
     """
     several = special.multiple

@@ -126,7 +126,6 @@ def atlas(
     pruning, checks, trees, attributions, comparisons. The page is one file that works offline.
 
     Args:
-        run: the run.
         sources: results and models.
         metrics: for results, show only these metrics; for models, the metrics to score, as for
             `interp score`.
@@ -139,7 +138,6 @@ def atlas(
         n_documents: number of random documents of the corpus.
         max_mb: maximum size of the page in MB; a larger one is drawn with less detail, which the
             page states.
-        progress: see `Progress`.
     """
     from interp.core.files import write_atomically
     from interp.report.atlas.build import atlas_of, contents_of

@@ -88,9 +88,6 @@ def cache(
     --budget or --max-loss: which heads keep everything, and a bound on the loss of new prompts.
 
     Args:
-        run: the run.
-        model: the model.
-        prompts: the prompts.
         budget: plan for a cache of this size: bytes, 64KiB, or a share such as 40%.
         max_loss: plan for the smallest cache whose loss per token rises by at most this on new
             prompts; without a plan, the bound of each head's budget (0.01 by default).
@@ -112,7 +109,6 @@ def cache(
         top: number of heads to print, of each metric.
         seed: seed of the random prompts.
         batch_size: prompts per forward pass.
-        progress: see `Progress`.
     """
     from interp.report.printed.cache import text_of_cache
 

@@ -29,10 +29,6 @@ def check(run: Run, model: Model) -> SelfCheck:
     Two equalities are tested per attention, on a few random tokens: the pattern times the values
     equals the head outputs in the model, and the heads' results plus the bias equal the attention
     output. Errors are relative to the largest entry. The exit code is 1 if a model fails.
-
-    Args:
-        run: the run.
-        model: the model.
     """
     from interp.model.check import check_model
 

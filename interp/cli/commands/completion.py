@@ -24,9 +24,6 @@ def completion(shell: Literal["bash", "zsh", "fish"]) -> None:
     bash:  interp completion bash >> ~/.bashrc
     zsh:   interp completion zsh >> ~/.zshrc
     fish:  interp completion fish > ~/.config/fish/completions/interp.fish
-
-    Args:
-        shell: the shell.
     """
     from click.shell_completion import get_completion_class
 

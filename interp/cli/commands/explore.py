@@ -71,7 +71,6 @@ def explore(
     this machine only, under an address with a secret token, and writes no file. Ctrl-C stops it.
 
     Args:
-        run: the run.
         sources: results and a model.
         port: port of the server, which only this machine can reach; 0 for any free one.
         browser: open the address in a browser.

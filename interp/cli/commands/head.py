@@ -56,13 +56,10 @@ def head(
     minute on a small model.
 
     Args:
-        run: the run.
         sources: the model.
-        head: the head.
         load: folder that `interp profile -o DIR` wrote; its profile is shown at once.
         corpus: the documents.
         n_examples: examples of the strongest and of the most surprising queries, each.
-        progress: see `Progress`.
     """
     if load is not None:
         found = stored_profile(load, next(iter(source_labels(sources).values())))

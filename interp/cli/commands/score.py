@@ -135,7 +135,6 @@ def score(
     skipped; plain files among the arguments are ignored, so that `interp score models/*` works.
 
     Args:
-        run: the run.
         sources: the models.
         metrics: a metric, several separated by commas, a group (detectors, weights, geometry,
             categories, cache, cross, segments, experiments, roles), 'all', or a .py file that
@@ -153,7 +152,6 @@ def score(
             without scoring.
         machine: with --dry-run: peak rates of the machine to plan for, such as 989000,3350; by
             default this machine is measured.
-        options: of `ScoreSweep`.
     """
     from interp.heads.sweep.scored_models import ScoreSweep
     from interp.report.printed.scores import scored_text

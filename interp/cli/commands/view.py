@@ -110,14 +110,9 @@ def view(
     A long text is shown as exact masses of blocks, with parts of it token by token.
 
     Args:
-        run: the run.
-        model: the model.
-        text: the text.
         prompt_file: file of the text.
-        image: the image.
         max_length: number of tokens.
         heads: heads to open first.
-        stack: the stack.
         show: weights between tokens, or exact masses of blocks; auto uses blocks above 512 tokens.
         block: tokens per block; by default chosen to give at most 256 blocks.
         tiles: show a part of a block map token by token, such as L1H3:4000-4256,0-256 (ends not
@@ -125,7 +120,6 @@ def view(
         max_mb: maximum size of the page in MB; maps that do not fit are shown with less detail,
             which the page states.
         title: title of the page.
-        progress: see `Progress`.
     """
     from interp.heads import patterns
 

@@ -52,9 +52,6 @@ def flow(
     first layer.
 
     Args:
-        run: the run.
-        model: the model.
-        texts: the texts.
         positions: output position (negative counts from the end), or mean for the average over all.
             Repeatable; by default the last, and mean for encoders.
         residual: share of the residual connection in every layer.

@@ -57,7 +57,6 @@ def lens(
     `interp study speech` with -m decoder-lens.
 
     Args:
-        model: the model.
         text: text to analyse.
         target: token whose rank is printed at every depth; with --direct the logit that is split,
             minus that of OTHER.

@@ -47,10 +47,6 @@ def output(
     exceeds a tenth of the target. Compare methods with `interp evaluate faithfulness`.
 
     Args:
-        run: the run.
-        model: the model.
-        texts: the texts.
-        methods: the methods.
         target: number to explain: WORD or token:WORD, token:WORD|OTHER for a logit difference,
             id:N, class:N, or similarity:TEXT; by default the model's top prediction.
         position: output position of the target; negative counts from the end.

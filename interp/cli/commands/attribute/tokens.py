@@ -69,16 +69,11 @@ def tokens(
     (paired, Holm-corrected over measures).
 
     Args:
-        run: the run.
-        model: the model.
-        texts: the texts.
-        methods: the methods.
         targets: number on which the effect is measured, as for `interp attribute`; by default the
             model's top prediction.
         how: how a token is removed: hide hides it from the attention of all other tokens.
         n_selection: choose the head of ditto on the first N texts of FILE, and judge on the others.
         batch_size: inputs per forward pass.
-        progress: see `Progress`.
     """
     from interp.attribution.evaluation.importance import COMPARED, compare_importance, with_head
     from interp.attribution.evaluation.run import resolve

@@ -133,9 +133,6 @@ def find(
     controls, printed below the scores. --list shows which methods score edges.
 
     Args:
-        run: the run.
-        model: the model.
-        task: the task.
         method: method that finds the circuit: one listed above, or a .py file that declares one.
         units: units of the circuit: nodes, or edges between them too; by default edge for
             verified_edges, head for other methods.
@@ -155,7 +152,6 @@ def find(
             and print the map; may be given several times.
         n_random: number of random orders of heads, and of random sets.
         seed: seed of prompts, methods and random orders.
-        progress: see `Progress`.
         resume: folder of finished steps.
     """
     from interp.circuits.find import asked_method, find_circuit

@@ -56,10 +56,6 @@ def shares(
     is the term minus its mean over the visible keys: what is equal for all keys has no effect.
 
     Args:
-        run: the run.
-        model: the model.
-        heads: the heads.
-        prompts: the prompts.
         at: positions: strongest (each query's most attended key), a detector such as induction, or
             pairs of query and key such as 12:3,-1:0.
         null: null of each term: its mean over visible keys, or random weights.

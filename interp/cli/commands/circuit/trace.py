@@ -58,13 +58,10 @@ def trace(
     model does not predict are left out.
 
     Args:
-        run: the run.
-        model: the model.
         facts: file of facts.
         sites: what is restored: what enters a block, the outputs of its heads, or of its MLP; may
             be given several times; by default all three.
         n: trace only the first facts.
-        options: of `causal_tracing`.
     """
     from interp.circuits.causal_tracing import causal_tracing
     from interp.circuits.facts import capitals, read_facts

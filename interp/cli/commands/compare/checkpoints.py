@@ -68,12 +68,9 @@ def checkpoints(
 
     Args:
         sources: the checkpoints.
-        metrics: the metrics.
-        prompts: the prompts.
         revisions: revisions of the hub model RUN, such as step1000,step2000.
         seed: seed of the random prompts.
         batch_size: prompts per forward pass.
-        progress: see `Progress`.
     """
     import interp
 

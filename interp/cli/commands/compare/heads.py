@@ -69,9 +69,6 @@ def heads(
     seeds: their mean is compared, and the variation between them is part of the error.
 
     Args:
-        models: the models.
-        metrics: the metrics.
-        prompts: the prompts.
         more: a further model on the side of A, such as another seed; repeatable.
         paired: the models of both sides correspond in order, such as runs before and after
             fine-tuning.
@@ -80,7 +77,6 @@ def heads(
         top: number of heads to print, of each metric.
         seed: seed of the random prompts.
         batch_size: prompts per forward pass.
-        progress: see `Progress`.
     """
     import interp
 

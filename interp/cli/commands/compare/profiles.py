@@ -58,13 +58,10 @@ def profiles(
     the same ones, with p corrected over all heads and behaviours.
 
     Args:
-        run: the run.
         sources: two folders or models.
         corpus: the documents on which models are profiled.
         effects: compare also what heads write and whether they matter, which takes longer.
         top: number of changed heads to print; 0 for all.
-        progress: see `Progress`.
-        options: of `interp.profile`.
     """
     from interp.core.files import write_atomically
     from interp.profiles.changes import compare_profiles

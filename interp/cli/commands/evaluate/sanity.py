@@ -50,14 +50,11 @@ def sanity(
     do not depend on what the model learned. Passes and seconds are counted per text.
 
     Args:
-        run: the run.
-        model: the model.
         texts: file with one text per line.
         methods: methods of `interp list methods`.
         targets: number to explain, as for `interp evaluate faithfulness`.
         classes: the class of each text.
         seed: seed of all random draws.
-        progress: see `Progress`.
     """
     from interp.attribution.evaluation.cost import method_cost
     from interp.attribution.evaluation.randomisation import randomisation_check

@@ -34,14 +34,10 @@ def ablate(
     prompts. It misses redundant heads; `interp importance shapley` does not.
 
     Args:
-        model: the model.
-        task: the task.
         all_but_one: keep only one head per layer, and ablate the others of the layer.
         null: null baseline: the same on random weights, the effect of ablation on any network of
             this shape.
-        progress: see `Progress`.
         announce: called with the estimated time and memory before a run.
-        options: of `Game`.
     """
     from interp.causal import ablation
 

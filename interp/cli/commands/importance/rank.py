@@ -49,14 +49,9 @@ def rank(
     longest, 16 evaluations per head: name them with -m, or see `interp importance shapley`.
 
     Args:
-        run: the run.
-        model: the model.
-        task: the task.
         methods: an importance method, or several separated by commas; repeatable.
         null: null baseline: the same on random weights, beside each score.
         prune: also compute a pruning curve for each ranking, with the band of random orders.
-        progress: see `Progress`.
-        game: of `Game`.
     """
     from interp.causal.comparison.compare import compare_importances
     from interp.causal.methods import importances

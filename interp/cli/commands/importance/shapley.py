@@ -60,9 +60,6 @@ def shapley(
     The error is over prompts and samples.
 
     Args:
-        run: the run.
-        model: the model.
-        task: the task.
         method: exact runs all sets of up to 16 heads, permutations random orders, surrogate fits a
             model of the game and checks it; auto is exact up to 12 heads, then the surrogate.
         value: kind of value. per-layer: exact values within each layer. banzhaf: contribution to a
@@ -72,8 +69,6 @@ def shapley(
         n_pairs: also compute the interactions of every pair of the first K heads.
         null: null baseline: the same on random weights, with as many sets of heads; doubles the
             time.
-        progress: see `Progress`.
-        game: of `Game`.
     """
     from interp import causal as room
 

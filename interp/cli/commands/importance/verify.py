@@ -57,18 +57,13 @@ def verify(
     none of them.
 
     Args:
-        run: the run.
-        model: the model.
         metrics: metric whose top heads are checked, or several separated by commas; repeatable.
-        task: the task.
         top: number of heads to check, the first by --by; by default all heads with the role that
             the metric decides, or three if no head has it.
         by: order of the heads: the highest first, the lowest, or the farthest above the null.
         n_random: number of random sets of as many heads in the same layers, and of sets of any
             layers; all of them if there are fewer.
-        progress: see `Progress`.
         announce: called with the estimated time and memory before a run.
-        game: of `Game`.
     """
     from interp.circuits.head_checks import confirm
     from interp.core.registry import METRICS

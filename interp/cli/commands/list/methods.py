@@ -21,7 +21,6 @@ def methods(run: Run, name: str | None = None, *, paper: str | None = None) -> N
     method, or a user-supplied .py file that declares one.
 
     Args:
-        run: the run.
         name: the method.
         paper: papers with this text in their title: the call, the command and the test of each.
     """

@@ -20,7 +20,6 @@ def metrics(run: Run, name: str | None = None, *, paper: str | None = None) -> N
     NAME is a metric, or a user-supplied .py file that declares one.
 
     Args:
-        run: the run.
         name: the metric.
         paper: papers with this text in their title: the call, the command and the test of each.
     """

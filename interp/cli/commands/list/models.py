@@ -18,7 +18,6 @@ def models(run: Run, name: str | None = None, *, variants: bool = False) -> None
     NAME is a model of the list with its kind, such as trained:names.
 
     Args:
-        run: the run.
         name: the model.
         variants: also list attention variants.
     """

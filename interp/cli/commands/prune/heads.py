@@ -77,9 +77,6 @@ def heads(
     random removals; `interp prune verify DIR` computes it again.
 
     Args:
-        run: the run.
-        model: the model.
-        task: the task.
         methods: the ranking: an importance as in `interp importance`; greedy, which evaluates every
             remaining head after each removal; gates, learned as in `interp importance gates`; or
             pairs, from the effects of all pairs. Several are separated by commas; repeatable. With
@@ -103,8 +100,6 @@ def heads(
             not judged.
         rounds: with --keep and repair: remove heads in N rounds, each ranked and repaired anew.
         repair_rate: learning rate of the repair (default 3e-4).
-        progress: see `Progress`.
-        game: of `Game`.
     """
     from interp.causal.methods import importances
 

@@ -47,11 +47,7 @@ def export(
     Scores as .csv get a second file, FILE.provenance.json, which states how they were made.
 
     Args:
-        run: the run.
         out: the file.
-        folder: the folder.
-        models: the models.
-        metrics: the metrics.
         per_prompt: export the value of every head on every prompt.
     """
     from interp.core.files import write_atomically

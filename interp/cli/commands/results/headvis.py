@@ -28,7 +28,6 @@ def headvis(
     The tree can be read back: `interp atlas TREE`.
 
     Args:
-        run: the run.
         folder: the folder, which `interp profile -o DIR` wrote, or a profile.
         out: folder of the tree, which must be empty or not exist.
         stack: attention stack to write, where the model has several.

@@ -18,12 +18,7 @@ if TYPE_CHECKING:
     example="interp results list results --csv",
 )  # fmt: skip
 def list(run: Run, folder: Path = Path("results")) -> pd.DataFrame:
-    """List the results of a folder: model, metric, settings and size.
-
-    Args:
-        run: the run.
-        folder: the folder.
-    """
+    """List the results of a folder: model, metric, settings and size."""
     from interp.core.dataset import listing
 
     frame = listing(stored_results(folder))

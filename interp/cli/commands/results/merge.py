@@ -33,8 +33,6 @@ def merge(run: Run, folders: tuple[Path, ...], *, out: Path | None = None) -> No
     """Add the results of folders B... to folder A, or of all to --out; nothing is computed.
 
     Args:
-        run: the run.
-        folders: the folders.
         out: merge into this folder and leave A as it is.
     """
     from interp.core.dataset import merge_results

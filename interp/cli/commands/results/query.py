@@ -28,7 +28,6 @@ def query(sql: str, folder: Path = Path("results")) -> pd.DataFrame:
 
     Args:
         sql: the query.
-        folder: the folder.
     """
     from interp.core.dataset import run_query
 

@@ -14,10 +14,6 @@ def repair(run: Run, folder: Path = Path("results")) -> None:
     """Set damaged files aside, remove leftovers, and build the summary tables and page again.
 
     Afterwards `interp results verify` finds nothing but jobs of an array that have not run.
-
-    Args:
-        run: the run.
-        folder: the folder.
     """
     from interp.core.dataset import repair_results
     from interp.report.summary import write_summary

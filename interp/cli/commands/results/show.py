@@ -38,9 +38,6 @@ def show(
     each.
 
     Args:
-        folder: the folder.
-        models: the models.
-        metrics: the metrics.
         top: number of heads per metric.
         by: order of the heads, as in interp score.
         by_cluster: show the score on each cluster of dependent prompts (a common period, needle,

@@ -14,12 +14,7 @@ from interp.cli.stored import stored_results
     example="interp results verify results",
 )  # fmt: skip
 def verify(run: Run, folder: Path = Path("results")) -> None:
-    """Read every file completely and report what is damaged or missing; exit code 1 if so.
-
-    Args:
-        run: the run.
-        folder: the folder.
-    """
+    """Read every file completely and report what is damaged or missing; exit code 1 if so."""
     from interp.core.dataset import listing, problems
 
     store = stored_results(folder)

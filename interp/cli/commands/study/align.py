@@ -94,9 +94,6 @@ def align(
     --out writes.
 
     Args:
-        run: the run.
-        model: the model.
-        pairs: the pairs.
         method: words: alignment error rate of every cross-attention head. heads: ablation of every
             head beside its confidence and position variance. decoder-lens: loss when the decoder
             reads an earlier encoder layer.
@@ -108,7 +105,6 @@ def align(
         pair: index of the pair to draw with --set picture, from 0.
         picture: draw how the best head aligns one pair: matrix and lines.
         seed: seed of split and null.
-        progress: see `Progress`.
     """
     from interp import alignment
     from interp.report.printed.alignment import alignments_text, translation_heads_text

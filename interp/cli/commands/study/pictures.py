@@ -62,8 +62,6 @@ def pictures(
     token. Sinks and grounding heads are found on half of the prompts and judged on the other half.
 
     Args:
-        run: the run.
-        model: the model.
         inputs: the prompts.
         method: sinks: tokens of the picture that are attention sinks, and the heads on them.
             grounding: heads that attend to the picture, ablated. dropping: loss without the least

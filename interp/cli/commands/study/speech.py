@@ -94,12 +94,8 @@ def speech(
     and judged on the others. `interp atlas` reads what --out writes.
 
     Args:
-        run: the run.
-        model: the model.
-        recordings: the recordings.
         method: times: when each word is spoken, and the error against gold times. decoder-lens:
             loss of the text when the decoder reads an earlier encoder layer.
-        heads: the heads.
         rows: decoder row that stands for a token: the row that predicts it, or the row that reads
             it.
         language: language of the text, such as en, for a multilingual Whisper.

@@ -136,9 +136,6 @@ def trees(
     chains of adjacent words.
 
     Args:
-        run: the run.
-        model: the model.
-        treebank: the treebank.
         train: the treebank on which heads are chosen.
         pairs: minimal pairs.
         heads: the heads to ablate.
@@ -147,9 +144,7 @@ def trees(
         top: number of relations to print, ordered by the lower end of the interval of their
             difference from the baseline; relations with fewer than 10 dependents come last.
         seed: seed of random weights, orders and draws.
-        progress: see `Progress`.
         resume: folder of finished models.
-        words: of `WordReading`.
     """
     from interp.report.printed.syntax import minimal_pairs_text, trees_text
     from interp.syntax.attention import WordReading

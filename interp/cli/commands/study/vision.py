@@ -91,8 +91,6 @@ def vision(
     decide by them, found on one half of the images and corrected on the other.
 
     Args:
-        run: the run.
-        model: the model.
         pictures: the images.
         method: measures: direct, distance, tokens, class_token, readouts, agreement, cue, texts; by
             default these, where there is what they need. Only when named: registers, pruning.

@@ -108,14 +108,10 @@ def anchors(
     chains of random tokens with planted links are made, and the measures are compared with them.
 
     Args:
-        run: the run.
-        model: the model.
         chains: the texts.
         methods: method of analysis; repeatable. By default attention and suppression, and
             resampling if there is an answer.
         top: number of heads and of sentences to print.
-        progress: see `Progress`.
-        options: of `thought_anchors`.
     """
     from interp.report.printed.texts import anchors_text, receivers_text
     from interp.text.chains import receiver_heads, thought_anchors

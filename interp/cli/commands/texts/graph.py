@@ -72,9 +72,6 @@ def graph(
     with random graphs of the same degrees. Without a text, random tokens repeated twice are used.
 
     Args:
-        run: the run.
-        model: the model.
-        text: the text.
         edges: a graph as the prompt.
         heads: heads to average.
         over: combine layers by the mean of their attention, or by their product.

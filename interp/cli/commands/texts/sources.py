@@ -95,8 +95,6 @@ def sources(
     of the confidence that is then stated for FILE. Without a file, only this is done.
 
     Args:
-        run: the run.
-        model: the model.
         chain: the document.
         methods: method that scores sentences. Repeatable; all by default.
         known: documents with known sources, on which heads are chosen and confidence is calibrated:
@@ -104,8 +102,6 @@ def sources(
         n_documents: number of documents of --set known; half of them are held out.
         n_sentences: number of sentences of each document of --set known.
         top: number of sentences to print per method.
-        progress: see `Progress`.
-        options: of `judge_sources`.
     """
     from interp.report.printed.texts import answer_text, judgement_text
     from interp.text.context import answer_sources, judge_sources

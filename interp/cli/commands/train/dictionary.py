@@ -99,8 +99,6 @@ def dictionary(
     what the most active features read and write.
 
     Args:
-        run: the run.
-        model: the model.
         prompts: prompts to train on, and those to score on.
         layer: layer whose activations are decomposed; needed to train.
         site: activation that is decomposed; a transcoder reads the attention layer's input and
@@ -115,7 +113,6 @@ def dictionary(
         top: describe the N most active features; with -o as a page too.
         other_weights: with --load: accept a model whose weights differ.
         seed: seed of everything random.
-        progress: see `Progress`.
     """
     from interp.dictionaries.study import study_dictionary, study_lorsa
 

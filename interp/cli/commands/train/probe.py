@@ -72,8 +72,6 @@ def probe(
     written beside the probe (.safetensors) as .json.
 
     Args:
-        run: the run.
-        model: the model.
         file: the labelled prompts.
         read: what is read of each head: its output, statistics of its pattern, the Lookback ratio
             of a response, or the attention of the last token on parts of a context (Sentinel).
@@ -82,7 +80,6 @@ def probe(
         n_random: number of times the labels are shuffled, for p and the null.
         load: apply this saved probe to FILE instead of training: a line of JSON per item.
         other_weights: with --load: accept a model of the same heads whose weights differ.
-        options: of `train_probe`.
     """
     from interp.probes import HeadProbe, read_probe_items, train_probe
 
