@@ -102,7 +102,7 @@ class Plan:
             n: Number of pairs.
             seen: Number of these that the circuit was found on.
         """
-        from interp.circuits.listing import template_line
+        from interp.circuits.tasks.wording import template_line
 
         mine, held = self.templates
         if seen:

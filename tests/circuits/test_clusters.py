@@ -15,8 +15,8 @@ from interp.circuits.find import find_circuit
 from interp.circuits.methods._backups import stand_ins
 from interp.circuits.methods._checked import _effect
 from interp.circuits.patched import patch_first
-from interp.circuits.printed import _figures
 from interp.core.clusters import cluster_summary
+from interp.report.printed.circuit import _figures
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,11 @@ from interp.core.tokens import encoded_text
 
 if TYPE_CHECKING:
     from interp.model.model import Model
+
+
+def template_line(template: str) -> str:
+    """Join the lines of a template by slashes."""
+    return re.sub(r"\n\s*", " / ", template)
 
 
 def require(model: Model, n: int) -> None:

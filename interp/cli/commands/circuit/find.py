@@ -28,8 +28,8 @@ SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
 
 def _listed(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not context.resilient_parsing:
-        from interp.circuits.listing import circuit_listing
         from interp.core.registry import CIRCUIT_METHODS
+        from interp.report.printed.circuit_listing import circuit_listing
 
         click.echo(circuit_listing())
         note_left_out(CIRCUIT_METHODS)
@@ -156,10 +156,10 @@ def find(
     """
     from interp.circuits.find import asked_method, find_circuit
     from interp.circuits.plan import Plan
-    from interp.circuits.printed import evaluation_lines, found_lines
     from interp.circuits.published import published
     from interp.circuits.whole_evaluation import evaluated, with_set
     from interp.report.circuit_folder import write_evaluation, write_found
+    from interp.report.printed.circuit import evaluation_lines, found_lines
 
     known = None if against is None else published(against)
     if known is not None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from interp.core.registry import CIRCUIT_METHODS
 
 
@@ -14,6 +12,7 @@ def circuit_listing() -> str:
 
 def _tasks() -> list[str]:
     from interp.circuits.tasks import TASKS
+    from interp.circuits.tasks.wording import template_line
 
     lines = ["Tasks:"]
     for name, about in TASKS.items():
@@ -23,11 +22,6 @@ def _tasks() -> list[str]:
             lines.append(f"    for {about.model}, whose circuit is known")
         lines += [f"    template {i}: {template_line(t)}" for i, t in enumerate(about.templates)]
     return lines
-
-
-def template_line(template: str) -> str:
-    """Join the lines of a template by slashes."""
-    return re.sub(r"\n\s*", " / ", template)
 
 
 def _methods() -> list[str]:
