@@ -67,7 +67,7 @@ def _forward(model: Any, ids: list[int]) -> Run:
 
 def _score(model: Any, ids: list[int]) -> Run:
     import interp
-    from benchmarks.product_runs import eleven_metrics
+    from benchmarks.product_cases import eleven_metrics
 
     return lambda: interp.score(model, eleven_metrics(), [ids], null="none", engine="fused")
 

@@ -1,10 +1,12 @@
-"""Shapes and cases of the benchmark of the product, with the bound of each case."""
+"""What the benchmark of the product runs: models, plain forwards, scores as typed, and peers."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 DRAWN_FROM = 1000  # tokens of the prompts; the vocabulary of families is of this size too
 WINDOW = 256
@@ -149,3 +151,129 @@ def prompts_of(case: Case, size: Size) -> list[list[int]]:
     generator = torch.Generator().manual_seed(0)
     half = torch.randint(3, DRAWN_FROM, (case.prompts, size.tokens // 2), generator=generator)
     return torch.cat([half, half], 1).tolist()
+
+
+def eleven_metrics() -> list[str]:
+    """The detectors and statistics of attention."""
+    from interp.core.registry import METRICS
+
+    return [name for name, entry in METRICS.items() if entry.group == "detectors"]
+
+
+def forwards_needed(metrics: list[str], draws: int) -> int:
+    """Plain forwards that scores with nulls need: the model, shuffled tokens, random weights."""
+    from interp.core.registry import METRICS
+
+    kinds = {METRICS.parse(name).analysis.default_null for name in metrics}
+    return 1 + ("shuffled-tokens" in kinds) + draws * bool(kinds - {"none"})
+
+
+def plain(module: Any, ids: list[list[int]], last: int = 1) -> Callable[[], object]:
+    """The plain forward of the module, with logits of the last token; of all tokens if `last=0`."""
+    given = torch.tensor(ids)
+
+    @torch.no_grad()
+    def run() -> object:
+        return module(input_ids=given, use_cache=False, logits_to_keep=last).logits
+
+    return run
+
+
+def scored(case: Case, module: Any, ids: list[list[int]], engine: str) -> Callable[[], Any]:
+    """What the user types; with nulls, each call has a seed of its own."""
+    import interp
+
+    model, metrics, seed = (
+        interp.load(module, name=case.shape),
+        eleven_metrics(),
+        iter(range(10**6)),
+    )
+    if case.asked == "score":
+        return lambda: interp.score(model, metrics, ids, null="none", engine=engine)
+    options = {"engine": engine, "null_cache": False}
+    return lambda: interp.score(model, metrics, ids, seed=next(seed), **options)
+
+
+PEERS = {
+    "eager": "Hugging Face eager, output_attentions, four statistics by hand",
+    "transformer_lens": "TransformerLens, run_with_cache of patterns, four statistics by hand",
+    "nnsight": "nnsight, patterns saved, four statistics by hand",
+}
+
+
+def four_statistics(patterns: Sequence[Tensor], ids: Tensor) -> Tensor:
+    """Previous token, first token, induction and entropy: `[statistic, layer, head]`."""
+    n = ids.shape[1]
+    at = torch.arange(n)
+    before = torch.cat([torch.full_like(ids[:, :1], -1), ids[:, :-1]], 1)
+    target = (before[:, None, :] == ids[:, :, None]) & (at[None, :] <= at[:, None])
+    rows = target.any(-1).sum(-1).clamp_min(1)
+    layers = []
+    for p in patterns:
+        previous = p.diagonal(-1, -2, -1).mean(-1)
+        induction = torch.einsum("bhij,bij->bh", p, target.to(p.dtype)) / rows[:, None]
+        entropy = torch.special.entr(p).sum(-1).mean(-1)
+        four = torch.stack([previous, p[..., 0].mean(-1), induction, entropy])
+        layers.append(four.mean(1))
+    return torch.stack(layers, 1)
+
+
+def prepare_peer(
+    name: str, case: Case, size: Size, *, quick: bool
+) -> Callable[[list[list[int]]], Tensor]:
+    """A function of the prompts that runs the tool once."""
+    module = build(case.shape, size, quick=quick, kernel="eager")
+    patterns = {"eager": _eager, "transformer_lens": _bridge, "nnsight": _nnsight}[name](module)
+
+    @torch.no_grad()
+    def run(prompts: list[list[int]]) -> Tensor:
+        ids = torch.tensor(prompts)
+        return four_statistics(patterns(ids), ids)
+
+    return run
+
+
+Patterns = Callable[[Tensor], Sequence[Tensor]]
+
+
+def _eager(module: Any) -> Patterns:
+    keep = {"use_cache": False, "output_attentions": True, "logits_to_keep": 1}
+    return lambda ids: module(input_ids=ids, **keep).attentions
+
+
+def _bridge(module: Any) -> Patterns:
+    from transformer_lens.model_bridge.sources import build_bridge_from_module
+
+    kind = type(module).__name__
+    module.config.architectures = [kind]
+    bridge = build_bridge_from_module(module, kind, hf_config=module.config, tokenizer=None)
+
+    def patterns(ids: Tensor) -> list[Tensor]:
+        cache = bridge.run_with_cache(ids, names_filter=lambda n: n.endswith("hook_pattern"))[1]
+        layers = module.config.num_hidden_layers
+        return [cache[f"blocks.{i}.attn.hook_pattern"] for i in range(layers)]
+
+    return patterns
+
+
+def _nnsight(module: Any) -> Patterns:
+    import nnsight
+
+    held = nnsight.NNsight(module)
+    gpt2 = hasattr(module, "transformer")
+    layers = module.config.num_hidden_layers
+
+    def patterns(ids: Tensor) -> list[Tensor]:
+        kept = []
+        with held.trace(input_ids=ids, use_cache=False, logits_to_keep=1):
+            for i in range(layers):
+                block = held.transformer.h[i].attn if gpt2 else held.model.layers[i].self_attn
+                kept.append(nnsight.save(block.source.attention_interface_1.output[1]))
+        return kept
+
+    return patterns
+
+
+def peers_of(case: Case) -> list[str]:
+    """The tools that are run beside a case: without nulls, on the shapes that all of them read."""
+    return list(PEERS) if case.asked == "score" and SHAPES[case.shape].kernel == "sdpa" else []

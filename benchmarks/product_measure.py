@@ -1,20 +1,82 @@
-"""One row of the benchmark of the product: a score between plain forwards, and peers beside."""
+"""Rows of the benchmark of the product: time, peers, memory, loading and a wrong argument."""
 
 from __future__ import annotations
 
 import argparse
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.attention import FEW, Times, give_back, rounds, summary
-from benchmarks.product_cases import PEERS_AT, SHAPES, Case, Size, build, prompts_of, size_of
-from benchmarks.product_memory import growth
-from benchmarks.product_peers import PEERS, peers_of, prepare_peer
-from benchmarks.product_runs import eleven_metrics, forwards_needed, plain, scored
+from benchmarks.attention import FEW, Times, give_back, peak_of, rounds, summary
+from benchmarks.product_cases import (
+    PEERS,
+    PEERS_AT,
+    SHAPES,
+    Case,
+    Size,
+    build,
+    cases,
+    eleven_metrics,
+    forwards_needed,
+    peers_of,
+    plain,
+    prepare_peer,
+    prompts_of,
+    scored,
+    size_of,
+)
+from benchmarks.product_parts import as_installed, children
+
+PEAKS = 3  # processes whose peak memory is taken
+SHORT = 64  # tokens of the run that loads everything before memory is taken
+
+
+def growth(case: Case, given: argparse.Namespace) -> dict[str, float]:
+    """MiB that one run adds to the peak of a process of its own, medians of several."""
+    found: dict[str, list[float]] = {}
+    if not Path("/proc/self/clear_refs").exists():
+        return {}
+    peers = peers_of(case) if given.peers and case.tokens <= PEERS_AT else []
+    options = ["--quick"] * given.quick + ["--long", "--engine", given.engine]
+    options += ["--layers", str(given.layers)] if given.layers else []
+    options += ["--threads", str(given.threads)] if given.threads else []
+    for method in ("plain", "score", *peers):
+        for _ in range(1 if given.quick or method in peers else PEAKS):
+            command = [sys.executable, "-m", "benchmarks.product", "--peak", case.name, method]
+            done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
+            if done.returncode == 0:
+                found.setdefault(method, []).append(float(done.stdout.split()[-1]))
+    return {method: statistics.median(values) for method, values in found.items()}
+
+
+def peak(name: str, method: str, given: argparse.Namespace) -> float:
+    """The same in this process, after a short run has loaded everything."""
+    case = next(case for case in cases(long=True) if case.name == name)
+    size = size_of(case, given.layers, quick=given.quick)
+    ids = prompts_of(case, size)
+    short = [ids[0][:SHORT]]
+    if method in PEERS:
+        run = prepare_peer(method, case, size, quick=given.quick)
+        run(short)
+        return peak_of(lambda: run(ids))
+    module = build(case.shape, size, quick=given.quick)
+    if method == "plain":
+        plain(module, short)()
+        return peak_of(plain(module, ids))
+    import interp
+
+    model, metrics = interp.load(module, name=case.shape), eleven_metrics()
+    options = {"null": "none", "engine": given.engine}
+    interp.score(model, metrics, short, **options)
+    return peak_of(lambda: interp.score(model, metrics, ids, **options))
+
 
 LOGITS = 2**30  # bytes of all logits up to which the forward that computes them is timed as well
 
@@ -153,3 +215,100 @@ def threads() -> dict[str, int]:
     import numba
 
     return {"torch": torch.get_num_threads(), "numba": numba.get_num_threads()}
+
+
+WEIGHTS, LOADING, WRONG = 2.0, 2.0, 1.0  # bounds: forwards, plain loads, seconds of a processor
+
+
+def beside_all(repeats: int, *, quick: bool) -> list[dict[str, Any]]:
+    """Every row: what was asked, over what, and the ratio or the seconds with the bound."""
+    return [*_weights(repeats, quick), *_loading(repeats, quick), _wrong_argument(repeats)]
+
+
+def _weights(repeats: int, quick: bool) -> list[dict[str, Any]]:
+    """Each weights metric without nulls over one forward of 1,024 tokens, on GPT-2 small."""
+    import interp
+    from interp.core.registry import METRICS
+
+    case = next(c for c in cases(long=False) if c.name == "gpt2 score 1024")
+    size = size_of(case, None, quick=quick)
+    module = build(case.shape, size, quick=quick)
+    model = interp.load(module, name=case.shape)
+    runs = {"plain": plain(module, prompts_of(case, size))}
+    for name in (name for name, entry in METRICS.items() if entry.group == "weights"):
+        runs[name] = lambda name=name: interp.score(model, name, null="none")
+    found = _rounds(runs, repeats)
+    return [
+        _ratio(f"`{name}` of all heads", f"one forward of {size.tokens:,} tokens", found[name])
+        for name in runs
+        if name != "plain"
+    ]
+
+
+def _loading(repeats: int, quick: bool) -> list[dict[str, Any]]:
+    """Loading a folder with the self-check over plain loading by transformers.
+
+    The bound is for a small model. Plain loading maps a large file without reading it, and a
+    self-check runs the model, which reads it; that row has no bound.
+    """
+    from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
+
+    import interp
+
+    case = cases(long=False)[0]
+    config = GPT2Config(
+        n_layer=4, n_head=4, n_embd=128, vocab_size=1000, n_positions=128, bos_token_id=0,
+        eos_token_id=1,
+    )  # fmt: skip
+    models = {
+        "4 layers of width 128": lambda: GPT2LMHeadModel(config),
+        "GPT-2 small's shape": lambda: build(
+            case.shape, size_of(case, None, quick=quick), quick=quick
+        ),
+    }
+    rows = []
+    for title, make in models.items():
+        with tempfile.TemporaryDirectory() as folder:
+            make().save_pretrained(folder)
+            runs = {
+                "plain": lambda folder=folder: AutoModelForCausalLM.from_pretrained(folder),
+                "load": lambda folder=folder: interp.load(folder),
+            }
+            found = _rounds(runs, max(FEW, repeats))
+        row = _ratio(f"`interp.load(FOLDER)`, {title}", "`from_pretrained`", found["load"], LOADING)
+        rows.append(row if not rows else row | {"bound": None})
+    return rows
+
+
+def _rounds(
+    runs: dict[str, Callable[[], object]], repeats: int
+) -> dict[str, list[tuple[Times, Times]]]:
+    for run in runs.values():
+        run()
+    with torch.no_grad():
+        return rounds(runs, repeats, 0)
+
+
+def _ratio(
+    what: str, over: str, runs: list[tuple[Times, Times]], bound: float = WEIGHTS
+) -> dict[str, Any]:
+    row = {"what": what, "over": over, "bound": bound} | summary(runs)
+    return row | {"met": max(row["clock"][0], row["processor"][0]) <= bound}
+
+
+def _wrong_argument(repeats: int) -> dict[str, Any]:
+    """Processor seconds until a metric that does not exist is told."""
+    command = [sys.executable, "-m", "interp", "score", "bundled:induction", "-m", "no_such_metric"]
+    root, seconds = Path(__file__).parents[1], []
+    with tempfile.TemporaryDirectory() as compiled:
+        options = {"env": as_installed(compiled), "cwd": root, "capture_output": True}
+        for _ in range(1 + min(FEW, repeats)):
+            before = children()
+            done = subprocess.run(command, text=True, check=False, **options)
+            if done.returncode != 2:
+                raise RuntimeError(f"exit code {done.returncode} instead of 2: {done.stderr}")
+            seconds.append(children() - before)
+    del seconds[0]  # the first one compiled every module
+    middle = statistics.median(seconds)
+    row = {"what": "`interp score MODEL -m no_such_metric`", "over": None, "bound": WRONG}
+    return row | {"rounds": len(seconds), "seconds": middle, "met": middle <= WRONG}

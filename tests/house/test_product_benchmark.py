@@ -10,10 +10,16 @@ import pytest
 import torch
 
 from benchmarks import product, product_measure
-from benchmarks.product_cases import SHAPES, build, cases, prompts_of, size_of
+from benchmarks.product_cases import (
+    SHAPES,
+    build,
+    cases,
+    four_statistics,
+    plain,
+    prompts_of,
+    size_of,
+)
 from benchmarks.product_parts import TARGETS, Timers
-from benchmarks.product_peers import four_statistics
-from benchmarks.product_runs import plain
 
 
 @pytest.fixture(autouse=True)
