@@ -37,8 +37,9 @@ def render(
         title: The title of the page.
         scripts: Names of files in that folder, in order; without them the page has no script.
         styles: Style rules after those of every page.
-        context: The values of the template. The shell prints `command`, `beside` (files in the
-            same folder) and `made` (the provenance). `live` is data and a script of a page that
+        context: The values of the template. `heading` is the first line, by default the title; at
+            the foot stand `command`, `beside` (files in the same folder) and `made` (the
+            provenance). `live` is data and a script of a page that
             may ask its own server.
     """
     context = _DEFAULTS | context
@@ -54,7 +55,7 @@ def phrased(name: str, *values: Any) -> Markup:
 
 _DEFAULTS: dict[str, Any] = {
     "command": None, "beside": (), "made": None, "about": "", "warnings": (), "figure": None,
-    "live": None,
+    "live": None, "heading": "",
 }  # fmt: skip
 
 
@@ -73,7 +74,7 @@ def page(
         parts: Sections, each a heading followed by its contents: texts become paragraphs, data
             frames tables, and elements are kept.
         made: The provenance, shown as JSON.
-        context: `about`, `warnings`, `command` and `beside`, which stand above the sections.
+        context: `about` and `warnings`, above the sections, and what `render` prints.
     """
     if figure is not None and not isinstance(figure, Markup):
         from interp.draw.figure import svg

@@ -86,7 +86,7 @@ FORMS: Mapping[str, Mapping[str, str]] = {
     "page": {
         "Anchors": "interp.report.anchors:anchors_page",
         "Attribution": "interp.report.tokens:page_of",
-        "Circuit": "interp.report.atlas.single:circuit_page",
+        "Circuit": "interp.report.circuit_page:circuit_page",
         "Displayed": "interp.report.rows:rows_page",
         "Faithfulness": "interp.report.faithfulness:faithfulness_page",
         "FeatureCards": "interp.report.feature_cards:cards_page",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 SHOWN = 100  # edges in the page's table
+DRAWN = ("smallest_nodes", "smallest_edges")  # tables that the page's graph shows
+TABLES = {
+    "smallest": "The set", "forwards": "Forward passes by stage",
+    "stability": "The first heads when pairs are drawn again",
+    "backups": "Heads that stand in for others",
+}  # fmt: skip
+"""Headings of a circuit's tables."""
 
 
 def write_found(found: Circuit, folder: Path, model: Model) -> None:
@@ -54,6 +61,7 @@ def write_evaluation(
     patched: ResultRows | str | None = None,
     of_set: SetEvaluation | str | None = None,
     maps: Sequence[ResultRows] = (),
+    explained: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> None:
     """Write the evaluation of a circuit and the page of both, each file completely or not at all.
 
@@ -68,6 +76,7 @@ def write_evaluation(
         patched: Its top nodes patched on the held-out pairs, or why they were not.
         of_set: The evaluation of its smallest set, or why there is none.
         maps: Maps of patching over layers and positions.
+        explained: What its nodes do; see `interp.circuits.explained`.
     """
     import pandas as pd
     from markupsafe import Markup
@@ -93,6 +102,8 @@ def write_evaluation(
         write_atomically(folder / f"{name}.csv", frame.to_csv(index=False).encode())
     told_all = _summary_of(measured, edges, held_out) | {"figures": figures}
     write_atomically(folder / "evaluation.json", json_document(told_all))
+    if explained is not None:
+        write_atomically(folder / "explained.json", json_document(explained))
     pictured = svg(measured.plot())
     write_atomically(folder / "evaluation.svg", standing(pictured, style=True).encode())
     parts: list[tuple[Any, ...]] = [
@@ -111,11 +122,15 @@ def write_evaluation(
         )
     if "set" in frames:
         parts.append(("The smallest set, node by node", _shown_columns(frames["set"])))
-    parts.append(("The first nodes of all, with their edges", Markup(found.to_svg())))
-    parts += [(f"Table: {n}", pd.DataFrame(rows)) for n, rows in found.tables.items() if rows]
+    parts += [
+        (TABLES.get(name, name.replace("_", " ").capitalize()), pd.DataFrame(rows))
+        for name, rows in found.tables.items() if rows and name not in DRAWN
+    ]  # fmt: skip
     parts.append(("Notes", *(found.notes or ["none"])))
     about = told_all | {"curve": curve.to_dict("list")}
-    content = drawn("page", found, about, sections=parts, command=command)
+    content = drawn(
+        "page", found, about, explained=explained, against=against, sections=parts, command=command
+    )
     write_atomically(folder / "circuit.html", content)
 
 

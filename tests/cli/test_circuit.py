@@ -83,12 +83,12 @@ def test_a_circuit_in_all_its_forms(run, tmp_path) -> None:
     assert told["edges"].startswith("not evaluated: ")
     page = (folder / "circuit.html").read_text()
     assert '<td class="text">CPR</td>' in page
-    assert "Table: stability" in page
+    assert "The first heads when pairs are drawn again" in page
     svg = (folder / "circuit.svg").read_text()
     assert "28 of 28 edges" in svg
     assert svg in page
     assert "default-src 'none'" in page
-    assert "Table: controls" in page
+    assert "<summary>Controls</summary>" in page
     assert json.loads((folder / "circuit.json").read_text())["level"] == "edge"
     assert run(*args).stdout == result.stdout
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 
 import pandas as pd
 import pytest
 
 import interp
 from interp.circuits.find import find_circuit
-from interp.circuits.nodes import node_of
 from interp.circuits.result import Circuit
 from interp.circuits.tasks import make_contrast
 
@@ -122,17 +120,15 @@ def test_screen_page_file_and_python_name_the_same_set(run, tmp_path, level) -> 
     figures = json.loads((folder / "evaluation.json").read_text())["figures"]
     (kept,) = (row for row in figures if row["figure"] == "faithfulness of the set")
     assert f"and keeps {kept['value']:.2f} [{kept['low']:.2f}, {kept['high']:.2f}]" in judged
-    # the page: its sentence, and every node and edge of its drawing
+    # the page: its first line, and every node and edge of its graph
     page = (folder / "circuit.html").read_text()
-    told = page.partition("The chosen set has ")[2]
-    assert told.startswith(f"{len(chosen.nodes)} nodes ({', '.join(chosen.nodes)}) and {of}")
-    assert f"{len(chosen.edges)} edges{between}; it {chosen.summary()}. Measured" in told
-    value = re.search(r"Measured [^,]*, it keeps (-?[\d.]+) \[", told)
-    assert float(value[1]) == pytest.approx(kept["value"], abs=0.01)
-    drawing = re.search(r'<svg[^>]*class="figure graph".*?</svg>', page, re.DOTALL)[0]
-    assert set(re.findall(r'data-node="(\w+)"', drawing)) == {*chosen.nodes, "logits"}
-    drawn = Counter(re.findall(r'data-from="(\w+)" data-to="(\w+)"', drawing))
-    assert drawn == Counter((a, node_of(b)) for a, b in chosen.edges)
+    told = re.search(r"<h1>(.*?)</h1>", page)[1]
+    assert told.startswith(f"{len(chosen.nodes)} nodes and {of}{len(chosen.edges)} edges between")
+    assert f"keep {100 * kept['value']:.0f} % [{100 * kept['low']:.0f}, " in told
+    graph = json.loads(re.search(r'id="circuit">(.*?)</script>', page)[1])
+    assert graph["set"]["nodes"] == list(chosen.nodes)
+    drawn = {tuple(graph["edges"][at][:2]) for at in graph["set"]["edges"]}
+    assert drawn == {x for x in chosen.edges if level == "edge"}
     nodes = pd.read_csv(folder / "set.csv")["node"]
     assert nodes.tolist() == list(chosen.nodes)
 

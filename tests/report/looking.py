@@ -21,7 +21,8 @@ function behind(element) {
 const out = new Set(), walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
 while (walk.nextNode()) {
   const text = walk.currentNode.textContent.trim(), element = walk.currentNode.parentElement;
-  if (!text || element.closest("script,style,title") || !element.getClientRects().length) continue;
+  if (!text || element.closest("script,style,title,:disabled")) continue;
+  if (!element.getClientRects().length) continue;
   const style = getComputedStyle(element), ground = behind(element);
   const ink = over(parts(element instanceof SVGElement ? style.fill : style.color), ground);
   const [a, b] = [light(ink), light(ground)].sort((x, y) => y - x);

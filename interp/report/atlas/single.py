@@ -16,40 +16,9 @@ from interp.report.atlas.profiles import profile_name
 if TYPE_CHECKING:
     from interp.causal.comparison.result import Comparison
     from interp.causal.pruning.result import PruningCurve
-    from interp.circuits.result import Circuit
     from interp.profiles.result import Profile
 
 Sections = Iterable[Sequence[Any]]
-
-
-def circuit_page(
-    found: Circuit,
-    evaluation: Mapping[str, Any] | None = None,
-    *,
-    sections: Sections = (),
-    title: str | None = None,
-    command: str | None = None,
-) -> bytes:
-    """Return the page of one circuit as UTF-8.
-
-    Args:
-        found: The circuit.
-        evaluation: Its evaluation, as `evaluation.json` and the curve of `evaluation.csv`.
-        sections: Further sections, each a heading with its contents; see `interp.draw.page.page`.
-        title: The title of the page.
-        command: The command line.
-    """
-    values = [
-        (name, score, sem)
-        for name, score, sem in zip(
-            found.nodes, found.score.tolist(), found.sem.tolist(), strict=True
-        )
-    ]
-    metric = f"{found.method}:task={found.task}"
-    made = dict(found.made) | {"model_id": found.model}
-    table = table_of_values(metric, values, found.unit, found.n, made)
-    contents = Contents(circuits=[(found, dict(evaluation or {}))], causal=table)
-    return _page(contents, title or f"{found.task} in {found.model}", sections, command)
 
 
 def pruning_page(
@@ -61,7 +30,7 @@ def pruning_page(
 
     Args:
         curves: One curve, or several.
-        sections: Further sections, as above.
+        sections: Further sections, each a heading with its contents; see `interp.draw.page.page`.
     """
     curves = list(curves) if isinstance(curves, Sequence) else [curves]
     tables: dict[str, HeadTable] = {}

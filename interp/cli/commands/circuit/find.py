@@ -154,6 +154,7 @@ def find(
         seed: seed of prompts, methods and random orders.
         resume: folder of finished steps.
     """
+    from interp.circuits.explained import explained_nodes
     from interp.circuits.find import asked_method, find_circuit
     from interp.circuits.plan import Plan
     from interp.circuits.published import published
@@ -189,6 +190,7 @@ def find(
     )  # fmt: skip
     run.say(evaluation_lines(found, measured, **parts) + doubt)
     if folder is not None:
+        parts["explained"] = explained_nodes(model, found, start.pairs(model))
         write_evaluation(found, measured, folder, command=as_given(), against=known, **parts)
         run.voice.note(f"{folder}: circuit.toml, circuit.html and others")
     run.interrupted = ""

@@ -1,0 +1,143 @@
+"""What the nodes of a circuit do on its first pair: where they look, why, and what they write."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from interp.core.errors import InterpError
+from interp.core.tokens import separate_words
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from interp.circuits.contrast import ContrastTask
+    from interp.circuits.result import Circuit
+    from interp.model.model import Model
+
+MOST = 40  # nodes of a circuit without a set
+LONGEST = 256  # tokens of a pair whose patterns are read
+TOKENS = 5  # raised by an output, and lowered
+WRITERS = 5  # on each side of a score
+
+
+def explained_nodes(model: Model, found: Circuit, task: ContrastTask) -> dict[str, dict[str, Any]]:
+    """Describe the nodes of a circuit's set, or its first ones, on the first pair of prompts.
+
+    Args:
+        model: the model.
+        found: the circuit, with the first pair of the task in its provenance.
+        task: the task.
+
+    Returns:
+        By node, as plain data: `row`, the attention of a head from the position of its strongest
+        attention; `why`, by side ("query", "key"), the writers with the largest parts of the
+        attention score there, relative to the mean over all keys, in logits of the softmax;
+        `writes`, the tokens that the change of the node's output from corrupted to clean prompt
+        raises and lowers through the unembedding, `at` that position or, for other nodes, at the
+        named position where the change is largest. The entry "" has the reasons why something
+        could not be read.
+    """
+    names = list(found.ranking[:MOST] if found.chosen is None else found.chosen.nodes)
+    example = found.made.get("example") or {}
+    at, named = example.get("attends", {}), sorted({*example.get("positions", {}).values()})
+    heads = {x: (int(at[x][0]), int(at[x][1])) for x in names if x in at}
+    out: dict[str, dict[str, Any]] = defaultdict(dict)
+    ids = task.clean.ids[0]
+    parts = {
+        "row": lambda: _rows(model, ids, heads),
+        "why": lambda: _shares(model, ids, heads),
+        "writes": lambda: _written(model, ids, task.corrupted.ids[0], names, heads, named),
+    }
+    for part, make in parts.items():
+        if len(ids) > LONGEST:
+            out[""][part] = f"the first pair has {len(ids)} tokens, more than {LONGEST}"
+            continue
+        try:
+            for name, value in make().items():
+                out[name][part] = value
+        except InterpError as error:  # of another architecture: the page says why it has none
+            out[""][part] = str(error)
+    return dict(out)
+
+
+def _rows(
+    model: Model, ids: Sequence[int], heads: Mapping[str, tuple[int, int]]
+) -> dict[str, list[float]]:
+    """Return the attention of each head from its query, over the keys up to it."""
+    if not heads:
+        return {}
+    cache, found = model.capture([list(ids)], ("pattern",), to="cpu"), {}
+    for (stack, layer), pattern in cache.by_site("pattern").items():
+        for head, weights in enumerate(pattern[0].float()):
+            name = f"L{layer}H{head}"
+            if stack == "decoder" and name in heads:
+                query = heads[name][0]
+                found[name] = [round(x, 3) for x in weights[query, : query + 1].tolist()]
+    return found
+
+
+def _shares(
+    model: Model, ids: Sequence[int], heads: Mapping[str, tuple[int, int]]
+) -> dict[str, dict[str, list[tuple[str, float]]]]:
+    """Split the score of each head's strongest attention over the writers of query and key."""
+    from interp.circuits.why.qk_shares import qk_shares
+
+    together: dict[tuple[int, int], list[str]] = defaultdict(list)
+    for name, place in heads.items():
+        together[place].append(name)
+    found: dict[str, dict[str, list[tuple[str, float]]]] = {}
+    for place, names in together.items():
+        shares = qk_shares(model, names, [list(ids)], at=[place], null="none")
+        for name in names:
+            of_head = shares.of(name)
+            found[name] = {
+                side: [
+                    (str(row["writer"]), round(float(row["relative"]), 3))
+                    for row in _first(of_head.side(side))
+                ]
+                for side in ("query", "key")
+            }
+    return found
+
+
+def _first(frame: Any) -> list[dict[str, Any]]:
+    order = frame["relative"].abs().sort_values(ascending=False, kind="stable").index
+    return frame.loc[order[:WRITERS]].to_dict("records")
+
+
+def _written(
+    model: Model, ids: Sequence[int], other: Sequence[int], names: Sequence[str],
+    heads: Mapping[str, tuple[int, int]], named: Sequence[int],
+) -> dict[str, dict[str, Any]]:  # fmt: skip
+    """Return the tokens that the change of each node's output raises and lowers."""
+    from interp.circuits.node_outputs import paired_outputs
+    from interp.circuits.residual_graph import ResidualGraph
+    from interp.model.locate.weights import embeddings
+
+    graph = ResidualGraph.of(model)
+    clean, corrupted = paired_outputs(graph, [list(ids)], [list(other)])
+    change = (clean.out - corrupted.out)[0].float().cpu()
+    unembedding = embeddings(model).W_U.float().cpu()
+    found, places = {}, list(named) or [len(ids) - 1]
+    for name in names:
+        if name not in graph.index:
+            continue
+        mine = change[:, graph.index[name]]
+        at = heads[name][0] if name in heads else places[int(mine[places].norm(dim=-1).argmax())]
+        if not bool(mine[at].any()):
+            continue
+        logits = mine[at] @ unembedding
+        up, down = (x.topk(min(TOKENS, len(logits))).indices.tolist() for x in (logits, -logits))
+        found[name] = {
+            "at": at,
+            **{
+                side: list(zip(separate_words(model, some), _rounded(logits[some]), strict=True))
+                for side, some in (("up", up), ("down", down))
+            },
+        }
+    return found
+
+
+def _rounded(values: Any) -> list[float]:
+    return [round(float(x), 3) for x in values]

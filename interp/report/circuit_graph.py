@@ -1,0 +1,157 @@
+"""A circuit as the data of its page: nodes and edges with intervals, and what nodes do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from interp.report.atlas.rows import plain_value
+
+if TYPE_CHECKING:
+    from interp.circuits.published import Published
+    from interp.circuits.result import Circuit
+
+EDGES = 5_000  # of the page, the largest; those of the set are always there
+ROUGH = ("estimated", "not patched", "trained gate")  # how an estimate was made
+
+
+def graph_document(
+    found: Circuit,
+    evaluation: Mapping[str, Any] | None = None,
+    *,
+    explained: Mapping[str, Mapping[str, Any]] | None = None,
+    against: Published | None = None,
+) -> dict[str, Any]:
+    """Return what the page of a circuit shows, as plain data.
+
+    Args:
+        found: The circuit.
+        evaluation: Its evaluation, as `evaluation.json` and the curve of `evaluation.csv`.
+        explained: What its nodes do; see `interp.circuits.explained`.
+        against: A published circuit to compare with.
+    """
+    explained = explained or {}
+    frame = found.to_pandas()
+    kinds = dict(iter(frame.groupby("metric", sort=False)))
+    edges, chosen = _edges(found, kinds.get("edge score")), found.chosen
+    numbers = {(edge[0], edge[1]): i for i, edge in enumerate(edges)}
+    document: dict[str, Any] = {
+        "model": found.model, "task": found.task, "method": found.method, "unit": found.unit,
+        "n": found.n, "layers": found.n_layers, "heads": found.n_heads,
+        "pair": {k: v for k, v in (found.made.get("example") or {}).items() if k != "attends"},
+        "nodes": _nodes(found, kinds.get("node score"), explained), "edges": edges,
+        "left_out": len(found.edges) - len(edges), "missing": dict(explained.get("", {})),
+        "sizes": _sizes((evaluation or {}).get("curve")),
+    }  # fmt: skip
+    if chosen is not None:
+        document["set"] = {
+            "nodes": list(chosen.nodes),
+            "edges": [numbers[edge] for edge in chosen.edges if edge in numbers],
+            "text": set_sentence(found, evaluation or {}),
+        }
+    if against is not None:
+        document["published"] = {
+            "name": against.name, "heads": [str(head) for head in against.heads]
+        }  # fmt: skip
+    return document
+
+
+def _nodes(found: Circuit, frame: Any, explained: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the nodes in the order of the circuit, each without what is not known."""
+    if frame is None:
+        return []
+    reads = (found.made.get("example") or {}).get("attends", {})
+    rows = {row["node"]: row for row in frame.to_dict("records")}
+    out = []
+    for name in found.ranking:
+        row = rows[name]
+        node = {
+            "id": name, "role": row["role"], "how": row["measured"], "reads": reads.get(name),
+            "effect": plain_value(row["score"]), "low": plain_value(row.get("low")),
+            "high": plain_value(row.get("high")), "estimate": plain_value(row["estimate"]),
+            "without": plain_value(row["conditional"]), "on": row["conditional_on"],
+            **explained.get(name, {}),
+        }  # fmt: skip
+        if _estimated(row["measured"]):
+            node["rough"] = True
+        out.append({k: v for k, v in node.items() if v not in (None, "", [])})
+    return out
+
+
+def _edges(found: Circuit, frame: Any) -> list[list[Any]]:
+    """Return writer, input, effect, ends of its interval, and 1 for an estimate; by size."""
+    if frame is None:
+        return []
+    inside = set(() if found.chosen is None else found.chosen.edges)
+    order = [
+        i for rank, i in enumerate(found.edge_ranking) if rank < EDGES or found.edges[i] in inside
+    ]
+    columns = [frame[name].to_numpy() for name in ("score", "low", "high")]
+    how = found.edge_measured or (found.measured[0] if found.measured else "",) * len(found.edges)
+    return [
+        [*found.edges[i], *(_short(column[i]) for column in columns), int(_estimated(how[i]))]
+        for i in order
+    ]
+
+
+def _short(value: float) -> float | None:
+    return None if np.isnan(value) else float(f"{value:.4g}")
+
+
+def _estimated(how: str) -> bool:
+    """Return True if an effect was not measured by changing the model's activations."""
+    return any(word in how for word in ROUGH)
+
+
+def _sizes(curve: Mapping[str, list] | None) -> list[dict[str, Any]]:
+    """Return the share that the first heads keep, by their number, beside random circuits."""
+    if not curve:
+        return []
+    names = {"heads": "heads", "kept": "faithfulness", "low": "low", "high": "high",
+             "random": "random"}  # fmt: skip
+    columns = {k: plain_value(curve[v]) for k, v in names.items() if v in curve}
+    count = len(columns["heads"])
+    return [{k: column[i] for k, column in columns.items()} for i in range(count)]
+
+
+def answer(found: Circuit, evaluation: Mapping[str, Any] | None = None) -> str:
+    """Return the first line of the page: what the circuit is and what it keeps."""
+    if not found.nodes:
+        return f"No node of {found.model} has a score on {found.task}"
+    if found.chosen is not None:
+        return set_sentence(found, evaluation or {})
+    first = found.ranking[0]
+    said = found.said(found.nodes.index(first), found.unit)
+    of = f"Of {len(found.nodes)} nodes of {found.model}"
+    return f"{of}, {first} matters most for {found.task}: {said}"
+
+
+def set_sentence(found: Circuit, evaluation: Mapping[str, Any]) -> str:
+    """Say what share of the task the set keeps: on other pairs, else on those of the search."""
+    chosen: Any = found.chosen
+    nodes, edges = len(chosen.nodes), len(chosen.edges)
+    every = "" if chosen.separated else "all "
+    between = f"{nodes} node{'s' * (nodes != 1)}"
+    between += f" and {every}{edges} edge{'s' * (edges != 1)} between them" * bool(edges)
+    keep = "keep" if nodes != 1 else "keeps"
+    lines = [x for x in evaluation.get("figures", []) if x["figure"] == "faithfulness of the set"]
+    of = f"of {found.task} in {found.model}"
+    if not lines:
+        value, low, high, _ = chosen.share
+        return f"{between} {keep} {_share(value, low, high)} {of}, on pairs of the search"
+    (one,) = lines
+    text = f"{between} {keep} {_share(one['value'], one.get('low'), one.get('high'))} {of}"
+    if one.get("random") is not None:
+        text += f"; random sets of as many heads keep {_percent(one['random'])}"
+    return text
+
+
+def _share(value: float, low: float | None, high: float | None) -> str:
+    between = "" if low is None or high is None else f" [{100 * low:.0f}, {100 * high:.0f}]"
+    return f"{_percent(value)}{between}"
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.0f} %"
