@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from interp.core.errors import UnreadableAttention
+from interp.core.errors import StoreError, UnreadableAttention
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -128,10 +128,32 @@ def write_evaluation(
     ]  # fmt: skip
     parts.append(("Notes", *(found.notes or ["none"])))
     about = told_all | {"curve": curve.to_dict("list")}
+    explained = _with_sentences(explained or {}, found, folder)
     content = drawn(
         "page", found, about, explained=explained, against=against, sections=parts, command=command
     )
     write_atomically(folder / "circuit.html", content)
+
+
+def _with_sentences(
+    explained: Mapping[str, Mapping[str, Any]], found: Circuit, folder: Path
+) -> dict[str, dict[str, Any]]:
+    """Add what heads do on text, where `interp profile` wrote to the folder for these weights."""
+    from interp.profiles.result import Profile
+
+    out = {name: dict(one) for name, one in explained.items()}
+    path = folder / "profile.json"
+    if not path.is_file():
+        return out
+    try:
+        stored = Profile.load(path)
+    except StoreError as error:  # the circuit's page says so
+        out.setdefault("", {})["says"] = str(error)
+        return out
+    if stored.provenance.get("content_hash") == found.made.get("content_hash"):
+        for one in stored.descriptions:
+            out.setdefault(str(one["name"]), {})["says"] = one["sentence"]
+    return out
 
 
 def _of_edges(found: Circuit, edges: EdgeEvaluation | str | None) -> list[tuple[Any, ...]]:

@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from report.large import circuit_found
+from report import profile_sample as sample
+from report.large import circuit_found, evaluation_made
 
 from interp.circuits.explained import explained_nodes
 from interp.circuits.find import find_circuit
 from interp.circuits.result import Circuit
 from interp.circuits.tasks import make_contrast
+from interp.report.circuit_folder import write_evaluation
 from interp.report.circuit_graph import EDGES, answer, graph_document
 from interp.report.circuit_page import circuit_page
 
@@ -144,3 +146,26 @@ def test_names_of_others_stay_text(planted_circuit) -> None:
     page = circuit_page(replace(found, model=hostile)).decode()
     assert "<script>alert" not in page
     assert "\u202e" not in page
+
+
+def test_sentences_of_a_profile_in_the_folder_are_shown(planted_circuit, tmp_path) -> None:
+    found, explained = planted_circuit
+    evaluation = evaluation_made()
+    profile = sample.profile(model=found.model)
+    hashed = dict(profile.provenance) | {"content_hash": found.made["content_hash"]}
+    profile = replace(profile, provenance=hashed)
+    profile.save(tmp_path / "profile.json")
+    asked = {"command": "interp circuit", "held_out": "on 4 other pairs", "explained": explained}
+    write_evaluation(found, evaluation, tmp_path, **asked)
+    page = (tmp_path / "circuit.html").read_bytes()
+    says = {node["id"]: node.get("says") for node in data_of(page)["nodes"]}
+    name = next(one["name"] for one in profile.descriptions if one["name"] in says)
+    assert says[name] == profile.description(name)["sentence"]
+    # of other weights, or damaged: not shown, and the latter is said
+    replace(profile, provenance=hashed | {"content_hash": "other"}).save(tmp_path / "profile.json")
+    write_evaluation(found, evaluation, tmp_path, **asked)
+    page = (tmp_path / "circuit.html").read_bytes()
+    assert not any("says" in node for node in data_of(page)["nodes"])
+    (tmp_path / "profile.json").write_text("[1")
+    write_evaluation(found, evaluation, tmp_path, **asked)
+    assert "profile.json" in data_of((tmp_path / "circuit.html").read_bytes())["missing"]["says"]

@@ -59,9 +59,10 @@ function layout(ids) {
     cells.set(key, [...(cells.get(key) ?? []), id]);
   }
   const left = new Map(), places = new Map();
+  const most = columns.length > 1 ? MOST : 2 * MOST;
   let x = 62;
   for (const c of columns) {
-    const wide = Math.max(...levels.map((l) => Math.min((cells.get(`${l}|${c}`) ?? []).length, MOST)), 1.5);
+    const wide = Math.max(...levels.map((l) => Math.min((cells.get(`${l}|${c}`) ?? []).length, most)), 1.5);
     left.set(c, [x, wide * (WIDE + GAP)]);
     x += wide * (WIDE + GAP) + 26;
   }
@@ -72,11 +73,11 @@ function layout(ids) {
     for (const c of columns) {
       const row = (cells.get(`${l}|${c}`) ?? []).sort((a, b) => names.indexOf(a) - names.indexOf(b) || 0);
       row.sort((a, b) => Number(a.split("H")[1]) - Number(b.split("H")[1]) || 0);
-      deep = Math.max(deep, Math.ceil(row.length / MOST));
-      const [start, room] = left.get(c), across = Math.min(row.length, MOST);
+      deep = Math.max(deep, Math.ceil(row.length / most));
+      const [start, room] = left.get(c), across = Math.min(row.length, most);
       row.forEach((id, i) => {
-        const inRow = Math.min(across, row.length - Math.floor(i / MOST) * MOST);
-        places.set(id, [start + (room - inRow * (WIDE + GAP)) / 2 + ((i % MOST) + 0.5) * (WIDE + GAP), y + Math.floor(i / MOST) * WRAP]);
+        const inRow = Math.min(across, row.length - Math.floor(i / most) * most);
+        places.set(id, [start + (room - inRow * (WIDE + GAP)) / 2 + ((i % most) + 0.5) * (WIDE + GAP), y + Math.floor(i / most) * WRAP]);
       });
     }
     rows.push([l, y]);

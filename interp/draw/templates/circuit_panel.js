@@ -139,6 +139,8 @@ function nodePanel(n) {
   if (n.row) parts.push(make("h3", {}, "Attention on the first pair"), attended(n));
   if (n.why) parts.push(make("h3", {}, "Why it attends there"), ...why(n));
   if (n.writes) parts.push(make("h3", {}, "What it writes"), ...written(n));
+  const missing = Object.entries(found.missing).filter(([what]) => n[what] === undefined && (n.reads || what === "writes"));
+  if (missing.length) parts.push(make("details", {}, make("summary", {}, "What could not be read"), ...missing.map(([, why]) => make("p", { class: "note" }, why))));
   const into = links.filter((l) => l.node === n.id), from = links.filter((l) => l.from === n.id);
   for (const [title, some, name] of [["Reads from", into, (l) => (l.part ? `${l.from} (${l.part})` : l.from)], ["Is read by", from, (l) => l.to]]) {
     if (!some.length) continue;
