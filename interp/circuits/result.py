@@ -373,7 +373,7 @@ class Circuit(CircuitFiles, Result):
         from interp.draw.page import data_table
 
         rows = data_table(self.shown(), "circuit")
-        parts = [("In numbers", self.heading(), rows)]
+        parts = [("In numbers", rows)]
         content = drawn("page", self, sections=parts, title=title)
         write_atomically(Path(path), content)
 

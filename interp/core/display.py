@@ -50,6 +50,10 @@ class Displayed:
         """Summarise the result in one line of plain text: the first line of its `str`."""
         return str(self).splitlines()[0]
 
+    def first_line(self) -> str:
+        """Return the summary as the first line of a page, its name in ordinary words."""
+        return drawn("first_line", self)
+
     def __repr__(self) -> str:
         if type(self).__str__ is not object.__str__:
             return str(self)

@@ -74,7 +74,8 @@ def page(
         parts: Sections, each a heading followed by its contents: texts become paragraphs, data
             frames tables, and elements are kept.
         made: The provenance, shown as JSON.
-        context: `about` and `warnings`, above the sections, and what `render` prints.
+        context: `about` and `warnings`, above the sections, and what `render` prints: `heading`,
+            `command` and `beside`.
     """
     if figure is not None and not isinstance(figure, Markup):
         from interp.draw.figure import svg

@@ -40,7 +40,9 @@ def anchors_page(found: Anchors, *, title: str = "Anchors") -> bytes:
         about = "Spearman's correlation over sentences, with its 95 % interval and permutation p."
         parts.append(("Agreement of the measures", about, html_table(found.agreement(n_boot=200))))
     parts.append(("All scores", data_table(found.to_pandas(), "anchors")))
-    return page(title, None, parts, dict(found.provenance), about=_ABOUT)
+    return page(
+        title, None, parts, dict(found.provenance), about=_ABOUT, heading=found.first_line()
+    )
 
 
 def _coloured(found: Anchors, rows: np.ndarray, measure: str) -> Markup:

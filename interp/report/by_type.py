@@ -76,6 +76,7 @@ FORMS: Mapping[str, Mapping[str, str]] = {
         "SimilarityMatrix": "interp.report.token_grids:similarity_matrix_figure",
         "WordTimes": "interp.report.summaries.alignment:word_times_figure",
     },
+    "first_line": {"Displayed": "interp.report.rows:first_line"},
     "about": {"Profile": "interp.report.printed.profile:head_text"},
     "bars": {"Result": "interp.report.rows:bars_of"},
     "inline": {

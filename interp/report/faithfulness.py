@@ -38,7 +38,12 @@ def faithfulness_page(
     made["targets"] = ", ".join(map(str, targets[:3])) + more
     parts = [pair_list(made), *_measures(found), *_failures(found), *_deceived(found)]
     warnings = [w for w in (found.warning, found.incomplete_warning) if w]
-    values = {"command": command, "about": _ABOUT, "warnings": warnings}
+    values = {
+        "command": command,
+        "heading": found.first_line(),
+        "about": _ABOUT,
+        "warnings": warnings,
+    }
     return page(title, None, [(model, *parts)], None, **values).decode()
 
 

@@ -35,7 +35,7 @@ def cards_page(found: FeatureCards, *, title: str = "Features") -> bytes:
     ]
     parts.append(("In numbers", data_table(found.to_pandas(), "features")))
     about = " ".join([_ABOUT, *found.notes])
-    return page(title, None, parts, dict(found.provenance), about=about)
+    return page(title, None, parts, dict(found.provenance), about=about, heading=found.first_line())
 
 
 def _card(card: FeatureCard, rows: Any, found: FeatureCards) -> list[Markup]:

@@ -208,8 +208,15 @@ class ModelDifferences(MetricRows, Result):
             )
             parts.append(("Changed patterns", text, self.pattern_changes()))
         rows = data_table(self.to_pandas(), "differences")
-        parts.append(("In numbers", self.heading(), rows))
-        content = page(name, self.plot(), parts, dict(self.provenance), about=_EXPLAINED)
+        parts.append(("In numbers", rows))
+        content = page(
+            name,
+            self.plot(),
+            parts,
+            dict(self.provenance),
+            about=_EXPLAINED,
+            heading=self.first_line(),
+        )
         write_atomically(Path(path), content)
 
     def summary(self, metric: str) -> str:

@@ -109,9 +109,9 @@ class Emergence(MetricRows, Result):
             shown = mine.drop(columns="metric").head(40) if len(mine) else "No change points."
             parts.append((f"{metric}: change points", *drawn, shown))
         rows = data_table(self.to_pandas(), "emergence")
-        parts.append(("In numbers", self.heading(), rows))
+        parts.append(("In numbers", rows))
         made = dict(self.provenance)
-        content = page(name, self.plot(), parts, made, about=_EXPLAINED)
+        content = page(name, self.plot(), parts, made, about=_EXPLAINED, heading=self.first_line())
         write_atomically(Path(path), content)
 
     def __repr__(self) -> str:

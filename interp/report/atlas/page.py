@@ -12,6 +12,7 @@ from interp.core.calibration import measured_error
 from interp.core.errors import OptionError
 from interp.draw.page import asset, csv_link, render, stored
 from interp.draw.svg import element
+from interp.report.atlas.answer import answer_line
 from interp.report.atlas.document import Atlas, Comparison, Model, Part
 from interp.report.atlas.figures import figure_of
 from interp.report.atlas.maps import difference_map, has_roles, legend_list, map_width, role_maps
@@ -80,8 +81,8 @@ def atlas_page(
     page = ""
     for cut, left in enumerate(CUTS):
         page = render(
-            "atlas", document["title"], scripts=[*SCRIPTS, *scripts], styles=styles, left=left,
-            budget=f"{budget / 1e6:g}",
+            "atlas", document["title"], heading=answer_line(document),
+            scripts=[*SCRIPTS, *scripts], styles=styles, left=left, budget=f"{budget / 1e6:g}",
             data=Markup(packed(document, found, cut, dict(views or {}))),
             live=live, sections=sections,
             **shown,
