@@ -12,6 +12,8 @@ from interp.core.registry import METRICS
 from interp.core.store import Store
 from interp.core.table import HeadTable
 
+MODELS = "models.html"
+"""Page of several models, with `roles.csv` beside it."""
 FILES = ("table.parquet", "table.csv", "heads.html")
 """Files of the summary; the page comes last."""
 
@@ -19,7 +21,8 @@ FILES = ("table.parquet", "table.csv", "heads.html")
 def write_summary(store: Store) -> HeadTable:
     """Write the tables and the atlas of a results folder, and return the table of its scores.
 
-    `roles.csv` has a row per model with its heads of each role, where there are several models.
+    Where there are several models, `roles.csv` and the page `models.html` have a row per model with
+    its heads of each role.
 
     Models are in the order of their names and metrics in that of `interp list metrics`, so the
     files depend on the stored results only. Damaged results are set aside with a warning. Commands
@@ -37,6 +40,7 @@ def write_summary(store: Store) -> HeadTable:
     from interp.heads.roles.decide import roles as decided
     from interp.report.atlas.build import build_atlas
     from interp.report.atlas.page import atlas_page
+    from interp.report.models_page import models_page
 
     folder = store.folder
     with locked(folder, ["summary"]):
@@ -49,9 +53,10 @@ def write_summary(store: Store) -> HeadTable:
         table = ordered(table, list(METRICS))
         for name in FILES[:2]:
             table.save(folder / name)
-        if len(table.models) > 1:
-            roles = decided(table).by_model().to_csv(index=False, lineterminator="\n")
-            write_atomically(folder / "roles.csv", roles.encode())
+        if several := len(table.models) > 1:
+            roles = decided(table)
+            csv = roles.by_model().to_csv(index=False, lineterminator="\n")
+            write_atomically(folder / "roles.csv", csv.encode())
         if len(table):
             command = shlex.join(["interp", "atlas", str(folder)])
             atlas = build_atlas(folder, command=command)
@@ -62,4 +67,8 @@ def write_summary(store: Store) -> HeadTable:
                 warnings.warn(text, PageOmitted, stacklevel=2)
             else:
                 write_atomically(folder / FILES[2], page.encode())
+            if several:
+                there = [name for name in ("roles.csv", *FILES) if (folder / name).is_file()]
+                page = models_page(table, roles, command=command, beside=there)
+                write_atomically(folder / MODELS, page.encode())
     return table

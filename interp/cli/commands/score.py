@@ -191,7 +191,7 @@ def _end(run: Run, sweep: ScoreSweep, labels: dict[str, str], code: int) -> None
     """Print what is said of all models together, and write the summary of a whole run."""
     from interp.core.table import HeadTable
     from interp.report.printed.verdict import models_text
-    from interp.report.summary import FILES, write_summary
+    from interp.report.summary import FILES, MODELS, write_summary
 
     table = HeadTable.concat(sweep.done)
     if run.form is not None:
@@ -202,7 +202,7 @@ def _end(run: Run, sweep: ScoreSweep, labels: dict[str, str], code: int) -> None
         run.voice.error(f"interrupted; {_safe(sweep)}")
     elif sweep.store is not None and code == 0 and len(table):
         write_summary(sweep.store)
-        files = ["roles.csv"] * (len(table.models) > 1) + [*FILES]
+        files = ["roles.csv", MODELS] * (len(table.models) > 1) + [*FILES]
         run.voice.note(f"{sweep.store.folder}: {', '.join(files)} (open it in a browser)")
         if len(labels) > 2:  # the fewest checkpoints of a curve
             write_curves(run.voice, sweep.store.folder, labels, table)

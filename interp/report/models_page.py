@@ -1,0 +1,176 @@
+"""One table of many models: their heads by role, and the first head of every metric."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from markupsafe import Markup
+
+from interp.core.order import first
+from interp.core.table import HeadTable
+from interp.draw.page import asset, render
+from interp.draw.svg import element
+from interp.heads.roles.declared import ROLES, UNCLEAR, role_named
+from interp.heads.roles.result import HeadRoles
+from interp.report.atlas.rows import anchor
+
+HEADS = "heads.html"
+NAMED = 3  # roles of the first line
+
+
+def models_page(
+    table: HeadTable,
+    roles: HeadRoles,
+    *,
+    command: str | None = None,
+    beside: Sequence[str] = (),
+    state: str = "",
+    failed: Mapping[str, str] | None = None,
+) -> str:
+    """Return the page of many models, which can be read without scripts.
+
+    Args:
+        table: The scores.
+        roles: The roles of their heads.
+        command: The command line.
+        beside: Files in the same folder; cells lead to heads of `heads.html` if it is one of them.
+        state: State of a run that is not finished; the page then reloads itself.
+        failed: Models that could not be scored, and why.
+    """
+    models, failed = list(table.models), dict(failed or {})
+    taken: set[str] = set()
+    links = {name: anchor(name, taken) for name in models} if HEADS in beside else {}
+    shown = {
+        "roles": _roles(roles, models, table, links), "scores": _scores(table, models, links),
+        "state": state, "failed": failed, "n": len(models),
+    }  # fmt: skip
+    return render(
+        "models", "Models and their heads", heading=answer(roles, models, failed), command=command,
+        beside=beside, scripts=["models"], styles=asset("models.css"), **shown,
+    )  # fmt: skip
+
+
+def answer(roles: HeadRoles, models: Sequence[str], failed: Mapping[str, str]) -> str:
+    """Return the first line: in how many models each role was found."""
+    count = {
+        role.noun: len({x.model for x in roles.assigned if role.id in x.roles}) for role in ROLES
+    }
+    order = sorted(((n, noun) for noun, n in count.items() if n), key=lambda x: -x[0])
+    found = ", ".join(f"{n} have {_a(noun)}" for n, noun in order[:NAMED])
+    text = f"Of {len(models)} models, {found or 'none has a head with a role'}"
+    return f"{text}; {len(failed)} could not be scored" if failed else text
+
+
+def _a(noun: str) -> str:
+    return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"
+
+
+def _roles(
+    roles: HeadRoles, models: Sequence[str], table: HeadTable, links: Mapping[str, str]
+) -> Markup:
+    """Return a row per model: the number of heads of each role, and the strongest of them."""
+    there = [role for role in ROLES if any(role.id in x.roles for x in roles.assigned)]
+    own: dict[str, list[Any]] = {name: [] for name in models}
+    for x in roles.assigned:
+        own[x.model].append(x)
+    sizes = _sizes(table)
+    rows = []
+    for name in models:
+        heads = own[name]
+        judged = any(x.role is not None for x in heads)
+        cells = [*sizes[name]]
+        for role in there:
+            mine = [x for x in heads if role.id in x.roles]
+            best = max(mine, key=lambda x: _size(x, role.id), default=None)
+            cells.append(_cell(len(mine), judged, best and best.label, name, links))
+        unclear = sum(x.role == UNCLEAR.id for x in heads)
+        rows.append(_row(name, [*cells, _cell(unclear, judged, None, name, links)], links))
+    heads = [("layers", ""), ("heads", ""), *((role.name, role.text) for role in there)]
+    return _table("roles", [*heads, (UNCLEAR.name, role_named(UNCLEAR.id).text)], rows)
+
+
+def _size(head: Any, role: str) -> float:
+    found = head.first(role)
+    return float("-inf") if found is None or found.size != found.size else found.size
+
+
+def _sizes(table: HeadTable) -> dict[str, list[Markup]]:
+    """Return the numbers of layers and heads of each model."""
+    frame = table.to_pandas()
+    places = frame[["model", "stack", "layer", "head"]].drop_duplicates()
+    found = {}
+    for name, mine in places.groupby("model", sort=False):
+        layers = len(mine[["stack", "layer"]].drop_duplicates())
+        found[str(name)] = [_number(layers), _number(len(mine))]
+    return found
+
+
+def _number(value: int) -> Markup:
+    return element("td", f"{value:,}", data_value=value)
+
+
+def _cell(n: int, judged: bool, head: str | None, name: str, links: Mapping[str, str]) -> Markup:
+    """Return the cell of a role: the number, and a link to the first head; a dot for none."""
+    if not judged:
+        return element("td", "", data_value=-1, title="not judged: no score has a null")
+    if not n:
+        return element("td", "\u00b7", data_value=0, class_="none")
+    return element("td", f"{n:,} ", _head(head, name, links), data_value=n)
+
+
+def _head(head: str | None, name: str, links: Mapping[str, str]) -> Markup:
+    if not head:
+        return Markup("")
+    if name not in links:
+        return element("small", head)
+    address = f"./{HEADS}#{quote(links[name], safe='')}/{quote(head, safe='')}"
+    return element("a", head, href=address)
+
+
+def _scores(table: HeadTable, models: Sequence[str], links: Mapping[str, str]) -> Markup:
+    """Return a row per model: the first head of each metric, at the end that it declares."""
+    frame = table.to_pandas()
+    several = set(frame.groupby("model")["stack"].nunique().loc[lambda n: n > 1].index)
+    ends = {metric: made.get("end") for (_, metric), made in table.provenance.items()}
+    cells: dict[tuple[str, str], dict[str, Any]] = {}
+    for (name, metric), mine in frame[frame["n"] > 0].groupby(["model", "metric"], sort=False):
+        (cells[str(name), str(metric)],) = first(mine, 1, "end", ends[metric]).to_dict("records")
+    units = dict(zip(frame["metric"], frame["unit"], strict=True))
+    rows = []
+    for name in models:
+        found = []
+        for metric in units:
+            row = cells.get((name, metric))
+            if row is None or row["score"] != row["score"]:
+                found.append(element("td", "", data_value="", title="not measured"))
+                continue
+            label = f"L{row['layer']}H{row['head']}"
+            label = f"{row['stack']}.{label}" if name in several else label
+            ends = "" if row["low"] != row["low"] else f" [{row['low']:.3g}, {row['high']:.3g}]"
+            null = "" if row["null"] != row["null"] else f", null {row['null']:.3g}"
+            found.append(
+                element("td", f"{row['score']:.3g} ", _head(label, name, links),
+                        data_value=float(row["score"]), title=f"{row['score']:.3g}{ends}{null}")
+            )  # fmt: skip
+        rows.append(_row(name, found, links))
+    return _table("scores", list(units.items()), rows)
+
+
+def _row(name: str, cells: Sequence[Markup], links: Mapping[str, str]) -> Markup:
+    address = f"./{HEADS}#{quote(links[name], safe='')}" if name in links else None
+    named = element("a", name, href=address) if address else name
+    return element("tr", element("th", named, scope="row"), *cells, data_model=name)
+
+
+def _table(kind: str, columns: Sequence[tuple[str, str]], rows: Sequence[Markup]) -> Markup:
+    """Return a table; the second part of a column is its unit, or what it means."""
+    heads = [element("th", "model", scope="col")]
+    for name, about in columns:
+        under = element("span", about, class_="unit") if kind == "scores" and about else ""
+        heads.append(element("th", name, under, scope="col", title=about or None))
+    inside = element("thead", element("tr", *heads)), element("tbody", *rows)
+    return element(
+        "div", element("table", *inside, class_=f"models {kind}"), class_="scroll", tabindex=0
+    )

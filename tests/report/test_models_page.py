@@ -1,0 +1,133 @@
+"""The page of many models: a row per model, its roles and first heads, filter, order, CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import urllib.parse
+
+import pytest
+from report.atlas_sample import HOSTILE
+from report.browser import needs_browser
+from report.looking import CUT, PALE
+
+import interp
+from interp.core.store import Store
+from interp.core.table import HeadTable
+from interp.heads.roles.decide import roles
+from interp.report.models_page import models_page
+from interp.report.summary import MODELS, write_summary
+
+METRICS = ["induction", "previous_token", "first_token"]
+NAMES = ["planted:induction", "bundled:one-layer", "planted:zoo"]
+
+
+@pytest.fixture(scope="module")
+def three_models() -> HeadTable:
+    found = [interp.score(name, METRICS, null_draws=2) for name in NAMES]
+    return HeadTable.concat(found)
+
+
+@pytest.fixture(scope="module")
+def models_file(three_models, tmp_path_factory):
+    path = tmp_path_factory.mktemp("models") / "models.html"
+    page = models_page(three_models, roles(three_models), beside=["heads.html"])
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+def rows_of(page: str, kind: str) -> list[list[str]]:
+    table = re.search(rf'<table class="models {kind}">(.*?)</table>', page, re.DOTALL)[1]
+    rows = re.findall(r"<tr.*?</tr>", table, re.DOTALL)
+    cells = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL) for row in rows]
+    return [[re.sub(r"<[^>]+>", "", c).strip() for c in row] for row in cells]
+
+
+def test_rows_are_the_roles_and_the_first_heads(models_file, three_models) -> None:
+    page = models_file.read_text()
+    heads, *rows = rows_of(page, "roles")
+    decided = roles(three_models)
+    counts = decided.by_model().set_index("model")
+    for row in rows:
+        found = dict(zip(heads, row, strict=True))
+        induction = counts.loc[found["model"], "induction"]
+        assert found["induction"].split()[0] == (str(induction) if induction else "\u00b7")
+        assert int(found["heads"]) == counts.loc[found["model"], "heads"]
+    heads, *rows = rows_of(page, "scores")
+    for row in rows:
+        mine = three_models.where(model=row[0])
+        for metric, cell in zip(METRICS, row[1:], strict=True):
+            (best,) = mine.where(metric=metric).top(1).to_pandas().to_dict("records")
+            assert cell == f"{best['score']:.3g} L{best['layer']}H{best['head']}"
+    assert "<h1>Of 3 models, 2 have an induction head" in page
+
+
+def test_names_of_others_stay_text_and_failures_are_listed(three_models) -> None:
+    page = models_page(
+        three_models, roles(three_models), failed={HOSTILE: "it <b>broke</b>"}, state="1 of 2 done"
+    )
+    assert HOSTILE not in page
+    assert "it &lt;b&gt;broke" in page
+    assert "1 could not be scored" in page
+    assert "1 of 2 done" in page
+
+
+def test_models_without_nulls_are_not_judged() -> None:
+    table = interp.score("planted:induction", METRICS, null="none")
+    page = models_page(table, roles(table))
+    assert "none has a head with a role" in page
+    assert rows_of(page, "roles")[1][-1] == ""
+
+
+def test_a_summary_of_several_models_has_it(three_models, tmp_path, monkeypatch) -> None:
+    store = Store(tmp_path)
+    store.prepare()
+    monkeypatch.setattr(Store, "read", lambda self: three_models)
+    write_summary(store)
+    page = (tmp_path / MODELS).read_text()
+    assert 'href="./heads.html#planted-induction/L1H0"' in page
+    assert 'id="model-0"' in (tmp_path / "heads.html").read_text()
+
+
+@pytest.mark.slow
+@needs_browser
+class TestInABrowser:
+    NAMES = (
+        "return [...document.querySelectorAll('table.roles tbody tr')]"
+        ".filter((r) => !r.hidden).map((r) => r.dataset.model)"
+    )
+
+    def test_filter_order_and_csv(self, browser, models_file) -> None:
+        browser.emulate("light", 1400)
+        browser.open(models_file)
+        assert browser.fetched() == {models_file.as_uri()}
+        assert browser.run(self.NAMES) == NAMES
+        press = "[...document.querySelectorAll('table.roles thead button')].find((b) =>"
+        press += " b.textContent === arguments[0]).click()"
+        browser.run(press, "heads")
+        assert browser.run(self.NAMES)[0] == "planted:zoo"
+        browser.run(press, "heads")
+        assert browser.run(self.NAMES)[-1] == "planted:zoo"
+        browser.type("#filter", "planted")
+        assert sorted(browser.run(self.NAMES)) == ["planted:induction", "planted:zoo"]
+        assert "2 of 3 models" in browser.text(".tools")
+        browser.run("document.querySelector('.tools a').click()")
+        link = browser.run("return document.querySelector('.tools a').href")
+        rows = [*csv.reader(io.StringIO(urllib.parse.unquote(link.partition(",")[2])))]
+        assert [row[0] for row in rows[1:]] == browser.run(self.NAMES)
+        found = dict(zip(rows[0], rows[1], strict=True))
+        assert found["induction"] == "1"
+        assert found["induction head"] == "L1H0"
+        browser.run("search.value = ''; wanted.selectedIndex = 2; sift()")  # without the first role
+        assert browser.run(self.NAMES) == ["bundled:one-layer"]
+        assert browser.log("browser") == []
+
+    @pytest.mark.parametrize("theme", ["light", "dark"])
+    @pytest.mark.parametrize("width", [390, 1400])
+    def test_everything_can_be_read(self, browser, models_file, theme, width) -> None:
+        browser.emulate(theme, width)
+        browser.open(models_file)
+        assert browser.run("return document.documentElement.scrollWidth") <= width
+        assert browser.run(PALE) == []
+        assert browser.run(CUT) == []
