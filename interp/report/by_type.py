@@ -91,6 +91,7 @@ FORMS: Mapping[str, Mapping[str, str]] = {
         "Displayed": "interp.report.rows:rows_page",
         "Faithfulness": "interp.report.faithfulness:faithfulness_page",
         "FeatureCards": "interp.report.feature_cards:cards_page",
+        "ModelDifferences": "interp.report.differences_page:differences_page",
         "Profile": "interp.report.atlas.single:profile_page",
         "View": "interp.report.view_page:assembled",
     },

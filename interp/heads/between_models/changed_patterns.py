@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 LONGEST = 1024  # tokens; whole patterns of longer prompts are not stored
+SHOWN = 64  # tokens before a query, itself included, that are kept with their weights
 PROMPTS = 32  # prompts whose patterns are compared
 HeadPair = tuple[str, Head, Head]
 """Stack, head of the first model and head of the second."""
@@ -67,6 +68,10 @@ def _place(
     lost, gained = int(moved.argmin()), int(moved.argmax())
     row = {"prompt": prompt, "query": query, "query_token": words[query]}
     row["change"] = float(change[query])
+    start = max(query + 1 - SHOWN, 0)
+    row["tokens"] = list(words[start : query + 1])
+    for side, weights in (("before", before), ("after", after)):
+        row[side] = [round(float(x), 4) for x in weights[query, start : query + 1]]
     for what, key in (("lost", lost), ("gained", gained)):
         row |= {f"{what}_key": key, f"{what}_token": words[key]}
         row[f"{what}_weight"] = float(moved[key])

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
 
 from interp.core.clusters import cluster_summary
-from interp.core.files import write_atomically
 from interp.core.intervals import EXACT, MeanIntervals, half_width, mean_intervals
 from interp.core.metric_rows import MetricRows
 from interp.core.registry import METRICS
@@ -30,11 +27,6 @@ from interp.heads.between_models.answer import (
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
-
-_EXPLAINED = (
-    "Score of B minus score of A, on the same prompts. p_holm controls the probability of any "
-    "false finding over all rows, p_bh the expected share of false ones among the findings."
-)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -165,7 +157,8 @@ class ModelDifferences(MetricRows, Result):
         """Return where the patterns of the most changed heads differ most, one row per place."""
         import pandas as pd
 
-        return pd.DataFrame(list(self.patterns))
+        texts = ("tokens", "before", "after")
+        return pd.DataFrame([{k: x[k] for k in x if k not in texts} for x in self.patterns])
 
     def table(self, metric: str) -> HeadTable:
         """Return the differences of one metric as a table of head scores, for maps of heads."""
@@ -187,37 +180,6 @@ class ModelDifferences(MetricRows, Result):
         table = self.table(metric)
         size = float(np.nanmax(np.abs(table.to_pandas()["score"].to_numpy(float)))) or 1.0
         return heatmap(table, metric, declared=(-size, size))
-
-    def save_html(self, path: str | os.PathLike, *, title: str | None = None) -> None:
-        """Write a self-contained page: head maps, largest differences, changed patterns, rows."""
-        from interp.draw.figure import svg
-        from interp.draw.page import data_table, page
-
-        name = title or f"{self.provenance.get('model', 'Models')}: differences of heads"
-        parts: list[tuple[Any, ...]] = []
-        if self.answer is not None:
-            parts.append(("What changed", *self.answer.lines()))
-        for i, metric in enumerate(self.metrics):
-            part = self[metric]
-            shown = [svg(part.plot(metric))] if i else []
-            parts.append((metric, *shown, self.summary(metric), part.top(10).shown()))
-        if self.patterns:
-            text = (
-                "Total variation distance of attention rows (0 same, 1 disjoint), the query where "
-                "it is largest, and the keys whose weights changed most there."
-            )
-            parts.append(("Changed patterns", text, self.pattern_changes()))
-        rows = data_table(self.to_pandas(), "differences")
-        parts.append(("In numbers", rows))
-        content = page(
-            name,
-            self.plot(),
-            parts,
-            dict(self.provenance),
-            about=_EXPLAINED,
-            heading=self.first_line(),
-        )
-        write_atomically(Path(path), content)
 
     def summary(self, metric: str) -> str:
         """State how many heads of one metric differ, in one sentence."""

@@ -156,7 +156,7 @@ def test_files_and_page(bundled_induction, tmp_path) -> None:
     assert ModelDifferences.load(tmp_path / "x.parquet").equals(found)
     found.save(tmp_path / "x.html")
     page = (tmp_path / "x.html").read_text(encoding="utf-8")
-    assert "Changed patterns" in page
+    assert "The same text in both" in page
     assert "p_holm" in page
 
 
@@ -244,7 +244,10 @@ def test_the_answer_is_the_same_everywhere(without_l0h3, tmp_path) -> None:
     assert [line.strip() for line in printed[1 : 1 + len(answer.lines())]] == answer.lines()
     without_l0h3.save(tmp_path / "x.html")
     page = html.unescape((tmp_path / "x.html").read_text(encoding="utf-8"))
-    assert all(line in page for line in answer.lines())
+    assert f"<h1>{answer.sentence.rstrip('.')}</h1>" in page
+    assert answer.loss.summary() in page
+    for one in answer.roles:
+        assert f">{one.role}</th><td>{len(one.before)}</td><td>{len(one.after)}</td>" in page
     assert difference_part(without_l0h3).part["text"] == answer.sentence
     assert answer.sentence in repr(without_l0h3)
     assert without_l0h3["induction"].top(1).answer is answer
