@@ -133,9 +133,6 @@ class CircuitFiles:
         """Draw a static picture of the top k edges (or nodes), at most 300, with their share."""
         return _written(path, drawn("svg", self, min(k, DRAWN)))
 
-    def _svg(self) -> str:
-        return self.to_svg()
-
     def _graphml(self) -> str:
         return self.to_graphml()
 

@@ -42,7 +42,7 @@ class Result(Displayed):
     - `bounds(level)`: an interval other than the t interval of score, sem and n.
     - `plot()`, `_by` (the default order of `top`), `shown()`, `__repr__`.
     - `_holds`: dataclasses among the values of its fields, which `load` recreates.
-    - `_svg()`, `_graphml()`: the text of a file with this suffix, for `save`.
+    - `_graphml()`: the text of a file with this suffix, for `save`.
 
     A dataclass must set `repr=False` or define `__repr__`. `tests/core/test_result_contract.py`
     covers all subclasses; a new one needs one line there that makes an example.
@@ -172,11 +172,11 @@ class Result(Displayed):
         return drawn("bars", self, k)
 
     def save(self, path: str | os.PathLike) -> Any:
-        """Write a file whose suffix gives the format: parquet, csv, json, toml or html.
+        """Write a file whose suffix gives the format: parquet, csv, json, toml, html, svg or pdf.
 
-        Some results also support svg or graphml. The first four contain the rows for other
-        programs, and all values for `load`, which returns an equal result. The file appears whole
-        or not at all.
+        Some results also support graphml. The first four contain the rows for other programs, and
+        all values for `load`, which returns an equal result; svg and pdf hold the figure, whose
+        font, size and caption `interp.draw.save_figure` sets. The file appears whole or not at all.
 
         Raises:
             UnknownName: the suffix is unknown; the message lists the known ones.

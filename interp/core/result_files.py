@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from interp.core.display import drawn
 from interp.core.encoding import as_json_data, remade
 from interp.core.errors import OptionError, StoreError, UnknownName
 from interp.core.files import (
@@ -47,12 +48,19 @@ class Writable(Protocol):
 FORMAT = "interp Result 1"
 READ = (".parquet", ".csv", ".json", ".toml")
 """Suffixes that `load` reads."""
-_TEXTS = {".svg": "_svg", ".graphml": "_graphml", ".jsonl": "_jsonl"}
+FIGURES = (".svg", ".pdf")
+"""Suffixes of the figure of a result."""
+_TEXTS = {".graphml": "_graphml", ".jsonl": "_jsonl"}
 
 
 def suffixes(cls: type) -> tuple[str, ...]:
     """Return the suffixes of the files that `save` of a class writes."""
-    return (*READ, ".html", *(end for end, method in _TEXTS.items() if hasattr(cls, method)))
+    return (
+        *READ,
+        ".html",
+        *FIGURES,
+        *(end for end, method in _TEXTS.items() if hasattr(cls, method)),
+    )
 
 
 def write_result(result: Writable, path: str | os.PathLike) -> None:
@@ -64,6 +72,9 @@ def write_result(result: Writable, path: str | os.PathLike) -> None:
         raise UnknownName(f"file format of {type(result).__name__}", suffix or path.name, known)
     if suffix == ".html":
         result.save_html(path)
+        return
+    if suffix in FIGURES:
+        drawn("vector", result, path)
         return
     if suffix in _TEXTS:
         write_atomically(path, getattr(result, _TEXTS[suffix])().encode())

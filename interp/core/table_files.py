@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from interp.core import files
+from interp.core.display import drawn
 from interp.core.errors import OptionError, StoreError, UnknownName
+from interp.core.result_files import FIGURES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,10 +71,13 @@ def write_table(table: _Table, path: str | os.PathLike, suffix: str) -> None:
 def save(table: _Table, path: str | os.PathLike) -> None:
     """Write a table in the format of the suffix; see `HeadTable.save`."""
     suffix = Path(path).suffix.lower()
-    if suffix not in (*_SUFFIXES, ".html"):
-        raise UnknownName("table format", suffix, (*_SUFFIXES, ".html"))
+    known = (*_SUFFIXES, ".html", *FIGURES)
+    if suffix not in known:
+        raise UnknownName("table format", suffix, known)
     if suffix == ".html":
         table.save_html(path)
+    elif suffix in FIGURES:
+        drawn("vector", table, Path(path))
     else:
         write_table(table, path, suffix)
 

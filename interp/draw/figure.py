@@ -22,21 +22,27 @@ WIDE = 960
 CELLS = 2_500  # of a map whose cells are elements with numbers; a larger map is an image
 _ROW = 20  # of a legend
 _DASHES = {"dash": "6 4", "dot": "2 3", "dashdot": "8 3 2 3", "longdash": "11 4"}
+_RAMP = 100.0  # height of the colours of a scale
 _BLANK = "#b9b9b9"  # of a cell without a value
 
 
-def svg(figure: go.Figure) -> Markup:
+def svg(figure: go.Figure, *, wide: float = WIDE, vector: bool = False) -> Markup:
     """Draw a figure of this package: its traces, lines, titles, axes and legend.
 
     Hover texts of plotly become titles of the marks.
+
+    Args:
+        figure: The figure.
+        wide: Width in units of which a letter has 12; the height follows the figure's own.
+        vector: Draw the colours of a scale as shapes, where a page has a smaller image.
     """
     shown: Any = figure
     layout, title = shown.layout, _lines(shown.layout.title.text)
     traces = [t for t in shown.data if t.visible in (None, True)]
     above = [note for note in layout.annotations if note.xref == "paper"]
     top = 12 + 22 * bool(title) + 22 * bool(above)
-    height = (layout.height or 450) + top
-    places = axes(layout, traces, (WIDE, height), top)
+    height = (layout.height or 450) * min(1.0, (1 + wide / WIDE) / 2) + top
+    places = axes(layout, traces, (wide, height), top)
     parts: list[Any] = [
         line for x, y in dict.fromkeys(places.values()) for line in (*x.drawn(y), *y.drawn(x))
     ]
@@ -45,7 +51,7 @@ def svg(figure: go.Figure) -> Markup:
     for i, (trace, (x, y)) in enumerate(zip(traces, places.values(), strict=True)):
         colour = _colour(trace, i)
         if trace.type == "heatmap":
-            parts += _cells(trace, x, y, layout)
+            parts += _cells(trace, x, y, layout, vector)
         elif trace.type in ("bar", "scatter"):
             parts += (_bars if trace.type == "bar" else _points)(trace, x, y, colour)
     parts += _pictures(layout, panels, "above")
@@ -57,10 +63,10 @@ def svg(figure: go.Figure) -> Markup:
         at = left + note.x * (right - left), top + (1 - note.y) * (height - top - 60)
         parts += _texts(_lines(note.text), at[0], at[1] - 6, text_anchor="middle")
     named = [(i, t) for i, t in enumerate(traces) if t.name and t.showlegend is not False]
-    legend, tall = _legend(named if len(named) > 1 else [], height)
+    legend, tall = _legend(named if len(named) > 1 else [], height, wide)
     said = "; ".join([*title, *(t for _, trace in named for t in _lines(trace.name))]) or "figure"
     style = {"class_": "figure", "role": "img", "aria_label": said}
-    return svg_picture(WIDE, tall, *parts, *legend, **style)
+    return svg_picture(wide, tall, *parts, *legend, **style)
 
 
 def _pictures(
@@ -169,7 +175,7 @@ def _bars(trace: Any, x: Axis, y: Axis, colour: str) -> list[Markup]:
     return parts
 
 
-def _cells(trace: Any, x: Axis, y: Axis, layout: Any) -> list[Markup]:
+def _cells(trace: Any, x: Axis, y: Axis, layout: Any, vector: bool) -> list[Markup]:
     import numpy as np
 
     z = np.asarray(trace.z, dtype=float)
@@ -180,11 +186,9 @@ def _cells(trace: Any, x: Axis, y: Axis, layout: Any) -> list[Markup]:
     colours = _hexadecimal(scale.colorscale)
     part = np.clip(np.nan_to_num((z - low) / ((high - low) or 1.0)), 0, 1)
     bins = np.where(np.isnan(z), len(colours), np.rint(part * (len(colours) - 1))).astype(np.uint8)
-    ramp = indexed_png(np.arange(len(colours), dtype=np.uint8)[None], colours)
     end = x.last + 14
     parts = [] if scale.showscale is False else [
-        element("image", href=data_url(ramp), x=end - 50, y=y.first + 58, width=100, height=12,
-                preserveAspectRatio="none", transform=f"rotate(-90 {end:g} {y.first + 64:g})"),
+        *_ramp(colours, end, y.first + 14, vector=vector),
         *_texts([f"{high:.3g}", *_lines(scale.colorbar.title.text)], end + 10, y.first + 22),
         *_texts([f"{low:.3g}"], end + 10, y.first + 114),
     ]  # fmt: skip
@@ -207,6 +211,23 @@ def _cells(trace: Any, x: Axis, y: Axis, layout: Any) -> list[Markup]:
                     fill=[*colours, _BLANK][bins[i, j]], opacity=trace.opacity)
         )  # fmt: skip
     return parts
+
+
+def _ramp(colours: Sequence[str], middle: float, top: float, *, vector: bool) -> list[Markup]:
+    """Return the colours of a scale, the highest on top."""
+    if vector:
+        step = _RAMP / len(colours)
+        ways = (f"M{middle - 6:g} {top + _RAMP - i * step:.2f}h12v{-step:.2f}h-12z"
+                for i in range(len(colours)))  # fmt: skip
+        return [element("path", d=d, fill=c) for d, c in zip(ways, colours, strict=True)]
+    import numpy as np
+
+    ramp = indexed_png(np.arange(len(colours), dtype=np.uint8)[None], colours)
+    turned = f"rotate(-90 {middle:g} {top + _RAMP / 2:g})"
+    return [
+        element("image", href=data_url(ramp), x=middle - _RAMP / 2, y=top + _RAMP / 2 - 6,
+                width=100, height=12, preserveAspectRatio="none", transform=turned)
+    ]  # fmt: skip
 
 
 def _hexadecimal(scale: Sequence[tuple[float, str]]) -> list[str]:
@@ -234,13 +255,15 @@ def _level_lines(layout: Any, named: dict[str, tuple[Axis, Axis]]) -> list[Marku
     return found
 
 
-def _legend(entries: Sequence[tuple[int, Any]], y: float) -> tuple[list[Markup], float]:
+def _legend(
+    entries: Sequence[tuple[int, Any]], y: float, wide: float
+) -> tuple[list[Markup], float]:
     """Return the legend in rows from y on, and the end of its last row."""
     parts: list[Markup] = []
-    x, y = WIDE, y + 12 - _ROW
+    x, y = wide, y + 12 - _ROW
     for i, trace in entries:
         name, colour = " ".join(_lines(trace.name)), _colour(trace, i)
-        if x + 50 + 7 * len(name) > WIDE - 20:
+        if x + 50 + 7 * len(name) > wide - 20:
             x, y = 70, y + _ROW
         if trace.type == "scatter" and not trace.fill:
             mark = _line(x, y - 4, 26, colour, trace.line.dash)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from interp.report.circuit_formats import HELPS, HURTS
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import plotly.graph_objects as go
 
     from interp.circuits.why.graph_edges import GraphNode
@@ -84,6 +86,14 @@ def drawn_figure(graph: PrunedGraph, k: int) -> go.Figure:
     names = ["token", *(str(i) for i in range(graph.n_layers)), "logit"]
     figure.update_yaxes(tickvals=ticks, ticktext=names, title_text="layer", zeroline=False)
     return figure
+
+
+def save_graph(graph: PrunedGraph, path: Path) -> None:
+    """Write the static picture as SVG or PDF."""
+    from interp.circuits.why.graph_result import DRAWN_EDGES
+    from interp.draw.paper import save_figure
+
+    save_figure(drawn_svg(graph, DRAWN_EDGES), path)
 
 
 def drawn_svg(graph: PrunedGraph, k: int) -> str:

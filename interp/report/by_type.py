@@ -100,15 +100,16 @@ FORMS: Mapping[str, Mapping[str, str]] = {
         "PruningCurve": "interp.report.atlas.single:pruning_page",
     },
     "report": {"HeadTable": "interp.report.atlas.atlas_file:write_report"},
+    "vector": {
+        "AttributionGraph": "interp.report.attribution_graph:save_graph",
+        "Displayed": "interp.report.rows:save_vector",
+    },
     "view": {"ActivationCache": "interp.report.cached_activations:view_of_cache"},
     "networkx": {"Circuit": "interp.report.circuit_formats:networkx_of"},
     "graphml": {"Circuit": "interp.report.circuit_formats:graphml_of"},
     "dot": {"Circuit": "interp.report.circuit_formats:dot_of"},
     "mermaid": {"Circuit": "interp.report.circuit_formats:mermaid_of"},
-    "svg": {
-        "AttributionGraph": "interp.report.attribution_graph:drawn_svg",
-        "Circuit": "interp.report.circuit_still:still",
-    },
+    "svg": {"Circuit": "interp.report.circuit_still:still"},
 }
 """Form -> name of the type, or kind of `ResultRows` -> the function that returns the form."""
 

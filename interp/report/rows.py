@@ -14,6 +14,8 @@ from interp.draw.charts import bars
 from interp.draw.page import data_table, html_table, page
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pandas as pd
     import plotly.graph_objects as go
 
@@ -48,6 +50,14 @@ def rows_page(result: Displayed, *, title: str | None = None) -> bytes:
     return page(
         title or name, figure, [("In numbers", rows)], dict(made), heading=result.first_line()
     )
+
+
+def save_vector(result: Displayed, path: Path) -> None:
+    """Write the figure of a result as SVG or PDF."""
+    from interp.draw.paper import save_figure
+
+    own = getattr(result, "to_svg", None)
+    save_figure(result.plot() if own is None else own(), path)  # type: ignore[attr-defined]
 
 
 def first_line(result: Displayed) -> str:

@@ -180,9 +180,6 @@ class AttributionGraph(Result):
 
         return "\n".join(nx.generate_graphml(self.to_networkx())) + "\n"
 
-    def _svg(self) -> str:
-        return drawn("svg", self, DRAWN_EDGES)
-
     def plot(self, k: int = 100) -> go.Figure:
         """Draw the first k edges, at most 300: tokens from left to right, layers upwards."""
         return drawn("plot", self, min(k, DRAWN_EDGES))

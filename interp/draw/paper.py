@@ -1,0 +1,108 @@
+"""Figures for papers: vector files with a font, a size and a caption of your choice."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup, escape
+
+from interp.core.errors import OptionError, UnknownName
+from interp.core.files import write_atomically
+from interp.draw.figure import WIDE, svg
+from interp.draw.svg import element, standing
+
+VECTOR = (".svg", ".pdf")
+POINTS = 72  # of an inch
+LETTER = 12.0  # size of letters in the units of a figure of this package
+_LINE = 1.35  # height of a line of the caption, in sizes of its letters
+
+
+def save_figure(
+    figure: Any,
+    path: str | os.PathLike,
+    *,
+    width: float = 6.5,
+    font: str = "sans-serif",
+    size: float = 8.0,
+    caption: str = "",
+) -> None:
+    """Write a figure as SVG or PDF for a paper; matplotlib and a browser are not needed.
+
+    Args:
+        figure: A plotly figure of this package, such as that of `result.plot()`, or an SVG as text,
+            such as `circuit.to_svg()`.
+        path: The file, .svg or .pdf. PDF needs `pip install interp[pdf]`.
+        width: Width in inches; the height follows.
+        font: Family of all letters.
+        size: Size of most letters in points; those of an SVG that is given keep their proportion.
+        caption: A line below the figure, wrapped at its width.
+
+    Raises:
+        UnknownName: The suffix is another one.
+        OptionError: A size is not positive, or CairoSVG is not there.
+        StoreError: The file cannot be written.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in VECTOR:
+        raise UnknownName("file format of a figure", path.suffix or path.name, VECTOR)
+    if not (width > 0 and size > 0):
+        raise OptionError(f"width={width:g} inches and size={size:g} points; both are above 0")
+    units = width * POINTS / size * LETTER
+    drawn = (
+        figure
+        if isinstance(figure, str)
+        else standing(svg(figure, wide=units, vector=True), style=True)
+    )
+    text = _sized(str(drawn), width, font, size, caption)
+    content = text.encode() if path.suffix.lower() == ".svg" else _pdf(text)
+    write_atomically(path, content)
+
+
+def _sized(drawn: str, width: float, font: str, size: float, caption: str) -> str:
+    """Give an SVG its width in inches, its letters, and a caption below it."""
+    box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', drawn)
+    wide, high = (float(x) for x in box.groups()) if box else (float(WIDE), 450.0)
+    letter = size / POINTS / width * wide  # in the units of the picture
+    drawn = re.sub(r"font:12px [\w-]+", f"font:12px {_name(font)}", drawn)
+    drawn = re.sub(r'font-family="[^"]*"', f'font-family="{_name(font)}"', drawn)
+    lines = _wrapped(caption, int(wide / (0.5 * letter))) if caption else []
+    tall = high + len(lines) * _LINE * letter + (0.4 * letter if lines else 0)
+    style = {"font_size": f"{letter:.2f}", "font_family": font, "fill": "#1b1f23"}
+    texts = Markup("").join(
+        element("text", line, x=0, y=round(high + (i + 0.9) * _LINE * letter, 1), **style)
+        for i, line in enumerate(lines)
+    )
+    head, _, rest = drawn.partition(">")
+    head = re.sub(r' (width|height)="[^"]*"', "", head)
+    head = re.sub(r'viewBox="[^"]*"', f'viewBox="0 0 {wide:g} {tall:g}"', head)
+    sides = f' width="{width:g}in" height="{width * tall / wide:.4g}in"'
+    return f"{head}{sides}>{rest.rstrip().removesuffix('</svg>')}{texts}</svg>\n"
+
+
+def _name(font: str) -> str:
+    """Return a font's name as it may stand in a style sheet."""
+    if not re.fullmatch(r"[\w ,'-]+", font):
+        raise OptionError(f"font={font!r}: give the name of a font, such as Helvetica")
+    return str(escape(font))
+
+
+def _wrapped(text: str, most: int) -> list[str]:
+    import textwrap
+
+    return textwrap.wrap(text, max(most, 20))
+
+
+def _pdf(text: str) -> bytes:
+    try:
+        import cairosvg
+    except (ImportError, OSError) as error:  # OSError: libcairo is not there
+        raise OptionError(
+            f"a PDF needs CairoSVG: pip install interp[pdf], and the library cairo of the system "
+            f"({error}); or save the figure as .svg"
+        ) from error
+    found = cairosvg.svg2pdf(bytestring=text.encode(), unsafe=False)
+    assert found is not None
+    return found
