@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from interp.circuits.gap import LEAST_EFFECT
 from interp.core.intervals import share_interval
 from interp.core.statistics import percentile_interval
 
@@ -64,12 +65,13 @@ def ground_truth_page(rows: Sequence[dict[str, Any]], cases: Sequence[str]) -> s
 
 def _null_table(rows: Sequence[dict[str, Any]]) -> str:
     text = (
-        "A circuit is only looked for where clean prompts do better than corrupted ones by more"
-        f" than two standard errors ({rows[0]['pairs']} pairs). Where there is no difference, that"
-        " should happen in 2.3 % of cases, and a little more often with few pairs (3.2 % for a"
-        " t distribution with 15 degrees of freedom). Models before training can have a difference:"
-        " their embeddings reach the logits directly. Wilson 95 % intervals.\n\n"
-        "| null | tasks | cases | accepted | share |\n|---|---|---|---|---|\n"
+        "A circuit is only looked for where clean prompts do better than corrupted ones:"
+        f" significantly (by chance in 2.3 % of cases; {rows[0]['pairs']} pairs), and by at least"
+        f" {LEAST_EFFECT:g} standard deviations between prompts. The second condition is for models"
+        " before training: their embeddings reach the logits directly, so they have a small but"
+        " real difference, which is significant if the pairs are many or alike (`brackets`: two"
+        " answers; 24 % of 200 such models). Wilson 95 % intervals.\n\n"
+        "| null | tasks | cases | significant | accepted | share |\n|---|---|---|---|---|---|\n"
     )
     told = {
         "untrained": "the GPT-2s before their training",
@@ -80,7 +82,8 @@ def _null_table(rows: Sequence[dict[str, Any]]) -> str:
         n, k = sum(row["times"] for row in mine), sum(row["accepted"] for row in mine)
         low, high = share_interval(k, n)
         share = f"{k / max(n, 1):.1%} [{low:.1%}, {high:.1%}]"
-        text += f"| {what} | {len(mine)} | {n} | {k} | {share} |\n"
+        alone = sum(row["significant"] for row in mine)
+        text += f"| {what} | {len(mine)} | {n} | {alone} | {k} | {share} |\n"
     return text
 
 
