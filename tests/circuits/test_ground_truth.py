@@ -12,13 +12,25 @@ import pytest
 import torch
 
 import interp
-from benchmarks.ground_truth import SEEDS, Truth, against, areas, cases, class_of, measured
+from benchmarks.ground_truth import (
+    SEEDS,
+    Truth,
+    against,
+    areas,
+    cases,
+    class_of,
+    compared,
+    measured,
+)
 from benchmarks.ground_truth_page import ground_truth_page
+from benchmarks.ground_truth_peers import SCRIPTS, _found, pairs_of, peer_results
+from benchmarks.ground_truth_roles import role_row, role_table
 from interp.circuits.edge_evaluation import comparable
 from interp.circuits.find import DEFAULT, score_nodes
 from interp.circuits.tasks import TASKS, make_contrast
 from interp.core.random_state import drawn_with
 from interp.core.rank_statistics import auroc
+from interp.heads.roles.declared import role_named
 from interp.planted.trained import untrained
 from interp.planted.trained.cases import CASES
 
@@ -98,6 +110,8 @@ def test_the_page_is_that_of_its_rows() -> None:
     assert ROWS.with_suffix(".md").read_text(encoding="utf-8") == page
     gone = [row | {"method": "nosuch", "note": "why it failed"} for row in rows[:1]]
     assert "| the GPT-2s before their training | 10 |" in page
+    assert "| previous-token |" in page
+    assert "CircuitKIT 0.2.0 EAP" in page
     assert "why it failed" in ground_truth_page([*rows, *gone], [])
 
 
@@ -127,6 +141,60 @@ def test_edges_of_heads_that_stand_in_for_each_other_are_found() -> None:
     assert told[induction, f"{backup}.q"] == "patched alone"
     least = 0.5 * max(map(abs, effect.values()))
     assert {edge for edge in task.truth_edges if abs(effect[edge]) > least} == {*task.truth_edges}
+
+
+def test_a_peer_reads_the_prompts_up_to_the_answer(tmp_path) -> None:
+    model = interp.load("trained:two_circuits")
+    name = "trained:two_circuits:induction"
+    task = make_contrast(model, name, n=5)
+    pairs = pairs_of(task, name)
+    assert {len(ids) for ids in pairs["clean"]} == {9}  # the second answer comes a token later
+    clean, _ = task.values(model)
+    with torch.no_grad():
+        last = model.module(torch.tensor(pairs["clean"])).logits[:, -1]
+    rows = range(5)
+    want = last[rows, pairs["answers"]] - last[rows, pairs["wrong"]]
+    np.testing.assert_allclose(clean, want.numpy(), atol=1e-4)
+    rows = list(peer_results(model, task, tmp_path))
+    assert [(label, found) for label, found, _ in rows] == [
+        (label, None) for _, label in SCRIPTS.values()
+    ]
+    assert rows[0][2] == {"note": "there is no environment circuitkit"}
+
+
+def test_scores_of_a_peer_are_compared_as_those_of_a_method() -> None:
+    model = interp.load("trained:induction")
+    task = make_contrast(model, "trained:induction", n=6)
+    truth = Truth(model, task)
+    row = {
+        "nodes": {"L0H1": 2.0, "L1H2": -3.0, "L0H0": 2.5}, "forwards": 3, "backwards": 1,
+        "edges": [["L0H1", "L1H2.k", 1.0], ["L0H0", "L1H2.q", 2.0], ["L1H2", "logits", 5.0]],
+    }  # fmt: skip
+    found = compared(_found(row), truth, 0, {}, "edge", {"seconds": 1.5})
+    assert found["head"]["auroc"] == pytest.approx(15 / 16)  # one of eight others above one of two
+    assert found["edge"]["auroc"] == pytest.approx(14 / 15)
+    assert found["edge"]["seconds"] == 1.5
+    assert "low" not in found["edge"]  # a peer gives one number for all pairs
+
+
+def test_precision_and_recall_of_roles_are_counted_over_heads() -> None:
+    row = {"model": "planted:x", "left_out": [need.metric for need in role_named("bracket").needs],
+           "heads": {"L0H0": ["induction", ["induction"]], "L0H1": ["", ["induction"]],
+                     "L0H2": ["induction", []], "L0H3": ["name_mover", ["copying"]],
+                     "L0H4": ["bracket", []]}}  # fmt: skip
+    table = role_table([row])
+    wilson = "1/2 = 0.50 [0.09, 0.91]"
+    assert f"| induction | 2 | 2 | {wilson} | {wilson} | planted:x L0H1 | planted:x L0H2 |" in table
+    assert "| copying |" not in table  # a less exact name of a name mover
+    assert "| bracket | 1 | 0 | - | - | none | none |" in table
+
+
+@pytest.mark.slow
+def test_roles_of_a_trained_model_are_found() -> None:
+    heads = role_row("trained:induction")["heads"]
+    right = {head for head, (truth, found) in heads.items() if truth in found}
+    assert {"L0H1", "L0H3", "L1H2"} <= right
+    assert heads["L0H0"] == ["", []]
 
 
 CHEAP = [
