@@ -33,7 +33,8 @@ def null_rows(pairs: int) -> Iterator[dict[str, Any]]:
         task = make_contrast(model, name, n=pairs)
         values = np.stack(task.values(model))
         rng = np.random.default_rng(46)
-        exchanged = [Gap.of(*(values * rng.choice([-1, 1], len(task)))) for _ in range(TIMES)]
+        signs = rng.choice([-1, 1], (TIMES, len(task)))
+        exchanged: list[Gap] = [task.measured_gap(*(values * each)) for each in signs]
         fresh = []
         for seed in range(TIMES):
             with drawn_with(seed), torch.device("cpu"):

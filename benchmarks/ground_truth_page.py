@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.ground_truth_roles import role_table
-from interp.circuits.gap import LEAST_EFFECT
+from interp.circuits.gap import LEAST_EFFECT, LEAST_OF_TWO
 from interp.core.intervals import share_interval
 from interp.core.statistics import percentile_interval
 
@@ -77,7 +77,8 @@ def _null_table(rows: Sequence[dict[str, Any]]) -> str:
     text = (
         "A circuit is only looked for where clean prompts do better than corrupted ones:"
         f" significantly (by chance in 2.3 % of cases; {rows[0]['pairs']} pairs), and by at least"
-        f" {LEAST_EFFECT:g} standard deviations between prompts. The second condition is for models"
+        f" {LEAST_EFFECT:g} standard deviations between prompts ({LEAST_OF_TWO:g} where all pairs"
+        " ask for the same two tokens). The second condition is for models"
         " before training: their embeddings reach the logits directly, so they have a small but"
         " real difference, which is significant if the pairs are many or alike (`brackets`: two"
         " answers; 24 % of 200 such models). Wilson 95 % intervals.\n\n"

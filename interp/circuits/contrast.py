@@ -308,7 +308,9 @@ class ContrastTask:
         self, clean: Float[Array, " prompt"], corrupted: Float[Array, " prompt"]
     ) -> Gap:
         """Return the gap of values of every prompt, positive where the clean prompts do better."""
-        return Gap.of(self.task.sign * clean, self.task.sign * corrupted, self.clusters)
+        read, sign = self.task.vocabulary, self.task.sign
+        tokens = None if read is None else len(read)
+        return Gap.of(sign * clean, sign * corrupted, self.clusters, tokens)
 
     def about(self) -> dict[str, Any]:
         """Return the provenance of the task."""

@@ -101,10 +101,19 @@ def test_a_significant_gap_can_be_too_small(planted_bystander) -> None:
     rng = np.random.default_rng(0)
     prompts, more = rng.standard_normal(24), rng.standard_normal(24) / 20
     pairs = induction_pairs(planted_bystander, 24)
-    with pytest.raises(OptionError, match=r"hardly does .*, 0\.[23]\d* standard deviations"):
-        with_values(pairs, prompts + 0.2 + more, prompts).gap(planted_bystander)
+    with pytest.raises(OptionError, match=r"hardly does .*, 0\.1\d* standard deviations"):
+        with_values(pairs, prompts + 0.15 + more, prompts).gap(planted_bystander)
     mean, sem = with_values(pairs, prompts + 2 + more, prompts).gap(planted_bystander)
     assert mean > 100 * sem
+
+
+def test_pairs_of_the_same_two_tokens_need_a_large_effect() -> None:
+    rng = np.random.default_rng(0)
+    prompts = rng.standard_normal(24)
+    shown = [Gap.of(prompts + 0.4, prompts + rng.normal(0, 0.01, 24), None, n).shown
+             for n in (None, 9, 2)]  # fmt: skip
+    assert shown == [True, True, False]
+    assert Gap.of(prompts + 2, prompts + rng.normal(0, 0.01, 24), None, 2).shown
 
 
 def test_few_pairs_are_judged_by_their_own_t() -> None:

@@ -133,6 +133,7 @@ def test_edges_of_heads_that_stand_in_for_each_other_are_found() -> None:
     model = interp.load("planted:backup")
     task = make_contrast(model, "planted:backup", n=4)
     found = score_nodes(model, task, DEFAULT, "edge")
+    assert found.edges_per_prompt is not None
     effect = dict(zip(found.edges, found.edges_per_prompt.mean(1).tolist(), strict=True))
     told = dict(zip(found.edges, found.edges_measured, strict=True))
     [first], [induction], [backup] = task.truth.values()
