@@ -252,7 +252,7 @@ class Case:
         """Measure the methods of other packages."""
         model, task, truth, held_out = self._made()
         for label, found, more in peer_results(model, task, environments):
-            row = self._row(label) | more
+            row = self._row(label) | {"peer": True} | more
             if found is not None:
                 level = "edge" if found.edges else "head"
                 row |= compared(found, truth, self.seed, {}, level, more)
