@@ -63,8 +63,18 @@ def ground_truth_page(rows: Sequence[dict[str, Any]], cases: Sequence[str]) -> s
         parts.append(f"## Heads by role\n\n{role_table(heads)}")
     if null := [row for row in rows if row["class"] == "null"]:
         parts.append(f"## False circuits\n\n{_null_table(null)}")
-    notes = sorted({f"- {r['method']} on {r['model']}, {r['task']}: {r['note']}"
-                    for r in rows if "note" in r})  # fmt: skip
+    where: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        if "note" in row:
+            # an error often starts with the name of the model, which is the place
+            note = row["note"].removeprefix(f"{row['model']}: ")
+            place = f"{row['model']}, {row['task']}"
+            if place not in (found := where.setdefault((row["method"], note), [])):
+                found.append(place)
+    notes = [
+        f"- {method} on {places[0]}{f' and {len(places) - 1} more' if places[1:] else ''}: {note}"
+        for (method, note), places in sorted(where.items())
+    ]
     if notes:
         parts.append("## What was not measured, and why\n\n" + "\n".join(notes) + "\n")
     measured = {f"{r['model']} {r['task']}" for r in rows}

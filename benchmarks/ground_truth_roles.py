@@ -37,8 +37,12 @@ WRONG = """
 - Induction: decoys attend like the head of the circuit, and their ablation changes 0.2 to 3 % of
   what that of the true head does, so that the causal check of the role (less than 0.1 %) does not
   contradict it. Ask `interp circuit`, which does not name them.
-- The induction head of planted:backup is missed, because its ablation alone changes nothing: the
-  backup takes over. `interp circuit` names both (table `backups`).
+- The induction heads of planted:backup and planted:zoo are missed, because their ablation alone
+  changes nothing: a backup takes over. `interp circuit` names both (table `backups`).
+- The copy-suppression head of planted:zoo (L3H3) attends to what induction predicts, where an
+  induction head would, and is called both; its head on the last four tokens (L0H3) has a
+  quarter of its attention on the previous one, and is called a previous-token head.
+- Sink: heads that look for something often rest on the first token where they find nothing.
 - Copying is a statement about weights: decoys and heads outside a circuit can have such weights,
   and attend to nothing that would matter.
 - Name-mover, S-inhibition, retrieval and bracket heads of the trained models cannot be scored:
