@@ -84,7 +84,7 @@ def _run(environment: Path, script: str, at: Path, out: Path) -> str:
     clean = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     try:
         done = subprocess.run(
-            command, check=False, env=clean, capture_output=True, text=True, timeout=LIMIT
+            command, check=False, cwd=at, env=clean, capture_output=True, text=True, timeout=LIMIT
         )
     except subprocess.TimeoutExpired:
         return f"it took more than {LIMIT} s"
