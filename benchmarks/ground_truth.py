@@ -2,6 +2,8 @@
 
     python -m benchmarks.ground_truth [--only trained,compiled] [--methods NAME,...] [--pairs 16]
     python -m benchmarks.ground_truth --null      # only how often there is a false circuit
+    python -m benchmarks.ground_truth --roles     # only the roles of heads
+    python -m benchmarks.ground_truth --peers FOLDER   # only other packages (ground_truth_peers)
     python -m benchmarks.ground_truth --page      # only write the page from the stored rows
 
 Every method ranks nodes and edges on pairs of two seeds; the ranking is compared with the known
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,13 +26,17 @@ from scipy.stats import rankdata
 import interp
 from benchmarks.ground_truth_null import null_rows
 from benchmarks.ground_truth_page import CLASSES, ground_truth_page
+from benchmarks.ground_truth_peers import peer_results
+from benchmarks.ground_truth_roles import NAMES, role_row
 from interp.circuits.contrast import ContrastTask
 from interp.circuits.declaration import Found
-from interp.circuits.edge_evaluation import comparable
+from interp.circuits.edge_evaluation import comparable, evaluate_edges
+from interp.circuits.evaluation import evaluate_circuit
 from interp.circuits.find import score_nodes
 from interp.circuits.node_outputs import paired_outputs
 from interp.circuits.nodes import node_of
 from interp.circuits.residual_graph import ResidualGraph
+from interp.circuits.result import Circuit
 from interp.circuits.tasks import TASKS, make_contrast
 from interp.core.errors import InterpError
 from interp.core.files import write_atomically
@@ -40,11 +47,12 @@ from interp.planted.programs import JOINS
 HERE = Path(__file__).parent
 SEEDS = (0, 1)
 DRAWN = 500  # bootstrap draws of pairs, and permutations of the circuit
+KEYS = ("model", "task", "method", "seed")
 NOTHING = 1e-6  # scores below this share of the largest are ties at 0
 SLOW = "edge_masks"  # minutes per task: only if it is asked for
 OPTIONS: dict[str, tuple[dict[str, Any], ...]] = {
     "verified_edges": ({}, {"faithful": 0.99}),
-    "attribution_patching": ({}, {"qk_fix": True}),
+    "attribution_patching": ({}, {"qk_fix": True}, {"qk_fix": True, "grad_drop": True}),
     "integrated_patching": ({}, {"path": "activations"}),
     "edge_masks": ({"metric": "task", "target": 0.3},),
 }
@@ -163,23 +171,94 @@ def against(values: np.ndarray, true: np.ndarray, seed: int) -> dict[str, Any]:
 
 def measured(
     model: interp.Model, task: ContrastTask, truth: Truth, name: str, options: dict[str, Any],
-    seed: int,
+    seed: int, held_out: ContrastTask | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """What one method finds: AUROC of nodes and edges, and its cost; or why there is none."""
+    """What one method finds: AUROC of nodes and edges, and its cost; or why there is none.
+
+    With held-out pairs also CPR and CMD of its rankings on them.
+    """
     row: dict[str, Any] = {}
     way = CIRCUIT_METHODS.load(name)
     given: dict[str, Any] = options | ({"seed": seed} if "seed" in way.options else {})
     try:
-        for level in way.levels:
+        for level in ("head",) if "grad_drop" in options else way.levels:
+            start = time.perf_counter()
             found = score_nodes(model, task, name, level, **given)
-            cost = {"forwards": found.forwards, "backwards": found.backwards}
-            if "head" not in row or level == "head":
-                row["head"] = against(truth.node_scores(found), truth.true, seed) | cost
-            if level == "edge" and (values := truth.edge_scores(found)) is not None:
-                row["edge"] = against(values, truth.true_edges, seed) | cost
+            seconds = time.perf_counter() - start
+            row |= compared(found, truth, seed, row, level, {"seconds": seconds})
+            if held_out is not None:
+                row |= {"curves": row.get("curves", {}) | curves(model, task, found, held_out)}
     except InterpError as error:
         row["note"] = str(error)
     return row
+
+
+def compared(
+    found: Found, truth: Truth, seed: int, before: dict[str, Any], level: str, cost: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the AUROC of the nodes and edges that a method found; nodes at their own level."""
+    cost = {"forwards": found.forwards, "backwards": found.backwards} | cost
+    row: dict[str, Any] = {}
+    if "head" not in before or level == "head":
+        row["head"] = against(truth.node_scores(found), truth.true, seed) | cost
+    if level == "edge" and (values := truth.edge_scores(found)) is not None:
+        row["edge"] = against(values, truth.true_edges, seed) | cost
+    return row
+
+
+def curves(
+    model: interp.Model, task: ContrastTask, found: Found, held_out: ContrastTask
+) -> dict[str, list[float]]:
+    """Return CPR and CMD, of heads by size and of edges by MIB's code, on held-out pairs."""
+    level = "edge" if found.edges else "head"
+    circuit = Circuit.of(model, task, "ground truth", level, {}, found)
+    heads = evaluate_circuit(model, circuit, held_out, n_random=1)
+    row = {"head": [heads.cpr, heads.cmd]}
+    if {*found.edges} & {*ResidualGraph.of(model).edges}:
+        edges = evaluate_edges(model, circuit, held_out, n_random=1).as_mib()
+        row["edge"] = [edges["CPR"], edges["CMD"]]
+    return row
+
+
+class Case:
+    """One task of one model, on the pairs of one seed; the model is loaded when it is needed."""
+
+    def __init__(self, source: str, name: str, seed: int, pairs: int) -> None:
+        self.source, self.name, self.seed, self.pairs = source, name, seed, pairs
+
+    def _made(self) -> tuple[interp.Model, ContrastTask, Truth, ContrastTask | None]:
+        model = interp.load(self.source)
+        task = make_contrast(model, self.name, n=self.pairs, seed=self.seed)
+        held_out = None
+        if class_of(self.source) == "trained":
+            held_out = make_contrast(model, self.name, n=self.pairs, seed=100 + self.seed)
+        return model, task, Truth(model, task), held_out
+
+    def _row(self, method: str) -> dict[str, Any]:
+        return {"class": class_of(self.source), "model": self.source, "task": self.name,
+                "method": method, "seed": self.seed, "pairs": self.pairs}  # fmt: skip
+
+    def rows(self, methods: list[str], done: set[tuple]) -> Iterator[dict[str, Any]]:
+        """Measure the methods here that are not done."""
+        left = [way for way in labels(methods)
+                if (self.source, self.name, way[0], self.seed) not in done]  # fmt: skip
+        if left:
+            model, task, truth, held_out = self._made()
+            for label, method, options in left:
+                found = measured(model, task, truth, method, options, self.seed, held_out)
+                yield self._row(label) | found
+
+    def peer_rows(self, environments: Path) -> Iterator[dict[str, Any]]:
+        """Measure the methods of other packages."""
+        model, task, truth, held_out = self._made()
+        for label, found, more in peer_results(model, task, environments):
+            row = self._row(label) | {"peer": True} | more
+            if found is not None:
+                level = "edge" if found.edges else "head"
+                row |= compared(found, truth, self.seed, {}, level, more)
+                if held_out is not None:
+                    row["curves"] = curves(model, task, found, held_out)
+            yield row
 
 
 def main() -> None:
@@ -190,6 +269,8 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=16)
     parser.add_argument("--out", type=Path, default=HERE)
     parser.add_argument("--null", action="store_true", help="measure only false circuits")
+    parser.add_argument("--roles", action="store_true", help="measure only roles of heads")
+    parser.add_argument("--peers", type=Path, help="folder of environments of other packages")
     parser.add_argument("--page", action="store_true", help="measure nothing")
     given = parser.parse_args()
     file = given.out / "ground_truth.json"
@@ -207,24 +288,23 @@ def main() -> None:
         for row in null_rows(given.pairs):
             rows.append(row)
             write()
-    done = {(row["model"], row["task"], row["method"], row["seed"]) for row in rows}
-    ways = list(labels([x for x in given.methods.split(",") if x]))
-    for source, name in () if given.page or given.null else cases():
-        if wanted and not source.startswith(wanted):
+    done = {tuple(row[key] for key in KEYS) for row in rows}
+    methods = [x for x in given.methods.split(",") if x]
+    for source in NAMES if given.roles else ():
+        if (source, "", "roles", 0) not in done:
+            rows.append(role_row(source))
+            write()
+            print(source, "roles", flush=True)
+    for source, name in () if given.page or given.null or given.roles else cases():
+        trained = class_of(source) == "trained"
+        if (wanted and not source.startswith(wanted)) or (given.peers and not trained):
             continue
-        model = interp.load(source)
-        for seed in SEEDS:
-            left = [way for way in ways if (source, name, way[0], seed) not in done]
-            if not left:
-                continue
-            task = make_contrast(model, name, n=given.pairs, seed=seed)
-            truth = Truth(model, task)
-            for label, method, options in left:
-                about = {
-                    "class": class_of(source), "model": source, "task": name, "method": label,
-                    "seed": seed, "pairs": len(task),
-                }  # fmt: skip
-                rows.append(about | measured(model, task, truth, method, options, seed))
+        for seed in SEEDS[:1] if given.peers else SEEDS:
+            at = Case(source, name, seed, given.pairs)
+            for row in at.peer_rows(given.peers) if given.peers else at.rows(methods, done):
+                same = [row[key] for key in KEYS]
+                rows[:] = [r for r in rows if [r[key] for key in KEYS] != same]
+                rows.append(row)
                 write()
         print(source, name, flush=True)
     write()

@@ -1,8 +1,8 @@
 """False circuits: how often a task is accepted where there is nothing to find.
 
-A circuit is only looked for if clean prompts do better than corrupted ones by more than two
-standard errors. Two nulls: the models before their training, and the trained models with the two
-answers of each pair exchanged at random.
+A circuit is only looked for if clean prompts do better than corrupted ones, as
+`interp.circuits.gap` decides. Two nulls: the models before their training, and the trained models
+with the two answers of each pair exchanged at random.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 import interp
-from interp.circuits.contrast import LEAST_GAP
+from interp.circuits.gap import Gap
 from interp.circuits.tasks import TASKS, make_contrast
 from interp.core.random_state import drawn_with
 from interp.planted.trained import untrained
@@ -31,23 +31,17 @@ def null_rows(pairs: int) -> Iterator[dict[str, Any]]:
             continue
         model, case = interp.load(about.model), CASES[name.split(":")[1]]
         task = make_contrast(model, name, n=pairs)
-        clean, corrupted = task.values(model)
+        values = np.stack(task.values(model))
         rng = np.random.default_rng(46)
-        exchanged = [_accepted((clean - corrupted) * rng.choice([-1, 1], len(task)))
-                     for _ in range(TIMES)]  # fmt: skip
+        signs = rng.choice([-1, 1], (TIMES, len(task)))
+        exchanged: list[Gap] = [task.measured_gap(*(values * each)) for each in signs]
         fresh = []
         for seed in range(TIMES):
             with drawn_with(seed), torch.device("cpu"):
                 other = interp.load(untrained(case).eval(), name="untrained", check=False)
             drawn = make_contrast(model, name, n=pairs, seed=1000 + seed)
-            clean, corrupted = drawn.values(other)
-            fresh.append(_accepted(clean - corrupted))
+            fresh.append(drawn.measured_gap(*drawn.values(other)))
         for null, found in zip(NAMES, (fresh, exchanged), strict=True):
             yield {"class": "null", "model": null, "task": name, "method": "gap", "seed": 0,
-                   "pairs": pairs, "times": TIMES, "accepted": sum(found)}  # fmt: skip
-
-
-def _accepted(differences: np.ndarray) -> bool:
-    """Whether the mean is above two standard errors, as for the gap of a task."""
-    sem = differences.std(ddof=1) / np.sqrt(len(differences))
-    return bool(differences.mean() > LEAST_GAP * sem)
+                   "pairs": pairs, "times": TIMES, "accepted": sum(gap.shown for gap in found),
+                   "significant": sum(gap.significant for gap in found)}  # fmt: skip

@@ -9,7 +9,8 @@ The following steps of a transformer are nonlinear, and a rule can replace the d
     norm         "exact"; "freeze": the divisor of the vector is treated as a constant
     activation   "gradient"; "identity": f(x)/x in place of f'(x)
     product      `split`: each factor of a product gets half of the gradient: queries and keys a
-                 quarter, values a half; both sides of a gated MLP a half
+                 quarter, values a half; both sides of a gated MLP a half. With "gates" only the
+                 last, and attention is differentiated
     rescale      for softmax, norm and activation: differences between the two inputs of a batch in
                  place of derivatives (`interp.attribution.rescale`); products too
     gate         "stop": no gradient into the factor of a product that is the output of an
@@ -75,7 +76,7 @@ class Rules:
     temperature: float = 1.0
     norm: Literal["exact", "freeze", "rescale"] = "exact"
     activation: Literal["gradient", "identity", "rescale"] = "gradient"
-    split: bool = False
+    split: Literal[True, False, "gates"] = False
     gate: Literal["share", "stop"] = "share"
 
     def __post_init__(self) -> None:
@@ -84,11 +85,11 @@ class Rules:
             ("norm", ("exact", "freeze", "rescale")),
             ("activation", ("gradient", "identity", "rescale")),
             ("gate", ("share", "stop")),
+            ("split", (True, False, "gates")),
         ):
             if getattr(self, name) not in known:
-                raise OptionError(
-                    f"unknown {name} rule {getattr(self, name)!r}; known: {', '.join(known)}"
-                )
+                names = ", ".join(map(str, known))
+                raise OptionError(f"unknown {name} rule {getattr(self, name)!r}; known: {names}")
         if not self.temperature > 0:
             raise OptionError(f"temperature={self.temperature} is out of range; it must be above 0")
 
@@ -225,9 +226,11 @@ def _visitor(run: Ruled):
         else:
             scores = call.scores()
             ends += [x for x in (call.q, call.k) if x is not None]
-            pattern = _pattern(call, _Scaled.apply(scores, 0.25) if rules.split else scores, rules)
+            pattern = _pattern(
+                call, _Scaled.apply(scores, 0.25) if rules.split is True else scores, rules
+            )
         if pattern is not None:
-            half = rules.split and rules.softmax != "freeze"
+            half = rules.split is True and rules.softmax != "freeze"
             z = mixed(call, pattern, _Scaled.apply(call.v, 0.5) if half else call.v)
         error = close(
             z, call.z, f"{site.name}: recomputed attention does not equal that of the model"

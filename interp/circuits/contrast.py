@@ -12,9 +12,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.causal.importance import standard_error
 from interp.causal.pruning.folds import folds
 from interp.causal.task import Task, part
+from interp.circuits.gap import NOTHING, Gap
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
 
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 BATCH = 32
-LEAST_GAP = 2.0  # required difference of clean and corrupted, in standard errors
 LEAST_TEMPLATES = 4  # fewer are too few to estimate the variation between templates
-FEW = 8  # if at most this many times the pairs would suffice, more pairs are asked for
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,44 +286,31 @@ class ContrastTask:
         measure are better.
 
         Raises:
-            OptionError: The pairs do not show the behaviour, so there is nothing that a circuit
-                could explain. The message names the reason: the gap is negative or zero, there are
-                too few pairs to distinguish it from zero, or the measure is the same on every
-                prompt.
+            OptionError: The pairs do not show the behaviour (see `Gap`), so there is nothing that a
+                circuit could explain. The message names the reason: the gap is negative or zero,
+                too small, or not distinguishable from zero with so few pairs, or the measure is the
+                same on every prompt.
         """
         clean, corrupted = self.values(model)
-        difference = clean - corrupted
-        if not self.task.higher_is_better:
-            difference = -difference
-        n = len(self)
-        mean = float(difference.mean())
-        sem = float(standard_error(difference[None], self.clusters)[0]) if n > 1 else 0.0
-        if mean > LEAST_GAP * sem and mean > 1e-6:
-            return mean, sem
-        text = f"clean minus corrupted {mean:.3g} ± {sem:.2g} {self.task.unit} over {n} pairs"
         every = np.concatenate([clean, corrupted])
-        if np.ptp(every) <= 1e-6:
+        found = self.measured_gap(clean, corrupted)
+        if found.shown:
+            return found.mean, found.sem
+        if np.ptp(every) <= NOTHING:
             raise OptionError(
                 f"{self.name} on {model.name}: the metric is {every[0]:.4g} {self.task.unit} on"
-                f" every prompt of all {n} pairs, clean and corrupted, so it cannot show the"
-                " behaviour; give another metric (a .py task can compute any from the logits)"
+                f" every prompt of all {len(self)} pairs, clean and corrupted, so it cannot show"
+                " the behaviour; give another metric (a .py task can compute any from the logits)"
             )
-        needed = n * (LEAST_GAP * sem / mean) ** 2 if mean > 1e-6 else np.inf
-        if needed <= FEW * n:
-            raise OptionError(
-                f"too few pairs to tell whether {model.name} does {self.name}: {text}, within"
-                f" {LEAST_GAP:g} standard errors of 0; if the mean stays the same, about"
-                f" {int(np.ceil(1.5 * needed))} pairs are enough"
-            )
-        turned = (
-            " (the corrupted prompts do better: are the sides or the answers exchanged?)"
-            if mean < -LEAST_GAP * sem
-            else ""
-        )
-        raise OptionError(
-            f"{model.name} does not do {self.name}: {text}{turned}; there is nothing for a circuit"
-            " to explain"
-        )
+        raise OptionError(found.reason(model.name, self.name, self.task.unit))
+
+    def measured_gap(
+        self, clean: Float[Array, " prompt"], corrupted: Float[Array, " prompt"]
+    ) -> Gap:
+        """Return the gap of values of every prompt, positive where the clean prompts do better."""
+        read, sign = self.task.vocabulary, self.task.sign
+        tokens = None if read is None else len(read)
+        return Gap.of(sign * clean, sign * corrupted, self.clusters, tokens)
 
     def about(self) -> dict[str, Any]:
         """Return the provenance of the task."""

@@ -12,6 +12,7 @@ from interp.causal.measures import logit_difference
 from interp.circuits.contrast import ContrastTask
 from interp.circuits.declaration import Found, discovery
 from interp.circuits.find import score_nodes
+from interp.circuits.gap import Gap
 from interp.core.errors import NonFiniteError, OptionError, PromptError, UnknownName
 from interp.core.prompts import Prompts
 
@@ -76,24 +77,52 @@ def test_too_few_pairs_are_not_a_model_that_fails(planted_bystander) -> None:
     rng = np.random.default_rng(0)
     noise = rng.standard_normal(24)
     noise = (noise - noise.mean()) / noise.std(ddof=1) * np.sqrt(24)  # standard error 1
-    few = with_values(induction_pairs(planted_bystander, 24), noise + 1.5, np.zeros(24))
+    pairs = induction_pairs(planted_bystander, 24)
+    few = with_values(pairs, 1.5 + noise / 2, -noise / 2)
     with pytest.raises(OptionError, match=r"too few pairs to tell whether planted:bystander does"):
         few.gap(planted_bystander)
-    with pytest.raises(OptionError, match=r"1\.5 ± 1 logits over 24 pairs.* about 64 pairs are"):
+    with pytest.raises(OptionError, match=r"1\.5 ± 1 logits over 24 pairs.* about 72 pairs are"):
         few.gap(planted_bystander)
     enough = with_values(
-        induction_pairs(planted_bystander, 72), np.tile(noise + 1.5, 3), np.zeros(72)
+        induction_pairs(planted_bystander, 72), np.tile(noise / 2 + 1.5, 3), -np.tile(noise / 2, 3)
     )
     assert enough.gap(planted_bystander)[0] == pytest.approx(1.5)
     for shift, told in ((0.5, "does not do"), (-1.0, "does not do"), (-3.0, "answers exchanged")):
         with pytest.raises(OptionError, match=told):
-            with_values(induction_pairs(planted_bystander, 24), noise + shift, np.zeros(24)).gap(
-                planted_bystander
-            )
+            with_values(pairs, noise + shift, np.zeros(24)).gap(planted_bystander)
     with pytest.raises(OptionError, match="the metric is 1 logits on every prompt of all 24 pairs"):
         with_values(induction_pairs(planted_bystander, 24), np.ones(24), np.ones(24)).gap(
             planted_bystander
         )
+
+
+def test_a_significant_gap_can_be_too_small(planted_bystander) -> None:
+    """Pairs that are much alike make any difference significant; it must be an effect too."""
+    rng = np.random.default_rng(0)
+    prompts, more = rng.standard_normal(24), rng.standard_normal(24) / 20
+    pairs = induction_pairs(planted_bystander, 24)
+    with pytest.raises(OptionError, match=r"hardly does .*, 0\.1\d* standard deviations"):
+        with_values(pairs, prompts + 0.15 + more, prompts).gap(planted_bystander)
+    mean, sem = with_values(pairs, prompts + 2 + more, prompts).gap(planted_bystander)
+    assert mean > 100 * sem
+
+
+def test_pairs_of_the_same_two_tokens_need_a_large_effect() -> None:
+    rng = np.random.default_rng(0)
+    prompts = rng.standard_normal(24)
+    shown = [Gap.of(prompts + 0.4, prompts + rng.normal(0, 0.01, 24), None, n).shown
+             for n in (None, 9, 2)]  # fmt: skip
+    assert shown == [True, True, False]
+    assert Gap.of(prompts + 2, prompts + rng.normal(0, 0.01, 24), None, 2).shown
+
+
+def test_few_pairs_are_judged_by_their_own_t() -> None:
+    """Three pairs of noise are accepted no more often than many: 2.3 % where nothing is there."""
+    rng = np.random.default_rng(1)
+    for n in (3, 16):
+        found = [Gap.of(rng.standard_normal(n), np.zeros(n)) for _ in range(2000)]
+        assert sum(gap.significant for gap in found) / 2000 == pytest.approx(0.0228, abs=0.01)
+        assert all(gap.shown <= gap.significant for gap in found)
 
 
 def test_some_pairs_are_the_same_pairs(planted_bystander, induction_task) -> None:

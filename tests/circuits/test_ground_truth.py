@@ -9,15 +9,30 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import interp
-from benchmarks.ground_truth import SEEDS, Truth, against, areas, cases, class_of, measured
-from benchmarks.ground_truth_null import _accepted
+from benchmarks.ground_truth import (
+    SEEDS,
+    Truth,
+    against,
+    areas,
+    cases,
+    class_of,
+    compared,
+    measured,
+)
 from benchmarks.ground_truth_page import ground_truth_page
+from benchmarks.ground_truth_peers import SCRIPTS, _found, pairs_of, peer_results
+from benchmarks.ground_truth_roles import role_row, role_table
 from interp.circuits.edge_evaluation import comparable
-from interp.circuits.find import DEFAULT
+from interp.circuits.find import DEFAULT, score_nodes
 from interp.circuits.tasks import TASKS, make_contrast
+from interp.core.random_state import drawn_with
 from interp.core.rank_statistics import auroc
+from interp.heads.roles.declared import role_named
+from interp.planted.trained import untrained
+from interp.planted.trained.cases import CASES
 
 ROWS = Path(__file__).parents[2] / "benchmarks" / "ground_truth.json"
 
@@ -95,19 +110,97 @@ def test_the_page_is_that_of_its_rows() -> None:
     assert ROWS.with_suffix(".md").read_text(encoding="utf-8") == page
     gone = [row | {"method": "nosuch", "note": "why it failed"} for row in rows[:1]]
     assert "| the GPT-2s before their training | 10 |" in page
+    assert "| previous-token |" in page
+    assert "CircuitKIT 0.2.0 EAP" in page
     assert "why it failed" in ground_truth_page([*rows, *gone], [])
 
 
-def test_a_gap_is_accepted_above_two_standard_errors() -> None:
-    steady = np.array([1.0, 1.2, 0.8, 1.0])
-    assert _accepted(steady)
-    assert not _accepted(-steady)
-    assert not _accepted(np.array([1.0, -1.0, 2.0, -2.0]))
+def test_models_before_training_are_not_searched_for_circuits() -> None:
+    """Two answers and pairs that are much alike: a small but real gap is significant in many."""
+    case, model = CASES["brackets"], interp.load("trained:brackets")
+    found = []
+    for seed in range(8):
+        with drawn_with(seed), torch.device("cpu"):
+            other = interp.load(untrained(case).eval(), name="untrained", check=False)
+        task = make_contrast(model, "trained:brackets", n=64, seed=seed)
+        found.append(task.measured_gap(*task.values(other)))
+    assert sum(gap.significant for gap in found) >= 2  # of which 0.2 are expected by chance
+    assert sum(gap.shown for gap in found) < sum(gap.significant for gap in found)
+
+
+def test_edges_of_heads_that_stand_in_for_each_other_are_found() -> None:
+    """With both heads intact no edge from the previous-token head has an effect."""
+    model = interp.load("planted:backup")
+    task = make_contrast(model, "planted:backup", n=4)
+    found = score_nodes(model, task, DEFAULT, "edge")
+    assert found.edges_per_prompt is not None
+    effect = dict(zip(found.edges, found.edges_per_prompt.mean(1).tolist(), strict=True))
+    told = dict(zip(found.edges, found.edges_measured, strict=True))
+    [first], [induction], [backup] = task.truth.values()
+    assert told[first, f"{induction}.k"] == f"patched with {backup} out"
+    assert told[first, f"{backup}.k"] == f"patched with {induction} out"
+    assert told[induction, f"{backup}.q"] == "patched alone"
+    least = 0.5 * max(map(abs, effect.values()))
+    assert {edge for edge in task.truth_edges if abs(effect[edge]) > least} == {*task.truth_edges}
+
+
+def test_a_peer_reads_the_prompts_up_to_the_answer(tmp_path) -> None:
+    model = interp.load("trained:two_circuits")
+    name = "trained:two_circuits:induction"
+    task = make_contrast(model, name, n=5)
+    pairs = pairs_of(task, name)
+    assert {len(ids) for ids in pairs["clean"]} == {9}  # the second answer comes a token later
+    clean, _ = task.values(model)
+    with torch.no_grad():
+        last = model.module(torch.tensor(pairs["clean"])).logits[:, -1]
+    rows = range(5)
+    want = last[rows, pairs["answers"]] - last[rows, pairs["wrong"]]
+    np.testing.assert_allclose(clean, want.numpy(), atol=1e-4)
+    rows = list(peer_results(model, task, tmp_path))
+    assert [(label, found) for label, found, _ in rows] == [
+        (label, None) for _, label in SCRIPTS.values()
+    ]
+    assert rows[0][2] == {"note": "there is no environment circuitkit"}
+
+
+def test_scores_of_a_peer_are_compared_as_those_of_a_method() -> None:
+    model = interp.load("trained:induction")
+    task = make_contrast(model, "trained:induction", n=6)
+    truth = Truth(model, task)
+    row = {
+        "nodes": {"L0H1": 2.0, "L1H2": -3.0, "L0H0": 2.5}, "forwards": 3, "backwards": 1,
+        "edges": [["L0H1", "L1H2.k", 1.0], ["L0H0", "L1H2.q", 2.0], ["L1H2", "logits", 5.0]],
+    }  # fmt: skip
+    found = compared(_found(row), truth, 0, {}, "edge", {"seconds": 1.5})
+    assert found["head"]["auroc"] == pytest.approx(15 / 16)  # one of eight others above one of two
+    assert found["edge"]["auroc"] == pytest.approx(14 / 15)
+    assert found["edge"]["seconds"] == 1.5
+    assert "low" not in found["edge"]  # a peer gives one number for all pairs
+
+
+def test_precision_and_recall_of_roles_are_counted_over_heads() -> None:
+    row = {"model": "planted:x", "left_out": [need.metric for need in role_named("bracket").needs],
+           "heads": {"L0H0": ["induction", ["induction"]], "L0H1": ["", ["induction"]],
+                     "L0H2": ["induction", []], "L0H3": ["name_mover", ["copying"]],
+                     "L0H4": ["bracket", []]}}  # fmt: skip
+    table = role_table([row])
+    wilson = "1/2 = 0.50 [0.09, 0.91]"
+    assert f"| induction | 2 | 2 | {wilson} | {wilson} | planted:x L0H1 | planted:x L0H2 |" in table
+    assert "| copying |" not in table  # a less exact name of a name mover
+    assert "| bracket | 1 | 0 | - | - | none | none |" in table
+
+
+@pytest.mark.slow
+def test_roles_of_a_trained_model_are_found() -> None:
+    heads = role_row("trained:induction")["heads"]
+    right = {head for head, (truth, found) in heads.items() if truth in found}
+    assert {"L0H1", "L0H3", "L1H2"} <= right
+    assert heads["L0H0"] == ["", []]
 
 
 CHEAP = [
     (model, task) for model, task in cases()
-    if "+" not in model and "shuffle" not in model and not model.startswith("planted")
+    if "+" not in model and "shuffle" not in model and task != "planted:selective_induction"
 ]  # fmt: skip
 
 

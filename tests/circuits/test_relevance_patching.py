@@ -39,7 +39,7 @@ def run(module, ids, frozen=None, swap=None):
     def hold(name, value):
         if frozen is None:
             kept[name] = value
-        return kept[name]
+        return kept.get(name, value)
 
     def read(reader, norm):
         total = sum(out.values()) + sum(biases, torch.zeros(16))
@@ -72,7 +72,7 @@ def run(module, ids, frozen=None, swap=None):
 
 def test_every_edge_is_what_patching_the_linear_model_gives(small_gpt2) -> None:
     model, task = small_gpt2
-    found = relevance_patching(model, task, "edge")
+    found = relevance_patching(model, task, "edge", freeze_patterns=True)
     (batch,) = task.batches()
     clean, corrupted = (torch.tensor([list(x) for x in p.ids])
                         for p in (batch.clean, batch.corrupted))  # fmt: skip
@@ -92,6 +92,33 @@ def test_every_edge_is_what_patching_the_linear_model_gives(small_gpt2) -> None:
     assert into["mlp1"] > 1e-3
 
 
+def test_attention_is_differentiated_as_published(small_gpt2) -> None:
+    """With one pattern changed a little, the score of a query is the slope of the task."""
+    model, task = small_gpt2
+    found = relevance_patching(model, task, "edge")
+    frozen = relevance_patching(model, task, "edge", freeze_patterns=True)
+    (batch,) = task.batches()
+    clean, corrupted = (torch.tensor([list(x) for x in p.ids])
+                        for p in (batch.clean, batch.corrupted))  # fmt: skip
+    small = 1e-2
+    with torch.no_grad():
+        _, own, kept = run(model.module, clean)
+        _, other, _ = run(model.module, corrupted)
+        held = {name: x for name, x in kept.items() if not name.startswith("pattern 1")}
+        at = dict(zip(found.edges, found.edges_per_prompt, strict=True))
+        for writer, reader in (("L0H0", "L1H1.q"), ("mlp0", "L1H0.k"), ("embed", "L1H1.k")):
+            step = small * (other[writer] - own[writer])
+            sides = [
+                batch.value(run(model.module, clean, held, (writer, reader, own[writer] + x))[0])
+                for x in (-step, step)
+            ]
+            want = ((sides[0] - sides[1]) / (2 * small)).double().numpy()
+            np.testing.assert_allclose(at[writer, reader], want, atol=2e-3, rtol=0.02)
+            assert np.abs(want).max() > 0.01
+    last = dict(zip(frozen.edges, frozen.edges_per_prompt, strict=True))
+    np.testing.assert_allclose(at["L0H0", "L1H0.v"], last["L0H0", "L1H0.v"], atol=1e-5)
+
+
 def test_nodes_are_sums_of_edges(small_gpt2) -> None:
     model, task = small_gpt2
     edges, nodes = (relevance_patching(model, task, level) for level in ("edge", "head"))
@@ -105,7 +132,10 @@ def test_heads_that_write_the_answer_are_seen_and_those_that_move_keys_are_not(
     from interp.circuits.tasks import make_contrast
 
     task = make_contrast(planted_bystander, "planted:bystander", n=6)
-    both = (method(planted_bystander, task) for method in (relevance_patching, exact_patching))
+    both = (
+        relevance_patching(planted_bystander, task, freeze_patterns=True),
+        exact_patching(planted_bystander, task),
+    )
     score, effect = (dict(zip(x.nodes, x.per_prompt.mean(1), strict=True)) for x in both)
     assert score["L1H0"] == pytest.approx(effect["L1H0"], rel=0.01)
     assert abs(score["L0H3"]) < 1e-3 < effect["L0H3"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -20,7 +19,7 @@ from interp.circuits.contrast import ContrastTask
 from interp.circuits.find import find_circuit
 from interp.circuits.methods import exact_patching, verified_edges
 from interp.circuits.methods._measured_nodes import MeasuredNodes
-from interp.circuits.methods.verified_edges import _edges, _stand_ins
+from interp.circuits.methods.verified_edges import _edges, _stand_ins, _with_stand_ins
 from interp.circuits.patched_runs import PatchedRuns
 from interp.circuits.result import Circuit
 from interp.circuits.set_evaluation import evaluate_set
@@ -57,7 +56,8 @@ def test_the_smallest_set_is_what_was_built_in(name) -> None:
     assert set(chosen.nodes) | {"logits"} <= {*found.nodes, "logits"}
     assert set(chosen.edges) <= set(found.edges)
     assert {told.partition(",")[0] for told in found.measured} == {"patched alone"}
-    assert set(found.edge_measured) <= {"patched alone", "patched with L2H0 out"}
+    out = {f"patched with {head} out" for head in ("L1H0", "L2H0")}
+    assert set(found.edge_measured) <= {"patched alone", *out}
 
 
 def test_every_forward_pass_is_counted(monkeypatch, planted_bystander) -> None:
@@ -192,13 +192,15 @@ def test_an_edge_that_a_head_outside_the_set_hides_is_patched_without_that_head(
     assert nodes.backups()
     between = edges_between(runs.graph, ["embed", "L0H3", "L1H0"])
     chosen = NodeSet(("embed", "L0H3", "L1H0"), between, WHOLE, 0.8, separated=False)
-    hidden = _stand_ins(nodes, chosen)
+    hidden = _stand_ins(nodes, chosen.edges)
     assert hidden[("L0H3", "L1H0.k")] == hidden[("L1H0", "logits")] == "L2H0"
     assert ("embed", "L0H3.v") not in hidden
     found, effects = _edges(nodes, chosen, hidden, 0.8)
     assert effects[("L0H3", "L1H0.k")].mean() == pytest.approx(10, abs=0.1)  # alone 0
     assert set(found.edges) == BUILT_IN["backup"]
-    assert _stand_ins(nodes, replace(chosen, nodes=(*chosen.nodes, "L2H0"))) == {}
+    more = set(_with_stand_ins(nodes, chosen))
+    assert {edge for edge in more - set(between) if "L2H0" not in (edge[0], edge[1][:4])} == set()
+    assert ("L0H3", "L2H0.k") in more
 
 
 @pytest.mark.slow

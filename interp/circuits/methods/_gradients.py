@@ -226,15 +226,16 @@ class Backward(Watch):
         elif rules.softmax == "freeze":
             pattern = probabilities(call, scores).detach()
         else:
-            if rules.split:
+            if rules.split is True:
                 scores, v = _Scaled.apply(scores, 0.25), _Scaled.apply(v, 0.5)
             pattern = _pattern(call, scores, rules)
         if self._patterns is not None:
             self._patterns[self.graph.order_of(site)] = pattern  # type: ignore[assignment]
         z = mixed_parts(call, pattern, v)  # type: ignore[arg-type]
         check_computed(call, site, z)
-        if self._ruled is not None and rules.softmax == "freeze":
-            trust(z, [parts.v], self._ruled.trusted)
+        if self._ruled is not None:
+            ends = [parts.v] if rules.softmax == "freeze" else [parts.q, parts.k, parts.v]
+            trust(z, ends, self._ruled.trusted)
         call.z = as_is(call.z, z)
 
     # --- gradients of readers -------------------------------------------------------------------

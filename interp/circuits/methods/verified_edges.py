@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from interp.circuits.smallest import (
     check_share,
     choose_edges,
     choose_nodes,
+    edges_between,
     without_idle_edges,
     without_idle_nodes,
 )
@@ -54,12 +55,13 @@ def verified_edges(
     that run, and measured (table `backups`, column `conditional`). The smallest set of patched
     nodes, MLPs and embeddings included, that keeps the share while all others are corrupted is
     found by bisection over the measured effects. The edges between them are then patched alone
-    (with a backup outside the set patched too, where there is one), and the smallest set of them is
-    found in the same way (tables `smallest`, `smallest_nodes`, `smallest_edges`). If there are more
-    edges than passes, gradients choose which are patched; if those that keep the share are still
-    too many, all edges between the nodes stay in the set, and a note says so. A node that was not
-    patched has no score: its estimate stands in a column of its own, and decides neither the order
-    nor the set.
+    (where a head stands in for one at an end of the edge, with that head patched too), and the
+    smallest set of them is found in the same way (tables `smallest`, `smallest_nodes`,
+    `smallest_edges`). If passes are left, so are the edges of heads outside the set that stand in
+    for one of the set. If there are more edges than passes, gradients choose which are patched; if
+    those that keep the share are still too many, all edges between the nodes stay in the set, and a
+    note says so. A node that was not patched has no score: its estimate stands in a column of its
+    own, and decides neither the order nor the set.
 
     faithful: share of the difference between clean and corrupted prompts that the set keeps; its
     faithfulness is then at most 1 - faithful away from 1, to either side. size:
@@ -93,13 +95,18 @@ def verified_edges(
         chosen = without_idle_nodes(runs, chosen, nodes.sizes, runs.left / 4)
     edges: dict[Edge, np.ndarray] = {}
     stand_ins: dict[Edge, str] = {}
-    candidates = len(chosen.edges)
+    between, patched = chosen.edges, 0
     if level == "edge":
-        search = 2 * math.ceil(math.log2(max(2, candidates))) + candidates
+        search = 2 * math.ceil(math.log2(max(2, len(between)))) + len(between)
         if not budget and runs.left < search <= runs.left + runs.budget:
             runs.budget *= 2
-        stand_ins = _stand_ins(nodes, chosen)
+        both = _with_stand_ins(nodes, chosen)
+        stand_ins = _stand_ins(nodes, both)
         chosen, edges = _edges(nodes, chosen, stand_ins, faithful)
+        patched = len(edges)
+        more = set(both) - set(between)
+        if edges and len(more) <= runs.left:
+            edges |= _patched(nodes, [*more], stand_ins)
     none = tuple(name for name in nodes.names if name not in nodes.alone)
     of_edges: dict[str, Any] = {}
     if edges:
@@ -112,7 +119,7 @@ def verified_edges(
         runs.graph.writers, nodes.scores, task.task.unit, forwards=runs.forwards,
         backwards=runs.backwards,
         tables=chosen.tables(runs.stages) | ({} if rows is None else {"backups": rows}),
-        notes=_notes(runs, nodes, chosen, level, (len(edges), candidates), size),
+        notes=_notes(runs, nodes, chosen, level, (patched, len(between)), size),
         measured=tuple(map(nodes.summary, nodes.names)), unmeasured=none, estimate=nodes.estimates,
         conditional=nodes.conditional if rows else None,
         conditional_on=tuple(nodes.on) if rows else (), **of_edges,
@@ -139,14 +146,27 @@ def _measure(nodes: MeasuredNodes, size: int, backups: bool) -> list[dict[str, A
     return None
 
 
-def _stand_ins(nodes: MeasuredNodes, chosen: NodeSet) -> dict[Edge, str]:
-    """Return the head outside the set that hides an edge's effect, where one stands in for its end.
+def _with_stand_ins(nodes: MeasuredNodes, chosen: NodeSet) -> tuple[Edge, ...]:
+    """Return the edges between the nodes of the set and the heads that stand in for them."""
+    on = zip(nodes.names, nodes.on, strict=True)
+    more = [name for name, other in on if other in chosen.nodes and name not in chosen.nodes]
+    return edges_between(nodes.runs.graph, [*chosen.nodes, *more]) if more else chosen.edges
 
-    Such an edge is patched while that head is patched too: alone it seems to do nothing.
+
+def _stand_ins(nodes: MeasuredNodes, every: tuple[Edge, ...]) -> dict[Edge, str]:
+    """Return the head that hides an edge's effect, where one stands in for a head at its ends.
+
+    Such an edge is patched while that head is patched too: alone it seems to do nothing. An edge
+    between a head and its stand-in is patched alone.
     """
     on = dict(zip(nodes.names, nodes.on, strict=True)) | {"logits": ""}
-    hidden = {edge: on[edge[0]] or on[node_of(edge[1])] for edge in chosen.edges}
-    return {edge: head for edge, head in hidden.items() if head and head not in chosen.nodes}
+    found = {}
+    for edge in every:
+        ends = edge[0], node_of(edge[1])
+        head = on[ends[0]] or on[ends[1]]
+        if head and head not in ends:
+            found[edge] = head
+    return found
 
 
 def _edges(
@@ -169,7 +189,19 @@ def _edges(
         first = sorted(every, key=lambda e: -bound[e])[: min(int(runs.left), len(chosen.nodes))]
         some = few.edges if enough else first
         few = few if enough else chosen
-    graph = runs.graph
+    effects = _patched(nodes, some, stand_ins)
+    if not set(few.edges) <= set(some):
+        return chosen, effects
+    score = {edge: float(x[runs.first].mean()) for edge, x in effects.items()}
+    chosen = choose_edges(runs, few, score, faithful=faithful, most=runs.left)
+    return without_idle_edges(runs, chosen, score, runs.left), effects
+
+
+def _patched(
+    nodes: MeasuredNodes, some: Sequence[Edge], stand_ins: Mapping[Edge, str]
+) -> dict[Edge, np.ndarray]:
+    """Patch some edges, and return the effect of each on each pair, in the order of the graph."""
+    runs, graph = nodes.runs, nodes.runs.graph
     places = {edge: i for i, edge in enumerate(graph.edges)}
     some = sorted(some, key=places.__getitem__)
     whole = [
@@ -177,15 +209,10 @@ def _edges(
     ]
     masks = [mask - graph.mask([edge]) for mask, edge in zip(whole, some, strict=True)]
     lost = runs.effects(masks, "patching edges")
-    effects = {
+    return {
         edge: x - nodes.alone[stand_ins[edge]] if edge in stand_ins else x
         for edge, x in zip(some, lost, strict=True)
     }
-    if not set(few.edges) <= set(some):
-        return chosen, effects
-    score = {edge: float(x[runs.first].mean()) for edge, x in effects.items()}
-    chosen = choose_edges(runs, few, score, faithful=faithful, most=runs.left)
-    return without_idle_edges(runs, chosen, score, runs.left), effects
 
 
 def _bounds(nodes: MeasuredNodes, every: tuple[Edge, ...]) -> dict[Edge, float]:

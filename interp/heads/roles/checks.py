@@ -14,7 +14,7 @@ from interp.heads.causal_check.conclusion import Conclusion
 from interp.heads.causal_check.one_check import CausalCheck
 from interp.heads.roles.declaration import NOTHING, Role
 from interp.heads.roles.result import Evidence
-from interp.heads.special import LEVEL
+from interp.heads.special import APART, LEVEL
 
 if TYPE_CHECKING:
     from interp.heads.causal_check.result import Confirmation
@@ -89,6 +89,8 @@ def _of_ablations(
                 continue
             for row in mine.to_dict("records"):
                 ends = [abs(row[end]) for end in ("low", "high") if not math.isnan(row[end])]
+                if not ends and not math.isnan(row["sem"]):  # too few prompts differ at all
+                    ends.append(abs(row["score"]) + APART * row["sem"])
                 if not ends or max(ends) >= NOTHING * largest:
                     continue
                 effect = with_error(row["score"], row["sem"])

@@ -38,7 +38,7 @@ ROLES: tuple[Role, ...] = (
         "Copies an answer from a far place in the prompt.",
         (Need("retrieval", 0.1), Need("qr_retrieval", 0.1)),
         slot=3,
-        yields_to=("induction",),
+        yields_to=("induction", "duplicate_token"),
         causal=True,
         note="With the task of random ids, copying an answer needs no more than induction does.",
     ),

@@ -183,6 +183,22 @@ def test_an_ablation_without_any_effect_contradicts_induction() -> None:
     assert "a causal check contradicts L0H2" in said.text
 
 
+def test_an_ablation_that_changes_too_few_prompts_for_an_interval_contradicts_too() -> None:
+    """All prompts but one have an effect of exactly 0, as where a head is never read."""
+    each = np.zeros((1, 6, 16))
+    each[0, 0] = 4 + 0.1 * np.arange(16)
+    each[0, 2, 3] = 1e-9
+    label = "ablation:kind=zero,task=second_copy_loss"
+    rare = HeadTable.from_scores(
+        model="m", metric=label, score=each.mean(2), sem=each.std(2, ddof=1) / 4, n=16,
+        unit="nats (+ helps)", why_no_interval=[["", "", "too few differ", "", "", ""]],
+        low=[[3.9, 0, math.nan, 0, 0, 0]], high=[[4.9, 0, math.nan, 0, 0, 0]],
+        provenance={"made_by": "test"},
+    )  # fmt: skip
+    table = table_of(flat(induction=2))
+    assert role_of(roles(table, rare), 2) == "unclear"
+
+
 def check(p: float, **more: Any) -> Confirmation:
     about: dict[str, Any] = {
         "model": "m", "metric": "induction", "task": "second_copy_loss", "purpose": "own",
