@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import shlex
+import time
 import warnings
+from collections.abc import Mapping
+from pathlib import Path
 
 from interp.core.errors import DamagedResult, OptionError, PageOmitted
 from interp.core.locks import locked
@@ -18,7 +22,42 @@ FILES = ("table.parquet", "table.csv", "heads.html")
 """Files of the summary; the page comes last."""
 
 
-def write_summary(store: Store) -> HeadTable:
+SHARE = 20  # pages of a run that is not finished take at most this share of its time
+
+
+class RunPage:
+    """The page of many models while they are scored: what is done, what is left, and until when.
+
+    Args:
+        folder: the results folder.
+        total: number of models.
+    """
+
+    def __init__(self, folder: Path, total: int) -> None:
+        self.folder, self.total = folder, total
+        self.tables: list[HeadTable] = []
+        self.started, self.written, self.cost = time.monotonic(), -math.inf, 0.0
+
+    def add(self, table: HeadTable) -> None:
+        """Add the scores of a model, and write the page unless it was written just before."""
+        from interp.core.files import write_atomically
+        from interp.heads.roles.decide import roles
+        from interp.report.models_page import models_page
+
+        self.tables.append(table)
+        begin, done = time.monotonic(), len(self.tables)
+        if done == self.total or begin - self.written < SHARE * self.cost:
+            return
+        minutes = (begin - self.started) / done * (self.total - done) / 60
+        state = f"{done} of {self.total} models are done; about {minutes:.2g} minutes are left."
+        whole = HeadTable.concat(self.tables)
+        page = models_page(whole, roles(whole), state=state)
+        write_atomically(self.folder / MODELS, page.encode())
+        self.written = time.monotonic()
+        self.cost = self.written - begin
+
+
+def write_summary(store: Store, failed: Mapping[str, str] | None = None) -> HeadTable:
     """Write the tables and the atlas of a results folder, and return the table of its scores.
 
     Where there are several models, `roles.csv` and the page `models.html` have a row per model with
@@ -30,6 +69,7 @@ def write_summary(store: Store) -> HeadTable:
 
     Args:
         store: the results.
+        failed: models that could not be scored, and why.
 
     Raises:
         StoreError: a file cannot be written.
@@ -69,6 +109,6 @@ def write_summary(store: Store) -> HeadTable:
                 write_atomically(folder / FILES[2], page.encode())
             if several:
                 there = [name for name in ("roles.csv", *FILES) if (folder / name).is_file()]
-                page = models_page(table, roles, command=command, beside=there)
+                page = models_page(table, roles, command=command, beside=there, failed=failed)
                 write_atomically(folder / MODELS, page.encode())
     return table

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 import urllib.parse
 
@@ -17,7 +18,7 @@ from interp.core.store import Store
 from interp.core.table import HeadTable
 from interp.heads.roles.decide import roles
 from interp.report.models_page import models_page
-from interp.report.summary import MODELS, write_summary
+from interp.report.summary import MODELS, RunPage, write_summary
 
 METRICS = ["induction", "previous_token", "first_token"]
 NAMES = ["planted:induction", "bundled:one-layer", "planted:zoo"]
@@ -88,6 +89,32 @@ def test_a_summary_of_several_models_has_it(three_models, tmp_path, monkeypatch)
     page = (tmp_path / MODELS).read_text()
     assert 'href="./heads.html#planted-induction/L1H0"' in page
     assert 'id="model-0"' in (tmp_path / "heads.html").read_text()
+
+
+def test_a_run_shows_how_far_it_is(three_models, tmp_path) -> None:
+    page = RunPage(tmp_path, 3)
+    for done, name in enumerate(NAMES[:2], 1):
+        page.written = -math.inf  # the pause between two pages is over
+        page.add(three_models.where(model=name))
+        text = (tmp_path / MODELS).read_text()
+        assert f"{done} of 3 models are done; about" in text
+        assert 'http-equiv="refresh"' in text
+        assert [row[0] for row in rows_of(text, "roles")[1:]] == NAMES[:done]
+    before = (tmp_path / MODELS).read_text()
+    page.add(three_models.where(model=NAMES[2]))  # the summary of the whole run follows
+    assert (tmp_path / MODELS).read_text() == before
+
+
+def test_a_command_lists_what_failed_and_why(run, tmp_path) -> None:
+    (tmp_path / "broken").mkdir()
+    asked = [*NAMES[:2], str(tmp_path / "broken")]
+    found = run("score", *asked, "-m", "induction", "-o", tmp_path / "out")
+    assert found.exit_code == 1
+    page = (tmp_path / "out" / MODELS).read_text()
+    assert "1 could not be scored" in page
+    assert "<dt>broken</dt>" in page
+    assert "config.json" in page.partition("Could not be scored")[2]
+    assert "models are done" not in page
 
 
 @pytest.mark.slow

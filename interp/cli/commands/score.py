@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from interp.heads.sweep import ScoreSweep
 
 DEFAULT_OUT = Path("results")
+FEW = 3  # models from which on a page shows how far the run is
 GROUP = "Measure"
 OF_PICTURES = ("images", "audio", "text")
 
@@ -155,20 +156,25 @@ def score(
     """
     from interp.heads.sweep.scored_models import ScoreSweep
     from interp.report.printed.scores import scored_text
+    from interp.report.summary import RunPage
 
     listed = top if verbose or run.stated("top") or run.stated("by") else None
-    known = False
+    known, labels = False, source_labels(sources, name)
+    page = None if run.out is None or len(labels) < FEW else RunPage(run.out, len(labels))
 
     def shown(table: HeadTable) -> None:
         nonlocal known
+        if page is not None:
+            page.add(table)
+        if run.form is not None:
+            return
         known = say_scores(scored_text(table, listed, by), run.voice, known=known)
 
     sweep = ScoreSweep.prepare(
         metrics=metrics, out=run.out, voice=run.voice, prompt_values=prompt_values,
         loading=run.loading, pictures=pictures,
-        shown=shown if run.form is None else None, **options,
+        shown=shown, **options,
     )  # fmt: skip
-    labels = source_labels(sources, name)
     if dry_run:
         from interp.heads.sweep.plan import plan_all
 
@@ -201,7 +207,7 @@ def _end(run: Run, sweep: ScoreSweep, labels: dict[str, str], code: int) -> None
     if code == INTERRUPTED:
         run.voice.error(f"interrupted; {_safe(sweep)}")
     elif sweep.store is not None and code == 0 and len(table):
-        write_summary(sweep.store)
+        write_summary(sweep.store, sweep.reasons)
         files = ["roles.csv", MODELS] * (len(table.models) > 1) + [*FILES]
         run.voice.note(f"{sweep.store.folder}: {', '.join(files)} (open it in a browser)")
         if len(labels) > 2:  # the fewest checkpoints of a curve

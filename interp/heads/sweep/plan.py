@@ -39,7 +39,7 @@ def plan_all(
             text = plan(batch, model, rates)
         say(text)
 
-    return each_model(sources, batch.voice, work)
+    return [*each_model(sources, batch.voice, work)]
 
 
 def plan(batch: ScoreSweep, model: Model, machine: Machine | None = None) -> str:

@@ -99,6 +99,7 @@ class ScoreSweep:
     shown: Callable[[HeadTable], None] | None = None
     done: list[HeadTable] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+    reasons: dict[str, str] = field(default_factory=dict)
     kept: int = 0
     computed: int = 0
     keys: list[Key] = field(default_factory=list)
@@ -175,7 +176,8 @@ class ScoreSweep:
         patterned = any(b.patterned() for b in self.metrics)
         if patterned and self.engine != "stored" and self.loading.on_cpu:
             compile_while_loading(lengths)
-        self.failed += each_model(sources, self.voice, work)
+        self.reasons = each_model(sources, self.voice, work)
+        self.failed += self.reasons
 
     def score_model(self, source: str, name: str) -> None:
         """Load and score a model, and store each result; raises InterpError."""

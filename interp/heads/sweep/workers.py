@@ -332,7 +332,7 @@ def run_task(task: ScoreTask, settings: Mapping[str, Any], voice: Any) -> Outcom
         except InterpError as error:
             voice.error(f"{task.name}: {error}")
             return Outcome(failed=[task.name])
-        failed = each_model({task.source: task.name}, voice, run.score_model)
+        failed = [*each_model({task.source: task.name}, voice, run.score_model)]
     return Outcome(run.keys, failed, run.computed)
 
 
