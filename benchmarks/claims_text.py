@@ -194,7 +194,7 @@ def confident(seed: int) -> Any:
     each = gain.reshape(len(gain), n, -1).mean(2)  # by document
     z = each.mean(1) / (each.std(1, ddof=1) / n**0.5)
     least = student.isf(LEVEL / 3, n - 1)
-    return [bool(x > least) for x, way in zip(z, found.ways, strict=True) if way != BASELINE]
+    return [bool(x > least) for x, way in zip(z, found.metric, strict=True) if way != BASELINE]
 
 
 # --- interp score -------------------------------------------------------------------------------

@@ -13,7 +13,10 @@ from typing import Any
 FORMS: Mapping[str, Mapping[str, str]] = {
     "summary": {
         "AnswerSources": "interp.report.summaries.texts:answer_sources_summary",
+        "BothDirections": "interp.report.summaries.alignment:both_directions_summary",
+        "CacheCards": "interp.report.summaries.heads:cache_cards_summary",
         "CausalTraces": "interp.report.summaries.circuits:causal_traces_summary",
+        "ContextSources": "interp.report.summaries.texts:precision_summary",
         "DecoderLens": "interp.report.summaries.texts:decoder_lens_summary",
         "DictionaryScores": "interp.report.summaries.dictionaries:dictionary_scores_summary",
         "DictionaryTraining": "interp.report.summaries.dictionaries:dictionary_training_summary",
@@ -47,6 +50,7 @@ FORMS: Mapping[str, Mapping[str, str]] = {
         "Sahara": "interp.report.summaries.safety:sahara_summary",
         "ShareCheck": "interp.report.summaries.circuits:share_check_summary",
         "SimilarityMatrix": "interp.report.summaries.texts:similarity_matrix_summary",
+        "SourceJudgement": "interp.report.summaries.texts:precision_summary",
         "StaticAttention": "interp.report.summaries.texts:static_attention_summary",
         "TimeAlignments": "interp.report.summaries.alignment:time_alignments_summary",
         "TopicProducts": "interp.report.summaries.texts:topic_products_summary",
@@ -75,6 +79,10 @@ FORMS: Mapping[str, Mapping[str, str]] = {
         "ResultRows": "interp.report.rows:bars_of",
         "SimilarityMatrix": "interp.report.token_grids:similarity_matrix_figure",
         "WordTimes": "interp.report.summaries.alignment:word_times_figure",
+    },
+    "bounds": {
+        "BothDirections": "interp.alignment.directions:bounds_of_rates",
+        "SourceJudgement": "interp.text.context.judgement:bounds_of_precision",
     },
     "about": {"Profile": "interp.report.printed.profile:head_text"},
     "bars": {"Result": "interp.report.rows:bars_of"},

@@ -306,7 +306,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "LorsaTraining": lambda: train_lorsa(model(), prompts(), layer=1, n_heads=8, steps=2, k=2),
     "UnitProfile": lambda: profile_heads(model(), prompts(), 1),
     "DictionaryTraining": dictionary,
-    "interp.alignment.directions.BothDirections": both_ways,
+    "BothDirections": both_ways,
     "interp.alignment.result.HeadAlignments": word_alignments,
     "interp.alignment.pictures.PairAlignment": lambda: alignment.pair_alignment(
         reordering(), alignment.made_sentence_pairs(1)[0], "L1H0"
@@ -332,20 +332,18 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "AnswerSources": lambda: context.answer_sources(
         model(), linked()[0], methods=["attention", "leave_one_out"]
     ),
-    "interp.text.context.judgement.SourceJudgement": lambda: context.judge_sources(
+    "SourceJudgement": lambda: context.judge_sources(
         model(), linked(), methods=["attention", "heads"], n_heads=1
     ),
     "interp.text.graphs.graph.AttentionGraph": lambda: graphs.attention_graph(
         model(), prompts().ids[0], threshold="row:2"
     ),
     "StaticAttention": lambda: graphs.static_heads(model(), prompts(), rows=3),
-    "interp.cache.cards.CacheCards": lambda: cache.cache_cards(model(), null="none"),
+    "CacheCards": lambda: cache.cache_cards(model(), null="none"),
     "interp.cache.methods.RetrievalMethods": retrieval_methods,
     "GatePattern": gate_pattern,
     "interp.cache.plan_result.CachePlan": lambda: cache.cache_plan(model(), budget="80%"),
-    "interp.cache.sources.ContextSources": lambda: cache.attribute_context(
-        model(), instances(), segment=4, k=1
-    ),
+    "ContextSources": lambda: cache.attribute_context(model(), instances(), segment=4, k=1),
     "interp.heads.needle.copying.CopyPaste": lambda: needle.copy_paste(model(), instances()),
     "QuestionMass": lambda: needle.question_mass(model(), instances()),
     "interp.heads.outliers.activations.Outliers": lambda: activations.layer_outliers(
@@ -356,7 +354,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "LayerEntropies": lambda: entropies.layer_entropies(model(), prompts()),
     "Roofline": lambda: roofline(model(), prompts(), ["entropy"], machine="100,10"),
     "SinkMass": lambda: sinks.sink_mass(model(), prompts()),
-    "interp.heads.weights._composition.Compositions": lambda: composition_scores(model(), "k"),
+    "Compositions": lambda: composition_scores(model(), "k"),
     "QueryMaps": query_maps,
     "interp.vision.correction.CorrectedAccuracy": lambda: vision.correct_spurious_heads(
         shapes(), drawn_shapes(), drawn_shapes().labels, drawn_shapes().cues, ["L2H1"], n_random=2

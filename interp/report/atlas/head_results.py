@@ -18,10 +18,8 @@ from interp.report.atlas.rows import (
 )
 
 if TYPE_CHECKING:
-    from interp.cache.cards import CacheCards
     from interp.cache.methods import RetrievalMethods
     from interp.cache.plan_result import CachePlan
-    from interp.cache.sources import ContextSources
     from interp.causal.gating.result import LearnedGates
     from interp.probes.result import ProbeResult
 
@@ -41,10 +39,8 @@ def part_of_file(kind: str, path: Path) -> FoundPart | None:
     """
     from interp.alignment.pictures import PairAlignment
     from interp.alignment.result import HeadAlignments
-    from interp.cache.cards import CacheCards
     from interp.cache.methods import RetrievalMethods
     from interp.cache.plan_result import CachePlan
-    from interp.cache.sources import ContextSources
     from interp.causal.gating.result import LearnedGates
     from interp.circuits.why.shares import QKShares
     from interp.probes.result import ProbeResult
@@ -60,10 +56,8 @@ def part_of_file(kind: str, path: Path) -> FoundPart | None:
     from interp.text.chains.anchors_result import Anchors
 
     shown: dict[type[Result], Callable[[Any], FoundPart]] = {
-        CacheCards: cache_cards_part,
         CachePlan: cache_plan_part,
         RetrievalMethods: retrieval_part,
-        ContextSources: sources_part,
         LearnedGates: gates_part,
         ProbeResult: probe_part,
         QKShares: qk_shares_part,
@@ -72,6 +66,7 @@ def part_of_file(kind: str, path: Path) -> FoundPart | None:
         Anchors: anchors_part,
     }
     of_rows: dict[str, Callable[[Any], FoundPart]] = {
+        "CacheCards": cache_cards_part, "ContextSources": sources_part,
         "DecoderLens": decoder_lens_part, "DoseCurve": doses_part, "ImageMaps": maps_part,
         "ReceiverHeads": receivers_part, "TimeAlignments": time_errors_part,
         "TranslationHeads": translation_part, "WordTimes": word_times_part,
@@ -101,7 +96,7 @@ def _key(row: Mapping[str, Any]) -> KVHeadKey:
     return str(row["stack"]), int(row["layer"]), int(row["kv_head"])
 
 
-def cache_cards_part(found: CacheCards) -> FoundPart:
+def cache_cards_part(found: ResultRows) -> FoundPart:
     """Return the tokens that the cache of each key-value head needs, with its measured loss."""
     frame: Any = found.to_pandas()
     window = f"{found.sink} first and {found.recents[0]} last tokens"
@@ -170,7 +165,7 @@ def retrieval_part(found: RetrievalMethods) -> FoundPart:
     return _of_model(part, found.provenance, by_kv=notes)
 
 
-def sources_part(found: ContextSources) -> FoundPart:
+def sources_part(found: ResultRows) -> FoundPart:
     """Return how well heads find the part of a long context that an answer comes from."""
     frame: Any = found.to_pandas()
     text = " ".join(str(found).split())

@@ -26,6 +26,14 @@ def roofline_summary(found: ResultRows) -> str:
     )
 
 
+def cache_cards_summary(found: ResultRows) -> str:
+    """Return the number of heads and prompts, and the measured windows."""
+    return (
+        f"CacheCards of {len(found)} key-value heads: sink {found.sink}, windows of "
+        f"{', '.join(map(str, found.recents))} tokens on {found.losses.shape[2]} prompts"
+    )
+
+
 def gate_pattern_summary(found: ResultRows) -> str:
     """Return the number of gates, and the window of heads whose cache is cut."""
     window = "none" if found.window is None else "+".join(map(str, found.window))
