@@ -23,7 +23,7 @@ from .measures import (
     next_token_task,
     repeats_task,
 )
-from .pairs import Interactions, interactions
+from .pairs import interactions
 from .pruning.prune import estimate_pruning, pruning_curve
 from .pruning.result import PruningCurve
 from .pruning.search import search_curves
@@ -41,7 +41,6 @@ __all__ = [
     "QUESTIONS",
     "Game",
     "Importance",
-    "Interactions",
     "Players",
     "PruningCurve",
     "RetrievalProblem",

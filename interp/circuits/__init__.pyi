@@ -12,7 +12,7 @@ from .patched import patch_first
 from .path_patching import path_patching
 from .position_map import patching_map
 from .published import Published, published
-from .query_key_signals import Signals, signals
+from .query_key_signals import signals
 from .result import Circuit
 from .set_evaluation import evaluate_set
 from .smallest import smallest_set
@@ -35,7 +35,6 @@ __all__ = [
     "Found",
     "Interchange",
     "Published",
-    "Signals",
     "StreamDictionary",
     "attribution_graph",
     "causal_tracing",

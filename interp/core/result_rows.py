@@ -115,13 +115,6 @@ class ResultRows(Result):
     def _same_as(self) -> Mapping[str, str]:  # type: ignore[override]
         return self.same_as
 
-    @classmethod
-    def _types(cls) -> tuple[type, ...]:
-        from interp.core.prompt_means import PromptMeans
-        from interp.core.table import HeadTable
-
-        return PromptMeans, HeadTable
-
     def _stored(self) -> Self:
         return dataclasses.replace(self, objects={}) if self.objects else self
 

@@ -16,6 +16,8 @@ from interp.draw.page import data_table, html_table, page
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
+    from interp.core.result_rows import ResultRows
+
 
 def bars_of(result: Result, k: int = 20) -> go.Figure:
     """Draw the first k rows as bars with their 95 % intervals."""
@@ -29,6 +31,14 @@ def bars_of(result: Result, k: int = 20) -> go.Figure:
 def rows_summary(result: Displayed) -> str:
     """Return the number of rows and the first of them as text."""
     return Displayed.__repr__(result)
+
+
+def differences_summary(found: ResultRows) -> str:
+    """Return the number of rows and prompts, and of corrected p values below 0.05."""
+    return (
+        f"Differences of {len(found)} rows over {found.per_prompt.shape[1]} prompts: "
+        f"{int((found.p_holm < 0.05).sum())} with a corrected p below 0.05"
+    )
 
 
 def rows_inline(result: Displayed) -> str:

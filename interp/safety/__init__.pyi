@@ -1,5 +1,5 @@
 from .concentration import Spread, participation_ratio, spread
-from .curves import safety_curves
+from .curves import damage_at, outside_band, safety_curves
 from .direction import Direction, candidates
 from .marker import marker_sets
 from .overview import study
@@ -16,7 +16,9 @@ __all__ = [
     "Spread",
     "candidates",
     "chosen_direction",
+    "damage_at",
     "marker_sets",
+    "outside_band",
     "participation_ratio",
     "principal_angle",
     "read_labelled",

@@ -3,7 +3,7 @@ from .added_register import added_register
 from .agreement import attention_iou, map_agreement, pointing_game
 from .class_queries import ClassQueries, query_maps
 from .class_token import class_token_effects
-from .correction import CorrectedAccuracy, correct_spurious_heads
+from .correction import correct_spurious_heads
 from .descriptions import describe_heads, text_span
 from .direct_effects import image_direct_effects
 from .folder import read_images
@@ -22,7 +22,6 @@ from .token_pruning import prune_image_tokens
 
 __all__ = [
     "ClassQueries",
-    "CorrectedAccuracy",
     "SpuriousVotes",
     "added_register",
     "attention_iou",

@@ -100,7 +100,7 @@ def test_the_backup_head_is_found_and_leaving_one_out_does_not_find_it():
         model, task, among=[main, backup, previous], max_evaluations=160, heads=heads
     )
     frame = pairs.to_pandas().set_index(["first", "second"])
-    helps = dict(zip(frame.index, pairs.helps(), strict=True))
+    helps = dict(zip(frame.index, pairs.score, strict=True))
     assert helps[main, backup] < -0.2  # they stand in for each other
     assert helps[main, previous] > 0.2  # they need each other
     assert set(frame["unit"]) == {"nats/token (+ need each other)"}

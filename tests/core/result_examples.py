@@ -23,9 +23,9 @@ from interp.attribution.similarity_matrix import matrix_rows
 from interp.bundled.deceive_text import sentences
 from interp.bundled.shape_images import ShapeImages, shape_images
 from interp.cache.patterns import gate_rows
-from interp.core.prompt_means import PromptMeans
+from interp.core.differences import difference_rows
 from interp.core.prompts import repeats
-from interp.core.result import Differences, Result
+from interp.core.result import Result
 from interp.core.result_rows import ResultRows
 from interp.dictionaries import (
     ablate_features,
@@ -46,11 +46,10 @@ from interp.heads.weights._composition import composition_scores
 from interp.lens.direct import direct_logit_attribution
 from interp.lens.encoder_layers import decoder_lens
 from interp.lens.logit import logit_lens
-from interp.lens.tuned import TunedLens, tuned_lens
+from interp.lens.tuned import tuned_lens
 from interp.planted.with_picture import image_text
 from interp.planted.with_sound import spoken_words
 from interp.probes import train_probe
-from interp.probes.result import ProbeResult
 from interp.profiles import Profile, compare_profiles, portability
 from interp.syntax.pairs import pair_rows
 from interp.syntax.topic_embeddings import product_rows
@@ -96,7 +95,7 @@ def carried_over() -> ResultRows:
     return portability(model(), corpora, rules=["induction", "previous_token"], n_queries=6)
 
 
-def probe() -> ProbeResult:
+def probe() -> ResultRows:
     features, y, where = made(documents=8, each=2)
     return train_probe(features, y.tolist(), where.tolist(), folds=2, n_permutations=3)
 
@@ -108,10 +107,10 @@ def dictionary() -> ResultRows:
     )
 
 
-def differences() -> Differences:
+def differences() -> ResultRows:
     rows = tuple({"model": "m", "head": f"h{i}", "metric": "x", "unit": "nats"} for i in range(3))
     values = np.random.default_rng(0).normal(size=(3, 8))
-    return Differences(rows, values, None, MADE)
+    return difference_rows(rows, values, None, MADE)
 
 
 def model_differences() -> ModelDifferences:
@@ -243,7 +242,7 @@ def query_maps() -> ResultRows:
     return vision.query_maps(decoder, tokens, (2, 2), ("a", "b"), torch.rand(2, 3, 8, 8))
 
 
-def differences_of_prompts() -> PromptMeans:
+def differences_of_prompts() -> ResultRows:
     ids = [list(x) for x in prompts().ids]
     turned = [x[::-1] for x in ids]
     return attribution.explain_difference(
@@ -252,7 +251,7 @@ def differences_of_prompts() -> PromptMeans:
 
 
 @functools.cache
-def translators() -> TunedLens:
+def translators() -> ResultRows:
     ids = repeats(model(), n=8).ids
     return tuned_lens(model(), [x[:6] for x in ids], steps=1)
 
@@ -279,8 +278,8 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     **SAFETY_EXAMPLES,
     "LearnedHeadWeights": weights_by_ablation,
     "SimilarityMatrix": cosine_parts,
-    "interp.core.prompt_means.PromptMeans": differences_of_prompts,
-    "interp.lens.tuned.TunedLens": translators,
+    "PromptMeans": differences_of_prompts,
+    "TunedLens": translators,
     "DeceptionTest": deception,
     "MethodDifferences": lambda: faithful().differences(),
     "interp.attribution.evaluation.result.Faithfulness": faithful,
@@ -288,9 +287,9 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "GroundingHeads": grounded,
     "ImageTokenEffects": dropped_tokens,
     "VisualSinks": visual_sinks_found,
-    "interp.probes.result.ProbeResult": probe,
+    "ProbeResult": probe,
     "interp.profiles.result.Profile": profiled,
-    "interp.core.result.Differences": differences,
+    "Differences": differences,
     "interp.core.table.HeadTable": table,
     "interp.dictionaries.card_result.FeatureCards": lambda: feature_cards(
         model(), dictionary().dictionary, prompts(), n_features=3
@@ -356,7 +355,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "SinkMass": lambda: sinks.sink_mass(model(), prompts()),
     "Compositions": lambda: composition_scores(model(), "k"),
     "QueryMaps": query_maps,
-    "interp.vision.correction.CorrectedAccuracy": lambda: vision.correct_spurious_heads(
+    "CorrectedAccuracy": lambda: vision.correct_spurious_heads(
         shapes(), drawn_shapes(), drawn_shapes().labels, drawn_shapes().cues, ["L2H1"], n_random=2
     ),
     "HeadDescriptions": lambda: vision.describe_heads(

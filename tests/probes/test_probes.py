@@ -13,6 +13,7 @@ import interp
 from interp.cli.main import main
 from interp.core.errors import OptionError, PromptError, StoreError
 from interp.core.prompts import Prompts
+from interp.core.result_rows import ResultRows
 from interp.probes import (
     HeadFeatures,
     HeadProbe,
@@ -28,7 +29,7 @@ from interp.probes import (
 from interp.probes.context import ContextItem
 from interp.probes.folds import fold_numbers, shuffled_labels
 from interp.probes.linear import fit_calibrated, fit_linear
-from interp.probes.result import ProbeResult, auc_by_fold, interval_over_documents
+from interp.probes.result import auc_by_fold, interval_over_documents
 
 
 def test_a_planted_head_is_found() -> None:
@@ -201,7 +202,7 @@ def test_command(tmp_path) -> None:
     told = CliRunner().invoke(main, [*given, "--random", "9", "-o", str(out)])
     assert told.exit_code == 0, told.output
     assert "24 items of 12 documents, 3 folds" in told.stdout
-    again = ProbeResult.load(out.with_suffix(".json"))
+    again = ResultRows.load(out.with_suffix(".json"))
     assert again.about["items"] == 24
     assert again.probe.places == HeadProbe.load(out).places
     assert again.compare(again).to_pandas()["score"].abs().max() == 0

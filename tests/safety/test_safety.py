@@ -14,6 +14,7 @@ from interp.model.edits import uniform, zero
 from interp.model.locate.probe import probe
 from interp.safety.hidden import HiddenGame
 from interp.safety.projection import as_trials, crossed
+from interp.safety.removal import among_top
 from interp.safety.streams import last_logits
 from interp.safety.subspace import main_axes
 
@@ -115,8 +116,8 @@ def test_ships_equals_full_forwards(refusal_probe, sets, kind, edit):
     assert rest.max() < 1e-3
     assert found.harmless is not None
     assert found.harmless.score.max() < 1e-3  # not one head matters on harmless prompts
-    assert found.often[f"L{HEAD[0]}H{HEAD[1]}"] == 1
-    assert sum(found.among_top(3).values()) == pytest.approx(3)
+    assert among_top(found)[f"L{HEAD[0]}H{HEAD[1]}"] == 1
+    assert sum(among_top(found, 3).values()) == pytest.approx(3)
 
 
 @pytest.mark.parametrize("form", ["centred", "uncentred", "features"])
@@ -177,9 +178,9 @@ def test_curves_break_refusal_and_leave_the_rest(refusal_probe, sets):
     task = safety.refusal_log_odds(refusal_probe, sets.harmful)
     found = safety.safety_curves(refusal_probe, ranking, task, sets.harmless, k=2, n_random=8)
     assert found.removed[0] == f"L{HEAD[0]}H{HEAD[1]}"
-    assert found.outside(1)[0]
-    assert found.effect(1) > 15
-    assert abs(found.damage(1)) < 1e-3
+    assert safety.outside_band(found.safety, 1)
+    assert safety.damage_at(found.safety, 1) > 15
+    assert abs(safety.damage_at(found.harmless, 1)) < 1e-3
     assert abs(found.safety.random[:, 1] - found.safety.clean).max() < 0.5  # other heads do nothing
     with pytest.raises(OptionError, match="k=17"):
         safety.safety_curves(refusal_probe, ranking, task, sets.harmless, k=17)

@@ -129,8 +129,8 @@ def test_the_most_missed_head_is_among_those_that_write_most(refusal_model, text
 
 def test_curves_leave_the_band_of_random_heads(refusal_model, texts) -> None:
     found = safety.study(refusal_model, *texts, n_heads=8, n_random=20, forms=["centred"], steps=1)
-    assert found.curves.effect(8) > 10
-    assert found.curves.outside(8)[0]
+    assert safety.damage_at(found.curves.safety, 8) > 10
+    assert safety.outside_band(found.curves.safety, 8)
     assert found.spread["projection"].for_half < 6
     assert found.sahara[0].taken[0] in found.curves.removed
     assert found.direction.startswith("the chosen direction, layer")
@@ -152,7 +152,7 @@ def test_a_study_holds_what_its_parts_give(refusal_model, texts, search) -> None
     assert list(other.curves.removed) == [
         f"L{a}H{b}" for a, b in written[["layer", "head"]].to_numpy()
     ]
-    assert set(found.table.metrics) >= {"refusal_projection"}
+    assert set(found.columns["metric"]) >= {"refusal_projection"}
     assert "top 3 heads by ships ablated" in str(found)
 
 

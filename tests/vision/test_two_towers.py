@@ -89,8 +89,8 @@ def test_the_head_of_the_cue_is_located_and_corrected(clip: interp.Model) -> Non
     assert frame.index[frame["spurious"]].tolist() == ["L1H2"]
     assert located.notes["wrong images follow the cue"]
     repaired = vision.correct_spurious_heads(clip, *second, located, how="forward", texts=texts)
-    assert repaired.worst(repaired.before) < 0.5
-    assert repaired.worst(repaired.after) == 1.0
+    assert repaired.score[-3] < 0.5
+    assert repaired.score[-2] == 1.0
 
 
 def test_the_command(run, made: Path) -> None:

@@ -14,8 +14,9 @@ from interp.attribution.evaluation.run import counts, read_texts, resolve
 from interp.attribution.example import Example
 from interp.attribution.named import choose_methods
 from interp.core.errors import InterpError, OptionError
-from interp.core.prompt_means import PromptMeans
+from interp.core.prompt_means import prompt_means
 from interp.core.prompts import Prompts
+from interp.core.result_rows import ResultRows
 from interp.model.content import result_provenance
 from interp.model.model_argument import takes_model
 
@@ -41,7 +42,7 @@ def refit_check(
     test: float = 0.5,
     seed: int = 0,
     progress: Progress | None = None,
-) -> PromptMeans:
+) -> ResultRows:
     """Measure how well a refitted linear read-out still tells classes after top tokens are removed.
 
     Each method removes the same share of the tokens of every text, those of largest |score|, in
@@ -121,7 +122,7 @@ def refit_check(
         Prompts(tuple(examples[i].ids for i in judged)), seed=seed,
         methods=[one.label for one in chosen], test=test,
     )  # fmt: skip
-    return PromptMeans.tested(
+    return prompt_means(
         about, ("method", "removed"), np.stack(rows), np.stack(nulls), notes=notes, provenance=made
     )
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from interp.cache.methods import RetrievalMethods
     from interp.cache.plan_result import CachePlan
     from interp.causal.gating.result import LearnedGates
-    from interp.probes.result import ProbeResult
 
 NAMED = 4  # heads named in a sentence, and methods in the note on a head
 KVHeadKey = tuple[str, int, int]  # stack, layer, key-value head
@@ -43,7 +42,6 @@ def part_of_file(kind: str, path: Path) -> FoundPart | None:
     from interp.cache.plan_result import CachePlan
     from interp.causal.gating.result import LearnedGates
     from interp.circuits.why.shares import QKShares
-    from interp.probes.result import ProbeResult
     from interp.report.atlas.alignment_part import alignment_part, translation_part
     from interp.report.atlas.depths_part import anchors_part, decoder_lens_part, receivers_part
     from interp.report.atlas.pictures_part import (
@@ -59,14 +57,13 @@ def part_of_file(kind: str, path: Path) -> FoundPart | None:
         CachePlan: cache_plan_part,
         RetrievalMethods: retrieval_part,
         LearnedGates: gates_part,
-        ProbeResult: probe_part,
         QKShares: qk_shares_part,
         HeadAlignments: alignment_part,
         PairAlignment: pair_part,
         Anchors: anchors_part,
     }
     of_rows: dict[str, Callable[[Any], FoundPart]] = {
-        "CacheCards": cache_cards_part, "ContextSources": sources_part,
+        "CacheCards": cache_cards_part, "ContextSources": sources_part, "ProbeResult": probe_part,
         "DecoderLens": decoder_lens_part, "DoseCurve": doses_part, "ImageMaps": maps_part,
         "ReceiverHeads": receivers_part, "TimeAlignments": time_errors_part,
         "TranslationHeads": translation_part, "WordTimes": word_times_part,
@@ -197,7 +194,7 @@ def gates_part(found: LearnedGates) -> FoundPart:
     return _of_model(part, found.provenance, notes=notes)
 
 
-def probe_part(found: ProbeResult) -> FoundPart:
+def probe_part(found: ResultRows) -> FoundPart:
     """Return a linear probe on heads: its held-out scores, and what is lost without each head."""
     scores, about = found.scores, found.about
     frame: Any = found.to_pandas()

@@ -12,6 +12,7 @@ from interp.report.printed.tables import aligned_columns
 if TYPE_CHECKING:
     from interp.cache.methods import RetrievalMethods
     from interp.cache.plan_result import CachePlan
+    from interp.core.result_rows import ResultRows
 
 SHORT = {
     "trained_gates": "trained",

@@ -11,8 +11,8 @@ from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
     from interp.causal.importance import Importance
-    from interp.causal.pairs import Interactions
     from interp.causal.task import Task
+    from interp.core.result_rows import ResultRows
     from interp.model.model import Model
 
 
@@ -52,7 +52,7 @@ def shapley(
     null: Literal["random-init", "none"] = "none",
     progress: Any = None,
     **game: Any,
-) -> list[Importance | Interactions]:
+) -> list[Importance | ResultRows]:
     """Compute the Shapley value of each head of each MODEL for the task.
 
     The value is the contribution averaged over all orders of ablating heads, so redundant heads
