@@ -1,4 +1,4 @@
-from .declaration import AttributionMethod, Scores, attribute, attribution
+from .declaration import Scores, attribute, attribution
 from .difference import explain_difference
 from .evaluation.cost import method_cost
 from .evaluation.deceived import deceived
@@ -13,15 +13,13 @@ from .learned_weights import learn_head_weights
 from .named import choose_methods
 from .result import Attribution
 from .similarity_matrix import similarity_matrix
-from .target import Target, label, similarity, token_logit
+from .target import similarity
 
 __all__ = [
     "Attribution",
-    "AttributionMethod",
     "Example",
     "Rationale",
     "Scores",
-    "Target",
     "attribute",
     "attribution",
     "choose_methods",
@@ -29,7 +27,6 @@ __all__ = [
     "deceived",
     "explain_difference",
     "faithfulness",
-    "label",
     "learn_head_weights",
     "method_cost",
     "plausibility",
@@ -38,7 +35,6 @@ __all__ = [
     "refit_check",
     "similarity",
     "similarity_matrix",
-    "token_logit",
 ]
 
 def __getattr__(name: str) -> AttributionMethod: ...

@@ -14,7 +14,7 @@ from torch import Tensor
 from interp.cache.bytes import token_bytes
 from interp.cache.losses import CutLosses, require_longer
 from interp.cache.windows import KVHead, Window, cached_sites, kv_heads
-from interp.core.clusters import mean_columns
+from interp.core.clusters import score_columns
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts, repeats
 from interp.core.protocols import Progress, silent
@@ -58,7 +58,7 @@ def card_rows(
     sink, recents = facts["sink"], facts["recents"]
     columns: dict[str, Any] = dict(zip(units, zip(*heads, strict=True), strict=True))
     columns["metric"] = f"loss of a cache of {sink}+{recents[0]} tokens"
-    columns |= mean_columns(losses[:, 0], clusters) | {
+    columns |= score_columns(losses[:, 0], clusters) | {
         "null": null, "unit": "nats per token", "keeps": [_kept(m, sink, recents[0]) for m in mass],
         "sink_mass": mass[:, 0], "window_mass": mass[:, 1], "far_mass": mass[:, 2],
     }  # fmt: skip

@@ -21,7 +21,7 @@ from interp.cache.confidence import (
 )
 from interp.cache.segments import LAST, WIDTH, Segments, read_segments, segment_ends
 from interp.cache.windows import cached_sites
-from interp.core.clusters import mean_columns
+from interp.core.clusters import score_columns
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.head import Head
 from interp.core.protocols import Progress, silent
@@ -186,7 +186,7 @@ def attribute_context(
     needles = tuple(f"needle {x.needle}" for x in held)
     chosen = {way: tuple(heads[i] for i in which) for way, which in picked.items()}
     stated = [confidence_scores(x, truth) for x in chances]
-    columns = {"metric": list(WAYS)} | mean_columns(each, needles)
+    columns = {"metric": list(WAYS)} | score_columns(each, needles)
     columns |= {"null": float(random.mean()), "unit": "average precision"}
     columns |= {name: [x[name] for x in stated] for name in stated[0]}
     columns["heads"] = [" ".join(map(str, chosen.get(way, ()))) for way in WAYS]

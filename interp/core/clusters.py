@@ -82,7 +82,7 @@ def cluster_summary(
     return Summary(mean, error, n, number)
 
 
-def mean_columns(
+def score_columns(
     per_prompt: Float[np.ndarray, "row prompt"], labels: Sequence[Hashable] | None = None
 ) -> dict[str, list[Any]]:
     """Return the columns score, sem, n and clusters of rows whose values per prompt are given.

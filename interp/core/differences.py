@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 from jaxtyping import Float
 
-from interp.core.clusters import mean_columns
+from interp.core.clusters import score_columns
 from interp.core.errors import OptionError
 from interp.core.result_rows import ResultRows
 from interp.core.statistics import benjamini_hochberg, holm
@@ -94,7 +94,7 @@ def difference_rows(
     import pandas as pd
     from scipy.stats import t as student
 
-    means = mean_columns(per_prompt, clusters)
+    means = score_columns(per_prompt, clusters)
     score, sem, number = (np.array(means[name]) for name in ("score", "sem", "clusters"))
     with np.errstate(divide="ignore", invalid="ignore"):
         distance = np.where(score == 0, 0.0, np.abs(score) / sem)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from interp.core.clusters import cluster_summary, mean_columns, numbered
+from interp.core.clusters import cluster_summary, numbered, score_columns
 from interp.core.result_rows import ResultRows
 from interp.core.statistics import RANDOM_FLIPS, holm, sign_flip_p
 
@@ -56,7 +56,7 @@ def prompt_means(
         names = [one.get("metric", "") for one in about]
         columns = columns.assign(p=p, p_holm=holm_by(names, p))
         arrays["nulls"] = nulls
-    columns = columns.assign(**mean_columns(values, labels))
+    columns = columns.assign(**score_columns(values, labels))
     if nulls is not None:
         columns["null"] = [float(cluster_summary(x[:, None]).score[0]) for x in nulls]
     facts = {"notes": notes or {}}

@@ -10,6 +10,7 @@ import numpy as np
 
 from interp.core.errors import OptionError, UnknownName
 from interp.core.registry import ATTRIBUTION_METHODS
+from interp.vision.readout import image_readout
 
 if TYPE_CHECKING:
     from interp.core.result import Result
@@ -73,7 +74,7 @@ def measures_of_images(
     from interp import vision
 
     x, labels = pictures.pixels, pictures.labels
-    embeds = _may_embed(model) and vision.image_readout(model).kind == "embedding"
+    embeds = _may_embed(model) and image_readout(model).kind == "embedding"
     texts = None
     if pictures.texts is not None:
         texts = vision.text_embeddings(model, pictures.texts)

@@ -8,7 +8,6 @@ import torch
 
 import interp
 from interp.alignment import (
-    HeadAlignments,
     SentencePair,
     both_directions,
     made_sentence_pairs,
@@ -19,7 +18,7 @@ from interp.alignment import (
 )
 from interp.alignment.directions import direction_rows
 from interp.alignment.links import drawn_error_rates
-from interp.alignment.result import best_of_layers
+from interp.alignment.result import HeadAlignments, best_of_layers
 from interp.alignment.translation import (
     confidences,
     position_variances,

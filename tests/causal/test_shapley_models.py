@@ -10,18 +10,17 @@ import torch
 import zoo
 
 from interp.causal import (
-    Game,
     banzhaf,
     custom,
-    estimate_shapley,
     interactions,
     leave_one_out,
     repeats_task,
     shapley,
-    shapley_of,
     shapley_per_layer,
     truncated_shapley,
 )
+from interp.causal.game.game import Game
+from interp.causal.shapley_values.scores import estimate_shapley, shapley_of
 from interp.core.errors import NonFiniteError, OptionError, UnknownName
 from interp.core.head import Head
 from interp.core.prompts import Prompts

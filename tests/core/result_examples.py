@@ -17,12 +17,14 @@ from syntax.found import scores
 
 import interp
 from interp import alignment, attribution, cache, vision
+from interp.alignment.result import HeadAlignments
 from interp.attribution.evaluation.deceived import deceived_ranks
 from interp.attribution.evaluation.result import Faithfulness
 from interp.attribution.similarity_matrix import matrix_rows
 from interp.bundled.deceive_text import sentences
 from interp.bundled.shape_images import ShapeImages, shape_images
 from interp.cache.patterns import gate_rows
+from interp.cache.windows import KVHead
 from interp.core.differences import difference_rows
 from interp.core.prompts import repeats
 from interp.core.result import Result
@@ -136,7 +138,7 @@ def retrieval_methods() -> Result:
 
 
 def gate_pattern() -> ResultRows:
-    heads = tuple(cache.KVHead("decoder", 0, k) for k in range(3))
+    heads = tuple(KVHead("decoder", 0, k) for k in range(3))
     return gate_rows(heads, (0.1, 0.5, 1.0), cache.Window(2, 8), MADE)
 
 
@@ -167,7 +169,7 @@ def reordering() -> interp.Model:
 
 
 @functools.cache
-def word_alignments() -> alignment.HeadAlignments:
+def word_alignments() -> HeadAlignments:
     return alignment.word_alignment(reordering(), alignment.made_sentence_pairs(8), n_random=9)
 
 

@@ -17,19 +17,19 @@ from interp.core.result_rows import ResultRows
 from interp.probes import (
     HeadFeatures,
     HeadProbe,
-    ProbeMismatch,
     chunk_features,
     last_row_features,
     lookback_features,
     metric_features,
     output_features,
-    recorded_features,
     train_probe,
 )
 from interp.probes.context import ContextItem
+from interp.probes.features import recorded_features
 from interp.probes.folds import fold_numbers, shuffled_labels
 from interp.probes.linear import fit_calibrated, fit_linear
 from interp.probes.result import auc_by_fold, interval_over_documents
+from interp.probes.saved import ProbeMismatch
 
 
 def test_a_planted_head_is_found() -> None:

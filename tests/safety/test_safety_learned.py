@@ -14,6 +14,7 @@ from interp.bundled.refusal_text import DECLINES, MARKERS, WORDS, requests
 from interp.core.errors import PromptError
 from interp.core.prompts import Prompts
 from interp.model.edits import zero
+from interp.safety.prompts import PromptSets
 from interp.safety.streams import last_logits, without
 from interp.safety.task import token_log_odds
 from training.train_refusal import Recipe, encoded, train
@@ -87,7 +88,7 @@ def test_the_choice_and_its_filters(refusal_model, texts, search) -> None:
     stopped = tight["fails"].str.contains("kl")
     assert (stopped == (tight["kl"] > bound)).all()
     assert set(stopped) == {True, False}
-    _, used = safety.PromptSets.of(refusal_model, *texts).halves(0, 0.25)
+    _, used = PromptSets.of(refusal_model, *texts).halves(0, 0.25)
     clean = last_logits(refusal_model, used.harmless).log_softmax(-1)
     with without(refusal_model, direction.vector):
         after = last_logits(refusal_model, used.harmless).log_softmax(-1)
@@ -158,7 +159,7 @@ def test_a_study_holds_what_its_parts_give(refusal_model, texts, search) -> None
 
 def test_one_prompt_has_no_error(refusal_model, texts) -> None:
     with pytest.raises(PromptError, match="one harmless prompt; an error over prompts needs"):
-        safety.PromptSets.of(refusal_model, texts[0], texts[1][:1])
+        PromptSets.of(refusal_model, texts[0], texts[1][:1])
 
 
 def test_random_weights_decline_nothing_and_no_heads_are_reported(refusal_model, texts) -> None:

@@ -11,7 +11,8 @@ from vision.towers import module_of, noise, shapes, tower
 
 import interp
 from interp.core.errors import OptionError
-from interp.vision import describe_heads, image_parts, text_embeddings, text_span
+from interp.vision import describe_heads, image_parts, text_embeddings
+from interp.vision.descriptions import text_span
 
 RNG = np.random.default_rng(0)
 

@@ -11,8 +11,9 @@ from interp.report.printed.tables import aligned_columns
 if TYPE_CHECKING:
     from interp.causal.influence.result import TextScores
     from interp.core.result_rows import ResultRows
-    from interp.text.chains import Anchors
-    from interp.text.graphs import AttentionGraph, GraphInput
+    from interp.text.chains.anchors_result import Anchors
+    from interp.text.graphs.graph import AttentionGraph
+    from interp.text.graphs.inputs import GraphInput
 
 SHOWN = 10  # texts of an influence
 

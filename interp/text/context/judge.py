@@ -15,7 +15,7 @@ from interp.core.result_rows import ResultRows
 from interp.model.content import result_provenance
 from interp.model.model_argument import takes_model
 from interp.text.chains.chain import Chain, require_answer
-from interp.text.context.judgement import judged_rows, source_precision
+from interp.text.context.judgement import judgement_rows, source_precision
 from interp.text.context.ways import (
     BASELINE,
     CONTEXT_WAYS,
@@ -164,7 +164,7 @@ def judge_sources(
         "answered": tuple(right[i] for i in judged),
     }
     random = np.array([len(chains[i].sources) / len(chains[i]) for i in judged])
-    return judged_rows(
+    return judgement_rows(
         labels, np.array(precision), random, np.array(stated), points, facts, made
     )  # fmt: skip
 

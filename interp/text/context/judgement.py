@@ -13,7 +13,7 @@ from interp.cache.confidence import (
     confidence_scores,
     source_shares,
 )
-from interp.core.clusters import mean_columns
+from interp.core.clusters import score_columns
 from interp.core.errors import UnknownName
 from interp.core.intervals import fraction_interval, share_interval
 from interp.core.long_rows import t_bounds
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def judged_rows(
+def judgement_rows(
     ways: Sequence[str],
     precision: Float[np.ndarray, "way document"],
     random: Float[np.ndarray, " document"],
@@ -45,7 +45,7 @@ def judged_rows(
         made: provenance.
     """
     stated = [confidence_scores(x, facts["truth"]) for x in confidence]
-    means = mean_columns(precision)
+    means = score_columns(precision)
     del means["clusters"]
     columns = (
         {"metric": list(ways)} | means | {"null": float(random.mean()), "unit": "precision at k"}

@@ -16,22 +16,21 @@ from interp.core.rank_statistics import auroc
 from interp.core.result_rows import ResultRows
 from interp.text.chains import (
     Chain,
-    hide_spans,
     linked_chains,
     received_scores,
     receiver_heads,
     rollout_effects,
     sentence_attention,
-    sentence_spans,
     suppression_effects,
     thought_anchors,
-    vertical_scores,
 )
 from interp.text.chains.anchors import _others, _strongest
 from interp.text.chains.anchors_result import Anchors
-from interp.text.chains.hidden import answer_log_odds
+from interp.text.chains.hidden import answer_log_odds, hide_spans
 from interp.text.chains.receivers import largest_receivers, receiver_rows
 from interp.text.chains.rollouts import Rollouts, _answer_probability, _mean_embedding
+from interp.text.chains.sentences import sentence_spans
+from interp.text.chains.vertical import vertical_scores
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.head import Head
 from interp.text.chains import Chain, linked_chains
 from interp.text.context import answer_sources, judge_sources, sentence_documents
-from interp.text.context.judgement import judged_rows, source_precision, stated_and_observed
+from interp.text.context.judgement import judgement_rows, source_precision, stated_and_observed
 from interp.text.context.ways import attention_by_head, ridge_of_ablations
 
 SIZES = {"n_sentences": 10, "length": 6, "anchors": 1, "links": 3}
@@ -187,7 +187,7 @@ def test_bad_input_of_sources_of_answers(planted_induction, single) -> None:
 
 def test_documents_that_all_score_alike_have_an_interval() -> None:
     empty = np.zeros(0)
-    found = judged_rows(
+    found = judgement_rows(
         ("heads", "position"), np.array([[0.0] * 8, [1.0] * 8]), np.full(8, 0.1),
         np.full((2, 2), 0.5), [(empty, empty)] * 2, {"truth": np.array([True, False])}, {},
     ).to_pandas()  # fmt: skip

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from interp.causal.game.game import Game
+from interp.causal.shapley_values.scores import estimate_shapley, shapley_of
 from interp.cli.making import GAME, command
 from interp.cli.run import Run
 from interp.cli.vocabulary import ABOVE_0, FROM_0, Spelling
@@ -81,11 +83,11 @@ def shapley(
     if value == "shapley":
         from interp.causal.ablation import random_game
 
-        played = room.Game(model, task, **game)
+        played = Game(model, task, **game)
         beside = {k: v for k, v in game.items() if k not in ("kind", "players")}
         shared: Any = {"method": method, "seed": game["seed"]}
-        run.announce(room.estimate_shapley(played, max_evaluations=max_evaluations, **shared))
-        found = room.shapley_of(
+        run.announce(estimate_shapley(played, max_evaluations=max_evaluations, **shared))
+        found = shapley_of(
             played, null=null, beside=lambda: random_game(played, **beside), progress=progress,
             **shared, **budget,
         )  # fmt: skip

@@ -15,7 +15,8 @@ from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
     from interp.model.model import Model
-    from interp.text.chains import Anchors, Chain
+    from interp.text.chains import Chain
+    from interp.text.chains.anchors_result import Anchors
 
 ENDS = ("json", "csv", "html")
 

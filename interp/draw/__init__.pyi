@@ -1,7 +1,0 @@
-from .colours import palette
-from .plot import heatmap
-
-__all__ = [
-    "heatmap",
-    "palette",
-]
