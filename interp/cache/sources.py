@@ -46,14 +46,14 @@ WAYS: Mapping[str, str] = {
 """Ways to score segments."""
 
 
-def source_curve(found: ResultRows, way: str) -> pd.DataFrame:
+def source_curve(found: ResultRows, method: str) -> pd.DataFrame:
     """Return precision and recall of a way at every threshold of its calibrated probability.
 
     Over the segments of all held-out prompts.
 
     Args:
         found: result of `attribute_context`.
-        way: one of its ways.
+        method: one of its ways.
 
     Raises:
         UnknownName: the way is not among those measured.
@@ -62,9 +62,9 @@ def source_curve(found: ResultRows, way: str) -> pd.DataFrame:
     from sklearn.metrics import precision_recall_curve
 
     ways = found.columns["metric"]
-    if way not in ways:
-        raise UnknownName("way to find a source", way, ways)
-    p = found.probability[ways.index(way)]
+    if method not in ways:
+        raise UnknownName("way to find a source", method, ways)
+    p = found.probability[ways.index(method)]
     precision, recall, at = precision_recall_curve(found.truth, p)
     return pd.DataFrame({"probability": at, "precision": precision[:-1], "recall": recall[:-1]})
 

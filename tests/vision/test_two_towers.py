@@ -164,7 +164,7 @@ def test_siglip_reads_texts_padded_to_its_whole_context(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, own / own.norm(), atol=1e-5)
     pixels = torch.randn(8, 3, 16, 16, generator=torch.Generator().manual_seed(0)).numpy()
     texts = vision.text_embeddings(model, BANK)
-    described = vision.describe_heads(model, pixels, texts[:, :24], BANK, ranks=1, banks=2)
+    described = vision.describe_heads(model, pixels, texts[:, :24], BANK, ranks=1, n_random=2)
     assert set(described.part) == {f"L{layer}H{head}" for layer in (0, 1) for head in range(3)}
 
 

@@ -74,14 +74,14 @@ def bounds_of_precision(found: ResultRows, frame: pd.DataFrame, level: float) ->
     return bounds
 
 
-def stated_and_observed(judged: ResultRows, way: str, *, bins: int = 5) -> pd.DataFrame:
+def stated_and_observed(judged: ResultRows, method: str, *, bins: int = 5) -> pd.DataFrame:
     """Return the stated confidence and the observed share of sources, in bins of confidence.
 
     Over the sentences of all held-out documents; the interval of the share is Wilson's.
 
     Args:
         judged: result of `judge_sources`.
-        way: one of its ways.
+        method: one of its ways.
         bins: number of bins of equal width.
 
     Raises:
@@ -89,7 +89,7 @@ def stated_and_observed(judged: ResultRows, way: str, *, bins: int = 5) -> pd.Da
     """
     import pandas as pd
 
-    p = judged.confidence[_at(judged, way)]
+    p = judged.confidence[_at(judged, method)]
     which = bins_of_equal_width(p, bins)
     rows = []
     for at in np.unique(which):

@@ -210,7 +210,7 @@ def test_rollouts_differ_where_their_sentence_is_unlike(planted_induction) -> No
         seen.append([not x for x in same[1:]])
         return np.array([[1.0, 0.0] if x else [0.0, 1.0] for x in same])
 
-    found = rollout_effects(planted_induction, chain, rollouts=3, tokens=4, embed=embed)
+    found = rollout_effects(planted_induction, chain, n_rollouts=3, max_new_tokens=4, embed=embed)
     assert found.different.tolist() == seen
     assert found.different.any()
 
