@@ -56,7 +56,7 @@ def direction_rows(
     each = alignment_error_rate(*np.moveaxis(counts, -1, 0))
     return ResultRows(
         "BothDirections", columns, ("alignment",), made, facts, each, arrays={"counts": counts},
-        by="lowest", interval_by="kind",
+        by="lowest", interval_by="own",
     )  # fmt: skip
 
 

@@ -85,7 +85,7 @@ def interaction_rows(
     }  # fmt: skip
     return ResultRows(
         "Interactions", columns, ("first", "second"), made, facts, per_prompt,
-        arrays={"pairs": pairs}, clusters=clusters, by="abs", interval_by="kind", shown_by="score",
+        arrays={"pairs": pairs}, clusters=clusters, by="abs", interval_by="own", shown_by="score",
     )  # fmt: skip
 
 

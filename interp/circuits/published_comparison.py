@@ -51,7 +51,7 @@ def comparison_rows(
     facts = {"name": name, "effect": effect, "known": known, "found": found, "of": of}
     return ResultRows(
         "PublishedComparison", columns, ("metric",), made, facts,
-        why_no_per_prompt="it compares the mean scores of heads", interval_by="kind",
+        why_no_per_prompt="it compares the mean scores of heads", interval_by="own",
     )  # fmt: skip
 
 

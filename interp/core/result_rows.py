@@ -46,7 +46,7 @@ class ResultRows(Result):
         same_as: standard columns that repeat another column, such as score and "rank".
         objects: by name, what files do not hold, such as a trained dictionary.
         interval_by: "t"; "bootstrap", percentiles of the mean over draws of prompts or clusters;
-            or "kind", by the function that `interp.report.by_type` names for this kind.
+            or "own", by the function that `interp.report.by_type` names for this kind.
         shown_by: column by whose absolute value rows are displayed; "" keeps their order.
     """
 
@@ -131,7 +131,7 @@ class ResultRows(Result):
             from interp.core.statistics import interval_between
 
             return interval_between(self.quantiles, self.facts["probabilities"], level)
-        if self.interval_by == "kind":
+        if self.interval_by == "own":
             return drawn("bounds", self, frame, level)
         if self.interval_by == "bootstrap":
             return bootstrap_bounds(np.asarray(self.per_prompt), level, self.clusters)

@@ -50,7 +50,7 @@ def curve_rows(safety: PruningCurve, harmless: PruningCurve, removed: Sequence[s
     why = "its two tasks have different prompts; .safety and .harmless have values"
     return ResultRows(
         "SafetyCurves", rows, ("task", "n_removed"), dict(safety.made), facts,
-        why_no_per_prompt=why, arrays={"row": np.arange(len(rows))}, interval_by="kind",
+        why_no_per_prompt=why, arrays={"row": np.arange(len(rows))}, interval_by="own",
     )  # fmt: skip
 
 

@@ -135,7 +135,7 @@ def study(
     why = "its scores have different prompts; see .ships.harmful and .curves"
     return ResultRows(
         "SafetyStudy", rows, ("stack", "layer", "head"), made, facts, why_no_per_prompt=why,
-        arrays={"row": np.arange(len(rows))}, interval_by="kind",
+        arrays={"row": np.arange(len(rows))}, interval_by="own",
     )  # fmt: skip
 
 

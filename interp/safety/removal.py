@@ -42,7 +42,7 @@ def ships_rows(harmful: Importance, harmless: Importance | None = None) -> Resul
     return ResultRows(
         "Ships", rows.reset_index(drop=True), ("player", "prompts"), harmful.provenance, facts,
         why_no_per_prompt="its two sets have different prompts; .harmful and .harmless have values",
-        arrays={"row": np.arange(len(rows))}, interval_by="kind",
+        arrays={"row": np.arange(len(rows))}, interval_by="own",
     )  # fmt: skip
 
 

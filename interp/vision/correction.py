@@ -75,7 +75,7 @@ def accuracy_rows(
     return ResultRows(
         "CorrectedAccuracy", columns, ("group", "when"), made, facts,
         why_no_per_prompt="the accuracy of the worst group is not a mean over images",
-        interval_by="kind",
+        interval_by="own",
     )  # fmt: skip
 
 

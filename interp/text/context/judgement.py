@@ -58,7 +58,7 @@ def judgement_rows(
     return ResultRows(
         "SourceJudgement", columns, ("metric",), made,
         {"random": random, **facts}, precision, arrays=arrays,
-        interval_by="kind",
+        interval_by="own",
     )  # fmt: skip
 
 
