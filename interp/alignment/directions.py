@@ -14,7 +14,7 @@ from interp.core.errors import OptionError
 from interp.core.result_rows import ResultRows
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 Array = np.ndarray
 KINDS = ("forward", "backward", "intersection", "union")
@@ -60,7 +60,7 @@ def direction_rows(
     )  # fmt: skip
 
 
-def bounds_of_rates(found: ResultRows, frame: pd.DataFrame, level: float) -> Float[Array, "row 2"]:
+def bounds_of_rates(found: ResultRows, level: float) -> Float[Array, "row 2"]:
     """Return the interval of each error rate over draws of sentences, widened where few."""
     return interval_of_draws(drawn_error_rates(found.counts), level, found.counts.shape[1])
 

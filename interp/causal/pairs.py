@@ -32,8 +32,6 @@ from interp.core.steps import finishing
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from interp.model.model import Model
 
 Index = Literal["shapley", "banzhaf"]
@@ -89,7 +87,7 @@ def interaction_rows(
     )  # fmt: skip
 
 
-def bounds_of_interactions(found: ResultRows, frame: pd.DataFrame, level: float) -> np.ndarray:
+def bounds_of_interactions(found: ResultRows, level: float) -> np.ndarray:
     """Return each interval over prompts and samples; see `interp.core.intervals`."""
     sampling = (found.sampling_sem, found.sampling_df)
     return mean_intervals(found.per_prompt, level, clusters=found.clusters, others=(sampling,)).ends

@@ -15,7 +15,7 @@ from interp.core.result_rows import ResultRows
 from interp.core.statistics import TAILS, tails_of
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 Array = np.ndarray
 AUROC = "AUROC of absolute scores"
@@ -55,12 +55,12 @@ def comparison_rows(
     )  # fmt: skip
 
 
-def bounds_of_area(found: ResultRows, frame: pd.DataFrame, level: float) -> Float[Array, "row 2"]:
+def bounds_of_area(found: ResultRows, level: float) -> Float[Array, "row 2"]:
     """Return the interval of the AUROC, by the bootstrap over heads; precision has none."""
     half_width([(0.0, 1.0)], level)  # refuses levels outside 0 to 1
     tails = TAILS if level == 0.95 else tails_of(level)
     ends = auroc_interval(found.effect, found.known, tails=tails)
-    rows = [ends if name == AUROC else (math.nan, math.nan) for name in frame["metric"]]
+    rows = [ends if name == AUROC else (math.nan, math.nan) for name in found.columns["metric"]]
     return np.array(rows, dtype=float).reshape(-1, 2)
 
 

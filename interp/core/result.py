@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-    from interp.core.result_rows import ResultRows
-
 
 class Result(Displayed):
     """Rows with their errors, and a record of how they were computed.
@@ -152,7 +150,7 @@ class Result(Displayed):
         rows = zip(frame["layer"], frame["head"], stacks, strict=True)
         return tuple(dict.fromkeys(Head(int(layer), int(h), stack) for layer, h, stack in rows))
 
-    def compare(self, other: Result) -> ResultRows:
+    def compare(self, other: Result) -> Result:
         """Compute the row-wise differences `self - other` to another result on the same prompts.
 
         Differences are paired over prompts, or over their clusters: t test and interval of the mean
@@ -163,9 +161,7 @@ class Result(Displayed):
             OptionError: the prompts differ, one of the results has no values per prompt, or no rows
                 have the same unit of analysis.
         """
-        from interp.core.differences import differences
-
-        return differences(self, other)
+        return drawn("differences", self, other)
 
     def plot(self, k: int = 20) -> go.Figure:
         """Plot the first k rows as bars with their 95 % intervals."""

@@ -132,7 +132,7 @@ class ResultRows(Result):
 
             return interval_between(self.quantiles, self.facts["probabilities"], level)
         if self.interval_by == "own":
-            return drawn("bounds", self, frame, level)
+            return drawn("bounds", self, level)
         if self.interval_by == "bootstrap":
             return bootstrap_bounds(np.asarray(self.per_prompt), level, self.clusters)
         if not {"low", "high"} & {*self.columns, *self.same_as}:

@@ -91,6 +91,7 @@ FORMS: Mapping[str, Mapping[str, str]] = {
         "SimilarityMatrix": "interp.report.token_grids:similarity_matrix_figure",
         "WordTimes": "interp.report.summaries.alignment:word_times_figure",
     },
+    "differences": {"Result": "interp.core.differences:differences"},
     "bounds": {
         "BothDirections": "interp.alignment.directions:bounds_of_rates",
         "CorrectedAccuracy": "interp.vision.correction:bounds_of_accuracy",

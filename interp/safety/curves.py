@@ -31,8 +31,6 @@ from interp.model.content import model_provenance
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from interp.model.model import Model
 
 Array = np.ndarray
@@ -54,7 +52,7 @@ def curve_rows(safety: PruningCurve, harmless: PruningCurve, removed: Sequence[s
     )  # fmt: skip
 
 
-def bounds_of_curves(found: ResultRows, frame: pd.DataFrame, level: float) -> np.ndarray:
+def bounds_of_curves(found: ResultRows, level: float) -> np.ndarray:
     """Return the confidence interval of each row over clusters of prompts, by t quantiles."""
     both = np.concatenate([found.safety.bounds(level), found.harmless.bounds(level)])
     return both[found.row]

@@ -26,8 +26,6 @@ from interp.safety.subspace import FORMS, sahara
 from interp.safety.task import refusal_ids, refusal_log_odds
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from interp.model.model import Model
 
 RANKINGS = ("projection", "ships")
@@ -147,6 +145,6 @@ def scores_table(
     return HeadTable.concat([projection, *sets, *(s.table for s in searches)])
 
 
-def bounds_of_study(found: ResultRows, frame: pd.DataFrame, level: float) -> np.ndarray:
+def bounds_of_study(found: ResultRows, level: float) -> np.ndarray:
     """Return the interval of each score as its own table gives it."""
     return scores_table(found.projection, found.ships, found.sahara).bounds(level)[found.row]

@@ -22,8 +22,6 @@ from interp.model.model_argument import takes_model
 from interp.safety.prompts import PromptSets
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from interp.causal.game.estimate import RunEstimate
     from interp.model.model import Model
 
@@ -46,7 +44,7 @@ def ships_rows(harmful: Importance, harmless: Importance | None = None) -> Resul
     )  # fmt: skip
 
 
-def bounds_of_ships(found: ResultRows, frame: pd.DataFrame, level: float) -> np.ndarray:
+def bounds_of_ships(found: ResultRows, level: float) -> np.ndarray:
     """Return the confidence interval of each row over clusters of prompts, by t quantiles."""
     sets = [x for x in (found.harmful, found.harmless) if x is not None]
     return np.concatenate([x.bounds(level) for x in sets])[found.row]

@@ -21,7 +21,6 @@ from interp.vision.result import ImageScores
 from interp.vision.spurious import REPAIRS, CuedImages, Repair, cued_images
 
 if TYPE_CHECKING:
-    import pandas as pd
     from torch import Tensor
 
     from interp.model.model import Model
@@ -85,11 +84,11 @@ def worst_accuracy(group: Sequence[str], right: Bool[Array, "*n image"]) -> Floa
     return np.stack([right[..., labels == g].mean(-1) for g in sorted(set(group))]).min(0)
 
 
-def bounds_of_accuracy(found: ResultRows, frame: pd.DataFrame, level: float) -> np.ndarray:
+def bounds_of_accuracy(found: ResultRows, level: float) -> np.ndarray:
     """Return Wilson's interval of each group, and those of the worst one."""
     labels, bounds = np.array(found.facts["group"]), []
     drawn = bounds_of_worst(found, level)
-    for row in frame.to_dict("records"):
+    for row in found.wide().to_dict("records"):
         if row["group"] == WORST:
             bounds.append(drawn[row["when"]])
             continue

@@ -62,13 +62,13 @@ def judgement_rows(
     )  # fmt: skip
 
 
-def bounds_of_precision(found: ResultRows, frame: pd.DataFrame, level: float) -> np.ndarray:
+def bounds_of_precision(found: ResultRows, level: float) -> np.ndarray:
     """Return t intervals, extended to Wilson's interval of a share of as many documents.
 
     Where all documents score alike, their spread says nothing.
     """
-    bounds = t_bounds(frame, level)
-    for at, (score, n) in enumerate(zip(frame["score"], frame["n"], strict=True)):
+    bounds = t_bounds(found.wide(), level)
+    for at, (score, n) in enumerate(zip(found.score, found.n, strict=True)):
         low, high = fraction_interval(float(score), int(n), level)
         bounds[at] = np.fmin(bounds[at, 0], low), np.fmax(bounds[at, 1], high)
     return bounds
