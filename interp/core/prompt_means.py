@@ -54,7 +54,7 @@ def prompt_means(
     if nulls is not None:
         p = np.array([paired_p(x, clusters) for x in values - nulls])
         names = [one.get("metric", "") for one in about]
-        columns = columns.assign(p=p, p_holm=holm_by(names, p))
+        columns = columns.assign(p=p, p_holm=holm(p, names))
         arrays["nulls"] = nulls
     columns = columns.assign(**score_columns(values, labels))
     if nulls is not None:
@@ -64,14 +64,6 @@ def prompt_means(
         "PromptMeans", columns, tuple(units), provenance or {}, facts, values, arrays=arrays,
         clusters=labels,
     )  # fmt: skip
-
-
-def holm_by(names: Sequence[str], p: Float[Array, " row"]) -> Float[Array, " row"]:
-    """Return p values corrected by Holm's method over the rows of each name."""
-    corrected, labels = np.array(p, dtype=float), np.array(names)
-    for name in dict.fromkeys(names):
-        corrected[labels == name] = holm(p[labels == name])
-    return corrected
 
 
 def paired_p(

@@ -19,9 +19,10 @@ from interp.attribution.evaluation.rationales import (
 from interp.attribution.example import Example
 from interp.attribution.named import choose_methods
 from interp.core.errors import InterpError, OptionError
-from interp.core.prompt_means import holm_by, prompt_means
+from interp.core.prompt_means import prompt_means
 from interp.core.prompts import Prompts
 from interp.core.result_rows import ResultRows
+from interp.core.statistics import holm
 from interp.model.content import result_provenance
 from interp.model.model_argument import takes_model
 
@@ -128,7 +129,7 @@ def plausibility(
     drawn = np.repeat(draws, len(chosen), 0)
     by_ranks = [ranking_p(x, each, rng) for x, each in zip(values, drawn, strict=True)]
     p = np.maximum(tested.p, by_ranks)
-    columns = tested.columns | {"p": p, "p_holm": holm_by(tested.columns["metric"], p)}
+    columns = tested.columns | {"p": p, "p_holm": holm(p, tested.columns["metric"])}
     return replace(tested, columns=columns)
 
 
