@@ -205,7 +205,7 @@ NO_METHODS = {
     },
     "interp.syntax": {"read_conllu", "read_labelled_texts", "read_pairs", "topic_texts"},
     "interp.safety": {"damage_at", "marker_sets", "outside_band", "read_prompts"},
-    "interp.heads.needle": {"ids_instances", "read_task", "sentence_instances", "text_instances"},
+    "interp.heads.needle": {"ids_instances", "read_task", "text_instances"},
     "interp.heads.outliers": {"replace_channel"},
     "interp.lens": set(),
     "interp.alignment": {

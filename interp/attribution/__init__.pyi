@@ -1,4 +1,4 @@
-from .declaration import Scores, attribute, attribution
+from .declaration import AttributionMethod, Scores, attribute, attribution
 from .difference import explain_difference
 from .evaluation.cost import method_cost
 from .evaluation.deceived import deceived
@@ -17,6 +17,7 @@ from .target import similarity
 
 __all__ = [
     "Attribution",
+    "AttributionMethod",
     "Example",
     "Rationale",
     "Scores",

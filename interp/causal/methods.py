@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import interp.causal as room
 from interp.causal.ablation import AblationNull
 from interp.causal.comparison.questions import METHODS
-from interp.causal.gradient import gradient_scores
 from interp.core.declaration import parse_name
 from interp.core.errors import OptionError, UnknownName
 from interp.core.option import Option, options_of
@@ -71,6 +70,8 @@ def importances(
     if plain:
         forms = tuple(GRADIENT[name] for name in plain)
         memory = {k: v for k, v in game.items() if k != "resume"}
+        from interp.causal.gradient import gradient_scores
+
         shared = gradient_scores(
             model, task, kind=kind, forms=forms, null=null, seed=seed, **memory
         )
@@ -103,7 +104,11 @@ def parse(text: str) -> tuple[str, str, dict[str, Any]]:
 
 def _function(name: str) -> Callable[..., Any]:
     """Return the function of `interp.causal` that computes an importance."""
-    return gradient_scores if name in GRADIENT else getattr(room, _CALLS.get(name, name))
+    if name in GRADIENT:
+        from interp.causal.gradient import gradient_scores
+
+        return gradient_scores
+    return getattr(room, _CALLS.get(name, name))
 
 
 def _options(name: str) -> dict[str, Option]:

@@ -1,6 +1,6 @@
 from . import tasks
 from .causal_tracing import causal_tracing
-from .declaration import Found, discovery
+from .declaration import Discovery, Found, discovery
 from .edge_evaluation import evaluate_edges
 from .evaluation import evaluate_circuit
 from .facts import Fact
@@ -25,6 +25,7 @@ from .why.share_check import check_shares
 __all__ = [
     "CausalModel",
     "Circuit",
+    "Discovery",
     "Fact",
     "Found",
     "attribution_graph",

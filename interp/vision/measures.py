@@ -10,7 +10,6 @@ import numpy as np
 
 from interp.core.errors import OptionError, UnknownName
 from interp.core.registry import ATTRIBUTION_METHODS
-from interp.vision.readout import image_readout
 
 if TYPE_CHECKING:
     from interp.core.result import Result
@@ -72,6 +71,7 @@ def measures_of_images(
         OptionError: a named measure lacks labels, masks, cues or texts.
     """
     from interp import vision
+    from interp.vision.readout import image_readout
 
     x, labels = pictures.pixels, pictures.labels
     embeds = _may_embed(model) and image_readout(model).kind == "embedding"

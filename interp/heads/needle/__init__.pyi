@@ -4,7 +4,6 @@ from .copying import copy_paste
 from .ids import ids_instances
 from .instance import Instance
 from .question import question_mass
-from .sentences import sentence_instances
 from .task_file import read_task
 from .text import text_instances
 
@@ -15,7 +14,6 @@ __all__ = [
     "question_mass",
     "read_task",
     "selection_stability",
-    "sentence_instances",
     "text_instances",
     "try_tasks",
 ]

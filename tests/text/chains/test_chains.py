@@ -17,7 +17,6 @@ from interp.core.result_rows import ResultRows
 from interp.text.chains import (
     Chain,
     linked_chains,
-    received_scores,
     receiver_heads,
     rollout_effects,
     sentence_attention,
@@ -27,7 +26,7 @@ from interp.text.chains import (
 from interp.text.chains.anchors import _others, _strongest
 from interp.text.chains.anchors_result import Anchors
 from interp.text.chains.hidden import answer_log_odds, hide_spans
-from interp.text.chains.receivers import largest_receivers, receiver_rows
+from interp.text.chains.receivers import largest_receivers, received_scores, receiver_rows
 from interp.text.chains.rollouts import Rollouts, _answer_probability, _mean_embedding
 from interp.text.chains.sentences import sentence_spans
 from interp.text.chains.vertical import vertical_scores

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from interp.causal.game.game import Game
-from interp.causal.shapley_values.scores import estimate_shapley, shapley_of
 from interp.cli.making import GAME, command
 from interp.cli.run import Run
 from interp.cli.vocabulary import ABOVE_0, FROM_0, Spelling
@@ -82,6 +80,8 @@ def shapley(
     budget = {"target_sem": target_sem, "max_evaluations": max_evaluations}
     if value == "shapley":
         from interp.causal.ablation import random_game
+        from interp.causal.game.game import Game
+        from interp.causal.shapley_values.scores import estimate_shapley, shapley_of
 
         played = Game(model, task, **game)
         beside = {k: v for k, v in game.items() if k not in ("kind", "players")}
