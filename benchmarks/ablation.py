@@ -22,8 +22,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from interp.causal import Game, gradient_scores, logit_difference, loss
+from interp.causal import logit_difference, loss
+from interp.causal.game.game import Game
 from interp.causal.game.verify import reuse_of
+from interp.causal.gradient import gradient_scores
 from interp.model.locate.probe import probe
 from interp.model.model import Model
 

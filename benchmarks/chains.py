@@ -181,13 +181,16 @@ def part_story(folder: str) -> dict[str, Any]:
     """The ways, their calibration and the agreement of anchors in a model of small stories."""
     import interp
     from interp.text.chains import receiver_heads, thought_anchors
-    from interp.text.context import judge_sources, sentence_documents
+    from interp.text.context import judge_sources, sentence_documents, stated_and_observed
 
     model, found = interp.load(folder), {}
     for copies in (1, 2):
         documents = sentence_documents(model, n_documents=32, n_sentences=10, copies=copies)
         judged = judge_sources(model, documents, n_ablations=32, batch_size=16)
-        tables = {way: judged.reliability(way).to_dict("records") for way in ("heads", "ablations")}
+        tables = {
+            way: stated_and_observed(judged, way).to_dict("records")
+            for way in ("heads", "ablations")
+        }
         found[f"{copies} source{'s' * (copies > 1)}"] = {
             "rows": rows_of(judged), "answered": sum(judged.answered),
             "documents": len(judged.documents), "heads": [str(h) for h in judged.heads_used],

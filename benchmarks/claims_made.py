@@ -28,7 +28,7 @@ from interp.dictionaries.dictionary import Dictionary
 from interp.planted.graphs import GraphAttention
 from interp.text.chains.anchors_result import Anchors
 from interp.text.graphs import graph_of, static_layers
-from interp.vision.correction import WORST, CorrectedAccuracy
+from interp.vision.correction import WORST, accuracy_rows
 from interp.vision.spurious import SpuriousVotes
 
 LEVEL = 0.05
@@ -206,9 +206,7 @@ def worst_groups(number: int, accuracy: float, when: str) -> Any:
         # a change of a tenth of the answers that leaves the accuracy of every group as it is
         flipped = rng.random(8 * number) < 0.1
         after = np.where(flipped, rng.random(8 * number) < accuracy, before)
-        found = CorrectedAccuracy(
-            group, before, after, np.zeros((0, len(group)), bool), (), (), seed
-        )
+        found = accuracy_rows(group, before, after, np.zeros((0, len(group)), bool), {}, seed=seed)
         frame = found.to_pandas()
         row = frame[(frame["group"] == WORST) & (frame["when"] == when)].iloc[0]
         return inside(row["low"], row["high"], 0.0 if when == "gain" else accuracy)

@@ -18,6 +18,7 @@ from interp.attribution import (
     randomisation_check,
 )
 from interp.attribution.evaluation import randomisation
+from interp.core.prompt_means import prompt_means
 from interp.core.registry import METRICS
 from interp.heads.declaration import bound
 from interp.heads.score_rows import means_by_site
@@ -118,13 +119,14 @@ def random_targets(seed: int) -> Any:
 def lens_pool() -> Any:
     model = interp.load("bundled:induction")
     ids = np.random.default_rng(0).integers(4, model.d_vocab, (260, 12)).tolist()
-    return tuned_lens(model, ids, held_out=0.9, rounds=4)
+    return tuned_lens(model, ids, held_out=0.9)
 
 
 def lens_intervals(seed: int) -> Any:
     pool = lens_pool()
     which = np.random.default_rng(seed).integers(pool.per_prompt.shape[1], size=12)
-    part = replace(pool, per_prompt=pool.per_prompt[:, which], nulls=pool.nulls[:, which])
+    about = pool.wide()[["metric", "depth"]].to_dict("records")
+    part = prompt_means(about, pool.units, pool.per_prompt[:, which], pool.nulls[:, which])
     frame, truth = part.to_pandas(), pool.per_prompt.mean(1)
     held = inside(frame["low"], frame["high"], truth)
     return np.where(pool.per_prompt.std(1) > 1e-9, held, np.nan)
@@ -194,7 +196,7 @@ def confident(seed: int) -> Any:
     each = gain.reshape(len(gain), n, -1).mean(2)  # by document
     z = each.mean(1) / (each.std(1, ddof=1) / n**0.5)
     least = student.isf(LEVEL / 3, n - 1)
-    return [bool(x > least) for x, way in zip(z, found.ways, strict=True) if way != BASELINE]
+    return [bool(x > least) for x, way in zip(z, found.metric, strict=True) if way != BASELINE]
 
 
 # --- interp score -------------------------------------------------------------------------------

@@ -18,8 +18,6 @@ from typing import Any
 import interp
 from interp.core.prompts import Prompts
 from interp.dictionaries import (
-    difference_of_kinds,
-    means_by_kind,
     monosemanticity,
     profile_heads,
     profile_lorsa,
@@ -29,6 +27,7 @@ from interp.dictionaries import (
     train_dictionary,
     train_lorsa,
 )
+from interp.dictionaries.explained_attention import difference_of_kinds, means_by_kind
 
 HERE = Path(__file__).parent
 SHOWN = ("loss_recovered", "loss_recovered_mean", "explained_variance", "l0", "dead_share")

@@ -22,7 +22,8 @@ import numpy as np
 import torch
 
 import interp
-from interp.causal import Game, repeats_task, search_curves
+from interp.causal import repeats_task, search_curves
+from interp.causal.game.game import Game
 from interp.causal.gating.learn import halves
 from interp.causal.gating.units import GatedUnits, layer_matched_sets, selected
 from interp.causal.task import Task

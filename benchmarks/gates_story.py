@@ -23,7 +23,6 @@ import torch
 
 import interp
 from interp.causal import (
-    Game,
     aumann_shapley,
     learn_gates,
     leave_one_out,
@@ -31,8 +30,9 @@ from interp.causal import (
     next_token_task,
     ranked_heads,
     save_pruned,
-)  # fmt: skip
+)
 from interp.causal.checkpoint.certificate import mean_and_interval
+from interp.causal.game.game import Game  # fmt: skip
 from interp.causal.gating.units import GatedUnits, layer_matched_sets
 from interp.causal.task import Task
 from interp.core.prompts import Prompts

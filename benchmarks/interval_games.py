@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from interp.causal import Game, repeats_task
+from interp.causal import repeats_task
+from interp.causal.game.game import Game
 from interp.causal.shapley_values.solution import subsets
 from interp.model.load import load
 

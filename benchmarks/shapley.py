@@ -29,8 +29,9 @@ from ablation import HEADS, LAYERS, shape_of_gpt2_small, timed
 from shapley_estimators import ESTIMATORS, Array, Table
 from shapley_report import draw, report
 
-from interp.causal import Game, aumann_shapley, logit_difference, repeats_task
+from interp.causal import aumann_shapley, logit_difference, repeats_task
 from interp.causal.game.chain import removals, walks
+from interp.causal.game.game import Game
 from interp.causal.shapley_values.exact import exact_values
 from interp.causal.shapley_values.solution import subsets
 from interp.model.load import load

@@ -14,7 +14,7 @@ import click
 ROOT = Path(__file__).parents[1]
 PACKAGES = (  # in the order in which they import one another, after the names of the whole package
     "interp",
-    *(f"interp.{name}" for name in ("core", "draw", "planted", "model", "lens", "causal")),
+    *(f"interp.{name}" for name in ("core", "planted", "model", "lens", "causal")),
     *(f"interp.{name}" for name in ("attribution", "heads", "heads.needle", "heads.outliers")),
     *(f"interp.{name}" for name in ("cache", "alignment", "text.chains", "text.context")),
     *(f"interp.{name}" for name in ("text.graphs", "vision", "vision.language", "safety")),

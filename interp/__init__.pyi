@@ -7,7 +7,6 @@ from . import (
     circuits,
     core,
     dictionaries,
-    draw,
     heads,
     lens,
     model,
@@ -24,9 +23,8 @@ from . import (
 from .attribution.declaration import attribute
 from .attribution.evaluation.run import faithfulness
 from .causal.ablation import ablate
-from .causal.measures import next_token_task, repeats_task
+from .causal.measures import repeats_task
 from .causal.shapley_values.scores import shapley
-from .causal.task import Task
 from .circuits.find import find_circuit
 from .circuits.head_checks import confirm
 from .core.errors import InterpError
@@ -35,11 +33,11 @@ from .core.prompts import Prompts, repeats
 from .core.result import Result
 from .core.table import HeadTable
 from .heads.between_models.compare import compare
-from .heads.declaration import detector, experiment, statistic, weights
+from .heads.declaration import detector
 from .heads.patterns.capturing import view
 from .heads.roles.decide import roles
 from .heads.scoring import score
-from .model.edits import Edit, zero
+from .model.edits import zero
 from .model.load import load
 from .model.model import Model
 from .model.recorded.recording import record_activations
@@ -49,14 +47,12 @@ from .report.atlas.atlas_file import write_report
 __version__: str
 
 __all__ = [
-    "Edit",
     "Head",
     "HeadTable",
     "InterpError",
     "Model",
     "Prompts",
     "Result",
-    "Task",
     "ablate",
     "alignment",
     "attribute",
@@ -70,15 +66,12 @@ __all__ = [
     "core",
     "detector",
     "dictionaries",
-    "draw",
-    "experiment",
     "faithfulness",
     "find_circuit",
     "heads",
     "lens",
     "load",
     "model",
-    "next_token_task",
     "planted",
     "probes",
     "profile",
@@ -91,13 +84,11 @@ __all__ = [
     "safety",
     "score",
     "shapley",
-    "statistic",
     "syntax",
     "testing",
     "text",
     "view",
     "vision",
-    "weights",
     "write_report",
     "zero",
 ]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,77 +11,61 @@ from jaxtyping import Float, Int
 from interp.alignment.links import alignment_error_rate, drawn_error_rates, share_of
 from interp.alignment.result import HeadAlignments, interval_of_draws
 from interp.core.errors import OptionError
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 Array = np.ndarray
 KINDS = ("forward", "backward", "intersection", "union")
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class BothDirections(Result):
-    """Error rate of two opposite alignments, of their intersection and of their union.
+def direction_rows(
+    counts: Int[Array, "row sentence 4"],
+    null: Float[Array, " row"],
+    agreement: float,
+    made: Mapping[str, Any],
+    kinds: Sequence[str] = KINDS,
+) -> ResultRows:
+    """Return the error rates of counted links; see `both_directions` for the columns.
 
     Args:
+        counts: links, sure gold links, links that are sure, and that are possible.
+        null: error rate of each row against the null gold.
+        agreement: twice the common links over the links of both directions.
+        made: provenance.
         kinds: name of each row.
-        counts: links, sure gold links, links that are sure, and that are possible,
-            `[row, sentence, 4]`.
-        null: error rate of the single directions against the null gold of their results; NaN for
-            intersection and union.
-        agreement: twice the common links over the links of both; 1 if the alignments are the same.
     """
-
-    kinds: tuple[str, ...]
-    counts: Int[Array, "row sentence 4"]
-    null: Float[Array, " row"]
-    agreement: float
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    _units = ("alignment",)
-    _per_row = ("kinds", "counts", "null")
-    _by = "lowest"
-
-    @property
-    def per_prompt(self) -> Float[Array, "row sentence"]:  # type: ignore[override]
-        """Alignment error rate of each sentence alone."""
-        return alignment_error_rate(*np.moveaxis(self.counts, -1, 0))
-
-    def _drawn(self) -> Float[Array, "draw row"]:
-        return drawn_error_rates(self.counts)
-
-    def bounds(self, level: float = 0.95) -> Float[Array, "row 2"]:
-        """Return the interval of each error rate over draws of sentences, widened where few."""
-        return interval_of_draws(self._drawn(), level, self.counts.shape[1])
-
-    def _rows(self) -> pd.DataFrame:
-        import pandas as pd
-
-        links, sure, in_sure, in_possible = self.counts.sum(1).T
-        low, high = self.bounds().T
-        return pd.DataFrame(
-            {
-                "alignment": list(self.kinds),
-                "metric": "alignment_error_rate",
-                "score": alignment_error_rate(links, sure, in_sure, in_possible),
-                "sem": self._drawn().std(0, ddof=1),
-                "low": low,
-                "high": high,
-                "null": self.null,
-                "n": self.counts.shape[1],
-                "unit": "share of links",
-                "precision": share_of(in_possible, links),
-                "recall": share_of(in_sure, sure),
-            }
-        )
-
-    def __repr__(self) -> str:
-        scores = alignment_error_rate(*self.counts.sum(1).T)
-        text = ", ".join(f"{k} {x:.3f}" for k, x in zip(self.kinds, scores, strict=True))
-        return f"Alignment error rate in two directions: {text}; agreement {self.agreement:.3f}"
+    links, sure, in_sure, in_possible = counts.sum(1).T
+    drawn = drawn_error_rates(counts)
+    low, high = interval_of_draws(drawn, 0.95, counts.shape[1]).T
+    columns = {
+        "alignment": list(kinds),
+        "metric": "alignment_error_rate",
+        "score": alignment_error_rate(links, sure, in_sure, in_possible),
+        "sem": drawn.std(0, ddof=1),
+        "low": low,
+        "high": high,
+        "null": null,
+        "n": counts.shape[1],
+        "unit": "share of links",
+        "precision": share_of(in_possible, links),
+        "recall": share_of(in_sure, sure),
+    }
+    facts = {"agreement": agreement}
+    each = alignment_error_rate(*np.moveaxis(counts, -1, 0))
+    return ResultRows(
+        "BothDirections", columns, ("alignment",), made, facts, each, arrays={"counts": counts},
+        by="lowest", interval_by="own",
+    )  # fmt: skip
 
 
-def both_directions(forward: HeadAlignments, backward: HeadAlignments) -> BothDirections:
+def bounds_of_rates(found: ResultRows, level: float) -> Float[Array, "row 2"]:
+    """Return the interval of each error rate over draws of sentences, widened where few."""
+    return interval_of_draws(drawn_error_rates(found.counts), level, found.counts.shape[1])
+
+
+def both_directions(forward: HeadAlignments, backward: HeadAlignments) -> ResultRows:
     """Combine one head of a model with one of a model of the opposite direction.
 
     Of each result the head that was chosen on the other sentences is taken; give `result.top(1)` to
@@ -92,6 +75,13 @@ def both_directions(forward: HeadAlignments, backward: HeadAlignments) -> BothDi
         forward: `word_alignment` of the one model.
         backward: `word_alignment` of the other model, on `SentencePair.swapped` of the same pairs
             with the same seed.
+
+    Returns:
+        One row per alignment (forward, backward, intersection, union) with its error rate,
+        precision and recall; null is that of single directions against the null gold of their
+        results. Fact: agreement, twice the common links over the links of both, 1 if the alignments
+        are the same. By row: counts, `[row, sentence, 4]`, the links, sure gold links, links that
+        are sure, and that are possible. Intervals are over draws of sentences.
 
     Raises:
         OptionError: the two were not judged on the same pairs.
@@ -117,8 +107,7 @@ def both_directions(forward: HeadAlignments, backward: HeadAlignments) -> BothDi
         name: {"model_id": x.provenance.get("model_id"), "head": str(x.of[0]), "rows": x.rows[0]}
         for name, x in (("forward", one), ("backward", other))
     }
-    return BothDirections(
-        KINDS,
+    return direction_rows(
         np.array(counts, np.int64).swapaxes(0, 1),
         np.array([one.null[0], other.null[0], np.nan, np.nan]),
         common / every if every else np.nan,

@@ -13,7 +13,7 @@ from .learned_weights import learn_head_weights
 from .named import choose_methods
 from .result import Attribution
 from .similarity_matrix import similarity_matrix
-from .target import Target, label, similarity, token_logit
+from .target import similarity
 
 __all__ = [
     "Attribution",
@@ -21,7 +21,6 @@ __all__ = [
     "Example",
     "Rationale",
     "Scores",
-    "Target",
     "attribute",
     "attribution",
     "choose_methods",
@@ -29,7 +28,6 @@ __all__ = [
     "deceived",
     "explain_difference",
     "faithfulness",
-    "label",
     "learn_head_weights",
     "method_cost",
     "plausibility",
@@ -38,7 +36,6 @@ __all__ = [
     "refit_check",
     "similarity",
     "similarity_matrix",
-    "token_logit",
 ]
 
 def __getattr__(name: str) -> AttributionMethod: ...

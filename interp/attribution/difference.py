@@ -11,8 +11,9 @@ from jaxtyping import Float
 from interp.attribution.example import Example
 from interp.attribution.named import choose_methods
 from interp.core.errors import OptionError, PromptError
-from interp.core.prompt_means import PromptMeans
+from interp.core.prompt_means import prompt_means
 from interp.core.prompts import Prompts
+from interp.core.result_rows import ResultRows
 from interp.model.content import model_provenance, result_provenance
 from interp.model.model_argument import one_model
 
@@ -35,7 +36,7 @@ def explain_difference(
     per: DifferenceBy = "position",
     position: int = -1,
     clusters: Sequence[str] | None = None,
-) -> PromptMeans:
+) -> ResultRows:
     """Attribute the difference of a target between two models, or between two prompts.
 
     The score of a row is the mean over pairs of the contribution on the first side minus that on
@@ -118,7 +119,7 @@ def explain_difference(
     ) | {"other": model_provenance(second)}  # fmt: skip
     what = f"largest |difference - sum of contributions| of a pair ({pairs[0][0].target.unit})"
     notes = {what: max(residuals)} if residuals else {}
-    return PromptMeans.tested(
+    return prompt_means(
         about, (per,), per_prompt, np.where(np.isnan(per_prompt), np.nan, 0.0),
         clusters=clusters, notes=notes, provenance=made,
     )  # fmt: skip

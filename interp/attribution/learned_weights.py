@@ -16,7 +16,7 @@ from interp.attribution.example import Example
 from interp.attribution.graph.mixing import stored_layers, target_rows
 from interp.core.clusters import numbered
 from interp.core.errors import OptionError, PromptError
-from interp.core.prompt_means import PromptMeans
+from interp.core.prompt_means import prompt_means
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress
 from interp.core.rank_statistics import spearman
@@ -81,7 +81,7 @@ def learn_head_weights(
         One row per head: layer, head, score (its weight, the change of the target per unit of
         attention that is removed), sem (of the jackknife over training texts, which leaves out one
         text or cluster at a time), n and clusters (of training texts). Facts: penalty, the chosen
-        ridge penalty; held_out, a `PromptMeans` with the rank correlation of predicted and true
+        ridge penalty; held_out, a result with the rank correlation of predicted and true
         changes on each held-out text, for the learned weights and for equal weights of all heads,
         whose null is the mean of randomly permuted weights.
 
@@ -136,7 +136,7 @@ def learn_head_weights(
         {"metric": "rank correlation", "weights": name, "unit": "correlation"}
         for name in ("learned", "equal")
     ]
-    judged = PromptMeans.tested(
+    judged = prompt_means(
         about, ("weights",), found, np.stack([null, null]),
         clusters=None if clusters is None else [labels[i] for i in judge],
         provenance=made | {"prompts_hash": Prompts(tuple(ids[i] for i in judge)).hash},

@@ -10,13 +10,13 @@ from interp.core.errors import OptionError
 from interp.core.registry import ATTRIBUTION_METHODS
 
 
-def choose_methods(given: Iterable[str | AttributionMethod | BoundMethod]) -> list[BoundMethod]:
+def choose_methods(methods: Iterable[str | AttributionMethod | BoundMethod]) -> list[BoundMethod]:
     """Return the methods with these names; one text may hold several, separated by commas.
 
     The name of a group, such as `token_importance`, stands for all methods of the group.
 
     Args:
-        given: names with options as on the command line, declared methods, or bound methods.
+        methods: names with options as on the command line, declared methods, or bound methods.
 
     Returns:
         Each method with its options.
@@ -26,7 +26,7 @@ def choose_methods(given: Iterable[str | AttributionMethod | BoundMethod]) -> li
         OptionError: an option has an invalid value, a method is named twice, or none is named.
     """
     found: list[BoundMethod] = []
-    for item in given:
+    for item in methods:
         if isinstance(item, BoundMethod):
             found.append(item)
         elif isinstance(item, AttributionMethod):

@@ -3,7 +3,7 @@
     from interp import cache
 
     cache.retrieval_methods(model).agreement()      # published methods side by side
-    cache.cache_cards(model, texts).budgets()       # tokens that each head's cache needs
+    cache.cache_cards(model, texts).budget          # tokens that each head's cache needs
     plan = cache.cache_plan(model, texts, budget="40%")
     plan.export("patterns", "duo")
 

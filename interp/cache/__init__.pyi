@@ -1,21 +1,19 @@
 from .cards import cache_cards
 from .methods import retrieval_methods
-from .patterns import read_pattern, windows_of, write_pattern
+from .patterns import read_pattern, write_pattern
 from .plan import cache_plan
-from .sources import attribute_context
-from .windows import KVHead, Window, cut_cache, kv_heads, window_mask
+from .sources import attribute_context, source_curve
+from .windows import Window, cut_cache, window_mask
 
 __all__ = [
-    "KVHead",
     "Window",
     "attribute_context",
     "cache_cards",
     "cache_plan",
     "cut_cache",
-    "kv_heads",
     "read_pattern",
     "retrieval_methods",
+    "source_curve",
     "window_mask",
-    "windows_of",
     "write_pattern",
 ]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,11 +14,11 @@ from torch import Tensor
 from interp.cache.bytes import token_bytes
 from interp.cache.losses import CutLosses, require_longer
 from interp.cache.windows import KVHead, Window, cached_sites, kv_heads
-from interp.core.clusters import cluster_summary
+from interp.core.clusters import score_columns
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts, repeats
 from interp.core.protocols import Progress, silent
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.core.statistics import percentile_interval, redraw_counts
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
@@ -27,114 +27,86 @@ from interp.model.model_argument import takes_model
 from interp.model.random_weights import random_init
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from interp.model.model import Model
 
 BLOCK = 2**21  # weights of a block of rows
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class CacheCards(Result):
-    """One card per key-value head; rows are heads, the score is the loss with the smallest window.
+def card_rows(
+    heads: Sequence[KVHead],
+    losses: Float[np.ndarray, "kv_head window prompt"],
+    mass: Float[np.ndarray, "kv_head 3"],
+    null: Float[np.ndarray, " kv_head"],
+    each: Sequence[int],
+    facts: Mapping[str, Any],
+    made: Mapping[str, Any],
+    clusters: tuple[str, ...] | None = None,
+) -> ResultRows:
+    """Return a row per key-value head; see `cache_cards` for the columns and facts.
 
     Args:
-        kv: the key-value heads.
-        sink: first tokens that every cut cache keeps.
-        recents: numbers of last tokens of the measured windows, ascending.
-        losses: increase of the mean loss, nats per token, `[kv_head, window, prompt]`.
-        mass: attention on the first `sink` tokens, on the last `recents[0]` tokens besides, and on
-            the rest, `[kv_head, part]`; the mean over prompts, rows and query heads.
-        null: the loss of the smallest window on random weights, mean over prompts; NaN without.
-        max_loss: bound of the budgets.
-        length: tokens of the longest prompt; the budget of a head that needs everything.
+        heads: the key-value heads.
+        losses: increase of the mean loss.
+        mass: attention on the first tokens, on the window besides, and on the rest.
+        null: the loss of the smallest window on random weights.
         each: bytes of one token per head.
+        facts: sink, recents, max_loss and length.
+        made: provenance.
         clusters: what prompts share.
     """
+    units = ("stack", "layer", "kv_head")
+    sink, recents = facts["sink"], facts["recents"]
+    columns: dict[str, Any] = dict(zip(units, zip(*heads, strict=True), strict=True))
+    columns["metric"] = f"loss of a cache of {sink}+{recents[0]} tokens"
+    columns |= score_columns(losses[:, 0], clusters) | {
+        "null": null, "unit": "nats per token", "keeps": [_kept(m, sink, recents[0]) for m in mass],
+        "sink_mass": mass[:, 0], "window_mass": mass[:, 1], "far_mass": mass[:, 2],
+    }  # fmt: skip
+    cards = ResultRows(
+        "CacheCards", columns, units, made, facts, losses[:, 0], arrays={"losses": losses},
+        clusters=clusters,
+    )  # fmt: skip
+    names = ("budget", "budget_low", "budget_high")
+    budgets = dict(zip(names, token_budgets(cards).T, strict=True))
+    return dataclasses.replace(
+        cards, columns=cards.columns | budgets | {"token_bytes": list(each)}
+    )  # fmt: skip
 
-    kv: tuple[KVHead, ...]
-    sink: int
-    recents: tuple[int, ...]
-    losses: Float[np.ndarray, "kv_head window prompt"]
-    mass: Float[np.ndarray, "kv_head 3"]
-    null: Float[np.ndarray, " kv_head"]
-    max_loss: float
-    length: int
-    each: tuple[int, ...]
-    clusters: tuple[str, ...] | None = None
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    _units = ("stack", "layer", "kv_head")
-    _holds = (KVHead,)
-    _per_row = ("kv", "losses", "mass", "null", "each")
 
-    @property
-    def per_prompt(self) -> Float[np.ndarray, "kv_head prompt"]:  # type: ignore[override]
-        """Loss of every head with the smallest window on every prompt."""
-        return self.losses[:, 0]
+def token_budgets(
+    cards: ResultRows, max_loss: float | None = None, *, n_boot: int = 500, seed: int = 0
+) -> Float[np.ndarray, "kv_head 3"]:
+    """Return the tokens each cache needs for a loss of at most `max_loss`, with 95 % interval.
 
-    def budgets(
-        self, max_loss: float | None = None, draws: int = 500, seed: int = 0
-    ) -> Float[np.ndarray, "kv_head 3"]:
-        """Return the tokens each cache needs for a loss of at most `max_loss`, with 95 % interval.
+    The budget is the smallest measured window from which on every larger one loses at most
+    `max_loss` on average over prompts; the number of all tokens where none does. The interval
+    comes from resampling prompts (whole clusters).
 
-        The budget is the smallest measured window from which on every larger one loses at most
-        `max_loss` on average over prompts; the number of all tokens where none does. The interval
-        comes from resampling prompts (whole clusters).
+    Args:
+        cards: result of `cache_cards`.
+        max_loss: bound in nats per token; by default that of the cards.
+        n_boot: bootstrap draws.
+        seed: seed of the draws.
 
-        Args:
-            max_loss: bound in nats per token; by default that of the cards.
-            draws: bootstrap draws.
-            seed: seed of the draws.
-
-        Raises:
-            OptionError: draws is below 1.
-        """
-        if draws < 1:
-            raise OptionError(f"draws={draws}: at least one is needed")
-        bound = self.max_loss if max_loss is None else max_loss
-        prompts = self.losses.shape[2]
-        labels = self.clusters or tuple(map(str, range(prompts)))
-        units, which = np.unique(np.array(labels), return_inverse=True)
-        weights = redraw_counts(len(units), draws, np.random.default_rng(seed))[:, which]
-        weights = weights / weights.sum(1, keepdims=True)
-        drawn = _budget(np.einsum("hwp,dp->dhw", self.losses, weights), bound, self)
-        middle = _budget(self.losses.mean(-1), bound, self)
-        low, high = percentile_interval(drawn, axis=0)
-        return np.stack([middle, np.minimum(low, middle), np.maximum(high, middle)], 1)
-
-    def _rows(self) -> pd.DataFrame:
-        import pandas as pd
-
-        frame = pd.DataFrame([h._asdict() for h in self.kv], columns=list(self._units))
-        found = [cluster_summary(x[:, None], self.clusters) for x in self.per_prompt]
-        budget = self.budgets() if len(self.kv) else np.zeros((0, 3))
-        return frame.assign(
-            metric=f"loss of a cache of {self.sink}+{self.recents[0]} tokens",
-            score=[float(x.score[0]) for x in found],
-            sem=[float(x.sem[0]) for x in found],
-            n=[x.n for x in found],
-            clusters=[x.clusters for x in found],
-            null=self.null,
-            unit="nats per token",
-            keeps=[_kept(m, self) for m in self.mass],
-            sink_mass=self.mass[:, 0],
-            window_mass=self.mass[:, 1],
-            far_mass=self.mass[:, 2],
-            budget=budget[:, 0],
-            budget_low=budget[:, 1],
-            budget_high=budget[:, 2],
-            token_bytes=list(self.each),
-        )
-
-    def __repr__(self) -> str:
-        return (
-            f"CacheCards of {len(self.kv)} key-value heads: sink {self.sink}, windows of "
-            f"{', '.join(map(str, self.recents))} tokens on {self.losses.shape[2]} prompts"
-        )
+    Raises:
+        OptionError: n_boot is below 1.
+    """
+    if n_boot < 1:
+        raise OptionError(f"n_boot={n_boot}: at least one is needed")
+    bound = cards.max_loss if max_loss is None else max_loss
+    prompts = cards.losses.shape[2]
+    labels = cards.clusters or tuple(map(str, range(prompts)))
+    units, which = np.unique(np.array(labels), return_inverse=True)
+    weights = redraw_counts(len(units), n_boot, np.random.default_rng(seed))[:, which]
+    weights = weights / weights.sum(1, keepdims=True)
+    drawn = _budget(np.einsum("hwp,dp->dhw", cards.losses, weights), bound, cards)
+    middle = _budget(cards.losses.mean(-1), bound, cards)
+    low, high = percentile_interval(drawn, axis=0)
+    return np.stack([middle, np.minimum(low, middle), np.maximum(high, middle)], 1)
 
 
 def _budget(
-    losses: Float[np.ndarray, "*draw kv_head window"], bound: float, cards: CacheCards
+    losses: Float[np.ndarray, "*draw kv_head window"], bound: float, cards: ResultRows
 ) -> Float[np.ndarray, "*draw kv_head"]:
     """Return the tokens of the smallest window that, like all larger ones, loses little enough."""
     good = np.flip(np.logical_and.accumulate(np.flip(losses <= bound, -1), -1), -1)
@@ -143,9 +115,9 @@ def _budget(
     return np.where(good.any(-1), sizes[first], float(cards.length))
 
 
-def _kept(mass: Float[np.ndarray, " 3"], cards: CacheCards) -> str:
+def _kept(mass: Float[np.ndarray, " 3"], sink: int, recent: int) -> str:
     """Describe where most of the attention lies."""
-    names = (f"first {cards.sink}", f"last {cards.recents[0]}", "further tokens")
+    names = (f"first {sink}", f"last {recent}", "further tokens")
     order = np.argsort(-mass, kind="stable")
     return ", ".join(f"{names[i]} {mass[i]:.0%}" for i in order if mass[i] >= 0.05)
 
@@ -180,7 +152,7 @@ def cache_cards(
     batch_size: int = 16,
     seed: int = 0,
     progress: Progress | None = None,
-) -> CacheCards:
+) -> ResultRows:
     """Measure, for every key-value head, the loss when its cache keeps a sink and a window.
 
     The model runs with one head's cache cut, for each window in turn; the increase of the mean loss
@@ -199,6 +171,14 @@ def cache_cards(
         batch_size: prompts per forward pass.
         seed: seed of the default prompts and the random weights.
         progress: callback with the name of the step, the steps done and their total.
+
+    Returns:
+        One row per key-value head: score, the loss with the smallest window, on each prompt;
+        keeps, where most of its attention lies, as sink_mass, window_mass and far_mass; budget,
+        budget_low and budget_high, the tokens its cache needs for max_loss (see `token_budgets`);
+        token_bytes, the bytes of one token. Facts: sink; recents, the measured windows, ascending;
+        max_loss; length, tokens of the longest prompt, the budget of a head that needs all. By
+        row: losses, `[kv_head, window, prompt]`, the increase of the mean loss.
 
     Raises:
         OptionError: the model keeps no cache or has no next-token output, or an option is wrong.
@@ -244,19 +224,13 @@ def cache_cards(
         null=null,
         scored=scored,
     )
-    return CacheCards(
-        heads,
-        sink,
-        sizes,
-        found,
-        attention_parts(model, given, Window(sink, sizes[0]), batch_size),
-        beside,
-        max_loss,
-        max(map(len, given.ids)),
-        tuple(each[h] for h in heads),
-        given.clusters,
-        made,
-    )
+    mass = attention_parts(model, given, Window(sink, sizes[0]), batch_size)
+    facts = {
+        "sink": sink, "recents": sizes, "max_loss": max_loss, "length": max(map(len, given.ids))
+    }  # fmt: skip
+    return card_rows(
+        heads, found, mass, beside, [each[h] for h in heads], facts, made, given.clusters
+    )  # fmt: skip
 
 
 def attention_parts(

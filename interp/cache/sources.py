@@ -9,11 +9,9 @@ memory is linear in the length.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Bool, Float
 
 from interp.cache.confidence import (
     best_separating,
@@ -23,11 +21,11 @@ from interp.cache.confidence import (
 )
 from interp.cache.segments import LAST, WIDTH, Segments, read_segments, segment_ends
 from interp.cache.windows import cached_sites
-from interp.core.clusters import cluster_summary
+from interp.core.clusters import score_columns
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.head import Head
 from interp.core.protocols import Progress, silent
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.heads.needle.instance import Instance, prompts_of
 from interp.model.content import result_provenance
 from interp.model.model_argument import takes_model
@@ -48,92 +46,27 @@ WAYS: Mapping[str, str] = {
 """Ways to score segments."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class ContextSources(Result):
-    """Ways of finding the source; the score is the average precision on held-out needles.
+def source_curve(found: ResultRows, method: str) -> pd.DataFrame:
+    """Return precision and recall of a way at every threshold of its calibrated probability.
+
+    Over the segments of all held-out prompts.
 
     Args:
-        ways: names of the ways.
-        chosen: the heads of each way, best first; empty where all or none are read.
-        precision: average precision of each way in every held-out prompt, `[way, prompt]`.
-        random: expected average precision of segments in random order, per prompt.
-        needles: needle of each held-out prompt; prompts of a needle are a cluster.
-        truth: whether each segment of all held-out prompts is a source.
-        shares: score of each segment as a share of its prompt's total, `[way, segment]`.
-        probability: calibrated probability that each segment is a source, `[way, segment]`.
-        of_prompt: the held-out prompt of each segment.
-        lengths: tokens of each held-out prompt.
+        found: result of `attribute_context`.
+        method: one of its ways.
+
+    Raises:
+        UnknownName: the way is not among those measured.
     """
+    import pandas as pd
+    from sklearn.metrics import precision_recall_curve
 
-    ways: tuple[str, ...]
-    chosen: Mapping[str, tuple[Head, ...]]
-    precision: Float[np.ndarray, "way prompt"]
-    random: Float[np.ndarray, " prompt"]
-    needles: tuple[str, ...]
-    truth: Bool[np.ndarray, " segment"]
-    shares: Float[np.ndarray, "way segment"]
-    probability: Float[np.ndarray, "way segment"]
-    of_prompt: np.ndarray
-    lengths: tuple[int, ...]
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    _units = ("metric",)
-    _per_row = ("ways", "precision", "shares", "probability")
-
-    @property
-    def clusters(self) -> tuple[str, ...]:
-        """Needle of each held-out prompt."""
-        return self.needles
-
-    @property
-    def per_prompt(self) -> Float[np.ndarray, "way prompt"]:  # type: ignore[override]
-        """Average precision of each way in every held-out prompt."""
-        return self.precision
-
-    def _rows(self) -> pd.DataFrame:
-        import pandas as pd
-
-        rows = []
-        for at, way in enumerate(self.ways):
-            found = cluster_summary(self.precision[at][:, None], self.needles)
-            rows.append(
-                {
-                    "metric": way,
-                    "score": float(found.score[0]),
-                    "sem": float(found.sem[0]),
-                    "n": found.n,
-                    "clusters": found.clusters,
-                    "null": float(self.random.mean()),
-                    "unit": "average precision",
-                    **confidence_scores(self.probability[at], self.truth),
-                    "heads": " ".join(map(str, self.chosen.get(way, ()))),
-                }
-            )
-        return pd.DataFrame(rows)
-
-    def precision_recall(self, way: str) -> pd.DataFrame:
-        """Return precision and recall of a way at every threshold of its calibrated probability.
-
-        Over the segments of all held-out prompts.
-
-        Raises:
-            UnknownName: the way is not among those measured.
-        """
-        import pandas as pd
-        from sklearn.metrics import precision_recall_curve
-
-        if way not in self.ways:
-            raise UnknownName("way to find a source", way, self.ways)
-        p = self.probability[self.ways.index(way)]
-        precision, recall, at = precision_recall_curve(self.truth, p)
-        return pd.DataFrame({"probability": at, "precision": precision[:-1], "recall": recall[:-1]})
-
-    def __repr__(self) -> str:
-        best = self.precision.mean(1)
-        each = ", ".join(f"{w} {x:.2f}" for w, x in zip(self.ways, best, strict=True))
-        return (
-            f"ContextSources, average precision on {len(self.needles)} held-out prompts: {each}; "
-            f"random order {self.random.mean():.2f}"
-        )
+    ways = found.columns["metric"]
+    if method not in ways:
+        raise UnknownName("way to find a source", method, ways)
+    p = found.probability[ways.index(method)]
+    precision, recall, at = precision_recall_curve(found.truth, p)
+    return pd.DataFrame({"probability": at, "precision": precision[:-1], "recall": recall[:-1]})
 
 
 @takes_model
@@ -148,7 +81,7 @@ def attribute_context(
     width: int = WIDTH,
     seed: int = 0,
     progress: Progress | None = None,
-) -> ContextSources:
+) -> ResultRows:
     """Find the segment that an answer comes from by attention, and judge it on held-out needles.
 
     For contexts too long to intervene on: one forward pass each, segments of equal length, needles
@@ -168,6 +101,15 @@ def attribute_context(
         width: tokens of the evaluator's moving average (EHPC pools 32).
         seed: seed of the division of the needles.
         progress: callback with the name of the step, the steps done and their total.
+
+    Returns:
+        One row per way of `WAYS`: score, the average precision on held-out needles; null, that of
+        segments in random order; the scores of its calibrated probability; heads, the chosen ones.
+        Facts: random, the null per prompt; truth, whether each segment of all held-out prompts is a
+        source; of_prompt, the prompt of each segment; lengths, tokens of each held-out prompt;
+        chosen, the heads of each way, best first. By row: shares, the score of each segment as a
+        share of its prompt's total, and probability, `[way, segment]`. Prompts of a needle are a
+        cluster. `source_curve` gives precision and recall.
 
     Raises:
         PromptError: there are fewer than two needles, or a context has one segment.
@@ -240,19 +182,23 @@ def attribute_context(
         last=last,
         width=width,
     )
-    return ContextSources(
-        tuple(WAYS),
-        {way: tuple(heads[i] for i in which) for way, which in picked.items()},
-        np.array(precision),
-        np.array([random_precision(s.source) for s in judged]),
-        tuple(f"needle {x.needle}" for x in held),
-        truth,
-        np.array(shares),
-        np.array(chances),
-        np.concatenate([np.full(len(s.ends), i) for i, s in enumerate(judged)]),
-        tuple(x.length for x in held),
-        made,
-    )
+    random, each = np.array([random_precision(s.source) for s in judged]), np.array(precision)
+    needles = tuple(f"needle {x.needle}" for x in held)
+    chosen = {way: tuple(heads[i] for i in which) for way, which in picked.items()}
+    stated = [confidence_scores(x, truth) for x in chances]
+    columns = {"metric": list(WAYS)} | score_columns(each, needles)
+    columns |= {"null": float(random.mean()), "unit": "average precision"}
+    columns |= {name: [x[name] for x in stated] for name in stated[0]}
+    columns["heads"] = [" ".join(map(str, chosen.get(way, ()))) for way in WAYS]
+    facts = {
+        "random": random, "truth": truth, "chosen": chosen,
+        "of_prompt": np.concatenate([np.full(len(s.ends), i) for i, s in enumerate(judged)]),
+        "lengths": tuple(x.length for x in held),
+    }  # fmt: skip
+    arrays = {"shares": np.array(shares), "probability": np.array(chances)}
+    return ResultRows(
+        "ContextSources", columns, ("metric",), made, facts, each, arrays=arrays, clusters=needles
+    )  # fmt: skip
 
 
 def _table(name: str, sites: Sequence[Any]) -> Callable[[Segments], np.ndarray]:

@@ -1,17 +1,14 @@
 from .ablation import all_but_one, leave_one_out
 from .aggregation import head_aggregation
-from .checkpoint.choose import gated_heads, heads_by_name, ranked_heads
+from .checkpoint.choose import ranked_heads
 from .checkpoint.repair import prune_in_rounds, repair_pruned
 from .checkpoint.save import save_pruned
 from .checkpoint.verify import verify_certificate
 from .comparison.compare import compare_importances
-from .comparison.questions import QUESTIONS
 from .game.game import Game
-from .game.players import Players
 from .gating.learn import learn_gates
-from .gradient import aumann_shapley, gate_gradient, gradient_scores, michel, patching_gradient
+from .gradient import aumann_shapley, gate_gradient, michel, patching_gradient
 from .importance import Importance
-from .influence.result import TextScores
 from .influence.score import attention_influence
 from .measures import (
     accuracy,
@@ -23,14 +20,14 @@ from .measures import (
     next_token_task,
     repeats_task,
 )
-from .pairs import Interactions, interactions
-from .pruning.prune import estimate_pruning, pruning_curve
+from .pairs import interactions
+from .pruning.prune import pruning_curve
 from .pruning.result import PruningCurve
 from .pruning.search import search_curves
 from .responsibilities import head_responsibilities
-from .retrieval_task import RetrievalProblem, retrieval_problem, retrieval_problem_task
+from .retrieval_task import retrieval_problem, retrieval_problem_task
 from .shapley_values.banzhaf import banzhaf
-from .shapley_values.scores import estimate_shapley, shapley, shapley_of, shapley_per_layer
+from .shapley_values.scores import shapley, shapley_per_layer
 from .shapley_values.truncated import truncated_shapley
 from .steering.dose import steer
 from .steering.function_vectors import find_function_vector
@@ -38,15 +35,10 @@ from .task import Task
 from .tucker import tucker_loss
 
 __all__ = [
-    "QUESTIONS",
     "Game",
     "Importance",
-    "Interactions",
-    "Players",
     "PruningCurve",
-    "RetrievalProblem",
     "Task",
-    "TextScores",
     "accuracy",
     "all_but_one",
     "answer_probability",
@@ -55,15 +47,10 @@ __all__ = [
     "banzhaf",
     "compare_importances",
     "custom",
-    "estimate_pruning",
-    "estimate_shapley",
     "find_function_vector",
     "gate_gradient",
-    "gated_heads",
-    "gradient_scores",
     "head_aggregation",
     "head_responsibilities",
-    "heads_by_name",
     "interactions",
     "kl_to_clean",
     "learn_gates",
@@ -83,7 +70,6 @@ __all__ = [
     "save_pruned",
     "search_curves",
     "shapley",
-    "shapley_of",
     "shapley_per_layer",
     "steer",
     "truncated_shapley",

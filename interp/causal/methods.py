@@ -70,7 +70,9 @@ def importances(
     if plain:
         forms = tuple(GRADIENT[name] for name in plain)
         memory = {k: v for k, v in game.items() if k != "resume"}
-        shared = room.gradient_scores(
+        from interp.causal.gradient import gradient_scores
+
+        shared = gradient_scores(
             model, task, kind=kind, forms=forms, null=null, seed=seed, **memory
         )
     found = {}
@@ -102,7 +104,11 @@ def parse(text: str) -> tuple[str, str, dict[str, Any]]:
 
 def _function(name: str) -> Callable[..., Any]:
     """Return the function of `interp.causal` that computes an importance."""
-    return room.gradient_scores if name in GRADIENT else getattr(room, _CALLS.get(name, name))
+    if name in GRADIENT:
+        from interp.causal.gradient import gradient_scores
+
+        return gradient_scores
+    return getattr(room, _CALLS.get(name, name))
 
 
 def _options(name: str) -> dict[str, Option]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -26,16 +25,13 @@ from interp.causal.shapley_values.solution import (
 from interp.causal.task import Task
 from interp.core import clusters as grouped
 from interp.core.errors import OptionError, UnknownName
-from interp.core.intervals import MeanIntervals, mean_intervals
+from interp.core.intervals import mean_intervals
 from interp.core.protocols import Progress
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.core.steps import finishing
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
-    import pandas
-    import plotly.graph_objects as go
-
     from interp.model.model import Model
 
 Index = Literal["shapley", "banzhaf"]
@@ -48,120 +44,53 @@ TOGETHER_HELPS = "(+ need each other)"
 _EXACT_OF = 12
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Interactions(Result):
-    """Interaction of each pair of players, in the task's unit.
-
-    Positive: the two depend on each other; negative: they are redundant. Pairs are ordered by
-    absolute value; intervals cover prompts and samples, see `bounds`.
+def interaction_rows(
+    index: str,
+    method: str,
+    players: Sequence[str],
+    pairs: Int[np.ndarray, "pair 2"],
+    per_prompt: Float[np.ndarray, "pair prompt"],
+    sampling: tuple[Float[np.ndarray, " pair"], float],
+    unit: str,
+    made: Mapping[str, Any],
+    clusters: tuple[str, ...] | None = None,
+) -> ResultRows:
+    """Return a row per pair of players; see `interactions` for the columns.
 
     Args:
         index: "shapley" or "banzhaf".
         method: "exact" or "sampled".
+        players: labels of all players.
         pairs: numbers in `players` of both players of each pair.
         per_prompt: the interaction of each pair on each prompt.
-        sampling_sem: the error over samples, from `sampling_df` + 1 of them; 0 if all coalitions
-            were evaluated.
-        clusters: a label per prompt if prompts are dependent; standard errors are over clusters.
+        sampling: the error of each pair over samples, and its degrees of freedom.
+        unit: unit of the task.
+        made: provenance.
+        clusters: a label per prompt if prompts are dependent.
     """
+    first, second = pairs.T
+    columns: dict[str, Any] = {
+        "first": [players[i] for i in first], "second": [players[i] for i in second],
+        "score": per_prompt.mean(1),
+        "sem": np.hypot(standard_error(per_prompt, clusters), sampling[0]),
+        "sampling_sem": sampling[0], "n": per_prompt.shape[1],
+        "clusters": grouped.cluster_count(per_prompt.shape[1], clusters), "unit": unit,
+        "index": index, "method": method,
+    }  # fmt: skip
+    columns |= mean_intervals(per_prompt, clusters=clusters, others=(sampling,)).columns
+    facts = {
+        "metric": f"{index}_interaction", "players": tuple(players), "sampling_df": sampling[1]
+    }  # fmt: skip
+    return ResultRows(
+        "Interactions", columns, ("first", "second"), made, facts, per_prompt,
+        arrays={"pairs": pairs}, clusters=clusters, by="abs", interval_by="own", shown_by="score",
+    )  # fmt: skip
 
-    index: str
-    method: str
-    players: tuple[str, ...]
-    pairs: Int[np.ndarray, "pair 2"]
-    per_prompt: Float[np.ndarray, "pair prompt"] = field(repr=False)
-    sampling_sem: Float[np.ndarray, " pair"] = field(repr=False)
-    evaluations: int
-    unit: str
-    higher_is_better: bool
-    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
-    _order = "score"
-    _units = ("first", "second")
-    _per_row = ("pairs", "per_prompt", "sampling_sem")
-    _by = "abs"
-    sampling_df: float = math.inf
-    clusters: tuple[str, ...] | None = field(default=None, repr=False)
 
-    @property
-    def score(self) -> Float[np.ndarray, " pair"]:
-        """Mean over prompts."""
-        return self.per_prompt.mean(1)
-
-    @property
-    def sem(self) -> Float[np.ndarray, " pair"]:
-        """Standard error over prompts and samples together."""
-        return np.hypot(standard_error(self.per_prompt, self.clusters), self.sampling_sem)
-
-    def bounds(self, level: float = 0.95) -> Float[np.ndarray, "pair 2"]:
-        """Return each interval over prompts and samples; see `interp.core.intervals`.
-
-        The ends are NaN where the prompts are too few.
-
-        Raises:
-            OptionError: the level lies outside 0 to 1.
-        """
-        return self._intervals(level).ends
-
-    def _intervals(self, level: float = 0.95) -> MeanIntervals:
-        sampling = (self.sampling_sem, self.sampling_df)
-        return mean_intervals(self.per_prompt, level, clusters=self.clusters, others=(sampling,))
-
-    def helps(self) -> Float[np.ndarray, " pair"]:
-        """Scores, positive for mutual dependence and negative for redundancy.
-
-        Every task has this sign: positive if the pair does more than both alone.
-        """
-        return self.score
-
-    def _facts(self) -> dict[str, Any]:
-        return {"metric": f"{self.index}_interaction"}
-
-    def _rows(self) -> pandas.DataFrame:
-        """Return one row per pair.
-
-        Columns: first, second, score, sem, sampling_sem, n, clusters, unit, index, method, low,
-        high (95 %), why_no_interval.
-        """
-        import pandas
-
-        first, second = self.pairs.T
-        rows = pandas.DataFrame(
-            {
-                "first": [self.players[i] for i in first],
-                "second": [self.players[i] for i in second],
-                "score": self.score,
-                "sem": self.sem,
-                "sampling_sem": self.sampling_sem,
-                "n": self.per_prompt.shape[1],
-                "clusters": grouped.cluster_count(self.per_prompt.shape[1], self.clusters),
-                "unit": self.unit,
-                "index": self.index,
-                "method": self.method,
-            }
-        )
-        return self._intervals().in_frame(rows)
-
-    def plot(self) -> go.Figure:
-        """Plot a heat map, player by player, blue above zero and orange below."""
-        import plotly.graph_objects as go
-
-        from interp.draw.colours import palette
-
-        grid = np.full((len(self.players),) * 2, np.nan, dtype=np.float32)
-        for (i, j), score in zip(self.pairs, self.score, strict=True):
-            grid[i, j] = grid[j, i] = score
-        played = sorted({int(i) for pair in self.pairs for i in pair})
-        labels = [self.players[i] for i in played]
-        size = float(np.abs(self.score).max(initial=0.0)) or 1.0
-        figure = go.Figure(
-            go.Heatmap(
-                x=labels, y=labels, z=grid[np.ix_(played, played)], zmin=-size, zmax=size,
-                colorscale=palette(True), colorbar={"title": {"text": self.unit}},
-            )
-        )  # fmt: skip
-        figure.update_layout(template="plotly_white", title=f"{self.index} interactions")
-        figure.update_yaxes(autorange="reversed")
-        return figure
+def bounds_of_interactions(found: ResultRows, level: float) -> np.ndarray:
+    """Return each interval over prompts and samples; see `interp.core.intervals`."""
+    sampling = (found.sampling_sem, found.sampling_df)
+    return mean_intervals(found.per_prompt, level, clusters=found.clusters, others=(sampling,)).ends
 
 
 @takes_model
@@ -180,7 +109,7 @@ def interactions(
     seed: int = 0,
     progress: Progress | None = None,
     **options: Any,
-) -> Interactions:
+) -> ResultRows:
     """Compute the interaction index of every pair of some players, with all others as players.
 
     For a pair it is the mean over coalitions S of the others of v(S and both) - v(S and one) - v(S
@@ -206,6 +135,13 @@ def interactions(
         seed: see `interp.causal.shapley`.
         progress: see `Progress`.
         **options: options of `Game`.
+
+    Returns:
+        One row per pair, ordered by absolute value: first, second, score, sem over prompts and
+        samples together, sampling_sem, n, clusters, unit, index, method, low, high (95 %) and
+        why_no_interval. Positive: the two depend on each other; negative: they are redundant, in
+        every task. Facts: players, their labels; sampling_df, degrees of freedom of the error over
+        samples. By row: pairs, the numbers of both players.
 
     Raises:
         OptionError: there are fewer than two players, too many, or the budget is too small.
@@ -245,10 +181,10 @@ def interactions(
     about["sign"] = "positive: the two depend on each other; negative: they are redundant"
     samples = count // (2 * 2 ** len(players))  # one pair of backgrounds each
     df = math.inf if method == "exact" else samples - 1
-    return Interactions(
-        index, method, game.players.labels, _pairs(players), task.sign * found + 0.0, sem, count,
-        f"{task.unit} {TOGETHER_HELPS}", task.higher_is_better, about, df,
-        task.clusters,
+    about["evaluations"] = count
+    return interaction_rows(
+        index, method, game.players.labels, _pairs(players), task.sign * found + 0.0, (sem, df),
+        f"{task.unit} {TOGETHER_HELPS}", about, task.clusters,
     )  # fmt: skip
 
 

@@ -1,42 +1,33 @@
 from . import tasks
 from .causal_tracing import causal_tracing
-from .contrast import ContrastTask
 from .declaration import Discovery, Found, discovery
 from .edge_evaluation import evaluate_edges
 from .evaluation import evaluate_circuit
-from .facts import Fact, read_facts
+from .facts import Fact
 from .find import find_circuit
 from .head_checks import confirm
 from .made_pairs import make_pairs
 from .patched import patch_first
 from .path_patching import path_patching
 from .position_map import patching_map
-from .published import Published, published
-from .query_key_signals import Signals, signals
+from .published import published
+from .query_key_signals import signals
 from .result import Circuit
 from .set_evaluation import evaluate_set
-from .smallest import smallest_set
-from .tasks import TASKS, make_contrast
+from .tasks import make_contrast
 from .variables.find import find_variables
-from .variables.interchanges import CausalModel, Interchange, read_interchanges
+from .variables.interchanges import CausalModel
 from .why.attribution_graph import attribution_graph
-from .why.loadings import head_loadings, loadings_by
+from .why.loadings import head_loadings
 from .why.qk_shares import qk_shares
 from .why.share_check import check_shares
-from .why.stream_parts import StreamDictionary
 
 __all__ = [
-    "TASKS",
     "CausalModel",
     "Circuit",
-    "ContrastTask",
     "Discovery",
     "Fact",
     "Found",
-    "Interchange",
-    "Published",
-    "Signals",
-    "StreamDictionary",
     "attribution_graph",
     "causal_tracing",
     "check_shares",
@@ -48,7 +39,6 @@ __all__ = [
     "find_circuit",
     "find_variables",
     "head_loadings",
-    "loadings_by",
     "make_contrast",
     "make_pairs",
     "patch_first",
@@ -56,10 +46,7 @@ __all__ = [
     "path_patching",
     "published",
     "qk_shares",
-    "read_facts",
-    "read_interchanges",
     "signals",
-    "smallest_set",
     "tasks",
 ]
 

@@ -15,10 +15,11 @@ import numpy as np
 
 from interp.circuits.methods._ranking import marked
 from interp.circuits.nodes import layer_of, node_of
-from interp.circuits.published_comparison import PublishedComparison
+from interp.circuits.published_comparison import comparison_rows
 from interp.core.errors import OptionError, PromptError, StoreError, UnknownName
 from interp.core.head import Head
 from interp.core.resources import folder
+from interp.core.result_rows import ResultRows
 from interp.core.text_file import read_text
 
 if TYPE_CHECKING:
@@ -155,10 +156,15 @@ class Published:
 
         return self.circuit().to_svg(path, k=DRAWN)
 
-    def compared(self, circuit: Circuit, variant: str | None = None) -> PublishedComparison:
+    def compared(self, circuit: Circuit, variant: str | None = None) -> ResultRows:
         """Compare the absolute scores of a circuit with these heads: AUROC, precision and recall.
 
         Precision is that of the top heads, as many as are published.
+
+        Returns:
+            A row for each figure; only the AUROC, 0.5 by chance, has an interval, by the bootstrap
+            over heads. Facts: name of the published circuit; effect, the size of the score of each
+            head; known, the heads that it has; found of its heads (of) among as many top heads.
 
         Raises:
             UnknownName: There is no such variant.
@@ -182,7 +188,7 @@ class Published:
         first = set(circuit.top(len(truth), heads_only=True).head_names)
         made = dict(circuit.provenance) | {"published": self.name, "source": self.source}
         made |= {"variant": variant or "", "made_by": "interp.circuits.Published.compared"}
-        return PublishedComparison(self.name, size, mask, len(first & set(truth)), len(truth), made)
+        return comparison_rows(self.name, size, mask, len(first & set(truth)), len(truth), made)
 
 
 def published_names() -> list[str]:

@@ -14,7 +14,7 @@ weight after the softmax.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,8 +24,7 @@ from torch import Tensor
 
 from interp.circuits.linear_scores import CONSTANT, LinearScores
 from interp.core.errors import OptionError
-from interp.core.result import Result
-from interp.draw.charts import signed_map
+from interp.core.result_rows import ResultRows
 from interp.model.calls.call import Call, precise
 from interp.model.calls.sites import Site
 from interp.model.content import model_provenance
@@ -33,7 +32,6 @@ from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd
-    import plotly.graph_objects as go
     from jaxtyping import Float
 
     from interp.model.model import Model
@@ -235,97 +233,57 @@ class Tracer:
         return self._rotation[n]
 
 
-@dataclass(frozen=True, eq=False)
-class Signals(Result):
-    """Decomposition of every firing of a model on some prompts.
+def signal_rows(
+    found: Sequence[Signal], model: str, measure: str, d_head: int, made: Mapping[str, Any]
+) -> ResultRows:
+    """Return a row per firing; see `signals` for the columns and facts."""
+    import pandas as pd
 
-    The rows are firings; the score is the measure summed over all slices of the head.
+    rows = []
+    for s in found:
+        row: dict[str, Any] = {
+            "prompt": s.row, "layer": s.layer, "head": s.head, "query": s.query, "key": s.key,
+            "weight": s.weight, "slices": s.chosen, "of": d_head, measure: s.total,
+        }  # fmt: skip
+        for side in ("q", "k"):
+            shares = {n: v for n, v in s.shares(side).items() if n != CONSTANT}
+            best = max(shares, key=lambda n: shares[n])
+            row |= {f"{side}_from": best, f"{side}_share": shares[best]}
+        rows.append(row)
+    columns = ["prompt", "layer", "head", "query", "key", "weight", "slices", "of"]
+    columns += [measure, "q_from", "q_share", "k_from", "k_share"]
+    facts = {
+        "metric": f"signal by {measure}", "model": model, "measure": measure, "d_head": d_head,
+        "unit": "attention weight" if measure == "softmax" else "attention score",
+    }  # fmt: skip
+    same = {} if measure == "score" else {"score": measure}
+    return ResultRows(
+        "Signals", pd.DataFrame(rows, columns=columns),
+        ("prompt", "layer", "head", "query", "key"), made, facts,
+        why_no_per_prompt="every row is one attention weight of one prompt",
+        arrays={"found": tuple(found)}, same_as=same,
+    )  # fmt: skip
+
+
+def writer_shares(found: ResultRows, side: str = "k") -> pd.DataFrame:
+    """Return the mean share of each writer (columns) in what each head (rows) reads on a side.
 
     Args:
-        model: Name of the model.
-        found: Signals in the order of layers, prompts, heads and queries.
-        measure: Quantity by which slices are ranked.
-        d_head: Number of slices of a head.
-        made: Provenance.
+        found: Result of `signals`.
+        side: "q" for the queries or "k" for the keys.
+
+    Raises:
+        OptionError: The side is neither "q" nor "k".
     """
+    import pandas as pd
 
-    model: str
-    found: tuple[Signal, ...]
-    measure: str
-    d_head: int
-    made: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    per_prompt = None
-    why_no_per_prompt = "every row is one attention weight of one prompt"
-    _units = ("prompt", "layer", "head", "query", "key")
-    _per_row = ("found",)
-    _holds = (Signal,)
-
-    @property
-    def provenance(self) -> Mapping[str, Any]:  # type: ignore[override]
-        """The model, the prompts and the options."""
-        return self.made
-
-    def __len__(self) -> int:
-        return len(self.found)
-
-    def _facts(self) -> Mapping[str, Any]:
-        unit = "attention weight" if self.measure == "softmax" else "attention score"
-        return {"metric": f"signal by {self.measure}", "unit": unit}
-
-    def _completed(self, rows: pd.DataFrame) -> pd.DataFrame:
-        return super()._completed(rows.assign(score=[s.total for s in self.found]))
-
-    def _rows(self) -> pd.DataFrame:
-        """Return a table with one row per firing, and the writer of largest share on each side."""
-        import pandas as pd
-
-        rows = []
-        for s in self.found:
-            row: dict[str, Any] = {
-                "prompt": s.row, "layer": s.layer, "head": s.head, "query": s.query, "key": s.key,
-                "weight": s.weight, "slices": s.chosen, "of": self.d_head, self.measure: s.total,
-            }  # fmt: skip
-            for side in ("q", "k"):
-                shares = {n: v for n, v in s.shares(side).items() if n != CONSTANT}
-                best = max(shares, key=lambda n: shares[n])
-                row |= {f"{side}_from": best, f"{side}_share": shares[best]}
-            rows.append(row)
-        columns = ["prompt", "layer", "head", "query", "key", "weight", "slices", "of"]
-        columns += [self.measure, "q_from", "q_share", "k_from", "k_share"]
-        return pd.DataFrame(rows, columns=columns)
-
-    def shares(self, side: str = "k") -> pd.DataFrame:
-        """Return the mean share of each writer (columns) in what each head (rows) reads on a side.
-
-        Raises:
-            OptionError: The side is neither "q" nor "k".
-        """
-        import pandas as pd
-
-        if side not in ("q", "k"):
-            raise OptionError(f'side {side!r}; expected "q" for the queries or "k" for the keys')
-        rows: dict[str, list[dict[str, float]]] = {}
-        for s in self.found:
-            rows.setdefault(s.name, []).append(s.shares(side))
-        frame = pd.DataFrame({name: pd.DataFrame(x).mean() for name, x in rows.items()}).T
-        return frame.drop(columns=CONSTANT, errors="ignore")
-
-    def plot(self, side: str = "k") -> go.Figure:
-        """Draw a heat map of `shares`: the writers that make each head attend."""
-        what = "queries" if side == "q" else "keys"
-        title = f"Writers of what the {what} of each head read, where it fires"
-        return signed_map(self.shares(side), title=title, unit="share").update_layout(
-            xaxis={"title": "written by"},
-            yaxis={"title": "head that fires", "autorange": "reversed"},
-        )
-
-    def __repr__(self) -> str:
-        heads = len({s.name for s in self.found})
-        middle = np.median([s.chosen for s in self.found]) if self.found else float("nan")
-        return (
-            f"Signals({self.model}: {len(self)} firings of {heads} heads, median {middle:g} of "
-            f"{self.d_head} slices by {self.measure})"
-        )
+    if side not in ("q", "k"):
+        raise OptionError(f'side {side!r}; expected "q" for the queries or "k" for the keys')
+    rows: dict[str, list[dict[str, float]]] = {}
+    for s in found.found:
+        rows.setdefault(s.name, []).append(s.shares(side))
+    frame = pd.DataFrame({name: pd.DataFrame(x).mean() for name, x in rows.items()}).T
+    return frame.drop(columns=CONSTANT, errors="ignore")
 
 
 @takes_model
@@ -336,7 +294,7 @@ def signals(
     fires: float = 0.5,
     measure: Measure = "softmax",
     first: bool = False,
-) -> Signals:
+) -> ResultRows:
     """Decompose every attention weight of at least `fires`, on prompts of one length.
 
     Args:
@@ -346,6 +304,12 @@ def signals(
         measure: Quantity by which slices are ranked, `score`, `relative` or `softmax`; see
             `Tracer`.
         first: Also include weights on the first token.
+
+    Returns:
+        One row per firing: prompt, layer, head, query, key; weight; slices, the number of slices in
+        the signal, of d_head; the measure, summed over all slices; the writer of the largest share
+        on each side, and its share. Facts: model, measure, d_head. By row: found, the `Signal`s, in
+        the order of layers, prompts, heads and queries. `plot(side)` maps `writer_shares`.
 
     Raises:
         OptionError: The measure is unknown, or `fires` is not between 0 and 1.
@@ -364,7 +328,7 @@ def signals(
         "options": {"fires": fires, "measure": measure, "first": first},
         "prompts": {"design": "given", "n": len(tracer.scores.inputs["input_ids"])},
     }
-    return Signals(model.name, tuple(found), measure, model.sites[0].d_head, made)
+    return signal_rows(found, model.name, measure, model.sites[0].d_head, made)
 
 
 def _batched(x: Any) -> bool:

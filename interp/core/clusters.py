@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -80,6 +80,20 @@ def cluster_summary(
     error = np.sqrt(variance)
     error[error < _ROUNDING * np.abs(mean)] = 0.0
     return Summary(mean, error, n, number)
+
+
+def score_columns(
+    per_prompt: Float[np.ndarray, "row prompt"], labels: Sequence[Hashable] | None = None
+) -> dict[str, list[Any]]:
+    """Return the columns score, sem, n and clusters of rows whose values per prompt are given.
+
+    A prompt without a value (NaN) is left out of its row alone.
+    """
+    found = [cluster_summary(x[:, None], labels) for x in per_prompt]
+    return {
+        "score": [float(x.score[0]) for x in found], "sem": [float(x.sem[0]) for x in found],
+        "n": [x.n for x in found], "clusters": [x.clusters for x in found],
+    }  # fmt: skip
 
 
 def effective_number(

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 from jaxtyping import Float
 
-from interp.core import clusters as grouped
+from interp.core.clusters import score_columns
 from interp.core.errors import OptionError
+from interp.core.result_rows import ResultRows
+from interp.core.statistics import benjamini_hochberg, holm
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Array = np.ndarray
-Pairs = tuple[
-    tuple[Mapping[str, Any], ...],
-    Float[Array, "row prompt"],
-    tuple[str, ...] | None,
-    dict[str, Any],
-]
 _PAIR = "model", "metric"  # columns that may differ between two compared results
 
 
@@ -45,8 +41,8 @@ class Comparable(Protocol):
         ...
 
 
-def differences(first: Comparable, second: Comparable) -> Pairs:
-    """Subtract the second result from the first and return the fields of a `Differences`."""
+def differences(first: Comparable, second: Comparable) -> ResultRows:
+    """Subtract the second result from the first, row by row; see `Result.compare`."""
     a, b = _values(first), _values(second)
     prompts = _prompts(first), _prompts(second)
     if None in prompts or prompts[0] != prompts[1]:
@@ -78,26 +74,39 @@ def differences(first: Comparable, second: Comparable) -> Pairs:
     made = {"first": first.provenance, "second": second.provenance}
     labels = getattr(first, "clusters", None)
     values = np.stack([a[i] - b[j] for i, j in pairs])
-    return tuple(rows), values, labels, made
+    return difference_rows(rows, values, labels, made)
 
 
-def tested(
+def difference_rows(
     rows: Sequence[Mapping[str, Any]],
     per_prompt: Float[Array, "row prompt"],
-    clusters: Sequence[Hashable] | None,
-) -> pd.DataFrame:
-    """Test the mean of each row of differences against 0, by a t test over clusters of prompts."""
+    clusters: tuple[str, ...] | None,
+    made: Mapping[str, Any],
+) -> ResultRows:
+    """Test the mean of each row of differences against 0, by a t test over clusters of prompts.
+
+    Args:
+        rows: unit of analysis of each row, both scores (`first`, `second`) and the unit.
+        per_prompt: the differences; NaN where either result has no value.
+        clusters: a label per prompt where prompts share something.
+        made: provenance of both results, under "first" and "second".
+    """
     import pandas as pd
     from scipy.stats import t as student
 
-    each = [grouped.cluster_summary(row[:, None], clusters) for row in per_prompt]
-    score, sem = (np.array([float(getattr(x, a)[0]) for x in each]) for a in ("score", "sem"))
-    number = np.array([x.clusters for x in each], dtype=np.int64)
+    means = score_columns(per_prompt, clusters)
+    score, sem, number = (np.array(means[name]) for name in ("score", "sem", "clusters"))
     with np.errstate(divide="ignore", invalid="ignore"):
         distance = np.where(score == 0, 0.0, np.abs(score) / sem)
     p = np.where(np.isnan(sem), math.nan, 2 * student.sf(distance, np.maximum(number - 1, 1)))
-    new = {"score": score, "sem": sem, "null": 0.0, "p": p, "n": [x.n for x in each]}
-    return pd.DataFrame(list(rows)).assign(**new, clusters=number)
+    columns = pd.DataFrame(list(rows)).assign(
+        score=score, sem=sem, null=0.0, p=p, n=means["n"], clusters=number, p_holm=holm(p),
+        p_bh=benjamini_hochberg(p),
+    )  # fmt: skip
+    units = tuple(c for c in (rows[0] if rows else {}) if c not in ("unit", "first", "second"))
+    return ResultRows(
+        "Differences", columns, units, made, {}, per_prompt, clusters=clusters, by="abs"
+    )  # fmt: skip
 
 
 def _values(result: Any) -> Float[Array, "row prompt"]:

@@ -92,3 +92,10 @@ def drawn(form: str, result: Any, *args: Any, **options: Any) -> Any:
     from interp.report.by_type import form_of
 
     return form_of(form, result, *args, **options)
+
+
+def held_types(kind: str) -> tuple[type, ...]:
+    """Return the types that a file of a kind of `ResultRows` may contain."""
+    from interp.report.by_type import types_held
+
+    return types_held(kind)

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from interp.core.clusters import cluster_summary, numbered
-from interp.core.result import Result
+from interp.core.clusters import cluster_summary, numbered, score_columns
+from interp.core.result_rows import ResultRows
 from interp.core.statistics import RANDOM_FLIPS, holm, sign_flip_p
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Array = np.ndarray
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class PromptMeans(Result):
-    """Means over prompts, one row per metric and unit of analysis.
+def prompt_means(
+    about: Sequence[Mapping[str, Any]],
+    units: Sequence[str],
+    per_prompt: Float[Array, "row prompt"],
+    nulls: Float[Array, "row prompt"] | None = None,
+    *,
+    clusters: Sequence[str] | None = None,
+    notes: Mapping[str, Any] | None = None,
+    provenance: Mapping[str, Any] | None = None,
+) -> ResultRows:
+    """Return the means over prompts, with p values against their nulls.
 
-    A prompt without a value (NaN) is left out of its row. `p` is the two-sided p value of the mean
-    difference of a row from its null, paired over prompts (or over their clusters), by random signs
-    of the differences; `p_holm` is corrected over the rows of one metric.
+    A prompt without a value (NaN) is left out of its row.
 
     Args:
         about: one mapping per row: the metric, its unit, and the columns of `units`.
@@ -35,59 +37,33 @@ class PromptMeans(Result):
         clusters: a label per prompt where prompts are not independent.
         notes: further facts about the computation.
         provenance: model, prompts, options and versions.
+
+    Returns:
+        One row per metric and unit of analysis: score, sem, n and clusters; with nulls, null and
+        p, the two-sided p value of the mean difference from the null, paired over prompts (or over
+        their clusters), by random signs of the differences; p_holm is corrected over the rows of
+        one metric. Fact: notes. By row: nulls, `[row, prompt]`, where there are any.
     """
+    import pandas as pd
 
-    about: tuple[Mapping[str, Any], ...] = field(repr=False)
-    units: tuple[str, ...]
-    per_prompt: Float[Array, "row prompt"] = field(repr=False)
-    nulls: Float[Array, "row prompt"] | None = field(default=None, repr=False)
-    clusters: tuple[str, ...] | None = field(default=None, repr=False)
-    notes: Mapping[str, Any] = field(default_factory=dict)
-    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    _per_row = ("about", "per_prompt", "nulls")
-
-    @property
-    def _units(self) -> tuple[str, ...]:  # type: ignore[override]
-        return self.units
-
-    @classmethod
-    def tested(
-        cls,
-        about: Sequence[Mapping[str, Any]],
-        units: Sequence[str],
-        per_prompt: Float[Array, "row prompt"],
-        nulls: Float[Array, "row prompt"] | None = None,
-        *,
-        clusters: Sequence[str] | None = None,
-        **rest: Any,
-    ) -> Self:
-        """Make the result, with the p values of all rows against their nulls."""
-        values = np.asarray(per_prompt, dtype=np.float64)
-        rows = [dict(one) for one in about]
-        if nulls is not None:
-            p = np.array([paired_p(x, clusters) for x in values - nulls])
-            names = [one.get("metric", "") for one in rows]
-            for name in dict.fromkeys(names):
-                mine = [i for i, other in enumerate(names) if other == name]
-                for i, corrected in zip(mine, holm(p[mine]), strict=True):
-                    rows[i] |= {"p": float(p[i]), "p_holm": float(corrected)}
-        labels = None if clusters is None else tuple(clusters)
-        return cls(tuple(rows), tuple(units), values, nulls, labels, **rest)
-
-    def _rows(self) -> pd.DataFrame:
-        """Return a row per metric and unit of analysis: mean, error, null and p values."""
-        import pandas as pd
-
-        rows = []
-        for i, one in enumerate(self.about):
-            found = cluster_summary(self.per_prompt[i][:, None], self.clusters)
-            row = dict(one) | {"score": float(found.score[0]), "sem": float(found.sem[0])}
-            row |= {"n": found.n, "clusters": found.clusters}
-            if self.nulls is not None:
-                row["null"] = float(cluster_summary(self.nulls[i][:, None]).score[0])
-            rows.append(row)
-        columns = dict.fromkeys(["metric", *self.units, "score", "sem", "n", "clusters", "unit"])
-        return pd.DataFrame(rows, columns=None if rows else pd.Index(list(columns)))
+    values = np.asarray(per_prompt, dtype=np.float64)
+    empty = dict.fromkeys(["metric", *units, "score", "sem", "n", "clusters", "unit"])
+    columns = pd.DataFrame([dict(one) for one in about], columns=None if about else [*empty])
+    arrays = {}
+    labels = None if clusters is None else tuple(clusters)
+    if nulls is not None:
+        p = np.array([paired_p(x, clusters) for x in values - nulls])
+        names = [one.get("metric", "") for one in about]
+        columns = columns.assign(p=p, p_holm=holm(p, names))
+        arrays["nulls"] = nulls
+    columns = columns.assign(**score_columns(values, labels))
+    if nulls is not None:
+        columns["null"] = [float(cluster_summary(x[:, None]).score[0]) for x in nulls]
+    facts = {"notes": notes or {}}
+    return ResultRows(
+        "PromptMeans", columns, tuple(units), provenance or {}, facts, values, arrays=arrays,
+        clusters=labels,
+    )  # fmt: skip
 
 
 def paired_p(

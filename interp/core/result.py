@@ -6,7 +6,6 @@ import copy
 import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from interp.core.display import Displayed, drawn
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
     import plotly.graph_objects as go
-    from jaxtyping import Float
 
 
 class Result(Displayed):
@@ -152,20 +150,18 @@ class Result(Displayed):
         rows = zip(frame["layer"], frame["head"], stacks, strict=True)
         return tuple(dict.fromkeys(Head(int(layer), int(h), stack) for layer, h, stack in rows))
 
-    def compare(self, other: Result) -> Differences:
+    def compare(self, other: Result) -> Result:
         """Compute the row-wise differences `self - other` to another result on the same prompts.
 
         Differences are paired over prompts, or over their clusters: t test and interval of the mean
-        difference, with p corrected over the rows by Holm's method and by Benjamini and Hochberg's.
-        `interp.compare` compares models.
+        difference, with p corrected over the rows by Holm's method and by Benjamini and Hochberg's
+        (p_holm and p_bh, over all rows also after `top`). `interp.compare` compares models.
 
         Raises:
             OptionError: the prompts differ, one of the results has no values per prompt, or no rows
                 have the same unit of analysis.
         """
-        from interp.core.differences import differences
-
-        return Differences(*differences(self, other))
+        return drawn("differences", self, other)
 
     def plot(self, k: int = 20) -> go.Figure:
         """Plot the first k rows as bars with their 95 % intervals."""
@@ -176,7 +172,8 @@ class Result(Displayed):
 
         Some results also support graphml. The first four contain the rows for other programs, and
         all values for `load`, which returns an equal result; svg and pdf hold the figure, whose
-        font, size and caption `interp.draw.save_figure` sets. The file appears whole or not at all.
+        font, size and caption `interp.report.save_figure` sets. The file appears whole or not at
+        all.
 
         Raises:
             UnknownName: the suffix is unknown; the message lists the known ones.
@@ -250,55 +247,3 @@ def picked(values: Any, rows: Sequence[int]) -> Any:
     if isinstance(values, (tuple, list)):
         return type(values)(values[row] for row in rows)
     return values[list(rows)]
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Differences(Result):
-    """Mean paired difference of each row, with its t test and corrections over the rows.
-
-    Args:
-        rows: unit of analysis of each row, both scores (`first`, `second`) and the unit.
-        per_prompt: the differences, `[row, prompt]`; NaN where either result has no value.
-        clusters: a label per prompt where prompts share something.
-        provenance: of both results, under "first" and "second".
-        p_holm: p of each row, corrected over all rows by Holm's method, also after `top`.
-        p_bh: p of each row, adjusted over all rows by Benjamini and Hochberg's method.
-    """
-
-    rows: tuple[Mapping[str, Any], ...]
-    per_prompt: Float[np.ndarray, "row prompt"]
-    clusters: tuple[str, ...] | None = None
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    p_holm: tuple[float, ...] | None = None
-    p_bh: tuple[float, ...] | None = None
-    _per_row = ("rows", "per_prompt", "p_holm", "p_bh")
-    _by = "abs"
-
-    def __post_init__(self) -> None:
-        if self.p_holm is None or self.p_bh is None:
-            from interp.core.differences import tested
-            from interp.core.statistics import benjamini_hochberg, holm
-
-            p = tested(self.rows, self.per_prompt, self.clusters)["p"].to_numpy(float)
-            for name, method in (("p_holm", holm), ("p_bh", benjamini_hochberg)):
-                if getattr(self, name) is None:
-                    object.__setattr__(self, name, tuple(method(p).tolist()))
-
-    @property
-    def _units(self) -> tuple[str, ...]:  # type: ignore[override]
-        apart = ("unit", "first", "second")
-        return tuple(c for c in (self.rows[0] if self.rows else {}) if c not in apart)
-
-    def _rows(self) -> pd.DataFrame:
-        """Return unit of analysis, both scores, difference, error, p and corrected p."""
-        from interp.core.differences import tested
-
-        found = tested(self.rows, self.per_prompt, self.clusters)
-        return found.assign(p_holm=list(self.p_holm or ()), p_bh=list(self.p_bh or ()))
-
-    def __repr__(self) -> str:
-        found = sum(p < 0.05 for p in self.p_holm or ())
-        return (
-            f"Differences of {len(self)} rows over {self.per_prompt.shape[1]} prompts: {found} "
-            "with a corrected p below 0.05"
-        )

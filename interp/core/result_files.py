@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from interp.core.display import drawn
+from interp.core.display import drawn, held_types
 from interp.core.encoding import as_json_data, remade
 from interp.core.errors import OptionError, StoreError, UnknownName
 from interp.core.files import (
@@ -105,7 +105,8 @@ def read_result(cls: Any, path: str | os.PathLike) -> Any:
         if made is None:
             reader = "ResultRows" if name in wanted else name
             raise ValueError(f"it holds a {name}; read it with {reader}.load")
-        return remade(made, fields, (made, *made._types()))
+        inside = held_types(name) if made.__name__ == "ResultRows" else made._types()
+        return remade(made, fields, (made, *inside))
     except (ValueError, KeyError, TypeError, AttributeError, OptionError) as error:
         raise StoreError(
             f"{path} does not hold a {cls.__name__}, or is damaged: {error}"

@@ -45,7 +45,9 @@ class ResultRows(Result):
         by: default order of `top`.
         same_as: standard columns that repeat another column, such as score and "rank".
         objects: by name, what files do not hold, such as a trained dictionary.
-        interval_by: "t", or "bootstrap": percentiles of the mean over draws of prompts or clusters.
+        interval_by: "t"; "bootstrap", percentiles of the mean over draws of prompts or clusters;
+            or "own", by the function that `interp.report.by_type` names for this kind.
+        shown_by: column by whose absolute value rows are displayed; "" keeps their order.
     """
 
     kind: str
@@ -61,6 +63,7 @@ class ResultRows(Result):
     same_as: Mapping[str, str] = field(default_factory=dict, repr=False)
     objects: Mapping[str, Any] = field(default_factory=dict, repr=False)
     interval_by: str = "t"
+    shown_by: str = ""
 
     def __post_init__(self) -> None:
         import pandas as pd
@@ -105,15 +108,12 @@ class ResultRows(Result):
         return self.by
 
     @property
+    def _order(self) -> str | None:  # type: ignore[override]
+        return self.shown_by or None
+
+    @property
     def _same_as(self) -> Mapping[str, str]:  # type: ignore[override]
         return self.same_as
-
-    @classmethod
-    def _types(cls) -> tuple[type, ...]:
-        from interp.core.prompt_means import PromptMeans
-        from interp.core.table import HeadTable
-
-        return PromptMeans, HeadTable
 
     def _stored(self) -> Self:
         return dataclasses.replace(self, objects={}) if self.objects else self
@@ -131,6 +131,8 @@ class ResultRows(Result):
             from interp.core.statistics import interval_between
 
             return interval_between(self.quantiles, self.facts["probabilities"], level)
+        if self.interval_by == "own":
+            return drawn("bounds", self, level)
         if self.interval_by == "bootstrap":
             return bootstrap_bounds(np.asarray(self.per_prompt), level, self.clusters)
         if not {"low", "high"} & {*self.columns, *self.same_as}:

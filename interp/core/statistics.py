@@ -377,18 +377,18 @@ def least_sign_flip_p(n: int, flips: int = RANDOM_FLIPS) -> float:
     return 2.0 / 2**n if n <= EXACT_FLIPS else 1.0 / (flips + 1)
 
 
-def holm(p: Float[Array, " test"]) -> Float[Array, " test"]:
-    """Correct p values for multiple tests by Holm's step-down method (1979).
+def holm(p: Float[Array, " test"], groups: Sequence[str] | None = None) -> Float[Array, " test"]:
+    """Correct p values for multiple tests by Holm's step-down method (1979), in each group.
 
     Corrected values are at least as large as the given ones and at most 1. NaN does not count as a
-    test and stays NaN. scipy does not have it, and nothing else here
-    needs statsmodels.
+    test and stays NaN. scipy does not have it, and nothing else here needs statsmodels.
     """
-    tested = np.flatnonzero(~np.isnan(p))
-    order = tested[np.argsort(p[tested], kind="stable")]
-    scaled = np.maximum.accumulate(p[order] * (len(order) - np.arange(len(order))))
-    out = np.full(len(p), np.nan)
-    out[order] = np.minimum(scaled, 1.0)
+    out, labels = np.full(len(p), np.nan), np.zeros(len(p)) if groups is None else np.array(groups)
+    for label in np.unique(labels):
+        tested = np.flatnonzero((labels == label) & ~np.isnan(p))
+        order = tested[np.argsort(p[tested], kind="stable")]
+        scaled = np.maximum.accumulate(p[order] * (len(order) - np.arange(len(order))))
+        out[order] = np.minimum(scaled, 1.0)
     return out
 
 

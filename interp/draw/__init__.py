@@ -1,5 +1,1 @@
 """Figures, colours and the page shell, made from plain rows."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,10 +1,9 @@
 from . import needle, outliers, patterns
 from .between_models.match import match_heads
 from .checkpoints.emergence import emergence
-from .declaration import Analysis, BoundAnalysis, detector, experiment, measurement, statistic
+from .declaration import Analysis, detector, experiment, measurement, statistic
 from .estimate import choose_engine, estimate_score, readable
-from .example_picture import picture
-from .machine_limits import Machine, roofline
+from .machine_limits import roofline
 from .minference import minference_kinds
 from .scoring import score
 from .trials import Lab, Trials
@@ -12,9 +11,7 @@ from .weights._composition import composition_scores
 
 __all__ = [
     "Analysis",
-    "BoundAnalysis",
     "Lab",
-    "Machine",
     "Trials",
     "choose_engine",
     "composition_scores",
@@ -28,7 +25,6 @@ __all__ = [
     "needle",
     "outliers",
     "patterns",
-    "picture",
     "readable",
     "roofline",
     "score",

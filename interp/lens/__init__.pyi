@@ -1,6 +1,6 @@
 from .direct import direct_logit_attribution
 from .direct_many import direct_logits
-from .encoder_layers import decoder_lens, encoder_states
+from .encoder_layers import decoder_lens
 from .logit import logit_lens
 from .tuned import tuned_lens
 
@@ -8,7 +8,6 @@ __all__ = [
     "decoder_lens",
     "direct_logit_attribution",
     "direct_logits",
-    "encoder_states",
     "logit_lens",
     "tuned_lens",
 ]

@@ -11,8 +11,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.core.errors import OptionError, UnreadableAttention
-from interp.core.prompt_means import PromptMeans
+from interp.core.prompt_means import prompt_means
 from interp.core.prompts import Prompts
+from interp.core.result_rows import ResultRows
 from interp.core.tokens import token_id
 from interp.lens.direct import of_heads
 from interp.lens.finish import Finish, finish, model_layers, predicting_stack, row_of
@@ -41,7 +42,7 @@ def direct_logits(
     n_random: int = 8,
     clusters: Sequence[str] | None = None,
     seed: int = 0,
-) -> PromptMeans:
+) -> ResultRows:
     """Split a logit over many prompts into mean contributions of heads, MLPs and tokens.
 
     On each prompt the parts are those of `direct_logit_attribution` and sum to the logit, which is
@@ -124,7 +125,7 @@ def direct_logits(
     metric = "direct logit" if split == "part" else "direct logit by source"
     named = [{"metric": metric, "unit": unit} | one for one in about]
     units = ("part", "layer", "head") if split == "part" else ("layer", "head", "source")
-    return PromptMeans.tested(
+    return prompt_means(
         named, units, np.stack(values, 1), np.stack(nulls, 1), clusters=clusters, provenance=made
     )
 

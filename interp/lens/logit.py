@@ -11,11 +11,11 @@ from interp.core.prompts import Prompts
 from interp.core.result_rows import ResultRows
 from interp.core.tokens import separate_words, token_id
 from interp.lens.finish import finish, model_layers, one_input, predicting_stack, texts
+from interp.lens.tuned import translated
 from interp.model.content import result_provenance
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
-    from interp.lens.tuned import TunedLens
     from interp.model.model import Model
 
 
@@ -26,7 +26,7 @@ def logit_lens(
     *,
     k: int = 5,
     target: str | int | None = None,
-    tuned: TunedLens | None = None,
+    tuned: ResultRows | None = None,
 ) -> ResultRows:
     """Apply the final norm and the unembedding to the stream after every layer.
 
@@ -84,7 +84,7 @@ def logit_lens(
         for depth, stream in enumerate(
             streams
         ):  # one depth at a time: logits of all positions are large
-            read = stream if tuned is None else tuned.translated(depth, stream)
+            read = stream if tuned is None else translated(tuned, depth, stream)
             found = end(read)[0].double()
             best = found.topk(k, dim=-1)
             tops.append(best.indices.cpu())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,9 +12,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.core.errors import OptionError
-from interp.core.prompt_means import PromptMeans
+from interp.core.prompt_means import prompt_means
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress
+from interp.core.result_rows import ResultRows
 from interp.lens.finish import Finish, finish, model_layers, predicting_stack
 from interp.model.content import result_provenance
 from interp.model.model_argument import takes_model
@@ -33,32 +33,10 @@ LOOK = 50  # steps between two looks at the texts that decide when to stop
 RIDGE = (1e-3, 1e-2, 1e-1)  # of the least squares from which training starts
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class TunedLens(PromptMeans):
-    """Translators of every depth, and their error on held-out texts.
-
-    Rows are depths. The score of metrics "tuned lens" and "logit lens" is the mean KL divergence of
-    the lens from the model's own next-token distribution, and their null that of a lens that always
-    gives the mean distribution of the training texts. "gain" is logit lens minus tuned lens. The
-    deepest stream has no translator: there both lenses are the model's own logits.
-
-    Args:
-        depths: names of the depths, "embedding" first.
-        matrices: what is added to the identity, `[depth, d_model, d_model]`; a stream x becomes
-            `x + x @ matrix + bias`.
-        biases: bias of each depth.
-    """
-
-    depths: tuple[str, ...] = ()
-    matrices: Float[Array, "depth d_model d_model"] | None = field(default=None, repr=False)
-    biases: Float[Array, "depth d_model"] | None = field(default=None, repr=False)
-
-    def translated(self, depth: int, stream: Float[Tensor, "*at d_model"]) -> Tensor:
-        """Map a stream of some depth to the basis of the unembedding."""
-        assert self.matrices is not None
-        assert self.biases is not None
-        matrix = torch.from_numpy(self.matrices[depth]).to(stream)
-        return stream + stream @ matrix + torch.from_numpy(self.biases[depth]).to(stream)
+def translated(lens: ResultRows, depth: int, stream: Float[Tensor, "*at d_model"]) -> Tensor:
+    """Map a stream of some depth to the basis of the unembedding, by a tuned lens."""
+    matrix, bias = (torch.from_numpy(x[depth]).to(stream) for x in (lens.matrices, lens.biases))
+    return stream + stream @ matrix + bias
 
 
 @takes_model
@@ -72,7 +50,7 @@ def tuned_lens(
     clusters: Sequence[str] | None = None,
     seed: int = 0,
     progress: Progress | None = None,
-) -> TunedLens:
+) -> ResultRows:
     """Train an affine translator per layer by the KL divergence from the model's distribution.
 
     A translator starts at the ridge regression of the deepest stream on its own, which has a closed
@@ -92,7 +70,14 @@ def tuned_lens(
         progress: see `Progress`.
 
     Returns:
-        The translators and their errors; `logit_lens(model, prompt, tuned=...)` reads through them.
+        One row per metric and depth. The score of "tuned lens" and "logit lens" is the mean KL
+        divergence of the lens from the model's own next-token distribution on held-out texts, and
+        their null that of a lens that always gives the mean distribution of the training texts;
+        "gain" is logit lens minus tuned lens. The deepest stream has no translator: there both
+        lenses are the model's own logits. Facts: notes; depths, their names, "embedding" first;
+        matrices, what is added to the identity, `[depth, d_model, d_model]` (a stream x becomes
+        `x + x @ matrix + bias`), and biases. `logit_lens(model, prompt, tuned=...)` reads through
+        the translators.
 
     Reference: Belrose et al. 2023, "Eliciting Latent Predictions from Transformers with the Tuned
     Lens" (arXiv 2303.08112).
@@ -160,10 +145,15 @@ def tuned_lens(
     )  # fmt: skip
     notes = {"training texts": len(train) + len(stop), "held-out texts": len(judge),
              "positions": int(sum(texts[i] for i in judge))}  # fmt: skip
-    return TunedLens.tested(
-        about, ("depth",), np.stack(rows), np.stack(nulls), clusters=labels, notes=notes,
-        provenance=made, depths=tuple(depths), matrices=np.stack(matrices),
-        biases=np.stack(biases),
+    means = prompt_means(
+        about, ("depth",), np.stack(rows), np.stack(nulls), clusters=labels, notes=notes
+    )
+    translators = {
+        "depths": tuple(depths), "matrices": np.stack(matrices), "biases": np.stack(biases)
+    }  # fmt: skip
+    return ResultRows(
+        "TunedLens", means.columns, means.units, made, {**means.facts, **translators},
+        means.per_prompt, arrays=means.arrays, clusters=means.clusters,
     )  # fmt: skip
 
 

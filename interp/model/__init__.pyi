@@ -1,22 +1,15 @@
 from .calls.map_call import MapCall
-from .capture import ActivationCache
 from .check import check_model
-from .edits import Edit, gate, mean, resample, set_pattern, set_z, uniform, zero
-from .generation import Generation
+from .edits import gate, mean, resample, set_pattern, set_z, uniform
 from .mixers.mixer import Mixer, register_mixer
-from .model import Model
 from .recorded.reading import RecordedActivations
 from .sources.packages import Held
 from .spans import segment_spans
 
 __all__ = [
-    "ActivationCache",
-    "Edit",
-    "Generation",
     "Held",
     "MapCall",
     "Mixer",
-    "Model",
     "RecordedActivations",
     "check_model",
     "gate",
@@ -27,5 +20,4 @@ __all__ = [
     "set_pattern",
     "set_z",
     "uniform",
-    "zero",
 ]

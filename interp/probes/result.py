@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from interp.core.rank_statistics import ranks
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.core.table import HeadTable
 from interp.probes.folds import Numbers
-from interp.probes.linear import LinearProbe
-from interp.probes.saved import HeadProbe
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Array = np.ndarray
 BINS = 10
@@ -26,98 +20,44 @@ METRIC = "probe_loss_without_head"
 _CLIP = 0.25  # documents: how far from 0 and 1 a share is moved before its logit
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class ProbeResult(Result):
-    """A trained probe, its held-out scores, and the heads behind it.
-
-    Rows are heads; the score is the rise of the held-out log loss, nats per item, when the features
-    of the head are set to their mean. Errors are over documents.
+def probe_rows(
+    heads: Sequence[tuple[str, int, int]],
+    rise: Float[Array, "head item"],
+    p: Float[Array, " head"] | None,
+    documents: tuple[str, ...],
+    facts: Mapping[str, Any],
+    made: Mapping[str, Any],
+) -> ResultRows:
+    """Return a row per head; see `train_probe` for the columns and facts.
 
     Args:
-        places: stack, layer and head of every row.
-        rise: the rise on every item.
-        p: rank of the score among the largest of all heads under each shuffling of the labels;
-            None without shufflings.
-        clusters: the document of every item.
-        scores: held-out scores; `auc_interval` and others are 95 % intervals over documents.
-        bins: mean probability, share of the positive class and number of items per bin.
-        probe: the probe, trained on all documents.
-        held_out: calibrated probability of every item from a probe that has not seen its document.
-        about: numbers of items, documents, folds and shufflings.
+        heads: stack, layer and head of every row.
+        rise: the rise of the loss on every item.
+        p: rank of the score among the largest of all heads under each shuffling of the labels.
+        documents: the document of every item.
+        facts: scores, bins, probe, held_out and about.
+        made: provenance.
     """
+    units = ("stack", "layer", "head")
+    kept = np.array([[d == c for c in documents] for d in dict.fromkeys(documents)])
+    size, sums, mean = kept.sum(1), rise @ kept.T, rise.mean(1)
+    # the error of a mean over documents of different sizes (ratio estimator)
+    gaps = (sums - mean[:, None] * size) / size.mean()
+    columns = dict(zip(units, zip(*heads, strict=True), strict=True)) | {
+        "metric": METRIC, "score": mean,
+        "sem": np.sqrt((gaps**2).sum(1) / (len(size) - 1) / len(size)),
+        "n": rise.shape[1], "clusters": len(size), "unit": "nats per item",
+    }  # fmt: skip
+    columns |= {} if p is None else {"null": 0.0, "p": p}
+    return ResultRows("ProbeResult", columns, units, made, facts, rise, clusters=documents)
 
-    places: tuple[tuple[str, int, int], ...] = field(repr=False)
-    rise: Float[Array, "head item"] = field(repr=False)
-    p: Float[Array, " head"] | None = field(repr=False)
-    clusters: tuple[str, ...] = field(repr=False)
-    scores: Mapping[str, Any]
-    bins: tuple[Mapping[str, float], ...] = field(repr=False)
-    probe: HeadProbe = field(repr=False)
-    held_out: Float[Array, " item"] = field(repr=False)
-    about: Mapping[str, Any]
-    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    _units = ("stack", "layer", "head")
-    _per_row = ("places", "rise", "p")
-    _holds = (HeadProbe, LinearProbe)
 
-    @property
-    def per_prompt(self) -> Float[Array, "head item"]:  # type: ignore[override]
-        """Rise of the loss without each head on every item."""
-        return self.rise
-
-    @property
-    def reliability(self) -> pd.DataFrame:
-        """Mean probability, share of the positive class and number of items per bin."""
-        import pandas as pd
-
-        return pd.DataFrame(list(self.bins))
-
-    @property
-    def table(self) -> HeadTable:
-        """The heads as a table of scores, for reports and further analysis."""
-        name = str(self.provenance.get("model") or "features")
-        made = dict(self.provenance) | {"null": "shuffled labels, largest of all heads"}
-        rows = self._rows().to_dict("records")
-        made |= {"end": "high"}
-        return HeadTable.from_records([{"model": name} | r for r in rows], {(name, METRIC): made})
-
-    def _rows(self) -> pd.DataFrame:
-        import pandas as pd
-
-        frame = pd.DataFrame(self.places, columns=list(self._units))
-        kept = np.array([[d == c for c in self.clusters] for d in dict.fromkeys(self.clusters)])
-        size, sums, mean = kept.sum(1), self.rise @ kept.T, self.rise.mean(1)
-        # the error of a mean over documents of different sizes (ratio estimator)
-        gaps = (sums - mean[:, None] * size) / size.mean()
-        frame = frame.assign(
-            metric=METRIC,
-            score=mean,
-            sem=np.sqrt((gaps**2).sum(1) / (len(size) - 1) / len(size)),
-            n=self.rise.shape[1],
-            clusters=len(size),
-            unit="nats per item",
-        )
-        return frame if self.p is None else frame.assign(null=0.0, p=self.p)
-
-    def __repr__(self) -> str:
-        s, a = self.scores, self.about
-        low, high = s["auc_interval"]
-        lines = [
-            f"{a['features']}: {a['items']} items of {a['documents']} documents, "
-            f"{a['folds']} folds",
-            f"  auc       {s['auc']:.3f} ({low:.3f} to {high:.3f})"
-            + (f", shuffled labels {s['auc_shuffled']:.3f}, p = {s['p']:.3g}" if s["p"] else ""),
-            f"  accuracy  {s['accuracy']:.3f} ({s['accuracy_interval'][0]:.3f} to "
-            f"{s['accuracy_interval'][1]:.3f}), most common label {s['most_common']:.3f}",
-            f"  Brier     {s['brier']:.3f}, before calibration {s['brier_uncalibrated']:.3f}, of a "
-            f"constant {s['brier_constant']:.3f}; calibration error {s['calibration_error']:.3f}",
-        ]
-        if "selectivity" in s:
-            lines.append(
-                f"  control   accuracy {s['control_accuracy']:.3f}, selectivity "
-                f"{s['selectivity']:.3f}"
-            )
-        return "\n".join(lines)
+def probe_table(found: ResultRows) -> HeadTable:
+    """Return the heads of a probe as a table of scores, for reports and further analysis."""
+    name = str(found.provenance.get("model") or "features")
+    made = dict(found.provenance) | {"null": "shuffled labels, largest of all heads", "end": "high"}
+    rows = found.wide().to_dict("records")
+    return HeadTable.from_records([{"model": name} | r for r in rows], {(name, METRIC): made})
 
 
 def auc_by_fold(score: Float[Array, " item"], y: Numbers, fold: Numbers) -> float:

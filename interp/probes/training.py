@@ -13,6 +13,7 @@ from jaxtyping import Float
 
 from interp.core.errors import OptionError
 from interp.core.protocols import Progress, silent
+from interp.core.result_rows import ResultRows
 from interp.probes.features import HeadFeatures
 from interp.probes.folds import (
     Numbers,
@@ -23,9 +24,9 @@ from interp.probes.folds import (
 )
 from interp.probes.linear import fit_calibrated, fit_linear, logistic
 from interp.probes.result import (
-    ProbeResult,
     auc_by_fold,
     interval_over_documents,
+    probe_rows,
     reliability_bins,
 )
 from interp.probes.saved import HeadProbe
@@ -54,7 +55,7 @@ def train_probe(
     n_permutations: int = 99,
     seed: int = 0,
     progress: Progress | None = None,
-) -> ProbeResult:
+) -> ResultRows:
     """Train a linear probe on features of heads, and measure it on documents it has not seen.
 
     Features are standardised and a logistic regression is fitted on all but one fold of documents;
@@ -77,6 +78,14 @@ def train_probe(
         n_permutations: number of shufflings.
         seed: seed of folds, shufflings and control tasks.
         progress: see `Progress`.
+
+    Returns:
+        One row per head; null and p only with shufflings. Errors are over documents, the clusters
+        of the items. Facts: scores, the held-out ones, where `auc_interval` and others are 95 %
+        intervals over documents; bins, the mean probability, share of the positive class and number
+        of items per bin; probe, trained on all documents; held_out, the calibrated probability of
+        every item from a probe that has not seen its document; about, the numbers of items,
+        documents, folds and shufflings.
 
     Raises:
         OptionError: labels are not of two classes, a class is in one document alone, folds split a
@@ -141,12 +150,14 @@ def train_probe(
     about = {"items": len(y), "documents": int(where.max()) + 1, "folds": int(fold.max()) + 1,
              "permutations": n_permutations, "features": features.kind, "seed": seed}  # fmt: skip
     ranked = [_rank(float(x), largest) for x in found.rise.mean(0)]
-    return ProbeResult(
-        places=features.heads, rise=found.rise.T.copy(),
-        p=np.array(ranked, float) if n_permutations else None,
-        clusters=tuple(f"{n}: {documents[i]}" for i, n in enumerate(where.tolist())),
-        scores=scores, bins=bins, probe=probe, held_out=found.probability, about=about,
-        provenance=_provenance(features, about, y, strength),
+    facts = {
+        "scores": scores, "bins": bins, "probe": probe, "held_out": found.probability,
+        "about": about,
+    }  # fmt: skip
+    return probe_rows(
+        features.heads, found.rise.T.copy(), np.array(ranked, float) if n_permutations else None,
+        tuple(f"{n}: {documents[i]}" for i, n in enumerate(where.tolist())), facts,
+        _provenance(features, about, y, strength),
     )  # fmt: skip
 
 

@@ -91,7 +91,7 @@ def drawn_figure(graph: PrunedGraph, k: int) -> go.Figure:
 def save_graph(graph: PrunedGraph, path: Path) -> None:
     """Write the static picture as SVG or PDF."""
     from interp.circuits.why.graph_result import DRAWN_EDGES
-    from interp.draw.paper import save_figure
+    from interp.report.paper import save_figure
 
     save_figure(drawn_svg(graph, DRAWN_EDGES), path)
 

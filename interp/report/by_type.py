@@ -13,10 +13,15 @@ from typing import Any
 FORMS: Mapping[str, Mapping[str, str]] = {
     "summary": {
         "AnswerSources": "interp.report.summaries.texts:answer_sources_summary",
+        "BothDirections": "interp.report.summaries.alignment:both_directions_summary",
+        "CacheCards": "interp.report.summaries.heads:cache_cards_summary",
         "CausalTraces": "interp.report.summaries.circuits:causal_traces_summary",
+        "ContextSources": "interp.report.summaries.texts:precision_summary",
+        "CorrectedAccuracy": "interp.report.summaries.vision:corrected_accuracy_summary",
         "DecoderLens": "interp.report.summaries.texts:decoder_lens_summary",
         "DictionaryScores": "interp.report.summaries.dictionaries:dictionary_scores_summary",
         "DictionaryTraining": "interp.report.summaries.dictionaries:dictionary_training_summary",
+        "Differences": "interp.report.rows:differences_summary",
         "DirectLogits": "interp.report.summaries.texts:direct_logits_summary",
         "DirectionSearch": "interp.report.summaries.safety:direction_search_summary",
         "DoseCurve": "interp.report.summaries.causal:dose_curve_summary",
@@ -39,14 +44,20 @@ FORMS: Mapping[str, Mapping[str, str]] = {
         "PathEffects": "interp.report.summaries.circuits:path_effects_summary",
         "Portability": "interp.report.printed.portability:portability_summary",
         "Variables": "interp.report.printed.variables:variables_summary",
+        "ProbeResult": "interp.report.summaries.heads:probe_summary",
         "ProfileChanges": "interp.report.printed.changes:changes_summary",
         "QueryMaps": "interp.report.summaries.vision:query_maps_summary",
         "ReceiverHeads": "interp.report.summaries.texts:receiver_heads_summary",
         "ResultRows": "interp.report.rows:rows_summary",
         "Roofline": "interp.report.summaries.heads:roofline_summary",
         "Sahara": "interp.report.summaries.safety:sahara_summary",
+        "SafetyCurves": "interp.report.summaries.safety:safety_curves_summary",
+        "SafetyStudy": "interp.report.summaries.safety:safety_study_summary",
         "ShareCheck": "interp.report.summaries.circuits:share_check_summary",
+        "Ships": "interp.report.summaries.safety:ships_summary",
+        "Signals": "interp.report.summaries.circuits:signals_summary",
         "SimilarityMatrix": "interp.report.summaries.texts:similarity_matrix_summary",
+        "SourceJudgement": "interp.report.summaries.texts:precision_summary",
         "StaticAttention": "interp.report.summaries.texts:static_attention_summary",
         "TimeAlignments": "interp.report.summaries.alignment:time_alignments_summary",
         "TopicProducts": "interp.report.summaries.texts:topic_products_summary",
@@ -67,16 +78,31 @@ FORMS: Mapping[str, Mapping[str, str]] = {
         "Faithfulness": "interp.report.method_bars:method_bars",
         "HeadTable": "interp.draw.plot:heatmap",
         "ImageMaps": "interp.report.map_plots:image_maps_figure",
+        "Interactions": "interp.report.summaries.causal:interactions_figure",
         "LogitLens": "interp.report.token_grids:logit_lens_figure",
         "PatchingMap": "interp.report.patching_plots:patching_map_figure",
         "Portability": "interp.report.printed.portability:portability_figure",
         "PruningCurve": "interp.report.pruning_plot:plot_curve",
         "QueryMaps": "interp.report.map_plots:query_maps_figure",
         "ResultRows": "interp.report.rows:bars_of",
+        "SafetyCurves": "interp.report.summaries.safety:safety_curves_figure",
+        "SafetyStudy": "interp.report.summaries.safety:safety_study_figure",
+        "Signals": "interp.report.summaries.circuits:signals_figure",
         "SimilarityMatrix": "interp.report.token_grids:similarity_matrix_figure",
         "WordTimes": "interp.report.summaries.alignment:word_times_figure",
     },
     "first_line": {"Displayed": "interp.report.rows:first_line"},
+    "differences": {"Result": "interp.core.differences:differences"},
+    "bounds": {
+        "BothDirections": "interp.alignment.directions:bounds_of_rates",
+        "CorrectedAccuracy": "interp.vision.correction:bounds_of_accuracy",
+        "Interactions": "interp.causal.pairs:bounds_of_interactions",
+        "SafetyCurves": "interp.safety.curves:bounds_of_curves",
+        "SafetyStudy": "interp.safety.overview:bounds_of_study",
+        "Ships": "interp.safety.removal:bounds_of_ships",
+        "PublishedComparison": "interp.circuits.published_comparison:bounds_of_area",
+        "SourceJudgement": "interp.text.context.judgement:bounds_of_precision",
+    },
     "about": {"Profile": "interp.report.printed.profile:head_text"},
     "bars": {"Result": "interp.report.rows:bars_of"},
     "inline": {
@@ -112,6 +138,28 @@ FORMS: Mapping[str, Mapping[str, str]] = {
     "svg": {"Circuit": "interp.report.circuit_still:still"},
 }
 """Form -> name of the type, or kind of `ResultRows` -> the function that returns the form."""
+
+
+HOLDS: Mapping[str, tuple[str, ...]] = {
+    "": ("interp.core.result_rows:ResultRows", "interp.core.table:HeadTable"),
+    "ProbeResult": ("interp.probes.saved:HeadProbe", "interp.probes.linear:LinearProbe"),
+    "SafetyCurves": ("interp.causal.pruning.result:PruningCurve",),
+    "SafetyStudy": (
+        "interp.causal.pruning.result:PruningCurve", "interp.causal.importance:Importance",
+        "interp.safety.concentration:Spread",
+    ),
+    "Ships": ("interp.causal.importance:Importance",),
+    "Signals": ("interp.circuits.query_key_signals:Signal",),
+}  # fmt: skip
+"""Kind of `ResultRows` -> types among its facts and arrays, beside those of every kind."""
+
+
+def types_held(kind: str) -> tuple[type, ...]:
+    """Return the types that a file of a kind may contain, with those inside them."""
+    names = [name.partition(":") for of in ("", kind) for name in HOLDS.get(of, ())]
+    found = [getattr(import_module(module), name) for module, _, name in names]
+    inside = [more for each in found for more in getattr(each, "_holds", ())]
+    return *found, *inside
 
 
 def form_of(form: str, result: Any, *args: Any, **options: Any) -> Any:

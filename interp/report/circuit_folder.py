@@ -81,6 +81,7 @@ def write_evaluation(
     import pandas as pd
     from markupsafe import Markup
 
+    from interp.circuits.published_comparison import published_figures
     from interp.core.display import drawn
     from interp.core.files import write_atomically
     from interp.core.json_document import json_document
@@ -111,7 +112,7 @@ def write_evaluation(
         ("The first heads alone, over sizes", pictured, curve),
     ]
     if against is not None:
-        stated = pd.DataFrame([against.compared(found).figures()])
+        stated = pd.DataFrame([published_figures(against.compared(found))])
         theirs = element("div", Markup(against.to_svg()), class_="scroll", tabindex=0)
         parts.insert(0, (f"Published: {against.name}", against.source, stated, theirs))
     parts += _of_edges(found, edges)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
+    from interp.core.result_rows import ResultRows
+
 
 def bars_of(result: Result, k: int = 20) -> go.Figure:
     """Draw the first k rows as bars with their 95 % intervals."""
@@ -31,6 +33,14 @@ def bars_of(result: Result, k: int = 20) -> go.Figure:
 def rows_summary(result: Displayed) -> str:
     """Return the number of rows and the first of them as text."""
     return Displayed.__repr__(result)
+
+
+def differences_summary(found: ResultRows) -> str:
+    """Return the number of rows and prompts, and of corrected p values below 0.05."""
+    return (
+        f"Differences of {len(found)} rows over {found.per_prompt.shape[1]} prompts: "
+        f"{int((found.p_holm < 0.05).sum())} with a corrected p below 0.05"
+    )
 
 
 def rows_inline(result: Displayed) -> str:
@@ -54,7 +64,7 @@ def rows_page(result: Displayed, *, title: str | None = None) -> bytes:
 
 def save_vector(result: Displayed, path: Path) -> None:
     """Write the figure of a result as SVG or PDF."""
-    from interp.draw.paper import save_figure
+    from interp.report.paper import save_figure
 
     own = getattr(result, "to_svg", None)
     save_figure(result.plot() if own is None else own(), path)  # type: ignore[attr-defined]

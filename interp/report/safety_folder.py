@@ -11,14 +11,14 @@ from interp.draw.page import page
 from interp.draw.svg import element
 
 if TYPE_CHECKING:
-    from interp.safety.overview import SafetyStudy
+    from interp.core.result_rows import ResultRows
 
 
-def write_safety(found: SafetyStudy, folder: Path, command: str) -> None:
+def write_safety(found: ResultRows, folder: Path, command: str) -> None:
     """Write tables, one JSON document and a page, each atomically."""
-    heads = found.table.to_pandas()
+    heads = found.wide()
     directions, curves = found.search.to_pandas(), found.curves.wide()
-    made = found.made | {"command": command}
+    made = dict(found.provenance) | {"command": command}
     document = {
         "heads": heads.to_dict("records"), "directions": directions.to_dict("records"),
         "curves": curves.to_dict("records"),
@@ -32,7 +32,7 @@ def write_safety(found: SafetyStudy, folder: Path, command: str) -> None:
         ("Candidate directions", directions),
         ("Heads out, one after another", curves),
     ]
-    title = f"Refusal of {found.model}"
+    title = f"Refusal of {found.facts['model']}"
     content = page(title, found.curves.plot(), parts, made)
     for name, frame in (("heads", heads), ("directions", directions), ("curves", curves)):
         write_atomically(folder / f"{name}.csv", frame.to_csv(index=False).encode())

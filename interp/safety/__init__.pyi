@@ -1,25 +1,19 @@
-from .concentration import Spread, participation_ratio, spread
-from .curves import safety_curves
-from .direction import Direction, candidates
+from .concentration import spread
+from .curves import damage_at, outside_band, safety_curves
 from .marker import marker_sets
 from .overview import study
 from .projection import refusal_projection_scores
-from .prompts import PromptSets, read_labelled, read_prompts, templated
+from .prompts import read_prompts
 from .removal import ships_scores
 from .selection import chosen_direction, search_direction
-from .subspace import principal_angle, sahara
+from .subspace import sahara
 from .task import refusal_log_odds
 
 __all__ = [
-    "Direction",
-    "PromptSets",
-    "Spread",
-    "candidates",
     "chosen_direction",
+    "damage_at",
     "marker_sets",
-    "participation_ratio",
-    "principal_angle",
-    "read_labelled",
+    "outside_band",
     "read_prompts",
     "refusal_log_odds",
     "refusal_projection_scores",
@@ -29,5 +23,4 @@ __all__ = [
     "ships_scores",
     "spread",
     "study",
-    "templated",
 ]

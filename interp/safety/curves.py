@@ -10,12 +10,10 @@ stays inside it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
 
 from interp.causal.comparison.ranking import Ranking, given_order
 from interp.causal.game.game import Game
@@ -26,125 +24,60 @@ from interp.causal.task import Task
 from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.core.protocols import Progress
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.core.steps import finishing
 from interp.core.table import HeadTable
 from interp.model.content import model_provenance
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
-    import pandas as pd
-    import plotly.graph_objects as go
-
     from interp.model.model import Model
 
 Array = np.ndarray
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class SafetyCurves(Result):
-    """Safety and harmless task at each number of ablated heads, each with its random band.
+def curve_rows(safety: PruningCurve, harmless: PruningCurve, removed: Sequence[str]) -> ResultRows:
+    """Return the rows of both curves; see `safety_curves`."""
+    import pandas as pd
 
-    The rows are the numbers of ablated heads, first those of the safety task; the score is the
-    task's value, its null the mean over random heads of the same layers.
+    both = (("safety", safety), ("harmless", harmless))
+    rows = pd.concat(
+        [curve.to_pandas().assign(task=name) for name, curve in both], ignore_index=True
+    )
+    facts = {"safety": safety, "harmless": harmless, "removed": tuple(removed)}
+    why = "its two tasks have different prompts; .safety and .harmless have values"
+    return ResultRows(
+        "SafetyCurves", rows, ("task", "n_removed"), dict(safety.made), facts,
+        why_no_per_prompt=why, arrays={"row": np.arange(len(rows))}, interval_by="own",
+    )  # fmt: skip
+
+
+def bounds_of_curves(found: ResultRows, level: float) -> np.ndarray:
+    """Return the confidence interval of each row over clusters of prompts, by t quantiles."""
+    both = np.concatenate([found.safety.bounds(level), found.harmless.bounds(level)])
+    return both[found.row]
+
+
+def damage_at(curve: PruningCurve, k: int) -> float:
+    """Return how much worse the task of a curve is with the top k heads ablated.
+
+    Of the safety task this is the decrease of refusal, of the harmless one the damage.
 
     Args:
-        safety, harmless: The curve of each task.
-        removed: Labels of the heads in the order in which they are ablated.
-        made: Provenance.
+        curve: `safety` or `harmless` of `safety_curves`.
+        k: Number of ablated heads.
+
+    Raises:
+        OptionError: k was not evaluated.
     """
+    change = float(curve.value[_at(curve, k)]) - curve.clean
+    return -change if curve.higher_is_better else change
 
-    safety: PruningCurve
-    harmless: PruningCurve
-    removed: tuple[str, ...]
-    made: dict[str, Any] = field(default_factory=dict, repr=False)
-    per_prompt = None
-    why_no_per_prompt = "its two tasks have different prompts; .safety and .harmless have values"
-    _units = ("task", "n_removed")
-    _holds = (PruningCurve,)
 
-    @property
-    def provenance(self) -> dict[str, Any]:  # type: ignore[override]
-        """The model, the ranking and the safety task."""
-        return self.made
-
-    def bounds(self, level: float = 0.95) -> Float[Array, "row 2"]:
-        """Return the confidence interval of each row over clusters of prompts, by t quantiles."""
-        both = np.concatenate([self.safety.bounds(level), self.harmless.bounds(level)])
-        return both if self._kept is None else both[list(self._kept)]
-
-    def damage(self, k: int) -> float:
-        """Return the damage to the harmless task by ablating the top k heads; positive is worse.
-
-        Raises:
-            OptionError: k was not evaluated.
-        """
-        return _worse(self.harmless, k)
-
-    def effect(self, k: int) -> float:
-        """Return the decrease of the safety task by ablating the top k heads.
-
-        Raises:
-            OptionError: k was not evaluated.
-        """
-        return _worse(self.safety, k)
-
-    def outside(self, k: int, level: float = 0.95) -> tuple[bool, bool]:
-        """Return True for the safety task, and for the harmless one, if outside the band at k."""
-        found = []
-        for curve in (self.safety, self.harmless):
-            at = _at(curve, k)
-            low, high = curve.band(level)[at]
-            found.append(not low <= curve.value[at] <= high)
-        return found[0], found[1]
-
-    def _rows(self) -> pd.DataFrame:
-        """Return the rows of both curves; `task` names the curve."""
-        import pandas as pd
-
-        both = (("safety", self.safety), ("harmless", self.harmless))
-        return pd.concat(
-            [curve.to_pandas().assign(task=name) for name, curve in both], ignore_index=True
-        )
-
-    def plot(self) -> go.Figure:  # type: ignore[override]  # every row is drawn
-        """Plot both curves side by side, each with its interval and its band of random heads."""
-        from plotly.subplots import make_subplots
-
-        from interp.draw.page import text
-
-        both = (self.safety, self.harmless)
-        titles = [text(f"{c.made['task']} ({c.unit})") for c in both]
-        figure = make_subplots(rows=1, cols=2, subplot_titles=titles)
-        for column, curve in enumerate(both, start=1):
-            traces: Any = curve.plot().data
-            for trace in traces:
-                trace.showlegend = bool(trace.showlegend is not False and column == 1)
-                figure.add_trace(trace, row=1, col=column)
-            figure.add_hline(
-                y=curve.clean, line={"color": "#000000", "dash": "dot", "width": 1},
-                row=1, col=column,  # type: ignore[arg-type]
-            )  # fmt: skip
-            figure.update_xaxes(title_text="heads ablated", row=1, col=column)
-        heads = ", ".join(self.removed)
-        figure.update_layout(
-            template="plotly_white", title=text(f"Heads ablated in order: {heads}"), height=480,
-            legend={"orientation": "h", "y": -0.2},
-        )  # fmt: skip
-        return figure
-
-    def __str__(self) -> str:
-        lines = []
-        for curve in (self.safety, self.harmless):
-            band = curve.band()
-            steps = ", ".join(
-                f"{count}: {value:.3g} [{low:.3g}, {high:.3g}]"
-                for count, value, (low, high) in zip(curve.counts, curve.value, band, strict=True)
-            )
-            lines.append(
-                f"{curve.made['task']} ({curve.unit}), heads ablated: value [random] {steps}"
-            )
-        return "\n".join(lines)
+def outside_band(curve: PruningCurve, k: int, level: float = 0.95) -> bool:
+    """Return whether a curve is outside the band of random heads with k heads ablated."""
+    low, high = curve.band(level)[_at(curve, k)]
+    return not low <= curve.value[k] <= high
 
 
 @takes_model
@@ -161,7 +94,7 @@ def safety_curves(
     seed: int = 0,
     progress: Progress | None = None,
     **options: Any,
-) -> SafetyCurves:
+) -> ResultRows:
     """Ablate the top 1, 2, ... k heads of a ranking, and random heads of the same layers.
 
     Args:
@@ -178,6 +111,12 @@ def safety_curves(
         seed: Seed of the random orders.
         progress: Called with the name of the current work, how much is done and how much there is.
         **options: Options of `Game`: stack, resume, max_tokens, ...
+
+    Returns:
+        One row per task and number of ablated heads, first those of the safety task; the score is
+        the task's value, its null the mean over random heads of the same layers. Facts: safety and
+        harmless, the curve of each task (see `damage_at` and `outside_band`); removed, the heads in
+        the order in which they are ablated.
 
     Reference: cumulative ablation as in Huang et al. 2025 (arXiv 2508.19697), there without a band.
 
@@ -225,7 +164,7 @@ def safety_curves(
                 each.unit, each.higher_is_better, seed, made, clusters=each.clusters,
             )
         )  # fmt: skip
-    return SafetyCurves(curves[0], curves[1], tuple(top), dict(curves[0].made))
+    return curve_rows(curves[0], curves[1], top)
 
 
 def _order(ranking: Any, game: Game) -> tuple[str, list[int]]:
@@ -282,8 +221,3 @@ def _at(curve: PruningCurve, k: int) -> int:
             f"k={k}; give 0 to {len(curve.counts) - 1}, the numbers of heads that were ablated"
         )
     return k
-
-
-def _worse(curve: PruningCurve, k: int) -> float:
-    change = float(curve.value[_at(curve, k)]) - curve.clean
-    return -change if curve.higher_is_better else change

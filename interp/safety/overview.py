@@ -3,117 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress
-from interp.core.result import Result
 from interp.core.result_rows import ResultRows
 from interp.core.steps import finishing
 from interp.core.table import HeadTable
 from interp.model.content import model_provenance
 from interp.model.model_argument import takes_model
-from interp.safety.concentration import Spread, spread
-from interp.safety.curves import SafetyCurves, safety_curves
+from interp.safety.concentration import spread
+from interp.safety.curves import safety_curves
 from interp.safety.projection import refusal_projection_scores
 from interp.safety.prompts import PromptSets
-from interp.safety.removal import Ships, ships_scores
+from interp.safety.removal import ships_scores
 from interp.safety.selection import chosen_direction, search_direction
 from interp.safety.subspace import FORMS, sahara
 from interp.safety.task import refusal_ids, refusal_log_odds
 
 if TYPE_CHECKING:
-    import pandas as pd
-    import plotly.graph_objects as go
-
     from interp.model.model import Model
 
 RANKINGS = ("projection", "ships")
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class SafetyStudy(Result):
-    """Refusal of a model: its direction, scores of all heads, and the effect of ablating them.
-
-    The rows are heads by each score, those of `table`; scores on harmful prompts have the same
-    score on harmless prompts beside them where that exists.
-
-    Args:
-        model: Name of the model.
-        search: Candidate directions and the filters they fail.
-        direction: The direction that heads are projected on, in words.
-        projection: Projection on the chosen direction, or, where none passes, on the difference of
-            means of the other half of the prompts (see `refusal_projection`).
-        ships: Effect of ablating each head on the next token.
-        sahara: One search per form.
-        spread: Concentration of each score across heads, on harmful prompts.
-        curves: Cumulative ablation of the top heads.
-        ranking: The score that orders the heads of the curves.
-        made: Provenance.
-    """
-
-    model: str
-    search: ResultRows
-    direction: str
-    projection: HeadTable
-    ships: Ships
-    sahara: tuple[ResultRows, ...]
-    spread: dict[str, Spread]
-    curves: SafetyCurves
-    ranking: str
-    made: dict[str, Any] = field(default_factory=dict, repr=False)
-    per_prompt = None
-    why_no_per_prompt = "its scores have different prompts; see .ships.harmful and .curves"
-    _units = ("stack", "layer", "head")
-
-    @classmethod
-    def _types(cls) -> tuple[type, ...]:
-        parts = (Ships, ResultRows, SafetyCurves)
-        inside = [each for part in parts for each in (part, *part._types())]
-        return (*inside, Spread)
-
-    @property
-    def provenance(self) -> dict[str, Any]:  # type: ignore[override]
-        """The model, the prompts and the options."""
-        return self.made
-
-    def _rows(self) -> pd.DataFrame:
-        """Return one row per head and score."""
-        return self.table.to_pandas()
-
-    def plot(self) -> go.Figure:  # type: ignore[override]  # every row is drawn
-        """Plot both tasks over the number of ablated heads; see `SafetyCurves.plot`."""
-        return self.curves.plot()
-
-    @property
-    def table(self) -> HeadTable:
-        """Scores by projection, SHIPS on both sets, and the first step of each Sahara search."""
-        return HeadTable.concat(
-            [self.projection, self.ships.table, *(s.table for s in self.sahara)]
-        )
-
-    def __str__(self) -> str:
-        damage = self.curves.damage(len(self.curves.removed))
-        effect = self.curves.effect(len(self.curves.removed))
-        outside = self.curves.outside(len(self.curves.removed))
-        names = " ".join(self.curves.removed)
-        values = {True: "outside", False: "within"}
-        return "\n".join(
-            [
-                self.model,
-                *(f"  {line}" for line in str(self.search).splitlines()),
-                f"  projected on {self.direction}",
-                *(f"  spread of {name}: {one}" for name, one in self.spread.items()),
-                f"  {self.ships}",
-                *(f"  {one}" for one in self.sahara),
-                f"  top {len(self.curves.removed)} heads by {self.ranking} ablated ({names}):"
-                f" refusal {effect:.3g} nats lower ({values[outside[0]]} the band of random heads),"
-                f" harmless loss {damage:+.3g} nats/token ({values[outside[1]]} theirs)",
-            ]
-        )
 
 
 @takes_model
@@ -134,7 +49,7 @@ def study(
     reference: Any = None,
     resume: Path | None = None,
     progress: Progress | None = None,
-) -> SafetyStudy:
+) -> ResultRows:
     """Search the refusal direction, score every head, and ablate the top heads.
 
     Args:
@@ -152,6 +67,15 @@ def study(
         reference: Prompts for "mean-dataset".
         resume: A folder that stores finished coalitions of SHIPS and of the curves.
         progress: Called with the name of the current work, how much is done and how much there is.
+
+    Returns:
+        One row per head and score: the projection, SHIPS on both sets, and the first step of each
+        Sahara search. Facts: search, the candidate directions and the filters they fail; direction,
+        that which heads are projected on, in words; projection, the scores on the chosen direction,
+        or, where none passes, on the difference of means of the other half of the prompts (see
+        `refusal_projection`); ships, the effect of ablating each head on the next token; sahara, a
+        search per form; spread, the concentration of each score across heads, on harmful prompts;
+        curves, the cumulative ablation of the top heads; ranking, the score that orders them.
 
     Raises:
         PromptError: The two sets coincide, or the model declines fewer than two harmful prompts or
@@ -200,7 +124,27 @@ def study(
         reference = Prompts.of(reference, model)
         made["reference"] = f"{reference.design}, {reference.hash}"
     made |= {"n_random": n_random, "made_by": "interp.safety.study"}
-    return SafetyStudy(
-        model.name, found, text, projected, removal, searches,
-        {name: spread(table) for name, table in tables.items()}, curves, by, made,
+    facts = {
+        "model": model.name, "search": found, "direction": text, "projection": projected,
+        "ships": removal, "sahara": searches, "curves": curves, "ranking": by,
+        "spread": {name: spread(table) for name, table in tables.items()},
+    }  # fmt: skip
+    rows = scores_table(projected, removal, searches).to_pandas()
+    why = "its scores have different prompts; see .ships.harmful and .curves"
+    return ResultRows(
+        "SafetyStudy", rows, ("stack", "layer", "head"), made, facts, why_no_per_prompt=why,
+        arrays={"row": np.arange(len(rows))}, interval_by="own",
     )  # fmt: skip
+
+
+def scores_table(
+    projection: HeadTable, ships: ResultRows, searches: Sequence[ResultRows]
+) -> HeadTable:
+    """Return the scores by projection, SHIPS on both sets, and the first step of each search."""
+    sets = [x.table for x in (ships.harmful, ships.harmless) if x is not None]
+    return HeadTable.concat([projection, *sets, *(s.table for s in searches)])
+
+
+def bounds_of_study(found: ResultRows, level: float) -> np.ndarray:
+    """Return the interval of each score as its own table gives it."""
+    return scores_table(found.projection, found.ships, found.sahara).bounds(level)[found.row]

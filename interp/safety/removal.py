@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float
 
 from interp.causal.ablation import NULLS, random_game
 from interp.causal.game.game import Game
@@ -17,16 +15,13 @@ from interp.causal.measures import kl_to_clean
 from interp.core.errors import NonFiniteError, OptionError, UnknownName
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.core.steps import finishing
-from interp.core.table import HeadTable
 from interp.model.calls.sites import Site
 from interp.model.model_argument import takes_model
 from interp.safety.prompts import PromptSets
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from interp.causal.game.estimate import RunEstimate
     from interp.model.model import Model
 
@@ -35,89 +30,46 @@ if TYPE_CHECKING:
 FORMS = {"q": "uniform-attention", "k": "uniform-attention", "v": "zero"}
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Ships(Result):
-    """KL of the next token without each head, on harmful and on harmless prompts.
+def ships_rows(harmful: Importance, harmless: Importance | None = None) -> ResultRows:
+    """Return the rows of both sets of prompts; see `ships_scores`."""
+    import pandas as pd
 
-    The rows are heads on each set of prompts, first the harmful ones.
+    sets = {"harmful": harmful} | ({} if harmless is None else {"harmless": harmless})
+    rows = pd.concat([x.to_pandas().assign(prompts=name) for name, x in sets.items()])
+    facts = {"harmful": harmful, "harmless": harmless}
+    return ResultRows(
+        "Ships", rows.reset_index(drop=True), ("player", "prompts"), harmful.provenance, facts,
+        why_no_per_prompt="its two sets have different prompts; .harmful and .harmless have values",
+        arrays={"row": np.arange(len(rows))}, interval_by="own",
+    )  # fmt: skip
+
+
+def bounds_of_ships(found: ResultRows, level: float) -> np.ndarray:
+    """Return the confidence interval of each row over clusters of prompts, by t quantiles."""
+    sets = [x for x in (found.harmful, found.harmless) if x is not None]
+    return np.concatenate([x.bounds(level) for x in sets])[found.row]
+
+
+def among_top(found: ResultRows, k: int = 10) -> dict[str, float]:
+    """Compute the share of harmful prompts that have a head among their top k, by head.
+
+    The authors keep the ten highest heads of each prompt. Ties are in the order of layers.
 
     Args:
-        harmful, harmless: Importance with the KL of every head on every prompt, in nats; harmless
-            is None where no such prompts were given.
+        found: Result of `ships_scores`.
+        k: Number of heads per prompt; all, if there are fewer than 10.
+
+    Raises:
+        OptionError: k is not between 1 and the number of heads.
     """
-
-    harmful: Importance
-    harmless: Importance | None = field(default=None, repr=False)
-    per_prompt = None
-    why_no_per_prompt = "its two sets have different prompts; .harmful and .harmless have values"
-    _units = ("player", "prompts")
-    _holds = (Importance, *Importance._holds)
-
-    @property
-    def provenance(self) -> Mapping[str, Any]:  # type: ignore[override]
-        """The model, the harmful prompts and the options."""
-        return self.harmful.provenance
-
-    def _sets(self) -> dict[str, Importance]:
-        both = {"harmful": self.harmful, "harmless": self.harmless}
-        return {name: x for name, x in both.items() if x is not None}
-
-    def _rows(self) -> pd.DataFrame:
-        """Return one row per head and set of prompts."""
-        import pandas as pd
-
-        rows = [x.to_pandas().assign(prompts=name) for name, x in self._sets().items()]
-        return pd.concat(rows, ignore_index=True)
-
-    def bounds(self, level: float = 0.95) -> Float[np.ndarray, "row 2"]:
-        """Return the confidence interval of each row over clusters of prompts, by t quantiles.
-
-        Raises:
-            OptionError: There are fewer than two prompts or clusters, or the level is not between 0
-                and 1.
-        """
-        found = np.concatenate([x.bounds(level) for x in self._sets().values()])
-        return found if self._kept is None else found[list(self._kept)]
-
-    @property
-    def table(self) -> HeadTable:
-        """Mean over prompts of every head, for each set."""
-        tables = [self.harmful.table]
-        return HeadTable.concat(tables + ([self.harmless.table] if self.harmless else []))
-
-    @property
-    def often(self) -> dict[str, float]:
-        """Share of harmful prompts that have a head among their top 10, by head."""
-        return self.among_top(10)
-
-    def among_top(self, k: int) -> dict[str, float]:
-        """Compute the share of harmful prompts that have a head among their top k, by head.
-
-        The authors keep the ten highest heads of each prompt. Ties are in the order of layers.
-
-        Raises:
-            OptionError: k is not between 1 and the number of heads.
-        """
-        values = self.harmful.per_prompt
-        if not 1 <= k <= len(values):
-            if k != 10:
-                raise OptionError(f"k={k}; give 1 to {len(values)}, the number of heads")
-            k = len(values)
-        order = np.argsort(-values, axis=0, kind="stable")[:k]
-        counts = np.bincount(order.ravel(), minlength=len(values)) / values.shape[1]
-        return dict(zip(self.harmful.players.labels, counts.tolist(), strict=True))
-
-    def __str__(self) -> str:
-        first = [(row["player"], row["score"]) for row in self.harmful.top(5)]
-        best = ", ".join(f"{label} {x:.3g}" for label, x in first)
-        text = f"SHIPS on {self.harmful.per_prompt.shape[1]} harmful prompts, nats: {best}"
-        if self.harmless is not None:
-            labels = list(self.harmless.players.labels)
-            same = ", ".join(
-                f"{label} {self.harmless.score[labels.index(label)]:.3g}" for label, _ in first
-            )
-            text += f"; the same heads on harmless prompts: {same}"
-        return text
+    values = found.harmful.per_prompt
+    if not 1 <= k <= len(values):
+        if k != 10:
+            raise OptionError(f"k={k}; give 1 to {len(values)}, the number of heads")
+        k = len(values)
+    order = np.argsort(-values, axis=0, kind="stable")[:k]
+    counts = np.bincount(order.ravel(), minlength=len(values)) / values.shape[1]
+    return dict(zip(found.harmful.players.labels, counts.tolist(), strict=True))
 
 
 @takes_model
@@ -132,7 +84,7 @@ def ships_scores(
     progress: Progress | None = None,
     announce: Callable[[RunEstimate], None] | None = None,
     **options: Any,
-) -> Ships:
+) -> ResultRows:
     """Measure KL(clean || without the head) of the next token after each prompt, for every head.
 
     It is exact, in nats; activations below the head are reused from the clean run. The authors add
@@ -150,6 +102,11 @@ def ships_scores(
         progress: Called with the name of the current work, how much is done and how much there is.
         announce: Called with the estimated cost before the run.
         **options: Options of `Game`: stack, heads, resume, max_tokens, reference, ...
+
+    Returns:
+        One row per head and set of prompts, first the harmful ones. Facts: harmful and harmless,
+        the importances with the KL of every head on every prompt; harmless is None where no such
+        prompts were given.
 
     Reference: Zhou et al. 2025, "On the Role of Attention Heads in Large Language Model Safety"
     (arXiv 2410.13708).
@@ -178,7 +135,7 @@ def ships_scores(
         name: _of(model, name, prompts, kind, null, progress, announce, options)
         for name, prompts in given.items()
     }
-    return Ships(found["harmful"], found.get("harmless"))
+    return ships_rows(found["harmful"], found.get("harmless"))
 
 
 def _of(

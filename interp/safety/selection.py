@@ -64,7 +64,7 @@ def search_direction(
     refusal_tokens: Sequence[int | str] | int | str | None = None,
     *,
     positions: Sequence[int] | None = None,
-    validation: float = 0.25,
+    held_out: float = 0.25,
     filtered: bool = True,
     kl: float = 0.1,
     added: float = 0.0,
@@ -87,7 +87,7 @@ def search_direction(
         harmless: Prompts that it should answer; the sets may differ in size.
         refusal_tokens: Tokens that begin a refusal; by default those of the model's config.
         positions: Positions of the candidates, counted from the end.
-        validation: Share of each set that is held out for the choice and not used for the means.
+        held_out: Share of each set that is held out for the choice and not used for the means.
         filtered: Drop harmful prompts that the model does not decline, and harmless ones that it
             declines, as the authors do, so that the direction separates declined from answered.
         kl: Limit of the change of harmless prompts by removing the direction, in nats.
@@ -135,7 +135,7 @@ def search_direction(
             _kept(model, sets.harmful, odds[0] > 0, "harmful prompts that it declines"),
             _kept(model, sets.harmless, odds[1] < 0, "harmless prompts that it answers"),
         )
-    train, chosen_on = sets.halves(seed, validation)
+    train, chosen_on = sets.halves(seed, held_out)
     clean = last_logits(model, chosen_on.harmless)
     found = candidates(model, train, positions)
     limit = int(len(reading_sites(model)) * layer_share)
@@ -154,7 +154,7 @@ def search_direction(
         "harmless for the choice": len(chosen_on.harmless),
     }
     made = model_provenance(model) | sets.about()
-    made |= bounds | {"filtered": filtered, "validation": validation, "seed": seed}
+    made |= bounds | {"filtered": filtered, "held_out": held_out, "seed": seed}
     made |= {"refusal_tokens": list(ids), "made_by": "interp.safety.search_direction"}
     means = float(before[0].mean()), float(before[1].mean())
     passing = [at for at, row in enumerate(tried) if not row["fails"]]

@@ -1,10 +1,10 @@
 from . import language
 from .added_register import added_register
-from .agreement import attention_iou, map_agreement, pointing_game
+from .agreement import map_agreement
 from .class_queries import ClassQueries, query_maps
 from .class_token import class_token_effects
-from .correction import CorrectedAccuracy, correct_spurious_heads
-from .descriptions import describe_heads, text_span
+from .correction import correct_spurious_heads
+from .descriptions import describe_heads
 from .direct_effects import image_direct_effects
 from .folder import read_images
 from .high_norm_tokens import high_norm_tokens
@@ -13,19 +13,15 @@ from .maps import image_maps
 from .parts import image_parts
 from .patch_distance import patch_distance
 from .pooling import pooling_attention
-from .readout import image_readout
 from .readout_accuracy import head_readouts
 from .register_neurons import register_neurons
-from .spurious import SpuriousVotes, locate_spurious_heads
+from .spurious import locate_spurious_heads
 from .text_tower import text_embeddings
 from .token_pruning import prune_image_tokens
 
 __all__ = [
     "ClassQueries",
-    "CorrectedAccuracy",
-    "SpuriousVotes",
     "added_register",
-    "attention_iou",
     "class_token_effects",
     "correct_spurious_heads",
     "describe_heads",
@@ -35,17 +31,14 @@ __all__ = [
     "image_direct_effects",
     "image_maps",
     "image_parts",
-    "image_readout",
     "language",
     "locate_spurious_heads",
     "map_agreement",
     "patch_distance",
-    "pointing_game",
     "pooling_attention",
     "prune_image_tokens",
     "query_maps",
     "read_images",
     "register_neurons",
     "text_embeddings",
-    "text_span",
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -12,7 +11,7 @@ from jaxtyping import Bool, Float
 from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.core.intervals import share_interval
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.core.statistics import DRAWS, percentile_interval, redraw, tails_of
 from interp.model.edits import resample
 from interp.model.model_argument import takes_model
@@ -22,7 +21,6 @@ from interp.vision.result import ImageScores
 from interp.vision.spurious import REPAIRS, CuedImages, Repair, cued_images
 
 if TYPE_CHECKING:
-    import pandas as pd
     from torch import Tensor
 
     from interp.model.model import Model
@@ -31,111 +29,97 @@ Array = np.ndarray
 WORST = "worst group"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class CorrectedAccuracy(Result):
-    """Accuracy of every group of images, and of the worst one, before and after a correction.
-
-    Rows are a group and a moment: before, after, or the gain of the worst group. Intervals of
-    groups are Wilson's. The worst group is not known beforehand, and the lowest of several noisy
-    shares is too low: its interval reaches from the lowest lower end of all groups to the lowest
-    upper end, where upper ends are corrected for the number of groups. That of the gain is a
-    bootstrap of the images within each group. `null` is the same number after as many random other
-    heads are corrected.
+def accuracy_rows(
+    group: Sequence[str],
+    before: Bool[Array, " image"],
+    after: Bool[Array, " image"],
+    random: Bool[Array, "draw image"],
+    made: Mapping[str, Any],
+    *,
+    spurious: Sequence[str] = (),
+    target: Sequence[str] = (),
+    seed: int = 0,
+) -> ResultRows:
+    """Return accuracies by group; see `correct_spurious_heads` for the columns and facts.
 
     Args:
         group: name of each image's group: its class, with an aligned or a conflicting cue.
         before: True where the model was right.
         after: True where it is right after the correction.
         random: the same after random other heads were corrected, one row per draw.
+        made: provenance.
         spurious: heads whose output was replaced.
         target: heads whose projection was added.
         seed: seed of the bootstrap.
-        provenance: model, images and options.
     """
+    facts = {
+        "metric": "accuracy", "unit": "share of images", "group": tuple(group), "before": before,
+        "after": after, "random": random, "spurious": tuple(spurious), "target": tuple(target),
+        "seed": seed,
+    }  # fmt: skip
+    labels, rows = np.array(group), []
+    for name in sorted(set(group)):
+        mine, n = labels == name, int((labels == name).sum())
+        null = float(random[:, mine].mean()) if len(random) else np.nan
+        rows.append((name, "before", float(before[mine].mean()), np.nan, n))
+        rows.append((name, "after", float(after[mine].mean()), null, n))
+    worst, n = [float(worst_accuracy(group, x)) for x in (before, after)], len(labels)
+    null = float(worst_accuracy(group, random).mean()) if len(random) else np.nan
+    rows.append((WORST, "before", worst[0], np.nan, n))
+    rows.append((WORST, "after", worst[1], null, n))
+    rows.append((WORST, "gain", worst[1] - worst[0], null - worst[0], n))
+    columns = dict(
+        zip(("group", "when", "score", "null", "n"), zip(*rows, strict=True), strict=True)
+    )
+    return ResultRows(
+        "CorrectedAccuracy", columns, ("group", "when"), made, facts,
+        why_no_per_prompt="the accuracy of the worst group is not a mean over images",
+        interval_by="own",
+    )  # fmt: skip
 
-    group: tuple[str, ...] = field(repr=False)
-    before: Bool[Array, " image"] = field(repr=False)
-    after: Bool[Array, " image"] = field(repr=False)
-    random: Bool[Array, "draw image"] = field(repr=False)
-    spurious: tuple[str, ...]
-    target: tuple[str, ...]
-    seed: int = 0
-    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    per_prompt = None
-    why_no_per_prompt = "the accuracy of the worst group is not a mean over images"
-    _units = ("group", "when")
 
-    @property
-    def groups(self) -> tuple[str, ...]:
-        """Names of the groups."""
-        return tuple(sorted(set(self.group)))
+def worst_accuracy(group: Sequence[str], right: Bool[Array, "*n image"]) -> Float[Array, "*n"]:
+    """Return the accuracy of the worst group."""
+    labels = np.array(group)
+    return np.stack([right[..., labels == g].mean(-1) for g in sorted(set(group))]).min(0)
 
-    def worst(self, right: Bool[Array, "*n image"]) -> Float[Array, "*n"]:
-        """Return the accuracy of the worst group."""
-        labels = np.array(self.group)
-        return np.stack([right[..., labels == g].mean(-1) for g in self.groups]).min(0)
 
-    def _facts(self) -> Mapping[str, Any]:
-        return {"metric": "accuracy", "unit": "share of images"}
+def bounds_of_accuracy(found: ResultRows, level: float) -> np.ndarray:
+    """Return Wilson's interval of each group, and those of the worst one."""
+    labels, bounds = np.array(found.facts["group"]), []
+    drawn = bounds_of_worst(found, level)
+    for row in found.wide().to_dict("records"):
+        if row["group"] == WORST:
+            bounds.append(drawn[row["when"]])
+            continue
+        right = (found.before if row["when"] == "before" else found.after)[labels == row["group"]]
+        bounds.append(share_interval(int(right.sum()), len(right), level))
+    return np.array(bounds).reshape(-1, 2)
 
-    def _rows(self) -> pd.DataFrame:
-        import pandas as pd
 
-        labels, rows = np.array(self.group), []
-        for name in self.groups:
-            mine, n = labels == name, int((labels == name).sum())
-            null = float(self.random[:, mine].mean()) if len(self.random) else np.nan
-            rows.append((name, "before", float(self.before[mine].mean()), np.nan, n))
-            rows.append((name, "after", float(self.after[mine].mean()), null, n))
-        worst, n = [float(self.worst(x)) for x in (self.before, self.after)], len(labels)
-        null = float(self.worst(self.random).mean()) if len(self.random) else np.nan
-        rows.append((WORST, "before", worst[0], np.nan, n))
-        rows.append((WORST, "after", worst[1], null, n))
-        rows.append((WORST, "gain", worst[1] - worst[0], null - worst[0], n))
-        return pd.DataFrame(rows, columns=["group", "when", "score", "null", "n"])
-
-    def _bounds_of(self, frame: pd.DataFrame, level: float) -> np.ndarray:
-        labels, found = np.array(self.group), []
-        drawn = self._drawn(level)
-        for row in frame.to_dict("records"):
-            if row["group"] == WORST:
-                found.append(drawn[row["when"]])
-                continue
-            right = (self.before if row["when"] == "before" else self.after)[labels == row["group"]]
-            found.append(share_interval(int(right.sum()), len(right), level))
-        return np.array(found).reshape(-1, 2)
-
-    def _drawn(self, level: float) -> dict[str, tuple[float, float]]:
-        """Return intervals of the worst group before and after, and of its gain."""
-        if not 0 < level < 1:
-            raise OptionError(f"level={level} is not a confidence level; give a number in (0, 1)")
-        rng, labels = np.random.default_rng(self.seed), np.array(self.group)
-        lowest = np.full((2, DRAWS), np.inf)
-        for name in self.groups:
-            index = np.flatnonzero(labels == name)
-            pick = index[redraw(len(index), DRAWS, rng)]
-            for row, right in zip(lowest, (self.before, self.after), strict=True):
-                np.minimum(row, right[pick].mean(1), out=row)
-        low, high = percentile_interval(lowest[1] - lowest[0], tails_of(level)).tolist()
-        found = {"gain": (low, high)}
-        for when, right in (("before", self.before), ("after", self.after)):
-            shares = [right[labels == name] for name in self.groups]
-            # the lowest share is below every upper end if all of them hold: Bonferroni
-            each = 1 - (1 - level) / len(shares)
-            found[when] = (
-                min(share_interval(int(x.sum()), len(x), level)[0] for x in shares),
-                min(share_interval(int(x.sum()), len(x), each)[1] for x in shares),
-            )
-        return found
-
-    def __repr__(self) -> str:
-        low, high = self._drawn(0.95)["gain"]
-        before, after = float(self.worst(self.before)), float(self.worst(self.after))
-        heads = ", ".join(self.spurious) or "none"
-        return (
-            f"CorrectedAccuracy(worst group {before:.3f} before, {after:.3f} after; gain "
-            f"{after - before:+.3f} [{low:+.3f}, {high:+.3f}]; spurious heads: {heads})"
+def bounds_of_worst(found: ResultRows, level: float = 0.95) -> dict[str, tuple[float, float]]:
+    """Return intervals of the worst group before and after, and of its gain."""
+    if not 0 < level < 1:
+        raise OptionError(f"level={level} is not a confidence level; give a number in (0, 1)")
+    rng, labels = np.random.default_rng(found.seed), np.array(found.facts["group"])
+    groups, both = np.unique(labels), (found.before, found.after)
+    lowest = np.full((2, DRAWS), np.inf)
+    for name in groups:
+        index = np.flatnonzero(labels == name)
+        pick = index[redraw(len(index), DRAWS, rng)]
+        for row, right in zip(lowest, both, strict=True):
+            np.minimum(row, right[pick].mean(1), out=row)
+    low, high = percentile_interval(lowest[1] - lowest[0], tails_of(level)).tolist()
+    bounds = {"gain": (low, high)}
+    for when, right in zip(("before", "after"), both, strict=True):
+        shares = [right[labels == name] for name in groups]
+        # the lowest share is below every upper end if all of them hold: Bonferroni
+        each = 1 - (1 - level) / len(shares)
+        bounds[when] = (
+            min(share_interval(int(x.sum()), len(x), level)[0] for x in shares),
+            min(share_interval(int(x.sum()), len(x), each)[1] for x in shares),
         )
+    return bounds
 
 
 @takes_model
@@ -152,7 +136,7 @@ def correct_spurious_heads(
     n_random: int = 20,
     seed: int = 0,
     batch_size: int = 64,
-) -> CorrectedAccuracy:
+) -> ResultRows:
     """Measure accuracy by group on new images with and without the heads that read a cue.
 
     `repair="mean"` replaces what spurious heads add by its mean over the images; "projection" adds
@@ -172,6 +156,17 @@ def correct_spurious_heads(
         n_random: draws of random other heads, for the null.
         seed: seed of these draws and of the bootstrap.
         batch_size: images that run together.
+
+    Returns:
+        One row per group of images (its class, with an aligned or a conflicting cue) and moment:
+        before, after, or the gain of the worst group. Intervals of groups are Wilson's. The worst
+        group is not known beforehand, and the lowest of several noisy shares is too low: its
+        interval reaches from the lowest lower end of all groups to the lowest upper end, where
+        upper ends are corrected for the number of groups. That of the gain is a bootstrap of the
+        images within each group. null is the same number after as many random other heads are
+        corrected. Facts: spurious, the heads whose output was replaced; target, those whose
+        projection was added; before and after, whether the model is right on each image; random,
+        the same by draw. `facts["group"]` has the group of each image.
 
     Reference: Yeo et al. 2025, "Debiasing CLIP: Interpreting and Correcting Bias in Attention
     Heads" (arXiv 2505.17425).
@@ -240,9 +235,9 @@ def correct_spurious_heads(
         for label, cue in zip(held.labels.tolist(), held.cues.tolist(), strict=True)
     )
     empty = np.zeros((0, len(group)), dtype=bool)
-    return CorrectedAccuracy(
+    return accuracy_rows(
         group, right([], []), right(spurious, target), np.array(random) if random else empty,
-        tuple(spurious), tuple(target), seed, about,
+        about, spurious=spurious, target=target, seed=seed,
     )  # fmt: skip
 
 

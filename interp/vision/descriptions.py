@@ -30,7 +30,7 @@ def describe_heads(
     *,
     heads: Sequence[str] | None = None,
     ranks: int = 5,
-    banks: int = 19,
+    n_random: int = 19,
     span: bool = False,
     seed: int = 0,
     batch_size: int = 64,
@@ -54,7 +54,7 @@ def describe_heads(
         heads: heads to describe, such as L3H1, also of a pooling attention; those of the last four
             layers by default.
         ranks: number of texts per head.
-        banks: number of random banks: as many Gaussian directions, treated in the same way.
+        n_random: number of random banks: as many Gaussian directions, treated in the same way.
         span: project texts to the span of the contributions first, as published.
         seed: seed of the split and of the random banks.
         batch_size: images that run together.
@@ -119,11 +119,11 @@ def describe_heads(
         chosen.append(tuple(names[i] for i in mine))
         explained.append(shares)
         null.append([])
-        for _ in range(banks):
+        for _ in range(n_random):
             x = rng.standard_normal(given.shape)
             shares = text_span(written[learn], x, ranks, written[judge], span=span)[1]
             null[-1].append(shares.mean(1).cumsum())
-    random = np.array(null).reshape(len(asked), banks, ranks)
+    random = np.array(null).reshape(len(asked), n_random, ranks)
     values = np.array(explained).cumsum(1).reshape(-1, len(judge))
     reached = random >= values.mean(1).reshape(-1, 1, ranks) - 1e-12
     stacks, layers, numbers = (
@@ -134,12 +134,12 @@ def describe_heads(
         "rank": np.tile(np.arange(1, ranks + 1), len(asked)),
         "text": [text for mine in chosen for text in mine], "metric": "explained_variance",
         "score": values.mean(1), "sem": values.std(1, ddof=1) / values.shape[1] ** 0.5,
-        "null": random.mean(1).ravel(), "p": ((1 + reached.sum(1)) / (1 + banks)).ravel(),
+        "null": random.mean(1).ravel(), "p": ((1 + reached.sum(1)) / (1 + n_random)).ravel(),
         "n": len(judge), "unit": "share of variance",
     }  # fmt: skip
     made = image_provenance(
         model, pixels, "describe_heads", seed=seed, ranks=ranks, texts=len(names), span=span,
-        null=f"{banks} banks of random directions",
+        null=f"{n_random} banks of random directions",
     )  # fmt: skip
     return ResultRows(
         "HeadDescriptions", columns, ("part", "stack", "layer", "head", "rank"), made,

@@ -71,9 +71,10 @@ def measures_of_images(
         OptionError: a named measure lacks labels, masks, cues or texts.
     """
     from interp import vision
+    from interp.vision.readout import image_readout
 
     x, labels = pictures.pixels, pictures.labels
-    embeds = _may_embed(model) and vision.image_readout(model).kind == "embedding"
+    embeds = _may_embed(model) and image_readout(model).kind == "embedding"
     texts = None
     if pictures.texts is not None:
         texts = vision.text_embeddings(model, pictures.texts)

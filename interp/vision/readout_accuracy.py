@@ -36,7 +36,7 @@ def head_readouts(
     labels: Any,
     *,
     most: int = 16,
-    shuffles: int = 999,
+    n_permutations: int = 999,
     seed: int = 0,
     batch_size: int = 64,
 ) -> ImageScores:
@@ -55,8 +55,8 @@ def head_readouts(
         images: images; see `interp.vision.image_batch`.
         labels: class of each image, as numbers; it need not be a class of the model.
         most: largest number of joined heads.
-        shuffles: number of shuffles of the training labels; with fewer than 20 times the number of
-            rows no `p_holm` can be below 0.05.
+        n_permutations: number of shuffles of the training labels; with fewer than 20 times the
+            number of rows no `p_holm` can be below 0.05.
         seed: seed of the halves and of the shuffling.
         batch_size: images that run together.
 
@@ -75,8 +75,10 @@ def head_readouts(
 
     Not for: showing that the model uses what a readout finds.
     """
-    if shuffles < 1:
-        raise OptionError(f"shuffles={shuffles}; at least one shuffle is needed as null")
+    if n_permutations < 1:
+        raise OptionError(
+            f"n_permutations={n_permutations}; at least one shuffle is needed as null"
+        )
     pixels = image_batch(model, images)
     given = np.asarray(labels)
     if given.shape != (len(pixels),) or given.dtype.kind not in "iu":
@@ -94,7 +96,7 @@ def head_readouts(
     places = head_places(vision_sites(model))
     names = [f"L{layer}H{head}" for _, layer, head in places]
     ranked = _ranking(heads, index, learn, rng)
-    shuffled = np.tile(index, (shuffles, 1))
+    shuffled = np.tile(index, (n_permutations, 1))
     for one in shuffled:
         one[learn] = rng.permutation(index[learn])
     sizes = range(1, min(most, len(names)) + 1)
@@ -107,7 +109,7 @@ def head_readouts(
     enough = [k for k in sizes if score[at + k] >= score[at] - error]
     stack = places[0][0]
     n = len(every)
-    p = (1 + (null >= score[:, None] - 1e-12).sum(1)) / (1 + shuffles)
+    p = (1 + (null >= score[:, None] - 1e-12).sum(1)) / (1 + n_permutations)
     return ImageScores(
         (*names, ENCODER, *(f"{k} heads" for k in sizes)),
         (*places, *((stack, -1, -1) for _ in range(n - at))),
@@ -127,7 +129,7 @@ def head_readouts(
             "head_readouts",
             seed=seed,
             most=most,
-            shuffles=shuffles,
+            n_permutations=n_permutations,
             null="shuffled training labels",
         ),
     )

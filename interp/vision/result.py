@@ -126,11 +126,7 @@ def paired_columns(
     interval of the score that excludes the mean null is no such test: the null has an error too.
     """
     p = sign_flip_ps(values - null)
-    corrected = np.full(len(p), np.nan)
-    for metric in dict.fromkeys(metrics):
-        mine = np.array([m == metric for m in metrics])
-        corrected[mine] = holm(p[mine])
-    return {"p": tuple(p.tolist()), "p_holm": tuple(corrected.tolist())}
+    return {"p": tuple(p.tolist()), "p_holm": tuple(holm(p, metrics).tolist())}
 
 
 def _known(numbers: Sequence[int]) -> list[int | None]:

@@ -7,13 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from interp.alignment import (
-    SentencePair,
-    alignment_error_rate,
-    parse_links,
-    read_sentence_pairs,
-)
+from interp.alignment import SentencePair, read_sentence_pairs
 from interp.alignment.links import (
+    alignment_error_rate,
     count_links,
     covered,
     forward_steps,
@@ -23,6 +19,7 @@ from interp.alignment.links import (
     require_rows,
     word_weights,
 )
+from interp.alignment.pair_file import parse_links
 from interp.core.errors import OptionError, PromptError
 
 

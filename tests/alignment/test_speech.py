@@ -13,15 +13,11 @@ from transformers import WhisperConfig, WhisperForConditionalGeneration
 from transformers.models.whisper import generation_whisper
 
 import interp
-from interp.alignment import (
-    average_lagging,
+from interp.alignment import average_lagging, spectrogram_attention, time_alignment, wait_k_delays
+from interp.alignment.latency import (
     average_proportion,
     differentiable_average_lagging,
     length_adaptive_average_lagging,
-    spectrogram_attention,
-    time_alignment,
-    token_frames,
-    wait_k_delays,
 )
 from interp.alignment.timed_rows import TimedRows
 from interp.alignment.warping import (
@@ -29,6 +25,7 @@ from interp.alignment.warping import (
     median_smoothed,
     smoothed_weights,
     standardised,
+    token_frames,
     warping_path,
 )
 from interp.core.errors import InterpError, OptionError, PromptError

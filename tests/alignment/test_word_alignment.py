@@ -8,7 +8,6 @@ import torch
 
 import interp
 from interp.alignment import (
-    HeadAlignments,
     SentencePair,
     both_directions,
     made_sentence_pairs,
@@ -17,8 +16,9 @@ from interp.alignment import (
     translation_heads,
     word_alignment,
 )
-from interp.alignment.directions import BothDirections
-from interp.alignment.result import best_of_layers
+from interp.alignment.directions import direction_rows
+from interp.alignment.links import drawn_error_rates
+from interp.alignment.result import HeadAlignments, best_of_layers
 from interp.alignment.translation import (
     confidences,
     position_variances,
@@ -126,12 +126,13 @@ def test_intervals_of_few_sentences_hold_the_rate_of_many() -> None:
     for _ in range(150):
         hits = rng.binomial(6, rng.beta(2, 2, size=6))
         counts = np.stack([np.full(6, 6), np.full(6, 6), hits, hits], -1)[None]
-        found = BothDirections(("one",), counts, np.zeros(1), 1.0)
-        (low, high), ends = found.bounds()[0], percentile_interval(found._drawn()[:, 0])
+        found = direction_rows(counts, np.zeros(1), 1.0, {}, ["one"])
+        low, high = found.bounds()[0]
+        ends = percentile_interval(drawn_error_rates(counts)[:, 0])
         held.append(low <= 0.5 <= high)
         plain.append(ends[0] <= 0.5 <= ends[1])
     assert np.mean(held) > 0.9 > np.mean(plain)
-    alone = BothDirections(("one",), counts[:, :1], np.zeros(1), 1.0)
+    alone = direction_rows(counts[:, :1], np.zeros(1), 1.0, {}, ["one"])
     assert np.isnan(alone.bounds()).all()
 
 

@@ -7,7 +7,8 @@ import torch
 import zoo
 
 import interp
-from interp.attribution import Example, Target
+from interp.attribution import Example
+from interp.attribution.target import Target
 
 
 def last_row(position: int | None = -1) -> Target:

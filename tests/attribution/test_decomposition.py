@@ -10,7 +10,8 @@ from heads.weights.perturbed import perturb
 from torch import Tensor, nn
 
 import interp
-from interp.attribution import Example, Target, decomposition
+from interp.attribution import Example, decomposition
+from interp.attribution.target import Target
 from interp.core.errors import OptionError, UnreadableAttention
 from interp.core.registry import ATTRIBUTION_METHODS
 

@@ -8,9 +8,10 @@ import torch
 from attribution.toy import IDS, WIDTH, Gated, example
 from torch import nn
 
-from interp.attribution import Example, Target, similarity
+from interp.attribution import Example, similarity
 from interp.attribution.rescale import rescaled_norm
 from interp.attribution.roles import NormRole
+from interp.attribution.target import Target
 from interp.core.errors import UnreadableAttention
 from interp.core.registry import ATTRIBUTION_METHODS
 from interp.model.locate.norms import read_norm

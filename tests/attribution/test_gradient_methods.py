@@ -15,7 +15,8 @@ from torch import nn
 
 import interp
 from interp import planted
-from interp.attribution import Example, Target, token_logit
+from interp.attribution import Example
+from interp.attribution.target import Target, token_logit
 from interp.core.errors import OptionError
 from interp.core.registry import ATTRIBUTION_METHODS
 from interp.report.printed.attribution import attribution_text

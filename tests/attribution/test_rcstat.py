@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from interp.attribution import Example, Target
+from interp.attribution import Example
 from interp.attribution.methods.rcstat import relative
+from interp.attribution.target import Target
 from interp.core.errors import OptionError
 from interp.core.registry import ATTRIBUTION_METHODS
 

@@ -15,10 +15,11 @@ from torch.nn import functional as F
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import interp
-from interp.attribution import Example, Target
+from interp.attribution import Example
 from interp.attribution.gradients import gradient
 from interp.attribution.roles import find_roles
 from interp.attribution.rules import Rules, ruled
+from interp.attribution.target import Target
 from interp.core.errors import OptionError, UnreadableAttention
 from interp.core.registry import ATTRIBUTION_METHODS
 

@@ -83,7 +83,7 @@ def test_passes_are_counted(sane_model) -> None:
                "occlusion:how=mask"]  # fmt: skip
     found = method_cost(sane_model, TEXTS[:2], methods, "token:she|he")
     cost = {
-        (a["metric"], a["method"]): x for a, x in zip(found.about, found.per_prompt, strict=True)
+        (m, way): x for m, way, x in zip(found.metric, found.method, found.per_prompt, strict=True)
     }
     tokens = np.array([len(sane_model.tokenizer(t)["input_ids"]) for t in TEXTS[:2]])
     forward = "forward passes"

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import interp
-from interp.attribution import token_logit
+from interp.attribution.target import token_logit
 from interp.core.errors import OptionError
 
 REAL = torch.tensor([[False, True, True, True], [True, True, False, False]])

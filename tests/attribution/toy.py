@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from interp.attribution import Example, Target
+from interp.attribution import Example
+from interp.attribution.target import Target
 from interp.model.model import Model
 
 VOCAB, WIDTH = 11, 8

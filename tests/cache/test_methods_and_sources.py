@@ -23,6 +23,7 @@ from interp.cache.sources import (
     attribute_context,
     average_precision,
     random_precision,
+    source_curve,
 )
 from interp.cache.windows import KVHead, Window, kv_heads
 from interp.core.errors import OptionError, PromptError, UnknownName
@@ -135,10 +136,10 @@ def test_the_planted_head_finds_every_source(planted_induction) -> None:
     assert frame.loc["citation", "heads"] == frame.loc["evaluator", "heads"] == "L1H0"
     assert frame.loc["citation", "brier"] < 0.01 < frame.loc["citation", "brier_of_base_rate"]
     assert abs(frame.loc["position", "score"] - frame.loc["position", "null"]) < 0.15
-    curve = found.precision_recall("citation")
+    curve = source_curve(found, "citation")
     assert ((curve["precision"] == 1) & (curve["recall"] == 1)).any()
     with pytest.raises(UnknownName, match="way to find a source"):
-        found.precision_recall("tea leaves")
+        source_curve(found, "tea leaves")
 
 
 def test_heads_chosen_among_random_ones_find_nothing_on_other_needles() -> None:

@@ -13,7 +13,7 @@ from transformers import DynamicCache, GPT2Config, GPT2LMHeadModel
 import interp
 from interp.cache import bytes as sizes
 from interp.cache import plan as planning
-from interp.cache.cards import CacheCards, cache_cards
+from interp.cache.cards import cache_cards, card_rows, token_budgets
 from interp.cache.patterns import read_pattern, windows_of, write_pattern
 from interp.cache.plan import cache_plan, conformal_bound, plan_path
 from interp.cache.plan_result import CachePlan
@@ -57,13 +57,13 @@ def test_budgets_by_hand() -> None:
     losses[1, :, :] = [[0.0, 0.0], [0.3, 0.3], [0.0, 0.0]]  # a smaller one must not be lucky
     losses[2, :, :] = 1.0
     heads = tuple(KVHead("decoder", 0, k) for k in range(3))
-    about = np.zeros((3, 3)), np.zeros(3), 0.05, 40, (8, 8, 8)
-    cards = CacheCards(heads, 2, (4, 8, 16), losses, *about)
-    assert cards.budgets(draws=50)[:, 0].tolist() == [18, 18, 40]
-    low, high = cards.budgets(draws=50)[0, 1:]
+    facts = {"sink": 2, "recents": (4, 8, 16), "max_loss": 0.05, "length": 40}
+    cards = card_rows(heads, losses, np.zeros((3, 3)), np.zeros(3), (8, 8, 8), facts, {})
+    assert token_budgets(cards, n_boot=50)[:, 0].tolist() == [18, 18, 40]
+    low, high = token_budgets(cards, n_boot=50)[0, 1:]
     assert low == 10, "the second prompt alone needs less"
     assert high == 18
-    assert cards.budgets(0.1)[:, 0].tolist() == [10, 18, 40]
+    assert token_budgets(cards, 0.1)[:, 0].tolist() == [10, 18, 40]
 
 
 def test_the_conformal_bound_covers_a_new_prompt() -> None:

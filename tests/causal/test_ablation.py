@@ -10,7 +10,8 @@ import pytest
 import torch
 import zoo
 
-from interp.causal import Game, all_but_one, leave_one_out, logit_difference, loss, repeats_task
+from interp.causal import all_but_one, leave_one_out, logit_difference, loss, repeats_task
+from interp.causal.game.game import Game
 from interp.causal.importance import standard_error
 from interp.core.errors import OptionError, UnknownName
 from interp.core.head import Head

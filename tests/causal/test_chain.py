@@ -9,8 +9,10 @@ import pytest
 import torch
 import zoo
 
-from interp.causal import Game, Players, custom, repeats_task
+from interp.causal import custom, repeats_task
 from interp.causal.game.chain import chains, removals, walks
+from interp.causal.game.game import Game
+from interp.causal.game.players import Players
 from interp.causal.shapley_values.permutations import permutation_values
 from interp.core.errors import NonFiniteError, UnknownName
 from interp.model.locate.probe import probe

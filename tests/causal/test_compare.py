@@ -14,16 +14,15 @@ from scipy import stats
 
 import interp.causal
 from interp.causal import (
-    QUESTIONS,
-    Game,
     aumann_shapley,
     compare_importances,
-    gradient_scores,
     leave_one_out,
     patching_gradient,
     repeats_task,
 )
-from interp.causal.comparison.questions import METHODS, method_of
+from interp.causal.comparison.questions import METHODS, QUESTIONS, method_of
+from interp.causal.game.game import Game
+from interp.causal.gradient import gradient_scores
 from interp.causal.importance import make_importance
 from interp.core.errors import OptionError, UnknownName
 from interp.core.prompts import Prompts

@@ -10,8 +10,10 @@ import torch
 import zoo
 from torch import Tensor
 
-from interp.causal import Game, Players, Task, custom, kl_to_clean, loss, repeats_task
+from interp.causal import Task, custom, kl_to_clean, loss, repeats_task
+from interp.causal.game.game import Game
 from interp.causal.game.patching import rebuilt, tensors_in
+from interp.causal.game.players import Players
 from interp.causal.game.replay import Reuse, Wanted
 from interp.causal.game.verify import reuse_of
 from interp.core.prompts import Prompts

@@ -11,7 +11,8 @@ import pytest
 import torch
 import zoo
 
-from interp.causal import Game, accuracy, learn_gates, logit_difference, repeats_task
+from interp.causal import accuracy, learn_gates, logit_difference, repeats_task
+from interp.causal.game.game import Game
 from interp.causal.gating.concrete import deterministic, open_probability, sampled
 from interp.causal.gating.gated_task import GatedTask
 from interp.causal.gating.learn import halves

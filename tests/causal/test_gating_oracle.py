@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from interp.causal import Game, learn_gates, repeats_task
+from interp.causal import learn_gates, repeats_task
+from interp.causal.game.game import Game
 from interp.causal.gating.learn import halves
 from interp.causal.gating.units import selected
 

@@ -10,12 +10,10 @@ import torch
 import zoo
 
 from interp.causal import (
-    Game,
     accuracy,
     aumann_shapley,
     custom,
     gate_gradient,
-    gradient_scores,
     kl_to_clean,
     leave_one_out,
     loss,
@@ -23,7 +21,9 @@ from interp.causal import (
     patching_gradient,
     repeats_task,
 )
+from interp.causal.game.game import Game
 from interp.causal.gate_derivatives import frozen
+from interp.causal.gradient import gradient_scores
 from interp.core.errors import NonFiniteError, OptionError, UnknownName
 from interp.core.head import Head
 from interp.core.prompts import Prompts

@@ -14,10 +14,10 @@ from core.kept import rows
 from torch.nn import functional as F
 
 import interp
-from interp.causal import TextScores, attention_influence
+from interp.causal import attention_influence
 from interp.causal.game.verify import reuse_of
 from interp.causal.influence import score as influence
-from interp.causal.influence.result import COLUMNS
+from interp.causal.influence.result import COLUMNS, TextScores
 from interp.core.errors import OptionError, PromptError, StoreError, UnknownName
 from interp.core.head import Head
 from interp.core.prompts import repeats

@@ -6,7 +6,8 @@ import pytest
 import torch
 from core import kept
 
-from interp.causal import Game, custom, leave_one_out, loss
+from interp.causal import custom, leave_one_out, loss
+from interp.causal.game.game import Game
 from interp.core.errors import DamagedKept, StoreError
 
 PROMPTS = [[1, 5, 9, 4, 5, 9], [1, 7, 3, 8, 7, 3], [1, 2, 6, 2, 6]]

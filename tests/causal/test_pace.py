@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from interp.causal import Game, estimate_shapley, repeats_task, shapley_of
+from interp.causal import repeats_task
 from interp.causal.game import chain as chaining
 from interp.causal.game import game as playing
 from interp.causal.game import pace as pacing
+from interp.causal.game.game import Game
 from interp.causal.game.pace import Pace, timed
+from interp.causal.shapley_values.scores import estimate_shapley, shapley_of
 from interp.core.errors import OptionError
 
 

@@ -13,16 +13,16 @@ import zoo
 from scipy import stats
 
 from interp.causal import (
-    Game,
     PruningCurve,
     accuracy,
-    estimate_pruning,
-    gradient_scores,
     leave_one_out,
     pruning_curve,
     repeats_task,
     search_curves,
 )
+from interp.causal.game.game import Game
+from interp.causal.gradient import gradient_scores
+from interp.causal.pruning.prune import estimate_pruning
 from interp.causal.pruning.search import pair_order
 from interp.core.errors import OptionError, StoreError, UnknownName
 from interp.core.head import Head
@@ -30,7 +30,7 @@ from interp.core.table import HeadTable
 from interp.model import edits
 from interp.model.locate.probe import probe
 from interp.planted import build
-from interp.report import plot_curves
+from interp.report.pruning_plot import plot_curves
 
 HEADS = ["L0H1", "L0H4", "L1H2", "L2H0", "L2H5"]
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import interp
-from interp import causal
 from interp.causal import retrieval_problem, retrieval_problem_task
+from interp.causal.game.game import Game
 from interp.core.errors import OptionError, PromptError
 from interp.planted import looped
 from training.train_retrieval import Recipe, chain_mass, train_retrieval
@@ -59,7 +59,7 @@ def test_a_planted_program_of_enough_layers_solves_it(loops) -> None:
     for depth in range(4):
         task = retrieval_problem_task(model, n=8, **SMALL, depths=[depth], measure="accuracy")
         assert task.chance == 1 / 3
-        solved = causal.Game(model, task).clean
+        solved = Game(model, task).clean
         assert solved.eq(float(depth <= loops + 1)).all()
 
 

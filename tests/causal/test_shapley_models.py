@@ -10,18 +10,17 @@ import torch
 import zoo
 
 from interp.causal import (
-    Game,
     banzhaf,
     custom,
-    estimate_shapley,
     interactions,
     leave_one_out,
     repeats_task,
     shapley,
-    shapley_of,
     shapley_per_layer,
     truncated_shapley,
 )
+from interp.causal.game.game import Game
+from interp.causal.shapley_values.scores import estimate_shapley, shapley_of
 from interp.core.errors import NonFiniteError, OptionError, UnknownName
 from interp.core.head import Head
 from interp.core.prompts import Prompts
@@ -100,7 +99,7 @@ def test_the_backup_head_is_found_and_leaving_one_out_does_not_find_it():
         model, task, among=[main, backup, previous], max_evaluations=160, heads=heads
     )
     frame = pairs.to_pandas().set_index(["first", "second"])
-    helps = dict(zip(frame.index, pairs.helps(), strict=True))
+    helps = dict(zip(frame.index, pairs.score, strict=True))
     assert helps[main, backup] < -0.2  # they stand in for each other
     assert helps[main, previous] > 0.2  # they need each other
     assert set(frame["unit"]) == {"nats/token (+ need each other)"}

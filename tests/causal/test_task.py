@@ -14,7 +14,6 @@ import zoo
 
 import interp
 from interp.causal import (
-    Game,
     accuracy,
     answer_probability,
     custom,
@@ -24,6 +23,7 @@ from interp.causal import (
     next_token_task,
     repeats_task,
 )
+from interp.causal.game.game import Game
 from interp.causal.measures import divergence
 from interp.causal.task_file import make_task
 from interp.core.errors import NonFiniteError, OptionError, PromptError, UnknownName

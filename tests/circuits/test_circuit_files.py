@@ -97,7 +97,7 @@ def test_a_found_circuit_is_compared_with_as_a_published_one(tmp_path) -> None:
     truth = published(str(tmp_path / "first.toml"))
     assert truth.roles == {"mover": ("L1H0",), "found": ("L0H0",)}
     assert truth.source == "found by codes on 8 pairs"
-    assert truth.compared(c).area == 1.0
+    assert truth.compared(c).score[0] == 1.0
     c.to_toml(tmp_path / "all.toml")
     with pytest.raises(OptionError, match=r"has all 4 heads .* circuit.top\(k\)"):
         read_published(tmp_path / "all.toml").compared(c)

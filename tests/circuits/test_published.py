@@ -11,6 +11,7 @@ from circuits.test_circuit_result import made
 
 import interp
 from interp.circuits.published import published, published_names, read_published
+from interp.circuits.published_comparison import published_figures
 from interp.core.errors import OptionError, StoreError, UnknownName
 
 FACTS = FOLDER / "facts" / "circuits_ground_truth.json"
@@ -71,12 +72,12 @@ def circuit(score):
 def test_a_circuit_is_compared() -> None:
     ioi = published("ioi_gpt2_small")
     best = circuit(lambda n: np.array([-1.0 if h in ioi.heads else 0.1 for h in n]))
-    assert ioi.compared(best).figures() | {"low": 1, "high": 1} == {
+    assert published_figures(ioi.compared(best)) | {"low": 1, "high": 1} == {
         "auroc": 1.0, "low": 1, "high": 1, "found": 26, "of": 26,
     }  # fmt: skip
     assert ioi.compared(best, "oneill_bui").found == 25
     rng = np.random.default_rng(0)
-    null = [ioi.compared(circuit(lambda n: rng.random(len(n)))).area for _ in range(60)]
+    null = [ioi.compared(circuit(lambda n: rng.random(len(n)))).score[0] for _ in range(60)]
     assert np.mean(null) == pytest.approx(0.5, abs=0.03)
     with pytest.raises(UnknownName, match="did you mean oneill_bui"):
         ioi.compared(best, "oneil")

@@ -17,7 +17,7 @@ from interp.circuits.linear_scores import CONSTANT, LinearScores
 from interp.circuits.methods import exact_patching, svd_trace
 from interp.circuits.methods._ranking import marked
 from interp.circuits.methods._traced import trace
-from interp.circuits.query_key_signals import Tracer, signals
+from interp.circuits.query_key_signals import Tracer, signals, writer_shares
 from interp.circuits.tasks import make_contrast
 from interp.core.errors import OptionError, UnknownName, UnreadableAttention
 from interp.core.rank_statistics import auroc
@@ -356,14 +356,14 @@ def test_firings_become_a_table() -> None:
 def test_signals_show_themselves(tmp_path) -> None:
     model = interp.load("bundled:induction")
     found = signals(model, make_contrast(model, "induction", n=4).clean)
-    shares = found.shares("k")
+    shares = writer_shares(found, "k")
     assert set(shares.columns) >= {"embed", "L0H3"}
     late = [h for h in shares.index if h.startswith("L1")]
     assert len(late) >= 6
     assert (shares.loc[late, "L0H3"] > 0.3).all()
     assert found.plot().data[0].z.shape == shares.shape
     with pytest.raises(OptionError, match="side 'v'"):
-        found.shares("v")
+        writer_shares(found, "v")
     found.save_html(tmp_path / "signals.html")
     page = (tmp_path / "signals.html").read_text(encoding="utf-8")
     assert "L0H3" in page

@@ -13,7 +13,8 @@ import torch
 from click.testing import CliRunner
 
 import interp
-from interp.circuits import CausalModel, Interchange, find_variables, read_interchanges
+from interp.circuits import CausalModel, find_variables
+from interp.circuits.variables.interchanges import Interchange, read_interchanges
 from interp.circuits.variables.places import InterchangeRuns, Subspace, places_of
 from interp.circuits.variables.search import whole
 from interp.cli.main import main

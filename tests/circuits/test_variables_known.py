@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import interp
-from interp.circuits import Interchange, find_variables
+from interp.circuits import find_variables
+from interp.circuits.variables.interchanges import Interchange
 from interp.planted.trained.cases import CASES, Case
 
 

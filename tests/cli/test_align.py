@@ -6,10 +6,8 @@ import json
 
 import pytest
 
-from interp.alignment import (
-    HeadAlignments,
-    made_sentence_pairs,
-)
+from interp.alignment import made_sentence_pairs
+from interp.alignment.result import HeadAlignments
 from interp.core.result_rows import ResultRows
 
 MODEL, FOLDER = "bundled:reorder", "bundled-reorder"

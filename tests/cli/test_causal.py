@@ -11,7 +11,8 @@ import pytest
 from together import over
 
 import interp
-from interp.causal import Game, leave_one_out, loss, pruning_curve, repeats_task
+from interp.causal import leave_one_out, loss, pruning_curve, repeats_task
+from interp.causal.game.game import Game
 from interp.core.table import HeadTable
 
 MODEL = "planted:bystander"

@@ -16,7 +16,6 @@ from interp.causal.gating.result import LearnedGates
 from interp.causal.importance import Importance
 from interp.causal.influence.result import TextScores
 from interp.causal.influence.score import attention_influence
-from interp.causal.pairs import Interactions
 from interp.causal.pruning.prune import pruning_curve
 from interp.causal.pruning.result import PruningCurve
 from interp.causal.responsibilities import head_responsibilities
@@ -31,7 +30,7 @@ def importance() -> Importance:
     return causal.leave_one_out(model(), task())
 
 
-def interactions() -> Interactions:
+def interactions() -> ResultRows:
     return causal.interactions(model(), task(), among=importance(), top=3, seed=0)
 
 
@@ -68,7 +67,7 @@ CAUSAL_EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.causal.influence.result.TextScores": text_scores,
     "interp.causal.gating.result.LearnedGates": gates,
     "DoseCurve": doses,
-    "interp.causal.pairs.Interactions": interactions,
+    "Interactions": interactions,
     "interp.causal.pruning.result.PruningCurve": pruning,
     "HeadAggregation": aggregation,
 }

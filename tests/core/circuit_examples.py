@@ -22,8 +22,7 @@ from interp.circuits.patched import patch_first
 from interp.circuits.path_patching import path_patching
 from interp.circuits.position_map import patching_map
 from interp.circuits.published import Published
-from interp.circuits.published_comparison import PublishedComparison
-from interp.circuits.query_key_signals import Signals, signals
+from interp.circuits.query_key_signals import signals
 from interp.circuits.result import Circuit
 from interp.circuits.set_evaluation import SetEvaluation, evaluate_set
 from interp.circuits.smallest import smallest_set
@@ -92,12 +91,12 @@ def patched() -> ResultRows:
     return patch_first(model(), circuit(), contrast(), 3)
 
 
-def published_comparison() -> PublishedComparison:
+def published_comparison() -> ResultRows:
     known = Published("p", "m", (), 2, 2, "t", "heads", "a test", {"r": circuit().head_names[:1]})
     return known.compared(circuit())
 
 
-def query_key_signals() -> Signals:
+def query_key_signals() -> ResultRows:
     return signals(model(), contrast().clean)
 
 
@@ -132,8 +131,8 @@ CIRCUIT_EXAMPLES: dict[str, Callable[[], Result]] = {
     "PathEffects": path_effects,
     "PatchingMap": position_map,
     "interp.circuits.set_evaluation.SetEvaluation": set_evaluation,
-    "interp.circuits.published_comparison.PublishedComparison": published_comparison,
-    "interp.circuits.query_key_signals.Signals": query_key_signals,
+    "PublishedComparison": published_comparison,
+    "Signals": query_key_signals,
     "interp.circuits.why.graph_result.AttributionGraph": graph_of_prompt,
     "HeadLoadings": loadings,
     "ShareCheck": share_check,

@@ -17,15 +17,17 @@ from syntax.found import scores
 
 import interp
 from interp import alignment, attribution, cache, vision
+from interp.alignment.result import HeadAlignments
 from interp.attribution.evaluation.deceived import deceived_ranks
 from interp.attribution.evaluation.result import Faithfulness
 from interp.attribution.similarity_matrix import matrix_rows
 from interp.bundled.deceive_text import sentences
 from interp.bundled.shape_images import ShapeImages, shape_images
 from interp.cache.patterns import gate_rows
-from interp.core.prompt_means import PromptMeans
+from interp.cache.windows import KVHead
+from interp.core.differences import difference_rows
 from interp.core.prompts import repeats
-from interp.core.result import Differences, Result
+from interp.core.result import Result
 from interp.core.result_rows import ResultRows
 from interp.dictionaries import (
     ablate_features,
@@ -46,11 +48,10 @@ from interp.heads.weights._composition import composition_scores
 from interp.lens.direct import direct_logit_attribution
 from interp.lens.encoder_layers import decoder_lens
 from interp.lens.logit import logit_lens
-from interp.lens.tuned import TunedLens, tuned_lens
+from interp.lens.tuned import tuned_lens
 from interp.planted.with_picture import image_text
 from interp.planted.with_sound import spoken_words
 from interp.probes import train_probe
-from interp.probes.result import ProbeResult
 from interp.profiles import Profile, compare_profiles, portability
 from interp.syntax.pairs import pair_rows
 from interp.syntax.topic_embeddings import product_rows
@@ -96,7 +97,7 @@ def carried_over() -> ResultRows:
     return portability(model(), corpora, rules=["induction", "previous_token"], n_queries=6)
 
 
-def probe() -> ProbeResult:
+def probe() -> ResultRows:
     features, y, where = made(documents=8, each=2)
     return train_probe(features, y.tolist(), where.tolist(), folds=2, n_permutations=3)
 
@@ -108,10 +109,10 @@ def dictionary() -> ResultRows:
     )
 
 
-def differences() -> Differences:
+def differences() -> ResultRows:
     rows = tuple({"model": "m", "head": f"h{i}", "metric": "x", "unit": "nats"} for i in range(3))
     values = np.random.default_rng(0).normal(size=(3, 8))
-    return Differences(rows, values, None, MADE)
+    return difference_rows(rows, values, None, MADE)
 
 
 def model_differences() -> ModelDifferences:
@@ -137,7 +138,7 @@ def retrieval_methods() -> Result:
 
 
 def gate_pattern() -> ResultRows:
-    heads = tuple(cache.KVHead("decoder", 0, k) for k in range(3))
+    heads = tuple(KVHead("decoder", 0, k) for k in range(3))
     return gate_rows(heads, (0.1, 0.5, 1.0), cache.Window(2, 8), MADE)
 
 
@@ -168,7 +169,7 @@ def reordering() -> interp.Model:
 
 
 @functools.cache
-def word_alignments() -> alignment.HeadAlignments:
+def word_alignments() -> HeadAlignments:
     return alignment.word_alignment(reordering(), alignment.made_sentence_pairs(8), n_random=9)
 
 
@@ -243,7 +244,7 @@ def query_maps() -> ResultRows:
     return vision.query_maps(decoder, tokens, (2, 2), ("a", "b"), torch.rand(2, 3, 8, 8))
 
 
-def differences_of_prompts() -> PromptMeans:
+def differences_of_prompts() -> ResultRows:
     ids = [list(x) for x in prompts().ids]
     turned = [x[::-1] for x in ids]
     return attribution.explain_difference(
@@ -252,7 +253,7 @@ def differences_of_prompts() -> PromptMeans:
 
 
 @functools.cache
-def translators() -> TunedLens:
+def translators() -> ResultRows:
     ids = repeats(model(), n=8).ids
     return tuned_lens(model(), [x[:6] for x in ids], steps=1)
 
@@ -279,8 +280,8 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     **SAFETY_EXAMPLES,
     "LearnedHeadWeights": weights_by_ablation,
     "SimilarityMatrix": cosine_parts,
-    "interp.core.prompt_means.PromptMeans": differences_of_prompts,
-    "interp.lens.tuned.TunedLens": translators,
+    "PromptMeans": differences_of_prompts,
+    "TunedLens": translators,
     "DeceptionTest": deception,
     "MethodDifferences": lambda: faithful().differences(),
     "interp.attribution.evaluation.result.Faithfulness": faithful,
@@ -288,9 +289,9 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "GroundingHeads": grounded,
     "ImageTokenEffects": dropped_tokens,
     "VisualSinks": visual_sinks_found,
-    "interp.probes.result.ProbeResult": probe,
+    "ProbeResult": probe,
     "interp.profiles.result.Profile": profiled,
-    "interp.core.result.Differences": differences,
+    "Differences": differences,
     "interp.core.table.HeadTable": table,
     "interp.dictionaries.card_result.FeatureCards": lambda: feature_cards(
         model(), dictionary().dictionary, prompts(), n_features=3
@@ -306,7 +307,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "LorsaTraining": lambda: train_lorsa(model(), prompts(), layer=1, n_heads=8, steps=2, k=2),
     "UnitProfile": lambda: profile_heads(model(), prompts(), 1),
     "DictionaryTraining": dictionary,
-    "interp.alignment.directions.BothDirections": both_ways,
+    "BothDirections": both_ways,
     "interp.alignment.result.HeadAlignments": word_alignments,
     "interp.alignment.pictures.PairAlignment": lambda: alignment.pair_alignment(
         reordering(), alignment.made_sentence_pairs(1)[0], "L1H0"
@@ -332,20 +333,18 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "AnswerSources": lambda: context.answer_sources(
         model(), linked()[0], methods=["attention", "leave_one_out"]
     ),
-    "interp.text.context.judgement.SourceJudgement": lambda: context.judge_sources(
+    "SourceJudgement": lambda: context.judge_sources(
         model(), linked(), methods=["attention", "heads"], n_heads=1
     ),
     "interp.text.graphs.graph.AttentionGraph": lambda: graphs.attention_graph(
         model(), prompts().ids[0], threshold="row:2"
     ),
     "StaticAttention": lambda: graphs.static_heads(model(), prompts(), rows=3),
-    "interp.cache.cards.CacheCards": lambda: cache.cache_cards(model(), null="none"),
+    "CacheCards": lambda: cache.cache_cards(model(), null="none"),
     "interp.cache.methods.RetrievalMethods": retrieval_methods,
     "GatePattern": gate_pattern,
     "interp.cache.plan_result.CachePlan": lambda: cache.cache_plan(model(), budget="80%"),
-    "interp.cache.sources.ContextSources": lambda: cache.attribute_context(
-        model(), instances(), segment=4, k=1
-    ),
+    "ContextSources": lambda: cache.attribute_context(model(), instances(), segment=4, k=1),
     "interp.heads.needle.copying.CopyPaste": lambda: needle.copy_paste(model(), instances()),
     "QuestionMass": lambda: needle.question_mass(model(), instances()),
     "interp.heads.outliers.activations.Outliers": lambda: activations.layer_outliers(
@@ -356,13 +355,13 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "LayerEntropies": lambda: entropies.layer_entropies(model(), prompts()),
     "Roofline": lambda: roofline(model(), prompts(), ["entropy"], machine="100,10"),
     "SinkMass": lambda: sinks.sink_mass(model(), prompts()),
-    "interp.heads.weights._composition.Compositions": lambda: composition_scores(model(), "k"),
+    "Compositions": lambda: composition_scores(model(), "k"),
     "QueryMaps": query_maps,
-    "interp.vision.correction.CorrectedAccuracy": lambda: vision.correct_spurious_heads(
+    "CorrectedAccuracy": lambda: vision.correct_spurious_heads(
         shapes(), drawn_shapes(), drawn_shapes().labels, drawn_shapes().cues, ["L2H1"], n_random=2
     ),
     "HeadDescriptions": lambda: vision.describe_heads(
-        shapes(), drawn_shapes(), np.eye(4), "abcd", heads=["L2H0", "L2H1"], ranks=2, banks=2
+        shapes(), drawn_shapes(), np.eye(4), "abcd", heads=["L2H0", "L2H1"], ranks=2, n_random=2
     ),
     "ImageMaps": lambda: vision.image_maps(shapes(), drawn_shapes()),
     "interp.vision.result.ImageScores": lambda: vision.image_direct_effects(

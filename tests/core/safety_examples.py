@@ -8,14 +8,12 @@ from functools import cache
 import interp
 from interp.core.result import Result
 from interp.core.result_rows import ResultRows
-from interp.safety.curves import SafetyCurves
 from interp.safety.marker import marker_sets
-from interp.safety.overview import SafetyStudy, study
-from interp.safety.removal import Ships
+from interp.safety.overview import study
 
 
 @cache
-def safety_study() -> SafetyStudy:
+def safety_study() -> ResultRows:
     refusal = interp.load("planted:refusal")
     sets = marker_sets(refusal, n=4)
     return study(
@@ -27,11 +25,11 @@ def directions() -> ResultRows:
     return safety_study().search
 
 
-def safety_curves() -> SafetyCurves:
+def safety_curves() -> ResultRows:
     return safety_study().curves
 
 
-def ships() -> Ships:
+def ships() -> ResultRows:
     return safety_study().ships
 
 
@@ -40,9 +38,9 @@ def sahara() -> ResultRows:
 
 
 SAFETY_EXAMPLES: dict[str, Callable[[], Result]] = {
-    "interp.safety.curves.SafetyCurves": safety_curves,
-    "interp.safety.overview.SafetyStudy": safety_study,
-    "interp.safety.removal.Ships": ships,
+    "SafetyCurves": safety_curves,
+    "SafetyStudy": safety_study,
+    "Ships": ships,
     "DirectionSearch": directions,
     "Sahara": sahara,
 }

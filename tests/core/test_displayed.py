@@ -13,6 +13,7 @@ import pytest
 import interp
 from interp import attribution, causal
 from interp.attribution.result import Attribution
+from interp.causal.game.game import Game
 from interp.circuits.result import Circuit
 from interp.core.display import Displayed
 from interp.core.prompts import repeats
@@ -24,7 +25,7 @@ HOSTILE = "<script>alert(1)</script>"
 @pytest.fixture(scope="module")
 def game():
     model = interp.load("planted:bystander")
-    return causal.Game(model, causal.repeats_task(model, n=4, seed=0), kind="zero")
+    return Game(model, causal.repeats_task(model, n=4, seed=0), kind="zero")
 
 
 @pytest.fixture(scope="module")

@@ -144,7 +144,7 @@ def without_last_row(path):
 @pytest.mark.parametrize("kind", ["table", "result"])
 def test_a_row_missing_from_a_valid_file_is_noticed(tmp_path, suffix, kind):
     path = tmp_path / f"t.{suffix}"
-    result = small() if kind == "table" else EXAMPLES["interp.core.result.Differences"]()
+    result = small() if kind == "table" else EXAMPLES["Differences"]()
     result.save(path)
     assert len(type(result).load(path)) == len(result) > 1
     without_last_row(path)
@@ -154,7 +154,7 @@ def test_a_row_missing_from_a_valid_file_is_noticed(tmp_path, suffix, kind):
 
 @pytest.mark.parametrize("kind", ["table", "result"])
 def test_a_csv_is_plain_and_its_record_stands_beside_it(tmp_path, kind):
-    result = small() if kind == "table" else EXAMPLES["interp.core.result.Differences"]()
+    result = small() if kind == "table" else EXAMPLES["Differences"]()
     result.save(tmp_path / "t.csv")
     frame = pd.read_csv(tmp_path / "t.csv")
     assert list(frame.columns)[:1] == ["model"]

@@ -11,8 +11,8 @@ import pytest
 from scipy.stats import t as student
 
 from interp.core.errors import OptionError, StoreError
-from interp.core.prompt_means import PromptMeans
 from interp.core.result_rows import ResultRows
+from interp.heads.causal_check.result import Confirmation
 
 MADE = {"model_id": "m", "prompts_hash": "p", "made_by": "a test", "versions": {"interp": "0"}}
 
@@ -88,9 +88,9 @@ def test_a_file_names_the_kind(tmp_path) -> None:
     assert '"type": "Made"' in path.read_text()
     assert ResultRows.load(path).kind == "Made"
     with pytest.raises(StoreError, match=r"it holds a Made; read it with ResultRows\.load"):
-        PromptMeans.load(path)
-    PromptMeans.tested([{"metric": "x", "unit": "u"}], (), np.ones((1, 3))).save(path)
-    with pytest.raises(StoreError, match=r"read it with PromptMeans\.load"):
+        Confirmation.load(path)
+    Confirmation((), {"model_id": "m"}).save(path)
+    with pytest.raises(StoreError, match=r"read it with Confirmation\.load"):
         ResultRows.load(path)
 
 

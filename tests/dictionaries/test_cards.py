@@ -13,9 +13,10 @@ import torch
 import interp
 from interp.core.errors import OptionError, PromptError
 from interp.core.tokens import words
-from interp.dictionaries import Dictionary, DictionaryMismatch, feature_cards, train_dictionary
+from interp.dictionaries import feature_cards, train_dictionary
 from interp.dictionaries.card_result import FeatureCard, FeatureCards, FeatureExample
 from interp.dictionaries.cards import _shares_of
+from interp.dictionaries.dictionary import Dictionary, DictionaryMismatch
 from interp.model.locate.weights import embeddings
 
 IDS = [[0, 7, 8, 9, 7], [0, 9, 7, 7], [0, 5, 6]]

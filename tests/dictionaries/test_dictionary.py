@@ -12,13 +12,8 @@ from safetensors.torch import load_file, save_file
 
 import interp
 from interp.core.errors import OptionError, StoreError, UnknownName
-from interp.dictionaries import (
-    Dictionary,
-    DictionaryMismatch,
-    load_dictionary,
-    save_dictionary,
-)
-from interp.dictionaries.dictionary import ARCHITECTURES, EXTRA
+from interp.dictionaries import load_dictionary, save_dictionary
+from interp.dictionaries.dictionary import ARCHITECTURES, EXTRA, Dictionary, DictionaryMismatch
 
 D_IN, D_SAE, K = 6, 10, 3
 CASES = [*((a, False) for a in ARCHITECTURES), ("topk", True)]

@@ -11,13 +11,9 @@ import torch
 import interp
 from interp import causal
 from interp.core.errors import OptionError
-from interp.dictionaries import (
-    Dictionary,
-    ablate_features,
-    explained_variance,
-    score_dictionary,
-    train_dictionary,
-)
+from interp.dictionaries import ablate_features, score_dictionary, train_dictionary
+from interp.dictionaries.core_metrics import explained_variance
+from interp.dictionaries.dictionary import Dictionary
 from interp.model.edits import mean, set_z, zero
 
 

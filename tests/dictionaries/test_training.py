@@ -9,8 +9,9 @@ import torch
 import interp
 from interp.core.errors import NonFiniteError, OptionError, PromptError, UnknownName
 from interp.core.prompts import Prompts
-from interp.dictionaries import match_features, score_features, train_dictionary
+from interp.dictionaries import score_features, train_dictionary
 from interp.dictionaries.activations import ActivationStream
+from interp.dictionaries.matching import match_features
 from interp.dictionaries.objectives import TRAINED, Trainable
 from interp.dictionaries.training import fit_rows
 from interp.planted import build

@@ -12,11 +12,8 @@ import torch
 import interp
 from interp.core.errors import OptionError, StoreError
 from interp.dictionaries import (
-    Lorsa,
-    difference_of_kinds,
     load_dictionary,
     load_lorsa,
-    means_by_kind,
     monosemanticity,
     profile_heads,
     profile_lorsa,
@@ -26,6 +23,8 @@ from interp.dictionaries import (
     train_dictionary,
     train_lorsa,
 )
+from interp.dictionaries.explained_attention import difference_of_kinds, means_by_kind
+from interp.dictionaries.lorsa import Lorsa
 from interp.dictionaries.unit_maps import FeatureUnits
 
 

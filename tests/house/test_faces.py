@@ -18,6 +18,8 @@ import interp
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = sorted(p.parent.name for p in (ROOT / "interp").glob("*/__init__.pyi"))
+MOST = 350
+"""Public names over all folders: what users of notebooks and pipelines import."""
 OF_COMMANDS = ("interp.cli.command", "interp.cli.run")
 """What a file of commands imports; `command` in the face would be hidden by the module's name."""
 FACES = ["interp", *(f"interp.{name}" for name in FOLDERS)]
@@ -39,6 +41,19 @@ def test_the_stub_lists_what_it_imports(face: str) -> None:
     imported = {a.name for n in tree.body if isinstance(n, ast.ImportFrom) for a in n.names}
     [shown] = [n.value for n in tree.body if isinstance(n, ast.Assign)]
     assert imported == set(ast.literal_eval(shown))
+
+
+def test_public_names_are_few() -> None:
+    """What only another folder imports, or a registered name reaches, stays in its module."""
+    stubs = {path: ast.parse(path.read_text()) for path in (ROOT / "interp").rglob("*.pyi")}
+    found = [
+        (path.parent.name, name)
+        for path, tree in stubs.items()
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for name in ast.literal_eval(node.value)
+    ]
+    assert len(found) <= MOST
 
 
 def test_the_package_says_that_it_is_typed() -> None:

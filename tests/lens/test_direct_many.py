@@ -28,7 +28,7 @@ def test_rows_are_the_means_of_single_prompts(family: str, loaded) -> None:
         direct_logit_attribution(model, [ids], t, contrast=c, position=-2)
         for ids, t, c in zip(IDS, [6, 7, 8], [4, 5, 3], strict=True)
     ]
-    names = [one["part"] for one in found.about]
+    names = list(found.columns["part"])
     for i, one in enumerate(single):
         assert dict(zip(names, found.per_prompt[:, i], strict=True)) == pytest.approx(
             one.parts, abs=1e-6
@@ -41,7 +41,7 @@ def test_sources_of_a_head_sum_to_its_part(repeated, loaded) -> None:
         whole = direct_logits(model, ids, targets)
         by_source = direct_logits(model, ids, targets, split="source")
         for (layer, head), rows in by_source.to_pandas().groupby(["layer", "head"]):
-            at = [k for k, one in enumerate(whole.about) if one["part"] == f"L{layer}H{head}"]
+            at = [k for k, one in enumerate(whole) if one["part"] == f"L{layer}H{head}"]
             np.testing.assert_allclose(
                 by_source.per_prompt[rows.index].sum(0), whole.per_prompt[at[0]], atol=1e-5
             )
@@ -62,7 +62,7 @@ def test_the_null_is_of_random_targets_and_contrasts(loaded) -> None:
     found = direct_logits(model, IDS[:1], 6, 4, n_random=2, seed=3)
     drawn = np.random.default_rng(3).choice(model.d_vocab, (2, 2)).tolist()
     each = [[direct_logit_attribution(model, IDS[:1], t).parts for t in row] for row in drawn]
-    for at, one in enumerate(found.about):
+    for at, one in enumerate(found):
         targets, contrasts = ([x[one["part"]] for x in row] for row in each)
         want = np.mean(targets) - np.mean(contrasts)
         assert found.nulls[at, 0] == pytest.approx(want, abs=1e-6)

@@ -14,8 +14,9 @@ import zoo
 import interp
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
+from interp.core.result_rows import ResultRows
 from interp.lens import logit_lens, tuned_lens
-from interp.lens.tuned import TunedLens, _kl, _streams, _trained
+from interp.lens.tuned import _kl, _streams, _trained, translated
 
 RNG = np.random.default_rng(0)
 IDS = [[int(x) for x in RNG.integers(3, 60, 12)] for _ in range(60)]
@@ -37,7 +38,7 @@ def shifted():
 
 
 @pytest.fixture(scope="module")
-def shifted_lens(shifted) -> TunedLens:
+def shifted_lens(shifted) -> ResultRows:
     return tuned_lens(shifted, IDS, steps=300)
 
 
@@ -72,10 +73,10 @@ def test_errors_are_of_texts_that_training_has_not_seen(shifted, shifted_lens) -
     at = min(int(i) for i in order[:judged])  # the first held-out text
     cache = shifted.capture([IDS[at]], ["resid_pre"])
     with torch.no_grad():
-        x = shifted_lens.translated(0, cache["resid_pre", 0][0])
+        x = translated(shifted_lens, 0, cache["resid_pre", 0][0])
         read = shifted.module.lm_head(shifted.module.transformer.ln_f(x)).log_softmax(-1)
         true = shifted.run([IDS[at]])[0].log_softmax(-1)
-    row = [r["metric"] == "tuned lens" and r["depth"] == "embedding" for r in shifted_lens.about]
+    row = [r["metric"] == "tuned lens" and r["depth"] == "embedding" for r in shifted_lens]
     want = float((true.exp() * (true - read)).sum(-1).mean())
     assert shifted_lens.per_prompt[row.index(True), 0] == pytest.approx(want, abs=1e-5)
     train = [int(i) for i in order[judged + 8 :]]  # a fifth of the others decides when to stop

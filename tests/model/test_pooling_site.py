@@ -146,7 +146,9 @@ def test_a_pooling_head_is_described_by_the_text_that_it_writes() -> None:
         weight = module.head.attention.out_proj.weight
         weight[:, 8:16] = torch.from_numpy(bank[5])[:, None] * weight[0, 8:16]
     model, names = interp.load(module), [f"text {i}" for i in range(8)]
-    found = describe_heads(model, noise(40), bank, names, heads=["L2H0", "L2H1"], ranks=1, banks=9)
+    found = describe_heads(
+        model, noise(40), bank, names, heads=["L2H0", "L2H1"], ranks=1, n_random=9
+    )
     rows = found.to_pandas().set_index("part")
     assert rows.loc["L2H1", "text"] == "text 5"
     assert rows.loc["L2H1", "score"] > 0.99

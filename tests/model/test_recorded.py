@@ -11,6 +11,7 @@ import torch
 import interp
 from interp.core.errors import NonFiniteError, OptionError, PromptError, StoreError
 from interp.model.capture import NotCaptured
+from interp.model.recorded.reading import RecordedActivations
 from interp.model.recorded.recording import RECORDED, record_activations
 
 SMALL: dict[str, Any] = {"batch_size": 4, "shard_bytes": 100_000}
@@ -91,8 +92,8 @@ def test_an_interrupted_recording_continues_to_the_same_bytes(
         return run(*args, **options)
 
     if (cut / "index.json").exists():
-        assert not interp.model.RecordedActivations(cut).complete
-    done = interp.model.RecordedActivations(cut).n_prompts
+        assert not RecordedActivations(cut).complete
+    done = RecordedActivations(cut).n_prompts
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bundled_induction, "run", counted, raising=False)
         record_activations(bundled_induction, corpus_prompts, cut, **SMALL)
@@ -110,10 +111,10 @@ def test_a_damaged_shard_is_reported_and_computed_again(
     content[-1] ^= 1
     shard.write_bytes(content)
     with pytest.raises(StoreError, match=r"activations-00001.safetensors has another checksum"):
-        interp.model.RecordedActivations(tmp_path).verify()
+        RecordedActivations(tmp_path).verify()
     (tmp_path / "activations-00000.safetensors").write_bytes(b"cut")
     with pytest.raises(StoreError, match=r"has 3 bytes; the index states"):
-        interp.model.RecordedActivations(tmp_path)
+        RecordedActivations(tmp_path)
     record_activations(bundled_induction, corpus_prompts, tmp_path, **SMALL).verify()
     assert contents(tmp_path) == before
 
@@ -190,11 +191,11 @@ def test_unusable_corpora_and_folders(bundled_induction, corpus_prompts, tmp_pat
     with pytest.raises(PromptError, match=r"cannot be read"):
         record_activations(bundled_induction, tmp_path / "none.txt", tmp_path / "d")
     with pytest.raises(StoreError, match="holds no recorded activations"):
-        interp.model.RecordedActivations(tmp_path / "e")
+        RecordedActivations(tmp_path / "e")
     (tmp_path / "f").mkdir()
     (tmp_path / "f" / "index.json").write_text("{")
     with pytest.raises(StoreError, match="is damaged or of another version"):
-        interp.model.RecordedActivations(tmp_path / "f")
+        RecordedActivations(tmp_path / "f")
 
 
 def test_reading_what_was_not_recorded(bundled_induction, corpus_prompts, tmp_path) -> None:
@@ -236,7 +237,7 @@ def test_the_command_records_and_continues(run, errors, tmp_path) -> None:
     result = run(*args, "--site", "z,resid_post", "--layer", "0-1")
     assert result.exit_code == 0, result.output
     assert "20 prompts" in result.stderr
-    recorded = interp.model.RecordedActivations(tmp_path / "out")
+    recorded = RecordedActivations(tmp_path / "out")
     assert recorded.names == ["z", "resid_post"]
     assert recorded.layers == [0, 1]
     code, said = errors(*args, "--site", "q")

@@ -13,22 +13,23 @@ import interp
 from interp.cli.main import main
 from interp.core.errors import OptionError, PromptError, StoreError
 from interp.core.prompts import Prompts
+from interp.core.result_rows import ResultRows
 from interp.probes import (
     HeadFeatures,
     HeadProbe,
-    ProbeMismatch,
     chunk_features,
     last_row_features,
     lookback_features,
     metric_features,
     output_features,
-    recorded_features,
     train_probe,
 )
 from interp.probes.context import ContextItem
+from interp.probes.features import recorded_features
 from interp.probes.folds import fold_numbers, shuffled_labels
 from interp.probes.linear import fit_calibrated, fit_linear
-from interp.probes.result import ProbeResult, auc_by_fold, interval_over_documents
+from interp.probes.result import auc_by_fold, interval_over_documents
+from interp.probes.saved import ProbeMismatch
 
 
 def test_a_planted_head_is_found() -> None:
@@ -201,7 +202,7 @@ def test_command(tmp_path) -> None:
     told = CliRunner().invoke(main, [*given, "--random", "9", "-o", str(out)])
     assert told.exit_code == 0, told.output
     assert "24 items of 12 documents, 3 folds" in told.stdout
-    again = ProbeResult.load(out.with_suffix(".json"))
+    again = ResultRows.load(out.with_suffix(".json"))
     assert again.about["items"] == 24
     assert again.probe.places == HeadProbe.load(out).places
     assert again.compare(again).to_pandas()["score"].abs().max() == 0

@@ -18,8 +18,9 @@ from interp.cli.main import main
 from interp.core.errors import OptionError
 from interp.core.result_rows import ResultRows
 from interp.core.statistics import RatioBootstrap
-from interp.profiles import KeyRule, Profile, compare_profiles
+from interp.profiles import Profile, compare_profiles
 from interp.profiles.behaviours import behaviours_of
+from interp.profiles.rules import KeyRule
 from interp.report.atlas.build import build_atlas
 from interp.report.atlas.page import atlas_page
 from interp.report.printed import printed

@@ -13,8 +13,7 @@ import pytest
 
 import interp
 from interp.core.errors import OptionError, PromptError
-from interp.profiles import DocumentCorpus
-from interp.profiles.corpus import FEWEST, sample_corpus
+from interp.profiles.corpus import FEWEST, DocumentCorpus, sample_corpus
 
 PAIRS = [("Ann", "Bo"), ("Cy", "Di"), ("Ed", "Flo")] * 4
 TEXTS = [f"{a} met {b} in week {n}. They talked about {n} boats." for n, (a, b) in enumerate(PAIRS)]

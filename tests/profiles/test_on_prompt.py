@@ -9,7 +9,8 @@ from profiles.planted_rows import documents
 import interp
 from interp.core.errors import OptionError
 from interp.heads.patterns import view
-from interp.profiles import Profile, PromptRules
+from interp.profiles import Profile
+from interp.profiles.on_prompt import PromptRules
 from interp.profiles.rules import chosen_rules
 
 DOCUMENTS = [*documents(16, 24, seed=0).ids]

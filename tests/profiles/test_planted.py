@@ -10,8 +10,8 @@ import torch
 from profiles.planted_rows import documents, elsewhere, even, hidden_keys, mixture, on, plant
 
 import interp
-from interp.profiles import DocumentCorpus, Profile
-from interp.profiles.corpus import sample_corpus
+from interp.profiles import Profile
+from interp.profiles.corpus import DocumentCorpus, sample_corpus
 from interp.profiles.log_linear import Features, Sheet, fit_row_models, log_rows
 from interp.profiles.single_rules import fit_single_rules, mass_on_rules
 from interp.report.printed.profile import head_text

@@ -12,7 +12,8 @@ from profiles.planted_rows import documents
 import interp
 from interp.cli.main import main
 from interp.core.errors import OptionError, UnknownName
-from interp.profiles import KeyRule, Profile, run
+from interp.profiles import Profile, run
+from interp.profiles.rules import KeyRule
 from interp.report.printed import printed
 from interp.report.printed.profile import head_text
 

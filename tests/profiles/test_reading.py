@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from transformers import PretrainedConfig
 
-from interp.profiles import declared_rules
 from interp.profiles.reading import Reading, TokenReader
-from interp.profiles.rules import masks_of
+from interp.profiles.rules import declared_rules, masks_of
 
 TEXT = (
     'The old dog saw Ann. She called the dog: "Come, Dog!"\nNow (at 12) it is running home. The end'

@@ -15,7 +15,7 @@ from interp.attribution.result import Attribution
 from interp.causal.comparison.compare import compare_importances
 from interp.causal.game.players import Players
 from interp.causal.importance import Importance
-from interp.causal.pairs import Interactions
+from interp.causal.pairs import interaction_rows
 from interp.causal.pruning.result import PruningCurve
 from interp.circuits.evaluation import Evaluation
 from interp.circuits.published import published
@@ -28,7 +28,7 @@ from interp.report.pruning_page import save_curves
 from interp.report.safety_folder import write_safety
 from interp.report.tokens import attribution_page as attributions
 from interp.report.trees import trees_page as tree_page
-from interp.safety.curves import SafetyCurves
+from interp.safety.curves import curve_rows
 from interp.syntax.result import Drawn
 
 LAYERS = HEADS = 12
@@ -179,10 +179,9 @@ def importance_made(name: str = "ablation", seed: int = 0) -> Importance:
 def interactions(path: Path) -> None:
     pairs = np.array([(i, j) for i in range(144) for j in range(i + 1, 144)])
     values = rng().normal(size=(len(pairs), 8))
-    Interactions(
-        "shapley", "sampled", NAMES, pairs, values, np.full(len(pairs), 0.01), 1000, "nats", False,
-        MADE,
-    ).save_html(path)  # fmt: skip
+    sampling = np.full(len(pairs), 0.01), np.inf
+    found = interaction_rows("shapley", "sampled", NAMES, pairs, values, sampling, "nats", MADE)
+    found.save_html(path)
 
 
 def curve(name: str, power: float) -> PruningCurve:
@@ -209,12 +208,13 @@ def comparison(path: Path) -> None:
 
 
 def safety(path: Path) -> None:
-    curves = SafetyCurves(curve("safety", 0.5), curve("harmless", 4.0), NAMES[:10], MADE)
+    curves = curve_rows(curve("safety", 0.5), curve("harmless", 4.0), NAMES[:10])
     directions = pd.DataFrame(
         {"layer": np.arange(12), "position": -1, "effect": rng().normal(size=12), "kept": True}
     )
     found = SimpleNamespace(
-        model="large", table=table(metrics=4), curves=curves, made=MADE, sahara=(), spread={},
+        facts={"model": "large"}, wide=table(metrics=4).to_pandas, curves=curves, provenance=MADE,
+        sahara=(), spread={},
         search=SimpleNamespace(to_pandas=lambda: directions, refused=()),
     )  # fmt: skip
     write_safety(found, path.parent, "interp study safety large")  # type: ignore[arg-type]

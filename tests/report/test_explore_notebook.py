@@ -10,7 +10,7 @@ import re
 import pytest
 from report.browser import needs_browser
 
-from interp.report.explore import Explorer
+from interp.report import Explorer
 from interp.report.explore import notebook as of_notebook
 
 TEXT = "The cat sat on the mat. The cat sat on the"
@@ -137,7 +137,7 @@ def test_the_picture_survives_nbconvert():
     from nbclient import NotebookClient
     from nbconvert import HTMLExporter
 
-    code = f"from interp.report.explore import Explorer\nExplorer('bundled:induction', {TEXT!r})"
+    code = f"from interp.report import Explorer\nExplorer('bundled:induction', {TEXT!r})"
     cells = [nbformat.v4.new_code_cell(code)]
     notebook = nbformat.v4.new_notebook(cells=cells)
     NotebookClient(notebook, timeout=120, kernel_name="python3").execute()

@@ -13,7 +13,7 @@ import pytest
 from report.browser import needs_browser, started
 from report.looking import CUT, PALE, SQUEEZED
 
-import interp.draw.page
+from interp import draw
 from interp.attribution.result import Attribution
 from interp.core.display import Displayed
 from interp.draw.svg import element
@@ -57,8 +57,8 @@ def test_the_rows_are_there_as_csv(tmp_path) -> None:
 
 
 def test_a_page_of_many_rows_says_what_it_leaves_out(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(interp.draw.page, "ROWS", 6)
-    monkeypatch.setattr(interp.draw.page, "CSV", 1_000)
+    monkeypatch.setattr(draw.page, "ROWS", 6)
+    monkeypatch.setattr(draw.page, "CSV", 1_000)
     Rows(6).save_html(tmp_path / "r.html")
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert "not on this page" not in page
@@ -121,7 +121,7 @@ def drawing_page() -> bytes:
     """Pictures that are drawn in dark ink, in a section and in what scrolls."""
     svg = element("svg", element("text", "drawn", x=5, y=20, fill="#111"), width=640, height=30)
     parts = [("Drawn", svg), ("Too", element("div", svg, class_="scroll", tabindex=0))]
-    return interp.draw.page.page("Drawings", None, parts, {})
+    return draw.page.page("Drawings", None, parts, {})
 
 
 @pytest.mark.slow

@@ -12,10 +12,14 @@ from interp import planted, safety
 from interp.core.errors import OptionError, PromptError
 from interp.model.edits import uniform, zero
 from interp.model.locate.probe import probe
+from interp.safety.concentration import participation_ratio
+from interp.safety.direction import candidates
 from interp.safety.hidden import HiddenGame
 from interp.safety.projection import as_trials, crossed
+from interp.safety.prompts import PromptSets, read_labelled
+from interp.safety.removal import among_top
 from interp.safety.streams import last_logits
-from interp.safety.subspace import main_axes
+from interp.safety.subspace import main_axes, principal_angle
 
 BUILT = planted.refusal(vocab=32, context=64)
 [HEAD] = BUILT.roles["refusal"]
@@ -29,9 +33,7 @@ def refusal_probe():
 @pytest.fixture(scope="module")
 def sets(refusal_probe):
     full = safety.marker_sets(refusal_probe, n=8, max_length=12)
-    return safety.PromptSets.of(
-        refusal_probe, full.harmful.ids[:7], full.harmless.ids
-    )  # unequal sizes
+    return PromptSets.of(refusal_probe, full.harmful.ids[:7], full.harmless.ids)  # unequal sizes
 
 
 def others_and_it(frame) -> tuple[np.ndarray, float]:
@@ -82,10 +84,10 @@ def test_projection_finds_the_head_and_sums_to_the_difference(refusal_probe, set
     rest, it = others_and_it(table.to_pandas())
     assert it > 0.5
     assert np.abs(rest).max() < 0.01
-    direction = next(d for d in safety.candidates(refusal_probe, sets, [-1]) if d.layer == 3)
+    direction = next(d for d in candidates(refusal_probe, sets, [-1]) if d.layer == 3)
     shares = safety.refusal_projection_scores(refusal_probe, sets.harmful, sets.harmless, direction)
     frame = shares.to_pandas()
-    embedding = next(d for d in safety.candidates(refusal_probe, sets, [-1]) if d.layer == 0)
+    embedding = next(d for d in candidates(refusal_probe, sets, [-1]) if d.layer == 0)
     parts = frame.loc[frame["layer"] < 3, "score"].sum()
     whole = parts + float(embedding.vector @ direction.unit) / direction.length
     assert whole == pytest.approx(1, abs=1e-5)
@@ -115,8 +117,8 @@ def test_ships_equals_full_forwards(refusal_probe, sets, kind, edit):
     assert rest.max() < 1e-3
     assert found.harmless is not None
     assert found.harmless.score.max() < 1e-3  # not one head matters on harmless prompts
-    assert found.often[f"L{HEAD[0]}H{HEAD[1]}"] == 1
-    assert sum(found.among_top(3).values()) == pytest.approx(3)
+    assert among_top(found)[f"L{HEAD[0]}H{HEAD[1]}"] == 1
+    assert sum(among_top(found, 3).values()) == pytest.approx(3)
 
 
 @pytest.mark.parametrize("form", ["centred", "uncentred", "features"])
@@ -158,7 +160,7 @@ def test_prompt_space_does_not_see_a_rotation_and_features_do():
     turned = x @ torch.from_numpy(np.linalg.qr(rng.normal(size=(5, 5)))[0])
 
     def angle(form: str) -> float:
-        return safety.principal_angle(main_axes(x, form)[0], main_axes(turned, form)[0])
+        return principal_angle(main_axes(x, form)[0], main_axes(turned, form)[0])
 
     assert angle("centred") < 1e-6
     assert angle("uncentred") < 1e-6
@@ -177,21 +179,21 @@ def test_curves_break_refusal_and_leave_the_rest(refusal_probe, sets):
     task = safety.refusal_log_odds(refusal_probe, sets.harmful)
     found = safety.safety_curves(refusal_probe, ranking, task, sets.harmless, k=2, n_random=8)
     assert found.removed[0] == f"L{HEAD[0]}H{HEAD[1]}"
-    assert found.outside(1)[0]
-    assert found.effect(1) > 15
-    assert abs(found.damage(1)) < 1e-3
+    assert safety.outside_band(found.safety, 1)
+    assert safety.damage_at(found.safety, 1) > 15
+    assert abs(safety.damage_at(found.harmless, 1)) < 1e-3
     assert abs(found.safety.random[:, 1] - found.safety.clean).max() < 0.5  # other heads do nothing
     with pytest.raises(OptionError, match="k=17"):
         safety.safety_curves(refusal_probe, ranking, task, sets.harmless, k=17)
 
 
 def test_participation_ratio_has_its_analytic_values():
-    assert safety.participation_ratio([0, 0, 5, 0]) == 1
-    assert safety.participation_ratio(np.full((3, 4), 1e-200)) == pytest.approx(12)
-    assert safety.participation_ratio([3, 3, 0, -9]) == pytest.approx(2)
-    assert safety.participation_ratio([2, 1]) == pytest.approx(9 / 5)
+    assert participation_ratio([0, 0, 5, 0]) == 1
+    assert participation_ratio(np.full((3, 4), 1e-200)) == pytest.approx(12)
+    assert participation_ratio([3, 3, 0, -9]) == pytest.approx(2)
+    assert participation_ratio([2, 1]) == pytest.approx(9 / 5)
     with pytest.raises(OptionError, match="no score is above zero"):
-        safety.participation_ratio([0, -1])
+        participation_ratio([0, -1])
 
 
 def test_of_random_weights_no_head_stands_out():
@@ -213,13 +215,13 @@ def test_sets_that_coincide_and_files_that_are_bad(refusal_probe, sets, tmp_path
     assert safety.read_prompts(text) == ["one", "two"]
     lines.write_text('{"prompt": "x", "harmful": true}\n{"goal": [1, 2], "harmful": false}\n"y"\n')
     with pytest.raises(PromptError, match=r"line 3 does not say 'harmful'"):
-        safety.read_labelled(lines)
+        read_labelled(lines)
     lines.write_text('{"prompt": "x"}\n{"prompt": 3}\n{no\n')
     with pytest.raises(PromptError, match=r"line 2 holds 3, .*\(also bad: line 3\)"):
         safety.read_prompts(lines)
     lines.write_text('{"prompt": "x", "harmful": true}\n')
     with pytest.raises(PromptError, match="no harmless prompts"):
-        safety.read_labelled(lines)
+        read_labelled(lines)
 
 
 def test_sahara_refuses_no_step_and_no_axis(refusal_probe, sets) -> None:

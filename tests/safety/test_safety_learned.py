@@ -14,6 +14,7 @@ from interp.bundled.refusal_text import DECLINES, MARKERS, WORDS, requests
 from interp.core.errors import PromptError
 from interp.core.prompts import Prompts
 from interp.model.edits import zero
+from interp.safety.prompts import PromptSets
 from interp.safety.streams import last_logits, without
 from interp.safety.task import token_log_odds
 from training.train_refusal import Recipe, encoded, train
@@ -87,7 +88,7 @@ def test_the_choice_and_its_filters(refusal_model, texts, search) -> None:
     stopped = tight["fails"].str.contains("kl")
     assert (stopped == (tight["kl"] > bound)).all()
     assert set(stopped) == {True, False}
-    _, used = safety.PromptSets.of(refusal_model, *texts).halves(0, 0.25)
+    _, used = PromptSets.of(refusal_model, *texts).halves(0, 0.25)
     clean = last_logits(refusal_model, used.harmless).log_softmax(-1)
     with without(refusal_model, direction.vector):
         after = last_logits(refusal_model, used.harmless).log_softmax(-1)
@@ -129,8 +130,8 @@ def test_the_most_missed_head_is_among_those_that_write_most(refusal_model, text
 
 def test_curves_leave_the_band_of_random_heads(refusal_model, texts) -> None:
     found = safety.study(refusal_model, *texts, n_heads=8, n_random=20, forms=["centred"], steps=1)
-    assert found.curves.effect(8) > 10
-    assert found.curves.outside(8)[0]
+    assert safety.damage_at(found.curves.safety, 8) > 10
+    assert safety.outside_band(found.curves.safety, 8)
     assert found.spread["projection"].for_half < 6
     assert found.sahara[0].taken[0] in found.curves.removed
     assert found.direction.startswith("the chosen direction, layer")
@@ -152,13 +153,13 @@ def test_a_study_holds_what_its_parts_give(refusal_model, texts, search) -> None
     assert list(other.curves.removed) == [
         f"L{a}H{b}" for a, b in written[["layer", "head"]].to_numpy()
     ]
-    assert set(found.table.metrics) >= {"refusal_projection"}
+    assert set(found.columns["metric"]) >= {"refusal_projection"}
     assert "top 3 heads by ships ablated" in str(found)
 
 
 def test_one_prompt_has_no_error(refusal_model, texts) -> None:
     with pytest.raises(PromptError, match="one harmless prompt; an error over prompts needs"):
-        safety.PromptSets.of(refusal_model, texts[0], texts[1][:1])
+        PromptSets.of(refusal_model, texts[0], texts[1][:1])
 
 
 def test_random_weights_decline_nothing_and_no_heads_are_reported(refusal_model, texts) -> None:

@@ -12,8 +12,8 @@ from syntax.small_bert import save_bert
 
 import interp
 from interp.core.errors import PromptError, StoreError, UnknownName
-from interp.syntax import TreeScores, dependency_trees
-from interp.syntax.result import SPANNING
+from interp.syntax import dependency_trees
+from interp.syntax.result import SPANNING, TreeScores
 from interp.syntax.treebank import Treebank
 
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from interp.attribution import Scores, attribution
-from interp.circuits import Found, discovery
+from interp.circuits import discovery
+from interp.circuits.declaration import Found
 from interp.testing import ContractError, check_attribution_method, check_circuit_method
 
 

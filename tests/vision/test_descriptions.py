@@ -11,7 +11,8 @@ from vision.towers import module_of, noise, shapes, tower
 
 import interp
 from interp.core.errors import OptionError
-from interp.vision import describe_heads, image_parts, text_embeddings, text_span
+from interp.vision import describe_heads, image_parts, text_embeddings
+from interp.vision.descriptions import text_span
 
 RNG = np.random.default_rng(0)
 
@@ -88,7 +89,9 @@ def test_a_planted_head_is_described_by_the_text_that_it_writes() -> None:
     bank = RNG.normal(size=(9, 20))
     bank[4] = 3 * (module.visual_projection.weight.detach() @ kept).numpy()
     model, names = interp.load(module), [f"text {i}" for i in range(9)]
-    found = describe_heads(model, noise(40), bank, names, heads=["L1H1", "L1H2"], ranks=2, banks=9)
+    found = describe_heads(
+        model, noise(40), bank, names, heads=["L1H1", "L1H2"], ranks=2, n_random=9
+    )
     rows = found.to_pandas().set_index(["part", "rank"])
     assert rows.loc[("L1H2", 1), "text"] == "text 4"
     assert rows.loc[("L1H2", 1), "score"] > 0.99
@@ -100,7 +103,7 @@ def test_a_planted_head_is_described_by_the_text_that_it_writes() -> None:
 
 def test_texts_are_chosen_on_half_of_the_images_and_judged_on_the_others() -> None:
     model, bank = tower("CLIPModel"), np.random.default_rng(1).normal(size=(9, 20))
-    found = describe_heads(model, noise(10), bank, "abcdefghi", heads=["L1H2"], ranks=2, banks=1)
+    found = describe_heads(model, noise(10), bank, "abcdefghi", heads=["L1H2"], ranks=2, n_random=1)
     order = np.random.default_rng(0).permutation(10)
     written = image_parts(model, noise(10)).heads[:, 5]
     chosen, shares = text_span(written[order[:5]], bank, 2, written[order[5:]])
@@ -110,7 +113,7 @@ def test_texts_are_chosen_on_half_of_the_images_and_judged_on_the_others() -> No
 
 def test_a_random_bank_is_no_better_than_its_null() -> None:
     bank = RNG.normal(size=(9, 20))
-    found = describe_heads(tower("CLIPModel"), noise(40), bank, "abcdefghi", ranks=1, banks=9)
+    found = describe_heads(tower("CLIPModel"), noise(40), bank, "abcdefghi", ranks=1, n_random=9)
     assert found.to_pandas()["p"].mean() > 0.2
 
 

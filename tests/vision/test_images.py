@@ -11,8 +11,8 @@ from vision.towers import drawn, noise, shapes, tower
 
 from interp.bundled.shape_images import PATTERNS, recoloured, shape_images
 from interp.core.errors import InterpError, OptionError, PromptError
-from interp.vision import image_batch, image_direct_effects, read_images
-from interp.vision.images import PatchGrid, checked_labels
+from interp.vision import image_direct_effects, read_images
+from interp.vision.images import PatchGrid, checked_labels, image_batch
 
 ONE = torch.zeros(1, 3, 24, 24)
 WRONG = {

@@ -9,7 +9,8 @@ from vision.towers import attentions, drawn, noise, shapes, tower
 
 from interp.attribution import chefer, rollout
 from interp.core.errors import InterpError, OptionError, UnknownName, UnreadableAttention
-from interp.vision import attention_iou, image_maps, map_agreement, pointing_game
+from interp.vision import image_maps, map_agreement
+from interp.vision.agreement import attention_iou, pointing_game
 from interp.vision.example import ImageExample
 
 VIT = "ViTForImageClassification"

@@ -15,12 +15,8 @@ from vision.towers import CONFIGS, drawn, module_of, noise, shapes, tower
 
 import interp
 from interp.core.errors import OptionError, PromptError, UnreadableAttention
-from interp.vision import (
-    image_direct_effects,
-    image_parts,
-    image_readout,
-    text_embeddings,
-)
+from interp.vision import image_direct_effects, image_parts, text_embeddings
+from interp.vision.readout import image_readout
 
 POOLED = {
     "Dinov2WithRegistersForImageClassification": "class token and mean of patches",

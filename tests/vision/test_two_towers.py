@@ -89,8 +89,8 @@ def test_the_head_of_the_cue_is_located_and_corrected(clip: interp.Model) -> Non
     assert frame.index[frame["spurious"]].tolist() == ["L1H2"]
     assert located.notes["wrong images follow the cue"]
     repaired = vision.correct_spurious_heads(clip, *second, located, how="forward", texts=texts)
-    assert repaired.worst(repaired.before) < 0.5
-    assert repaired.worst(repaired.after) == 1.0
+    assert repaired.score[-3] < 0.5
+    assert repaired.score[-2] == 1.0
 
 
 def test_the_command(run, made: Path) -> None:
@@ -164,7 +164,7 @@ def test_siglip_reads_texts_padded_to_its_whole_context(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, own / own.norm(), atol=1e-5)
     pixels = torch.randn(8, 3, 16, 16, generator=torch.Generator().manual_seed(0)).numpy()
     texts = vision.text_embeddings(model, BANK)
-    described = vision.describe_heads(model, pixels, texts[:, :24], BANK, ranks=1, banks=2)
+    described = vision.describe_heads(model, pixels, texts[:, :24], BANK, ranks=1, n_random=2)
     assert set(described.part) == {f"L{layer}H{head}" for layer in (0, 1) for head in range(3)}
 
 

@@ -18,8 +18,9 @@ from interp.attribution.example import Example
 from interp.attribution.named import choose_methods
 from interp.core.errors import InterpError
 from interp.core.interrupts import holding
-from interp.core.prompt_means import PromptMeans
+from interp.core.prompt_means import prompt_means
 from interp.core.prompts import Prompts
+from interp.core.result_rows import ResultRows
 from interp.model.content import result_provenance
 from interp.model.hooks.inference import in_this_thread
 from interp.model.model_argument import takes_model
@@ -77,7 +78,7 @@ def method_cost(
     texts: str | Path | Sequence[str],
     methods: Iterable[str | AttributionMethod | BoundMethod],
     targets: str | Sequence[str | Target | None] | None = None,
-) -> PromptMeans:
+) -> ResultRows:
     """Measure what each attribution method costs per text: passes of the model, and seconds.
 
     Every method gets a fresh example, so that nothing is shared between methods; the pass that
@@ -124,4 +125,4 @@ def method_cost(
         for one in chosen
     ]
     values = found.reshape(-1, len(given))
-    return PromptMeans.tested(about, ("method",), values, notes=notes, provenance=made)
+    return prompt_means(about, ("method",), values, notes=notes, provenance=made)

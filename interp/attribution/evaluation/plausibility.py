@@ -19,8 +19,9 @@ from interp.attribution.evaluation.rationales import (
 from interp.attribution.example import Example
 from interp.attribution.named import choose_methods
 from interp.core.errors import InterpError, OptionError
-from interp.core.prompt_means import PromptMeans
+from interp.core.prompt_means import prompt_means
 from interp.core.prompts import Prompts
+from interp.core.result_rows import ResultRows
 from interp.core.statistics import holm
 from interp.model.content import result_provenance
 from interp.model.model_argument import takes_model
@@ -46,7 +47,7 @@ def plausibility(
     *,
     seed: int = 0,
     progress: Progress | None = None,
-) -> PromptMeans:
+) -> ResultRows:
     """Measure how well scores agree with the words that annotators marked.
 
     A word's score is the sum of |score| over its tokens. `token_f1` and `iou_f1` take as many words
@@ -121,21 +122,15 @@ def plausibility(
         methods=[one.label for one in chosen],
     )  # fmt: skip
     values = found.reshape(-1, len(given))
-    tested = PromptMeans.tested(
+    tested = prompt_means(
         about, ("method",), values, np.where(np.isnan(values), np.nan, nulls),
         clusters=[one.document for one in given], notes=notes, provenance=made,
     )  # fmt: skip
-    ranked = np.array([
-        max(float(row["p"]), ranking_p(x, drawn, rng))
-        for row, x, drawn in zip(tested.about, values, np.repeat(draws, len(chosen), 0),
-                                 strict=True)
-    ])  # fmt: skip
-    rows = [dict(row) | {"p": float(p)} for row, p in zip(tested.about, ranked, strict=True)]
-    for first in range(0, len(rows), len(chosen)):
-        mine = slice(first, first + len(chosen))
-        for row, corrected in zip(rows[mine], holm(ranked[mine]), strict=True):
-            row["p_holm"] = float(corrected)
-    return replace(tested, about=tuple(rows))
+    drawn = np.repeat(draws, len(chosen), 0)
+    by_ranks = [ranking_p(x, each, rng) for x, each in zip(values, drawn, strict=True)]
+    p = np.maximum(tested.p, by_ranks)
+    columns = tested.columns | {"p": p, "p_holm": holm(p, tested.columns["metric"])}
+    return replace(tested, columns=columns)
 
 
 def ranking_p(

@@ -16,10 +16,11 @@ from interp.attribution.evaluation.run import read_texts, resolve
 from interp.attribution.example import Example
 from interp.attribution.named import choose_methods
 from interp.core.errors import InterpError, OptionError
-from interp.core.prompt_means import PromptMeans
+from interp.core.prompt_means import prompt_means
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress
 from interp.core.rank_statistics import spearman
+from interp.core.result_rows import ResultRows
 from interp.model.content import result_provenance
 from interp.model.load import load
 from interp.model.model_argument import takes_model
@@ -43,7 +44,7 @@ def randomisation_check(
     clusters: Sequence[str] | None = None,
     seed: int = 0,
     progress: Progress | None = None,
-) -> PromptMeans:
+) -> ResultRows:
     """Measure how far scores change as weights are randomised from the last layer to the first.
 
     At each step the weights of one more block are permuted at random within each tensor, so that
@@ -107,7 +108,7 @@ def randomisation_check(
         model, "interp.attribution.randomisation_check", Prompts(tuple(e.ids for e in examples)),
         seed=seed, methods=[one.label for one in chosen],
     )  # fmt: skip
-    return PromptMeans.tested(
+    return prompt_means(
         about, ("method", "step", "randomised"), np.stack(rows), np.stack(nulls),
         clusters=clusters, notes=notes, provenance=made,
     )  # fmt: skip

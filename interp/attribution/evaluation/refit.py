@@ -14,8 +14,9 @@ from interp.attribution.evaluation.run import counts, read_texts, resolve
 from interp.attribution.example import Example
 from interp.attribution.named import choose_methods
 from interp.core.errors import InterpError, OptionError
-from interp.core.prompt_means import PromptMeans
+from interp.core.prompt_means import prompt_means
 from interp.core.prompts import Prompts
+from interp.core.result_rows import ResultRows
 from interp.model.content import result_provenance
 from interp.model.model_argument import takes_model
 
@@ -38,10 +39,10 @@ def refit_check(
     targets: str | Sequence[str | Target | None] | None = None,
     *,
     shares: Sequence[float] = (0.1, 0.3, 0.5),
-    test: float = 0.5,
+    held_out: float = 0.5,
     seed: int = 0,
     progress: Progress | None = None,
-) -> PromptMeans:
+) -> ResultRows:
     """Measure how well a refitted linear read-out still tells classes after top tokens are removed.
 
     Each method removes the same share of the tokens of every text, those of largest |score|, in
@@ -59,7 +60,7 @@ def refit_check(
         methods: names, with options as `name:option=value`, or methods.
         targets: as for `faithfulness`.
         shares: shares of tokens to remove.
-        test: share of the texts of each class on which accuracy is measured.
+        held_out: share of the texts of each class on which accuracy is measured.
         seed: seed of the split and of random removal.
         progress: see `Progress`.
 
@@ -82,12 +83,14 @@ def refit_check(
         raise OptionError(
             f"classes {', '.join(classes)}: give at least two, each with {FEWEST_PER_CLASS} texts"
         )
-    if not shares or any(not 0 < s < 1 for s in shares) or not 0 < test < 1:
-        raise OptionError(f"shares={tuple(shares)}, test={test}; all must lie between 0 and 1")
+    if not shares or any(not 0 < s < 1 for s in shares) or not 0 < held_out < 1:
+        raise OptionError(
+            f"shares={tuple(shares)}, held_out={held_out}; all must lie between 0 and 1"
+        )
     wanted = resolve(model, given, targets)
     examples = [Example(model, t, w) for t, w in zip(given, wanted, strict=True)]
     rng = np.random.default_rng(seed)
-    train, judged = _split_classes(labels, test, rng)
+    train, judged = _split_classes(labels, held_out, rng)
     truth, notes = np.array([classes.index(x) for x in labels]), {}
     orders: dict[str, list[Array] | None] = {
         "(random)": [rng.permutation(np.flatnonzero(~e.special)) for e in examples]
@@ -119,20 +122,20 @@ def refit_check(
     made = result_provenance(
         model, "interp.attribution.refit_check",
         Prompts(tuple(examples[i].ids for i in judged)), seed=seed,
-        methods=[one.label for one in chosen], test=test,
+        methods=[one.label for one in chosen], held_out=held_out,
     )  # fmt: skip
-    return PromptMeans.tested(
+    return prompt_means(
         about, ("method", "removed"), np.stack(rows), np.stack(nulls), notes=notes, provenance=made
     )
 
 
 def _split_classes(
-    labels: Sequence[str], test: float, rng: np.random.Generator
+    labels: Sequence[str], held_out: float, rng: np.random.Generator
 ) -> tuple[list[int], list[int]]:
     train, judged = [], []
     for name in sorted(set(labels)):
         mine = rng.permutation([i for i, label in enumerate(labels) if label == name]).tolist()
-        count = min(max(1, round(test * len(mine))), len(mine) - 1)
+        count = min(max(1, round(held_out * len(mine))), len(mine) - 1)
         judged += mine[:count]
         train += mine[count:]
     return sorted(train), sorted(judged)

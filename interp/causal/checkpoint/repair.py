@@ -58,7 +58,7 @@ class Repaired:
 @takes_model
 def repair_pruned(
     model: Model,
-    removed: Removed | Sequence[Any],
+    heads: Removed | Sequence[Any],
     prompts: Any,
     *,
     steps: int,
@@ -75,7 +75,7 @@ def repair_pruned(
 
     Args:
         model: the original, which is not changed.
-        removed: the heads to remove.
+        heads: the heads to remove.
         prompts: texts or token ids; give none of the prompts that the result is judged on.
         steps: number of steps of Adam, with 8 prompts each.
         mlps: labels of the MLPs to remove.
@@ -107,7 +107,7 @@ def repair_pruned(
             "model; save it without repair"
         )
     given = Prompts.of(prompts, model)
-    gone = removed if isinstance(removed, dict) else heads_by_name(model, removed)
+    gone = heads if isinstance(heads, dict) else heads_by_name(model, heads)
     module: Any = copy.deepcopy((start or model).module)
     module.requires_grad_(True)
     parts = removed_mlps(model, mlps)

@@ -23,7 +23,7 @@ from interp.model.loading import source_labels
 
 if TYPE_CHECKING:
     from interp.core.table import HeadTable
-    from interp.heads.sweep import ScoreSweep
+    from interp.heads.sweep.scored_models import ScoreSweep
 
 DEFAULT_OUT = Path("results")
 FEW = 3  # models from which on a page shows how far the run is

@@ -23,13 +23,13 @@ ScoresByHead = Mapping[tuple[int, int], float]
 
 
 def select(
-    scores: ScoresByHead | HeadTable, *, at_least: float | None = None, share: float | None = None
+    scores: ScoresByHead | HeadTable, *, least: float | None = None, share: float | None = None
 ) -> list[Head]:
     """Select heads by value or by a share of all heads, best first.
 
     Args:
         scores: by (layer, head), or a table of one metric and one stack.
-        at_least: minimum score (0.1 in Wu et al. 2024).
+        least: minimum score (0.1 in Wu et al. 2024).
         share: share of all heads (RazorAttention uses 0.14 by induction score), rounded, at least
             one. Equal scores are ordered by layer and head.
 
@@ -37,9 +37,9 @@ def select(
         OptionError: not exactly one of the two is given, the share lies outside 0 to 1, or the
             table has several metrics.
     """
-    if (at_least is None) == (share is None):
+    if (least is None) == (share is None):
         raise OptionError(
-            "give exactly one criterion: at_least=a minimum score, or share=a share of all heads"
+            "give exactly one criterion: least=a minimum score, or share=a share of all heads"
         )
     if share is not None and not 0 < share <= 1:
         raise OptionError(f"share={share}: it must be above 0 and at most 1")
@@ -48,7 +48,7 @@ def select(
     if share is not None:
         chosen = order[: max(1, round(share * len(order)))]
     else:
-        chosen = [pair for pair in order if pair[1] >= at_least]  # type: ignore[operator]
+        chosen = [pair for pair in order if pair[1] >= least]  # type: ignore[operator]
     return [Head(*head) for head, _ in chosen]
 
 
@@ -64,13 +64,13 @@ def _pairs(scores: ScoresByHead | HeadTable) -> list[tuple[tuple[int, int], floa
 
 
 def selection_stability(
-    found: CopyPaste, *, at_least: float = 0.1, top: int = 20, n_boot: int = 500, seed: int = 0
+    found: CopyPaste, *, least: float = 0.1, top: int = 20, n_boot: int = 500, seed: int = 0
 ) -> pd.DataFrame:
     """Measure how stable the choice of heads is across parts of the instances.
 
     The parts are: one needle, one length, all.
 
-    One row per part: instances `n`; `heads` that score `at_least`; `overlap`, the share of the
+    One row per part: instances `n`; `heads` that score `least`; `overlap`, the share of the
     `top` heads that the other instances select too (of the heads above zero, where fewer than `top`
     are); `spearman`, the rank correlation of all heads with their scores in the other instances;
     for `all` both come from random halves. Each with a 95 % interval by resampling the part's
@@ -106,7 +106,7 @@ def selection_stability(
             continue  # there is only one needle, or one length
         mine = x[inside]
         drawn = _resampled(mine, n_boot, rng)
-        counts = (drawn >= at_least).sum(1)
+        counts = (drawn >= least).sum(1)
         if part == "all":
             overlap, rank = _halves(x, top, n_boot, rng)
             middle = overlap.mean(), rank.mean()
@@ -117,7 +117,7 @@ def selection_stability(
             middle = _overlap(mine.mean(0), rest, top), _correlation(mine.mean(0), rest)
         row = {"part": part, "n": int(inside.sum())}
         for name, value, each in (
-            ("heads", int((mine.mean(0) >= at_least).sum()), counts),
+            ("heads", int((mine.mean(0) >= least).sum()), counts),
             ("overlap", middle[0], overlap),
             ("spearman", middle[1], rank),
         ):

@@ -1,14 +1,12 @@
-from .activations import Outliers, layer_outliers
+from .activations import layer_outliers
 from .channels import disruption, massive, replace_channel
 from .entropies import layer_entropies
-from .output_sizes import kurtosis, result_inf_norm, result_kurtosis, value_shortfall, written_share
+from .output_sizes import result_inf_norm, result_kurtosis, value_shortfall, written_share
 from .sinks import active_dormant_sinks, sink_mass
 
 __all__ = [
-    "Outliers",
     "active_dormant_sinks",
     "disruption",
-    "kurtosis",
     "layer_entropies",
     "layer_outliers",
     "massive",

@@ -1,9 +1,8 @@
-from .blocks import LongView, long_view
+from .blocks import long_view
 from .capturing import view
 from .result import View
 
 __all__ = [
-    "LongView",
     "View",
     "long_view",
     "view",

@@ -5,8 +5,8 @@ largest.
 """
 
 from interp.core.lazy_analyses import lazy_analyses
-from interp.heads.weights._composition import Compositions, composition_scores
+from interp.heads.weights._composition import composition_scores
 
-__all__ = ["Compositions", "composition_scores"]
+__all__ = ["composition_scores"]
 
 lazy_analyses(__name__)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from interp.core.errors import OptionError
 from interp.core.head import Head
-from interp.core.result import Result
+from interp.core.result_rows import ResultRows
 from interp.model.calls.sites import circuit_sites
 from interp.model.content import result_provenance
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
-    import pandas as pd
     from jaxtyping import Float
     from torch import Tensor
 
@@ -28,70 +25,25 @@ ComposedInput = Literal["q", "k", "v"]
 _SAMPLES = 12
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Compositions(Result):
-    """Composition scores of every pair of heads that can compose.
+class Composed(NamedTuple):
+    """Scores of a pair of attentions, and the mean score of random matrices of these shapes."""
 
-    Its rows are pairs: `writes` comes before `reads`, and the score is above the baseline.
-
-    `score` and `baseline` map (earlier attention, later attention) to `[earlier head, later head]`
-    and to the mean score of random matrices of the same shapes; `score` is without subtraction.
-    """
-
-    kind: ComposedInput
-    score: dict[tuple[Site, Site], Float[Tensor, "head later_head"]]
-    baseline: dict[tuple[Site, Site], float]
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    per_prompt = None
-    why_no_per_prompt = "the scores are computed from weights, without prompts"
-    _units = ("stack", "writes", "later_stack", "reads")
-    _order = "score"
-
-    def of(self, earlier: Site, later: Site) -> Float[Tensor, "head later_head"]:
-        """Return the scores of one pair of attentions above the baseline.
-
-        Raises:
-            OptionError: the output of the earlier is not an input of the later.
-        """
-        if (earlier, later) not in self.score:
-            raise OptionError(f"{earlier.name} does not {self.kind}-compose with {later.name}")
-        return self.score[earlier, later] - self.baseline[earlier, later]
-
-    def _rows(self) -> pd.DataFrame:
-        """Return one row per pair: the head that writes, the one that reads, and the score."""
-        import pandas as pd
-
-        rows = [
-            {
-                "stack": a.stack, "writes": str(Head(a.layer, i)), "later_stack": b.stack,
-                "reads": str(Head(b.layer, j)), "score": x, "null": 0.0,
-                "without_subtraction": raw, "baseline": self.baseline[a, b],
-            }
-            for a, b in self.score
-            for i, (row, raws) in enumerate(
-                zip(self.of(a, b).tolist(), self.score[a, b].tolist(), strict=True)
-            )
-            for j, (x, raw) in enumerate(zip(row, raws, strict=True))
-        ]  # fmt: skip
-        return pd.DataFrame(rows)
-
-    @classmethod
-    def _types(cls) -> tuple[type, ...]:
-        from interp.model.calls.sites import Site, Where
-
-        return Site, Where
-
-    def _facts(self) -> Mapping[str, Any]:
-        return {"metric": f"{self.kind}_composition", "unit": "above random matrices"}
+    score: Float[Tensor, "head later_head"]
+    baseline: float
 
 
 @takes_model
-def composition_scores(model: Model, kind: ComposedInput) -> Compositions:
+def composition_scores(model: Model, kind: ComposedInput) -> ResultRows:
     """Compute Q-, K- or V-composition of every pair of heads in sequence.
 
     The score of heads 1 and 2 is `|A B| / (|A| |B|)` in Frobenius norms, with A the OV circuit of
     head 1 and B a circuit of head 2: its QK circuit from the query's side ("q"), from the key's
     side ("k"), or its OV circuit ("v"). Weights are folded (see `interp.model.locate.weights`).
+
+    Returns:
+        One row per pair of heads that can compose: stack and writes, the earlier head; later_stack
+        and reads, the later one; score, above the baseline; without_subtraction, the score itself;
+        baseline, the mean score of random matrices of the same shapes.
 
     Raises:
         OptionError: the kind does not exist.
@@ -99,13 +51,35 @@ def composition_scores(model: Model, kind: ComposedInput) -> Compositions:
 
     Reference: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
     """
+    found = composition_matrices(model, kind)
+    rows = [
+        {
+            "stack": a.stack, "writes": str(Head(a.layer, i)), "later_stack": b.stack,
+            "reads": str(Head(b.layer, j)), "score": raw - baseline, "null": 0.0,
+            "without_subtraction": raw, "baseline": baseline,
+        }
+        for (a, b), (matrix, baseline) in found.items()
+        for i, row in enumerate(matrix.tolist())
+        for j, raw in enumerate(row)
+    ]  # fmt: skip
+    return ResultRows(
+        "Compositions", rows, ("stack", "writes", "later_stack", "reads"),
+        result_provenance(model, "interp.heads.weights.composition_scores", kind=kind),
+        {"metric": f"{kind}_composition", "unit": "above random matrices"},
+        why_no_per_prompt="the scores are computed from weights, without prompts",
+        shown_by="score",
+    )  # fmt: skip
+
+
+def composition_matrices(model: Model, kind: ComposedInput) -> dict[tuple[Site, Site], Composed]:
+    """Return the scores of every pair of attentions in sequence, with their baseline."""
     from interp.model.locate.weights import composed_pairs
 
     if kind not in ("q", "k", "v"):
         raise OptionError(f"composition kind {kind!r} does not exist; known: q, k, v")
     written: dict[Site, Tensor] = {}
     read: dict[Site, Tensor] = {}
-    score, baseline = {}, {}
+    found = {}
     for earlier, later in composed_pairs(model, kind):
         if earlier not in written:
             written[earlier] = _unit(model.weights_of(earlier).OV.rows_reduced())
@@ -114,21 +88,18 @@ def composition_scores(model: Model, kind: ComposedInput) -> Compositions:
         a, b = written[earlier], read[later]
         if a.shape[2] != b.shape[1]:
             continue  # a layer between them changes the width of the residual stream (Swin)
-        score[earlier, later] = _norms(a, b)
-        baseline[earlier, later] = random_composition(a.shape[2], a.shape[1], b.shape[2])
-    made = result_provenance(model, "interp.heads.weights.composition_scores", kind=kind)
-    return Compositions(kind, score, baseline, made)
+        baseline = random_composition(a.shape[2], a.shape[1], b.shape[2])
+        found[earlier, later] = Composed(_norms(a, b), baseline)
+    return found
 
 
 def strongest(model: Model, kind: ComposedInput, subtract_baseline: bool) -> dict[Site, Tensor]:
     """Return each head's largest score with an earlier head; 0 if there is none."""
     import torch
 
-    found = composition_scores(model, kind)
     best: dict[Site, Tensor] = {}
-    for (earlier, later), score in found.score.items():
-        here = found.of(earlier, later) if subtract_baseline else score
-        here = here.amax(0)
+    for (_, later), (score, baseline) in composition_matrices(model, kind).items():
+        here = (score - baseline if subtract_baseline else score).amax(0)
         best[later] = torch.maximum(best[later], here) if later in best else here
     zeros = {s: torch.zeros(s.n_heads, dtype=torch.float64) for s in circuit_sites(model.sites)}
     return zeros | best

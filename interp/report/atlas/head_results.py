@@ -18,12 +18,9 @@ from interp.report.atlas.rows import (
 )
 
 if TYPE_CHECKING:
-    from interp.cache.cards import CacheCards
     from interp.cache.methods import RetrievalMethods
     from interp.cache.plan_result import CachePlan
-    from interp.cache.sources import ContextSources
     from interp.causal.gating.result import LearnedGates
-    from interp.probes.result import ProbeResult
 
 NAMED = 4  # heads named in a sentence, and methods in the note on a head
 KVHeadKey = tuple[str, int, int]  # stack, layer, key-value head
@@ -41,13 +38,10 @@ def part_of_file(kind: str, path: Path) -> FoundPart | None:
     """
     from interp.alignment.pictures import PairAlignment
     from interp.alignment.result import HeadAlignments
-    from interp.cache.cards import CacheCards
     from interp.cache.methods import RetrievalMethods
     from interp.cache.plan_result import CachePlan
-    from interp.cache.sources import ContextSources
     from interp.causal.gating.result import LearnedGates
     from interp.circuits.why.shares import QKShares
-    from interp.probes.result import ProbeResult
     from interp.report.atlas.alignment_part import alignment_part, translation_part
     from interp.report.atlas.depths_part import anchors_part, decoder_lens_part, receivers_part
     from interp.report.atlas.pictures_part import (
@@ -60,18 +54,16 @@ def part_of_file(kind: str, path: Path) -> FoundPart | None:
     from interp.text.chains.anchors_result import Anchors
 
     shown: dict[type[Result], Callable[[Any], FoundPart]] = {
-        CacheCards: cache_cards_part,
         CachePlan: cache_plan_part,
         RetrievalMethods: retrieval_part,
-        ContextSources: sources_part,
         LearnedGates: gates_part,
-        ProbeResult: probe_part,
         QKShares: qk_shares_part,
         HeadAlignments: alignment_part,
         PairAlignment: pair_part,
         Anchors: anchors_part,
     }
     of_rows: dict[str, Callable[[Any], FoundPart]] = {
+        "CacheCards": cache_cards_part, "ContextSources": sources_part, "ProbeResult": probe_part,
         "DecoderLens": decoder_lens_part, "DoseCurve": doses_part, "ImageMaps": maps_part,
         "ReceiverHeads": receivers_part, "TimeAlignments": time_errors_part,
         "TranslationHeads": translation_part, "WordTimes": word_times_part,
@@ -101,7 +93,7 @@ def _key(row: Mapping[str, Any]) -> KVHeadKey:
     return str(row["stack"]), int(row["layer"]), int(row["kv_head"])
 
 
-def cache_cards_part(found: CacheCards) -> FoundPart:
+def cache_cards_part(found: ResultRows) -> FoundPart:
     """Return the tokens that the cache of each key-value head needs, with its measured loss."""
     frame: Any = found.to_pandas()
     window = f"{found.sink} first and {found.recents[0]} last tokens"
@@ -170,7 +162,7 @@ def retrieval_part(found: RetrievalMethods) -> FoundPart:
     return _of_model(part, found.provenance, by_kv=notes)
 
 
-def sources_part(found: ContextSources) -> FoundPart:
+def sources_part(found: ResultRows) -> FoundPart:
     """Return how well heads find the part of a long context that an answer comes from."""
     frame: Any = found.to_pandas()
     text = " ".join(str(found).split())
@@ -202,7 +194,7 @@ def gates_part(found: LearnedGates) -> FoundPart:
     return _of_model(part, found.provenance, notes=notes)
 
 
-def probe_part(found: ProbeResult) -> FoundPart:
+def probe_part(found: ResultRows) -> FoundPart:
     """Return a linear probe on heads: its held-out scores, and what is lost without each head."""
     scores, about = found.scores, found.about
     frame: Any = found.to_pandas()

@@ -42,6 +42,7 @@ TEXTS = {
     "ShareCheck": "interp.report.printed.circuits:share_check_text",
     "SimilarityMatrix": "interp.report.printed.top:top_text",
     "TextScores": "interp.report.printed.texts:influence_text",
+    "TunedLens": "interp.report.printed.means:means_text",
 }
 """Function that formats results of a type, by the name of the type."""
 ROWS = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from interp.report.printed.tables import aligned_table
 
 if TYPE_CHECKING:
-    from interp.alignment import HeadAlignments
+    from interp.alignment.result import HeadAlignments
     from interp.core.result_rows import ResultRows
 
 

@@ -10,10 +10,9 @@ from interp.core.result import Result
 from interp.report.printed.tables import aligned_columns
 
 if TYPE_CHECKING:
-    from interp.cache.cards import CacheCards
     from interp.cache.methods import RetrievalMethods
     from interp.cache.plan_result import CachePlan
-    from interp.cache.sources import ContextSources
+    from interp.core.result_rows import ResultRows
 
 SHORT = {
     "trained_gates": "trained",
@@ -56,7 +55,7 @@ def _plan_lines(plan: CachePlan) -> list[str]:
     ]
 
 
-def _card_lines(cards: CacheCards, top: int) -> list[str]:
+def _card_lines(cards: ResultRows, top: int) -> list[str]:
     frame = cards.to_pandas().sort_values("score", ascending=False, kind="stable")
     metric = str(frame["metric"].iloc[0]) if len(frame) else "loss"
     lines = [
@@ -112,7 +111,7 @@ def _method_lines(methods: RetrievalMethods, top: int) -> list[str]:
     return [*lines, aligned_columns(stable, "    ")]
 
 
-def _source_lines(found: ContextSources) -> list[str]:
+def _source_lines(found: ResultRows) -> list[str]:
     rows: list[tuple[str, ...]] = [
         ("way", "average precision", "95 %", "random order", "Brier", "calibration error", "heads")
     ]
@@ -130,7 +129,7 @@ def _source_lines(found: ContextSources) -> list[str]:
         )
     lengths = ", ".join(map(str, sorted(set(found.lengths))))
     return [
-        f"  source of the answer among segments, {len(found.needles)} held-out prompts of "
+        f"  source of the answer among segments, {found.per_prompt.shape[1]} held-out prompts of "
         f"{lengths} tokens",
         aligned_columns(rows, "    "),
     ]

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from interp.circuits.published_comparison import published_figures
+
 if TYPE_CHECKING:
     from interp.circuits.chosen_set import NodeSet
     from interp.circuits.edge_evaluation import EdgeEvaluation
@@ -39,7 +41,7 @@ def found_lines(
     if found.chosen is not None:
         lines += _chosen(found.chosen, _estimated(found))
     if against is not None:
-        stated, name = against.compared(found).figures(), called or against.name
+        stated, name = published_figures(against.compared(found)), called or against.name
         lines.append(
             f"  {name}: AUROC {stated['auroc']:.3f} [{stated['low']:.3f}, {stated['high']:.3f}];"
             f" {stated['found']:.0f} of its {stated['of']:.0f} heads among the top "

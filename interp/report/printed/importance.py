@@ -11,7 +11,7 @@ from interp.report.printed.importance_notes import explained_notes
 if TYPE_CHECKING:
     from interp.causal.comparison.result import Comparison
     from interp.causal.importance import Importance
-    from interp.causal.pairs import Interactions
+    from interp.core.result_rows import ResultRows
 
 
 def importance_text(results: Sequence[Importance], *, top: int = 5) -> str:
@@ -56,16 +56,16 @@ def _means(found: Importance) -> str:
     return METHODS[method_of(found.metric)].means
 
 
-def interactions_text(results: Sequence[Interactions]) -> str:
+def interactions_text(results: Sequence[ResultRows]) -> str:
     """Format a line per pair of heads, the strongest first."""
     [between] = results
     from interp.core.columns import with_error
 
-    lines = [f"  interactions ({between.index}, {between.method}; {between.unit})"]
-    order = abs(between.score).argsort()[::-1].tolist()
-    for i in order:
-        a, b = (between.players[p] for p in between.pairs[i].tolist())
-        lines.append(f"  {a} x {b}  {with_error(float(between.score[i]), float(between.sem[i]))}")
+    rows = between.wide().to_dict("records")
+    lines = [f"  interactions ({x['index']}, {x['method']}; {x['unit']})" for x in rows[:1]]
+    for i in abs(between.score).argsort()[::-1].tolist():
+        row = rows[i]
+        lines.append(f"  {row['first']} x {row['second']}  {with_error(row['score'], row['sem'])}")
     return "\n".join([*lines, ""])
 
 

@@ -8,7 +8,6 @@ from interp.core.tokens import shown
 from interp.report.printed.tables import aligned_table
 
 if TYPE_CHECKING:
-    from interp.core.prompt_means import PromptMeans
     from interp.core.result_rows import ResultRows
 
 
@@ -50,7 +49,7 @@ def lens_text(found: ResultRows, position: int, name: str) -> str:
     return "\n".join(lines)
 
 
-def tuned_text(found: PromptMeans) -> str:
+def tuned_text(found: ResultRows) -> str:
     """Format the errors of both lenses by depth, on held-out texts, and what training leaves."""
     from interp.lens.tuned import STEPS
 
@@ -72,7 +71,7 @@ def tuned_text(found: PromptMeans) -> str:
     return "\n".join([*lines, ""])
 
 
-def direct_text(found: PromptMeans, top: int) -> str:
+def direct_text(found: ResultRows, top: int) -> str:
     """Format the largest mean contributions, with their nulls."""
     part = found.top(top, by="abs").to_pandas().to_dict("records")
     lines = [f"{part[0]['metric']}, mean over {part[0]['n']} text(s) [95 %], null: random tokens"]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from interp.core.prompt_means import PromptMeans
+    from interp.core.result_rows import ResultRows
 
 
 TITLES = {
@@ -24,12 +24,12 @@ TITLES = {
 }
 
 
-def means_text(results: Sequence[PromptMeans]) -> str:
+def means_text(results: Sequence[ResultRows]) -> str:
     """Format mean, interval, null and p of every row, with a title for each metric."""
     return "\n".join(_table(found) for found in results)
 
 
-def _table(found: PromptMeans) -> str:
+def _table(found: ResultRows) -> str:
     lines: list[str] = []
     frame = found.to_pandas()
     units = [u for u in found.units if u in frame.columns]
@@ -45,14 +45,14 @@ def _table(found: PromptMeans) -> str:
                 continue
             ends = "" if math.isnan(row["low"]) else f" [{row['low']:.3g}, {row['high']:.3g}]"
             says = f"  {row['score']:>8.3g}{ends}"
-            if found.nulls is not None:
+            if "null" in found.columns:
                 says += f"  null {row['null']:.3g}, p {row['p_holm']:.2g}"
             lines.append(f"  {label:<{width}}{says}")
         lines.append("")
     return "\n".join(lines)
 
 
-def difference_text(results: Sequence[PromptMeans], *, top: int = 10) -> str:
+def difference_text(results: Sequence[ResultRows], *, top: int = 10) -> str:
     """Format the mean difference of the target and the rows with the largest contributions.
 
     Args:

@@ -50,8 +50,10 @@ def probe_text(results: Sequence[Any], *, top: int = 5) -> str:
         results: the probe.
         top: number of heads to list.
     """
+    from interp.probes.result import probe_table
+
     lines = [repr(found) for found in results]
-    return "\n".join([*lines, *(top_heads(found.table, top) for found in results if top)])
+    return "\n".join([*lines, *(top_heads(probe_table(found), top) for found in results if top)])
 
 
 def top_heads(table: HeadTable, k: int, by: str = "end") -> str:

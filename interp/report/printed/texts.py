@@ -11,9 +11,9 @@ from interp.report.printed.tables import aligned_columns
 if TYPE_CHECKING:
     from interp.causal.influence.result import TextScores
     from interp.core.result_rows import ResultRows
-    from interp.text.chains import Anchors
-    from interp.text.context import SourceJudgement
-    from interp.text.graphs import AttentionGraph, GraphInput
+    from interp.text.chains.anchors_result import Anchors
+    from interp.text.graphs.graph import AttentionGraph
+    from interp.text.graphs.inputs import GraphInput
 
 SHOWN = 10  # texts of an influence
 
@@ -58,7 +58,7 @@ def anchors_text(results: Sequence[Anchors], *, top: int = 5) -> str:
     return "\n".join(lines)
 
 
-def judgement_text(judged: SourceJudgement) -> str:
+def judgement_text(judged: ResultRows) -> str:
     """Format how often each way finds the known sources."""
     rows = [("way", "precision", "95 % interval", "random order", "calibration error", "Brier",
              "of base rate")]  # fmt: skip

@@ -12,6 +12,12 @@ if TYPE_CHECKING:
     from interp.core.result_rows import ResultRows
 
 
+def both_directions_summary(found: ResultRows) -> str:
+    """Return the error rate of each alignment."""
+    text = ", ".join(f"{k} {x:.3f}" for k, x in zip(found.alignment, found.score, strict=True))
+    return f"Alignment error rate in two directions: {text}; agreement {found.agreement:.3f}"
+
+
 def word_times_summary(found: ResultRows) -> str:
     """Return the number of words, the heads, and the distance to gold starts where known."""
     known, text = np.isfinite(found.gold), ""

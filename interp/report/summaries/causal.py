@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
     from interp.core.result_rows import ResultRows
 
 
@@ -46,3 +48,27 @@ def dose_curve_summary(found: ResultRows) -> str:
             same = "  (the model itself)" if row["factor"] == found.unchanged else ""
             lines.append(f"    x {row['factor']:>5g}  {row['score']:.3g}{ends}{null}{same}")
     return "\n".join(lines)
+
+
+def interactions_figure(found: ResultRows) -> go.Figure:
+    """Draw a heat map, player by player, blue above zero and orange below."""
+    import plotly.graph_objects as go
+
+    from interp.draw.colours import palette
+
+    grid = np.full((len(found.players),) * 2, np.nan, dtype=np.float32)
+    for (i, j), score in zip(found.pairs, found.score, strict=True):
+        grid[i, j] = grid[j, i] = score
+    played = sorted({int(i) for pair in found.pairs for i in pair})
+    labels = [found.players[i] for i in played]
+    size = float(np.abs(found.score).max(initial=0.0)) or 1.0
+    unit, index = (next(iter(found.columns[name]), "") for name in ("unit", "index"))
+    figure = go.Figure(
+        go.Heatmap(
+            x=labels, y=labels, z=grid[np.ix_(played, played)], zmin=-size, zmax=size,
+            colorscale=palette(True), colorbar={"title": {"text": unit}},
+        )
+    )  # fmt: skip
+    figure.update_layout(template="plotly_white", title=f"{index} interactions")
+    figure.update_yaxes(autorange="reversed")
+    return figure

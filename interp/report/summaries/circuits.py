@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
     from interp.core.result_rows import ResultRows
 
 
@@ -65,4 +67,26 @@ def share_check_summary(found: ResultRows) -> str:
         f"{int((~np.isnan(found.per_prompt)).any(0).sum())} held-out prompts; correlation of "
         f"predicted and measured change: score {s:.3f} ({below:.3f} to {above:.3f}), "
         f"attention {r:.3f} ({low:.3f} to {high:.3f}))"
+    )
+
+
+def signals_summary(found: ResultRows) -> str:
+    """Return the number of firings and heads, and the median number of slices of a signal."""
+    heads = len({s.name for s in found.found})
+    middle = np.median(found.slices) if len(found) else float("nan")
+    return (
+        f"Signals({found.facts['model']}: {len(found)} firings of {heads} heads, median {middle:g} "
+        f"of {found.d_head} slices by {found.measure})"
+    )
+
+
+def signals_figure(found: ResultRows, side: str = "k") -> go.Figure:
+    """Draw a heat map of the writers that make each head attend, on one side."""
+    from interp.circuits.query_key_signals import writer_shares
+    from interp.draw.charts import signed_map
+
+    what = "queries" if side == "q" else "keys"
+    title = f"Writers of what the {what} of each head read, where it fires"
+    return signed_map(writer_shares(found, side), title=title, unit="share").update_layout(
+        xaxis={"title": "written by"}, yaxis={"title": "head that fires", "autorange": "reversed"}
     )

@@ -26,7 +26,35 @@ def roofline_summary(found: ResultRows) -> str:
     )
 
 
+def cache_cards_summary(found: ResultRows) -> str:
+    """Return the number of heads and prompts, and the measured windows."""
+    return (
+        f"CacheCards of {len(found)} key-value heads: sink {found.sink}, windows of "
+        f"{', '.join(map(str, found.recents))} tokens on {found.losses.shape[2]} prompts"
+    )
+
+
 def gate_pattern_summary(found: ResultRows) -> str:
     """Return the number of gates, and the window of heads whose cache is cut."""
     window = "none" if found.window is None else "+".join(map(str, found.window))
     return f"GatePattern of {len(found)} key-value heads, window {window}"
+
+
+def probe_summary(found: ResultRows) -> str:
+    """Return the held-out scores of a probe, with their intervals and baselines."""
+    s, a = found.scores, found.about
+    low, high = s["auc_interval"]
+    lines = [
+        f"{a['features']}: {a['items']} items of {a['documents']} documents, {a['folds']} folds",
+        f"  auc       {s['auc']:.3f} ({low:.3f} to {high:.3f})"
+        + (f", shuffled labels {s['auc_shuffled']:.3f}, p = {s['p']:.3g}" if s["p"] else ""),
+        f"  accuracy  {s['accuracy']:.3f} ({s['accuracy_interval'][0]:.3f} to "
+        f"{s['accuracy_interval'][1]:.3f}), most common label {s['most_common']:.3f}",
+        f"  Brier     {s['brier']:.3f}, before calibration {s['brier_uncalibrated']:.3f}, of a "
+        f"constant {s['brier_constant']:.3f}; calibration error {s['calibration_error']:.3f}",
+    ]
+    if "selectivity" in s:
+        lines.append(
+            f"  control   accuracy {s['control_accuracy']:.3f}, selectivity {s['selectivity']:.3f}"
+        )
+    return "\n".join(lines)

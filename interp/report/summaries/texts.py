@@ -10,6 +10,18 @@ if TYPE_CHECKING:
     from interp.core.result_rows import ResultRows
 
 
+def precision_summary(found: ResultRows) -> str:
+    """Return the mean precision of each way of finding sources, beside a random order."""
+    ways = zip(found.metric, found.per_prompt.mean(1), strict=True)
+    what, unit = ("average precision", "prompts") if found.kind == "ContextSources" else (
+        "precision at k", "documents"
+    )  # fmt: skip
+    return (
+        f"{found.kind}, {what} on {found.per_prompt.shape[1]} held-out {unit}: "
+        f"{', '.join(f'{way} {x:.2f}' for way, x in ways)}; random order {found.random.mean():.2f}"
+    )
+
+
 def topic_products_summary(found: ResultRows) -> str:
     """Return the difference between pairs of words of the same topic and of two."""
     said = [

@@ -69,3 +69,17 @@ def image_maps_summary(found: ResultRows) -> str:
     """Return the methods and the numbers of images and patches."""
     images, rows, columns = found.maps.shape[1:]
     return f"ImageMaps({', '.join(found.methods)}: {images} images, {rows} x {columns} patches)"
+
+
+def corrected_accuracy_summary(found: ResultRows) -> str:
+    """Return the accuracy of the worst group before and after, and its gain."""
+    from interp.vision.correction import bounds_of_worst, worst_accuracy
+
+    low, high = bounds_of_worst(found)["gain"]
+    group = found.facts["group"]
+    before, after = (float(worst_accuracy(group, x)) for x in (found.before, found.after))
+    heads = ", ".join(found.spurious) or "none"
+    return (
+        f"CorrectedAccuracy(worst group {before:.3f} before, {after:.3f} after; gain "
+        f"{after - before:+.3f} [{low:+.3f}, {high:+.3f}]; spurious heads: {heads})"
+    )

@@ -38,7 +38,7 @@ def thought_anchors(
     heads: Sequence[Head] | None = None,
     n_heads: int = HEADS,
     min_distance: int = APART,
-    most: int | None = None,
+    candidates: int | None = None,
     later: bool = True,
     temperature: float = 1.0,
     n_rollouts: int = 16,
@@ -59,8 +59,8 @@ def thought_anchors(
             the chain itself if there is one only.
         n_heads: number of receiver heads.
         min_distance: least distance in sentences of attention.
-        most: hide only this many sentences per chain, those that receive most attention and as many
-            at random; all by default.
+        candidates: hide only this many sentences per chain, those that receive most attention, and
+            as many at random; all by default.
         later: measure the effect of hiding on every later sentence, which keeps the predictions of
             the whole chain; False measures the answer alone.
         temperature: of predictions and of sampling.
@@ -92,8 +92,8 @@ def thought_anchors(
     for way in wanted:
         if way not in WAYS:
             raise UnknownName("way to find anchors", way, WAYS)
-    if n_heads < 1 or (most is not None and most < 1):
-        raise OptionError(f"n_heads={n_heads}, most={most}: both must be at least 1")
+    if n_heads < 1 or (candidates is not None and candidates < 1):
+        raise OptionError(f"n_heads={n_heads}, candidates={candidates}: both must be at least 1")
     if "resampling" in wanted:
         for chain in chains:
             require_answer(chain)
@@ -123,7 +123,7 @@ def thought_anchors(
         values["receiver"][part] = vertical_scores(pairs, min_distance)
         attended[part] = _strongest(pairs, min_distance)
         if "suppression" in wanted:
-            which = _some(values["receiver"][part], most, rng)
+            which = _some(values["receiver"][part], candidates, rng)
             hid = suppression_effects(
                 model, chain, which, later=later, temperature=temperature, batch_size=batch_size,
                 beyond=beyond, progress=progress,
@@ -134,8 +134,8 @@ def thought_anchors(
             depends[part] = _largest_effect(hid.divergence, hid.sentences)
         if "resampling" in wanted:
             rolled = rollout_effects(
-                model, chain, rollouts=n_rollouts, tokens=max_new_tokens, temperature=temperature,
-                seed=seed, beyond=beyond, progress=progress,
+                model, chain, n_rollouts=n_rollouts, max_new_tokens=max_new_tokens,
+                temperature=temperature, seed=seed, beyond=beyond, progress=progress,
             )  # fmt: skip
             for name, sem in sems.items():
                 values[name][part], sem[part] = getattr(rolled, name).T
@@ -152,7 +152,7 @@ def thought_anchors(
         heads_chosen_on="given" if heads is not None else
         "the other chains" if len(chains) > 1 else "the same chain",
         apart=min_distance,
-        most=most,
+        candidates=candidates,
         temperature=temperature,
         rollouts=n_rollouts,
         tokens=max_new_tokens,

@@ -70,8 +70,8 @@ def rollout_effects(
     model: Model,
     chain: Chain,
     *,
-    rollouts: int = 16,
-    tokens: int | None = None,
+    n_rollouts: int = 16,
+    max_new_tokens: int | None = None,
     temperature: float = 1.0,
     similar: float = SIMILAR,
     embed: Embed | None = None,
@@ -88,8 +88,8 @@ def rollout_effects(
     Args:
         model: the model, which must be able to continue text.
         chain: the text with its question and answer.
-        rollouts: continuations from each place.
-        tokens: most tokens of a continuation; by default as many as the rest of the chain.
+        n_rollouts: continuations from each place.
+        max_new_tokens: most tokens of a continuation; by default as many as the rest of the chain.
         temperature: of the sampling.
         similar: cosine similarity from which a new sentence counts as the same.
         embed: function from lists of ids to vectors; by default the mean of the model's centred
@@ -104,7 +104,7 @@ def rollout_effects(
 
     Unit: probability.
 
-    Cost: `rollouts` continuations per sentence, sampled together with a cache.
+    Cost: `n_rollouts` continuations per sentence, sampled together with a cache.
 
     Reference: Bogdan et al. 2025, "Thought Anchors": resampling importance is the accuracy from
     after the sentence minus that from before it. The published counterfactual importance has the
@@ -116,22 +116,24 @@ def rollout_effects(
     Null: none; compare with the other sentences.
     """
     require_answer(chain)
-    if rollouts < 2 or temperature <= 0 or (tokens is not None and tokens < 1):
+    if n_rollouts < 2 or temperature <= 0 or (max_new_tokens is not None and max_new_tokens < 1):
         raise OptionError(
-            f"rollouts={rollouts}, temperature={temperature}, tokens={tokens}: give at least 2 "
-            "rollouts, a temperature above 0 and at least 1 token"
+            f"n_rollouts={n_rollouts}, temperature={temperature}, max_new_tokens={max_new_tokens}: "
+            "give at least 2 rollouts, a temperature above 0 and at least 1 token"
         )
     chain.fits(model, beyond=beyond)
     progress = progress or silent
     generator = torch.Generator(device=model.device).manual_seed(seed)
     vectors = _mean_embedding(model) if embed is None else embed
     n = len(chain)
-    probability = np.empty((n + 1, rollouts))
-    different = np.zeros((n, rollouts), dtype=bool)
+    probability = np.empty((n + 1, n_rollouts))
+    different = np.zeros((n, n_rollouts), dtype=bool)
     for i, (a, b) in enumerate(chain.spans):
         number = len(chain.ids) - a
-        number = number if tokens is None else min(number, max(tokens, b - a))
-        new = sampled_continuations(model, chain.ids[:a], number, rollouts, temperature, generator)
+        number = number if max_new_tokens is None else min(number, max(max_new_tokens, b - a))
+        new = sampled_continuations(
+            model, chain.ids[:a], number, n_rollouts, temperature, generator
+        )
         probability[i] = _answer_probability(model, chain, new)
         parts = [chain.ids[a:b], *new[:, a:b].tolist()]
         each = np.asarray(vectors(parts), dtype=np.float64)

@@ -1,11 +1,11 @@
 from .answer import answer_sources
 from .documents import sentence_documents
 from .judge import judge_sources
-from .judgement import SourceJudgement
+from .judgement import stated_and_observed
 
 __all__ = [
-    "SourceJudgement",
     "answer_sources",
     "judge_sources",
     "sentence_documents",
+    "stated_and_observed",
 ]

@@ -14,7 +14,7 @@ from interp.model.content import result_provenance
 from interp.model.model_argument import takes_model
 from interp.text.chains.chain import Chain, require_answer
 from interp.text.context.judge import check_ways, scores_by_way
-from interp.text.context.judgement import SourceJudgement
+from interp.text.context.judgement import calibrated
 from interp.text.context.ways import BASELINE, FOUND_BY, attention_by_head
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def answer_sources(
     chain: Chain,
     *,
     methods: Sequence[str] = FOUND_BY,
-    judged: SourceJudgement | None = None,
+    judged: ResultRows | None = None,
     heads: Sequence[Head] | None = None,
     candidates: int | None = None,
     n_ablations: int = 64,
@@ -105,8 +105,8 @@ def answer_sources(
         seed=seed,
     )  # fmt: skip
     found.pop(BASELINE)
-    ranked = judged.ways if judged is not None else ()
-    sure = {w: judged.confident(w, s) for w, s in found.items() if judged and w in ranked}
+    ranked = judged.columns["metric"] if judged is not None else ()
+    sure = {w: calibrated(judged, w, s) for w, s in found.items() if judged and w in ranked}
     made = result_provenance(
         model,
         "interp.text.context.answer_sources",

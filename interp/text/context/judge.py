@@ -11,10 +11,11 @@ from interp.cache.confidence import best_separating, fit_confidence, source_shar
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress, silent
+from interp.core.result_rows import ResultRows
 from interp.model.content import result_provenance
 from interp.model.model_argument import takes_model
 from interp.text.chains.chain import Chain, require_answer
-from interp.text.context.judgement import SourceJudgement, source_precision
+from interp.text.context.judgement import judgement_rows, source_precision
 from interp.text.context.ways import (
     BASELINE,
     CONTEXT_WAYS,
@@ -43,7 +44,7 @@ def judge_sources(
     beyond: bool = False,
     seed: int = 0,
     progress: Progress | None = None,
-) -> SourceJudgement:
+) -> ResultRows:
     """Measure how often each way finds the known sources of answers, on held-out documents.
 
     For segments of needle prompts too long to intervene on, use `cache.attribute_context`.
@@ -65,6 +66,16 @@ def judge_sources(
         beyond: allow more tokens than the config states.
         seed: seed of the division and of the ablations.
         progress: callback with the name of the step, the steps done and their total.
+
+    Returns:
+        One row per way, and for the baseline `position`: score, the precision at k on held-out
+        documents, and the scores of its stated confidence; null is a random order. Intervals are t
+        intervals over documents, extended to Wilson's interval of a share of as many documents.
+        Facts: random, the null per document; truth, whether each sentence of all held-out documents
+        is a source; heads_used, the chosen heads of the way `heads`, best first; documents, the
+        names of the held-out ones; answered, whether the model gives each answer itself (where it
+        does not, there is no source to be found). By row: confidence, `[way, sentence]`, the stated
+        probability of a source; share_points and probability_points, its calibration.
 
     Raises:
         PromptError: there are fewer than two documents, or one has no known source.
@@ -121,7 +132,7 @@ def judge_sources(
         progress("documents", done, len(chains))
     labels = (*(w for w in FOUND_BY if w in methods), BASELINE)
     truth = np.concatenate([_truth(chains[i]) for i in judged])
-    precision, stated, xs, ys = [], [], [], []
+    precision, stated, points = [], [], []
     for way in labels:
         mine = [scored[i][way] for i in judged]
         precision.append(
@@ -132,8 +143,7 @@ def judge_sources(
         )
         known = np.concatenate([source_shares(scored[i][way]) for i in fit])
         x, y = fit_confidence(known, np.concatenate(known_sources))
-        xs.append(x)
-        ys.append(y)
+        points.append((x, y))
         stated.append(np.interp(np.concatenate([source_shares(s) for s in mine]), x, y))
     made = result_provenance(
         model,
@@ -147,19 +157,16 @@ def judge_sources(
         ablations=n_ablations,
         beyond=beyond,
     )
-    return SourceJudgement(
-        labels,
-        np.array(precision),
-        np.array([len(chains[i].sources) / len(chains[i]) for i in judged]),
-        truth,
-        np.array(stated),
-        tuple(xs),
-        tuple(ys),
-        tuple(names[i] for i in picked) if "heads" in methods else (),
-        tuple(chains[i].name for i in judged),
-        tuple(right[i] for i in judged),
-        made,
-    )
+    facts = {
+        "truth": truth,
+        "heads_used": tuple(names[i] for i in picked) if "heads" in methods else (),
+        "documents": tuple(chains[i].name for i in judged),
+        "answered": tuple(right[i] for i in judged),
+    }
+    random = np.array([len(chains[i].sources) / len(chains[i]) for i in judged])
+    return judgement_rows(
+        labels, np.array(precision), random, np.array(stated), points, facts, made
+    )  # fmt: skip
 
 
 def check_ways(ways: Sequence[str]) -> None:

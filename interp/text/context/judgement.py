@@ -2,141 +2,122 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from interp.cache.confidence import (
     bins_of_equal_width,
     confidence_scores,
     source_shares,
 )
-from interp.core.clusters import cluster_summary
+from interp.core.clusters import score_columns
 from interp.core.errors import UnknownName
-from interp.core.head import Head
 from interp.core.intervals import fraction_interval, share_interval
-from interp.core.result import Result
+from interp.core.long_rows import t_bounds
+from interp.core.result_rows import ResultRows
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class SourceJudgement(Result):
-    """Precision at k of each way on held-out documents; rows are ways.
-
-    k is the number of known sources of a document. The null is a random order of the sentences.
-    Intervals of the precision are t intervals over documents, extended to Wilson's interval of a
-    share of as many documents: where all documents score alike, their spread says nothing.
+def judgement_rows(
+    ways: Sequence[str],
+    precision: Float[np.ndarray, "way document"],
+    random: Float[np.ndarray, " document"],
+    confidence: Float[np.ndarray, "way sentence"],
+    points: Sequence[tuple[np.ndarray, np.ndarray]],
+    facts: Mapping[str, Any],
+    made: Mapping[str, Any],
+) -> ResultRows:
+    """Return a row per way; see `judge_sources` for the columns and facts.
 
     Args:
         ways: the ways, and the baseline `position`.
-        precision: precision at k in every held-out document, `[way, document]`.
+        precision: precision at k in every held-out document.
         random: expected precision of a random order, per document.
-        truth: whether each sentence of all held-out documents is a source.
-        confidence: stated probability that each sentence is a source, `[way, sentence]`.
-        share_points: shares of a document's score at which the calibration is fitted, per way.
-        probability_points: the probabilities there.
-        heads_used: the chosen heads of the way `heads`, best first.
-        documents: names of the held-out documents.
-        answered: whether the model gives each answer itself; where it does not, there is no source
-            to be found.
-        provenance: model, documents and options.
+        confidence: stated probability that each sentence is a source.
+        points: per way, shares of a document's score at which the calibration is fitted, and the
+            probabilities there.
+        facts: truth, heads_used, documents and answered.
+        made: provenance.
     """
+    stated = [confidence_scores(x, facts["truth"]) for x in confidence]
+    means = score_columns(precision)
+    del means["clusters"]
+    columns = (
+        {"metric": list(ways)} | means | {"null": float(random.mean()), "unit": "precision at k"}
+    )
+    columns |= {name: [x[name] for x in stated] for name in (stated[0] if stated else ())}
+    shares, probabilities = (tuple(x[i] for x in points) for i in (0, 1))
+    arrays = {
+        "confidence": confidence, "share_points": shares, "probability_points": probabilities
+    }  # fmt: skip
+    return ResultRows(
+        "SourceJudgement", columns, ("metric",), made,
+        {"random": random, **facts}, precision, arrays=arrays,
+        interval_by="own",
+    )  # fmt: skip
 
-    ways: tuple[str, ...]
-    precision: Float[np.ndarray, "way document"]
-    random: Float[np.ndarray, " document"]
-    truth: Bool[np.ndarray, " sentence"]
-    confidence: Float[np.ndarray, "way sentence"]
-    share_points: tuple[Float[np.ndarray, " point"], ...]
-    probability_points: tuple[Float[np.ndarray, " point"], ...]
-    heads_used: tuple[Head, ...]
-    documents: tuple[str, ...]
-    answered: tuple[bool, ...]
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    _units = ("metric",)
-    _per_row = ("ways", "precision", "confidence", "share_points", "probability_points")
 
-    @property
-    def per_prompt(self) -> Float[np.ndarray, "way document"]:  # type: ignore[override]
-        """Precision of each way in every held-out document."""
-        return self.precision
+def bounds_of_precision(found: ResultRows, level: float) -> np.ndarray:
+    """Return t intervals, extended to Wilson's interval of a share of as many documents.
 
-    def _rows(self) -> pd.DataFrame:
-        import pandas as pd
+    Where all documents score alike, their spread says nothing.
+    """
+    bounds = t_bounds(found.wide(), level)
+    for at, (score, n) in enumerate(zip(found.score, found.n, strict=True)):
+        low, high = fraction_interval(float(score), int(n), level)
+        bounds[at] = np.fmin(bounds[at, 0], low), np.fmax(bounds[at, 1], high)
+    return bounds
 
-        rows = []
-        for at, way in enumerate(self.ways):
-            found = cluster_summary(self.precision[at][:, None])
-            rows.append(
-                {
-                    "metric": way,
-                    "score": float(found.score[0]),
-                    "sem": float(found.sem[0]),
-                    "n": found.n,
-                    "null": float(self.random.mean()),
-                    "unit": "precision at k",
-                    **confidence_scores(self.confidence[at], self.truth),
-                }
-            )
-        return pd.DataFrame(rows)
 
-    def _bounds_of(self, frame: pd.DataFrame, level: float) -> np.ndarray:
-        bounds = super()._bounds_of(frame, level)
-        for at, (score, n) in enumerate(zip(frame["score"], frame["n"], strict=True)):
-            low, high = fraction_interval(float(score), int(n), level)
-            bounds[at] = np.fmin(bounds[at, 0], low), np.fmax(bounds[at, 1], high)
-        return bounds
+def stated_and_observed(judged: ResultRows, method: str, *, bins: int = 5) -> pd.DataFrame:
+    """Return the stated confidence and the observed share of sources, in bins of confidence.
 
-    def reliability(self, way: str, *, bins: int = 5) -> pd.DataFrame:
-        """Return the stated confidence and the observed share of sources, in bins of confidence.
+    Over the sentences of all held-out documents; the interval of the share is Wilson's.
 
-        Over the sentences of all held-out documents; the interval of the share is Wilson's.
+    Args:
+        judged: result of `judge_sources`.
+        method: one of its ways.
+        bins: number of bins of equal width.
 
-        Raises:
-            UnknownName: the way was not judged.
-        """
-        import pandas as pd
+    Raises:
+        UnknownName: the way was not judged.
+    """
+    import pandas as pd
 
-        p = self.confidence[self._at(way)]
-        which = bins_of_equal_width(p, bins)
-        rows = []
-        for at in np.unique(which):
-            mine = which == at
-            hits, n = int(self.truth[mine].sum()), int(mine.sum())
-            low, high = share_interval(hits, n)
-            rows.append(
-                {"stated": float(p[mine].mean()), "observed": hits / n, "low": low, "high": high,
-                 "sentences": n}
-            )  # fmt: skip
-        return pd.DataFrame(rows)
+    p = judged.confidence[_at(judged, method)]
+    which = bins_of_equal_width(p, bins)
+    rows = []
+    for at in np.unique(which):
+        mine = which == at
+        hits, n = int(judged.truth[mine].sum()), int(mine.sum())
+        low, high = share_interval(hits, n)
+        rows.append(
+            {"stated": float(p[mine].mean()), "observed": hits / n, "low": low, "high": high,
+             "sentences": n}
+        )  # fmt: skip
+    return pd.DataFrame(rows)
 
-    def confident(self, way: str, scores: Float[np.ndarray, " sentence"]) -> np.ndarray:
-        """Return the calibrated probability that each sentence of a document is a source.
 
-        Raises:
-            UnknownName: the way was not judged.
-        """
-        at = self._at(way)
-        return np.interp(source_shares(scores), self.share_points[at], self.probability_points[at])
+def calibrated(judged: ResultRows, way: str, scores: Float[np.ndarray, " sentence"]) -> np.ndarray:
+    """Return the probability that each sentence of a document is a source, from scores of a way.
 
-    def _at(self, way: str) -> int:
-        if way not in self.ways:
-            raise UnknownName("way to find sources", way, self.ways)
-        return self.ways.index(way)
+    Raises:
+        UnknownName: the way was not judged.
+    """
+    at = _at(judged, way)
+    return np.interp(source_shares(scores), judged.share_points[at], judged.probability_points[at])
 
-    def __repr__(self) -> str:
-        each = ", ".join(
-            f"{w} {x:.2f}" for w, x in zip(self.ways, self.precision.mean(1), strict=True)
-        )
-        return (
-            f"SourceJudgement, precision at k on {len(self.documents)} held-out documents: {each}; "
-            f"random order {self.random.mean():.2f}"
-        )
+
+def _at(judged: ResultRows, way: str) -> int:
+    ways = judged.columns["metric"]
+    if way not in ways:
+        raise UnknownName("way to find sources", way, ways)
+    return ways.index(way)
 
 
 def source_precision(

@@ -12,7 +12,8 @@ import torch
 from together import over
 
 import interp
-from interp.causal import Game, repeats_task
+from interp.causal import repeats_task
+from interp.causal.game.game import Game
 from interp.circuits.head_checks import confirm
 from interp.circuits.head_tasks import own_task
 from interp.circuits.tasks import TASKS

@@ -12,7 +12,8 @@ import torch
 import zoo
 
 import interp
-from interp.causal import Game, Task, custom, logit_difference, loss, repeats_task
+from interp.causal import Task, custom, logit_difference, loss, repeats_task
+from interp.causal.game.game import Game
 from interp.causal.plain_task import plain_task
 from interp.circuits.head_checks import confirm
 from interp.circuits.head_tasks import MADE_HERE, own_task

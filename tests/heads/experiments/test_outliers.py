@@ -18,13 +18,13 @@ from interp.core.errors import OptionError, UnknownName
 from interp.core.prompts import random_tokens
 from interp.heads.outliers import (
     disruption,
-    kurtosis,
     layer_outliers,
     massive,
     replace_channel,
     result_inf_norm,
     result_kurtosis,
 )
+from interp.heads.outliers.output_sizes import kurtosis
 from interp.heads.per_head import by_site
 from interp.model.calls.call import ComputedCall
 from interp.model.edits import calibrate

@@ -18,6 +18,7 @@ import interp
 from interp import planted
 from interp.core.errors import PromptError
 from interp.heads import needle
+from interp.heads.needle.choice import select
 from interp.heads.needle.copying import CopyPaste
 from interp.heads.needle.text import Needle
 from interp.heads.per_head import by_site
@@ -50,7 +51,7 @@ def test_copying_heads_come_first_and_alone(planted_zoo, zoo_model) -> None:
     assert min(scores[h] for h in wanted) == 1
     assert max(s for h, s in scores.items() if h not in wanted) < 0.25
     assert bool((found.right == 1).all())
-    assert needle.select(scores, at_least=0.5) == [interp.Head(*h) for h in sorted(wanted)]
+    assert select(scores, least=0.5) == [interp.Head(*h) for h in sorted(wanted)]
 
 
 def test_the_models_own_decoding_of_what_it_can_copy_gives_the_same_scores(
@@ -321,19 +322,19 @@ def test_the_interval_of_a_count_is_that_of_the_bootstrap(zoo_model) -> None:
     """One head at 0 or 1 by a coin: it reaches 1/2 in half of the resamples of 8 trials or more."""
     values = np.array([[1.0], [0.0]] * 4)
     frame = needle.selection_stability(
-        example(values, [0] * 8, zoo_model), at_least=0.5, n_boot=2000, seed=1
+        example(values, [0] * 8, zoo_model), least=0.5, n_boot=2000, seed=1
     )
     row = frame.iloc[0]
     assert (row["heads"], row["heads_low"], row["heads_high"]) == (1, 0, 1)
     values[:] = 0.6
-    row = needle.selection_stability(example(values, [0] * 8, zoo_model), at_least=0.5).iloc[0]
+    row = needle.selection_stability(example(values, [0] * 8, zoo_model), least=0.5).iloc[0]
     assert (row["heads_low"], row["heads_high"]) == (1, 1)
 
 
 def test_selection_by_value_and_by_share(zoo_model) -> None:
     scores = {(0, 0): 0.3, (0, 1): 0.9, (1, 0): 0.1, (1, 1): 0.3}
-    assert [str(h) for h in needle.select(scores, at_least=0.3)] == ["L0H1", "L0H0", "L1H1"]
-    assert [str(h) for h in needle.select(scores, share=0.5)] == ["L0H1", "L0H0"]
-    assert [str(h) for h in needle.select(scores, share=0.01)] == ["L0H1"]
+    assert [str(h) for h in select(scores, least=0.3)] == ["L0H1", "L0H0", "L1H1"]
+    assert [str(h) for h in select(scores, share=0.5)] == ["L0H1", "L0H0"]
+    assert [str(h) for h in select(scores, share=0.01)] == ["L0H1"]
     table = interp.score(zoo_model, "echo", null="none")
-    assert len(needle.select(table, share=0.14)) == round(0.14 * len(table))
+    assert len(select(table, share=0.14)) == round(0.14 * len(table))

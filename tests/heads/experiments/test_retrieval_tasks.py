@@ -17,6 +17,7 @@ from interp.heads import needle
 from interp.heads.experiments import _needles
 from interp.heads.needle.choosing import TriedTask, best_task, try_tasks
 from interp.heads.needle.sentences import FRAMES, NAMES, sentence_instances
+from interp.heads.needle.text import Needle
 from interp.model.random_weights import DRAWS
 from interp.report.printed.scores import top_heads
 
@@ -83,12 +84,12 @@ def test_a_file_of_needles_to_be_completed(bundled_induction, tmp_path) -> None:
     assert (
         bundled_induction.tokenizer.decode(x.prompt).rstrip().endswith("cold. The code of Anna is")
     )
-    ids = needle.Needle([5, 6, 7], [], [6, 7])
+    ids = Needle([5, 6, 7], [], [6, 7])
     [x] = needle.text_instances(
         bundled_induction, [ids], list(range(9, 90)), lengths=(40,), depths=(0,)
     )
     assert (x.question, x.answer) == ((5,), (6, 7))
-    first = needle.Needle("Anna has the code.", "", "Anna")
+    first = Needle("Anna has the code.", "", "Anna")
     with pytest.raises(PromptError, match="no beginning to complete"):
         needle.text_instances(bundled_induction, [first], haystack, lengths=(90,))
 

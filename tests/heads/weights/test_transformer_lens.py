@@ -12,7 +12,7 @@ from heads.weights.families import together
 from heads.weights.perturbed import perturb
 
 import interp
-from interp.heads.weights import composition_scores
+from interp.heads.weights._composition import composition_matrices
 from interp.model.locate.weights import head_weights
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # not our warnings
@@ -38,9 +38,9 @@ def beside_lens(request):
 def test_compositions_agree(beside_lens, kind):
     model, bridge = beside_lens
     theirs = bridge.all_composition_scores(kind.upper())
-    ours = composition_scores(model, kind).score
+    ours = composition_matrices(model, kind)
     assert len(ours) == 3
-    for (earlier, later), score in ours.items():
+    for (earlier, later), (score, _) in ours.items():
         expected = theirs[earlier.layer, :, later.layer, :].detach()
         np.testing.assert_allclose(score, expected, atol=1e-6)
 

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from probes.made_features import PLANTED, made
 
-from interp.cache.cards import CacheCards
+from interp.cache.cards import card_rows
 from interp.cache.plan_result import CachePlan
 from interp.cache.windows import KVHead, Window
 from interp.causal.gating.result import LearnedGates
 from interp.causal.steering.result import dose_rows
+from interp.core.result_rows import ResultRows
 from interp.core.table import HeadTable
 from interp.probes import HeadFeatures, train_probe
 from interp.report.atlas.build import build_atlas
@@ -34,14 +35,13 @@ def scores(metric: str = "induction", made_by: str = "interp.score") -> HeadTabl
     )  # fmt: skip
 
 
-def cards() -> CacheCards:
+def cards() -> ResultRows:
     """The first head loses nothing with a window; the second needs the 16 last tokens."""
     losses = np.zeros((2, 2, 12))
     losses[1, 0] = np.linspace(0.4, 0.6, 12)
-    return CacheCards(
-        KV, 4, (4, 16), losses, np.array([[0.5, 0.5, 0.0], [0.1, 0.2, 0.7]]), np.zeros(2), 0.01,
-        49, (64, 64), None, MADE,
-    )  # fmt: skip
+    facts = {"sink": 4, "recents": (4, 16), "max_loss": 0.01, "length": 49}
+    mass = np.array([[0.5, 0.5, 0.0], [0.1, 0.2, 0.7]])
+    return card_rows(KV, losses, mass, np.zeros(2), (64, 64), facts, MADE)
 
 
 def plan() -> CachePlan:

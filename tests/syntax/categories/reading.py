@@ -13,7 +13,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import interp
 from interp.core.resources import folder
-from interp.syntax import code_documents, people_texts, read_labelled_texts, topic_texts
+from interp.syntax import read_labelled_texts
+from interp.syntax.categories._made import code_documents, people_texts, topic_texts
 
 OWN = Path(__file__).parent / "texts.jsonl"
 D, THETA = 32, 1e12  # of a head; the last pairs of channels hardly turn

@@ -11,15 +11,16 @@ from syntax.categories.reading import OWN, text_tokenizer
 import interp
 from interp.cli.main import main
 from interp.core.errors import OptionError, PromptError
-from interp.syntax import (
-    LabelledText,
-    Span,
+from interp.syntax import LabelledText, Span, read_labelled_texts
+from interp.syntax.categories._made import (
+    DELIMITER,
+    NUMBER,
     code_documents,
     people_texts,
-    read_labelled_texts,
     topic_texts,
+    with_brackets,
+    with_pattern,
 )
-from interp.syntax.categories._made import DELIMITER, NUMBER, with_brackets, with_pattern
 from interp.syntax.categories._source import bracket_spans, code_spans
 from interp.syntax.categories._texts import Tokenized, key_codes
 

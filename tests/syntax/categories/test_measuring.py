@@ -14,8 +14,8 @@ import interp
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
 from interp.core.registry import METRICS
-from interp.syntax import LabelledText, Span, category_scores, topic_texts
-from interp.syntax.categories._made import TOPICS
+from interp.syntax import LabelledText, Span, category_scores
+from interp.syntax.categories._made import TOPICS, topic_texts
 from interp.syntax.categories._measuring import (
     Category,
     _elsewhere,

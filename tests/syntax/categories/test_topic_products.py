@@ -11,7 +11,8 @@ import torch
 
 import interp
 from interp.core.errors import OptionError
-from interp.syntax import LabelledText, Span, topic_products, topic_texts
+from interp.syntax import LabelledText, Span, topic_products
+from interp.syntax.categories._made import topic_texts
 from interp.syntax.categories._texts import SHARED, linked_codes, tokenized
 from interp.syntax.topic_embeddings import by_topic
 

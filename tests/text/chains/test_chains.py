@@ -16,22 +16,20 @@ from interp.core.rank_statistics import auroc
 from interp.core.result_rows import ResultRows
 from interp.text.chains import (
     Chain,
-    hide_spans,
     linked_chains,
-    received_scores,
     receiver_heads,
     rollout_effects,
     sentence_attention,
-    sentence_spans,
     suppression_effects,
     thought_anchors,
-    vertical_scores,
 )
 from interp.text.chains.anchors import _others, _strongest
 from interp.text.chains.anchors_result import Anchors
-from interp.text.chains.hidden import answer_log_odds
-from interp.text.chains.receivers import largest_receivers, receiver_rows
+from interp.text.chains.hidden import answer_log_odds, hide_spans
+from interp.text.chains.receivers import largest_receivers, received_scores, receiver_rows
 from interp.text.chains.rollouts import Rollouts, _answer_probability, _mean_embedding
+from interp.text.chains.sentences import sentence_spans
+from interp.text.chains.vertical import vertical_scores
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +209,7 @@ def test_rollouts_differ_where_their_sentence_is_unlike(planted_induction) -> No
         seen.append([not x for x in same[1:]])
         return np.array([[1.0, 0.0] if x else [0.0, 1.0] for x in same])
 
-    found = rollout_effects(planted_induction, chain, rollouts=3, tokens=4, embed=embed)
+    found = rollout_effects(planted_induction, chain, n_rollouts=3, max_new_tokens=4, embed=embed)
     assert found.different.tolist() == seen
     assert found.different.any()
 

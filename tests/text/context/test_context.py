@@ -15,7 +15,7 @@ from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.head import Head
 from interp.text.chains import Chain, linked_chains
 from interp.text.context import answer_sources, judge_sources, sentence_documents
-from interp.text.context.judgement import SourceJudgement, source_precision
+from interp.text.context.judgement import judgement_rows, source_precision, stated_and_observed
 from interp.text.context.ways import attention_by_head, ridge_of_ablations
 
 SIZES = {"n_sentences": 10, "length": 6, "anchors": 1, "links": 3}
@@ -40,7 +40,7 @@ def test_every_way_finds_the_planted_source(single) -> None:
         assert frame.loc[way, "calibration_error"] < 0.02, way
     assert frame.loc["position", "score"] < 0.5
     assert frame["null"].iloc[0] == pytest.approx(1 / SIZES["n_sentences"])
-    table = judged.reliability("heads")
+    table = stated_and_observed(judged, "heads")
     assert table["observed"].tolist() == [0, 1]
     assert (table["low"] <= table["stated"] + 0.01).all()
 
@@ -174,7 +174,7 @@ def test_bad_input_of_sources_of_answers(planted_induction, single) -> None:
     with pytest.raises(UnknownName, match="way to find sources"):
         judge_sources(planted_induction, chains, methods=["tea"])
     with pytest.raises(UnknownName, match="way to find sources"):
-        judged.reliability("tea")
+        stated_and_observed(judged, "tea")
     with pytest.raises(OptionError, match="needs heads="):
         answer_sources(planted_induction, chains[0], methods=["heads"])
     with pytest.raises(OptionError, match="no answer"):
@@ -186,11 +186,10 @@ def test_bad_input_of_sources_of_answers(planted_induction, single) -> None:
 
 
 def test_documents_that_all_score_alike_have_an_interval() -> None:
-    empty = np.zeros((2, 0))
-    found = SourceJudgement(
+    empty = np.zeros(0)
+    found = judgement_rows(
         ("heads", "position"), np.array([[0.0] * 8, [1.0] * 8]), np.full(8, 0.1),
-        np.array([True, False]), np.full((2, 2), 0.5), tuple(empty), tuple(empty), (),
-        tuple("abcdefgh"), (True,) * 8,
+        np.full((2, 2), 0.5), [(empty, empty)] * 2, {"truth": np.array([True, False])}, {},
     ).to_pandas()  # fmt: skip
     assert found["low"].tolist() == pytest.approx([0, 1 - found["high"][0]], abs=1e-9)
     assert 0.1 < found["high"][0] < 0.4

@@ -11,16 +11,10 @@ from syntax.made import word_tokenizer
 
 import interp
 from interp.core.errors import OptionError, PromptError, UnknownName
-from interp.text.graphs import (
-    GraphInput,
-    attention_graph,
-    graph_of,
-    kept_edges,
-    node_attention,
-    over_layers,
-    read_graph,
-)
+from interp.text.graphs import attention_graph, graph_of, node_attention, over_layers, read_graph
+from interp.text.graphs.inputs import GraphInput
 from interp.text.graphs.rewire import rewired, triads
+from interp.text.graphs.thresholds import kept_edges
 
 MATRIX = np.array([[9.0, 0, 0, 0], [3, 9, 0, 0], [1, 2, 9, 0], [0, 0.5, 4, 9]])
 

@@ -13,7 +13,7 @@ from interp.cli.value_types import PromptFile
 from interp.cli.vocabulary import Spelling
 
 if TYPE_CHECKING:
-    from interp.core.prompt_means import PromptMeans
+    from interp.core.result_rows import ResultRows
     from interp.model.model import Model
 
 
@@ -43,7 +43,7 @@ def sanity(
     classes: Any = None,
     seed: int = 0,
     progress: Any = None,
-) -> list[PromptMeans]:
+) -> list[ResultRows]:
     """Check attribution methods over the texts of FILE (one per line), and measure their cost.
 
     The weights are randomised block by block from the last one down: scores that keep their order

@@ -11,8 +11,8 @@ from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
     from interp.causal.importance import Importance
-    from interp.causal.pairs import Interactions
     from interp.causal.task import Task
+    from interp.core.result_rows import ResultRows
     from interp.model.model import Model
 
 
@@ -52,7 +52,7 @@ def shapley(
     null: Literal["random-init", "none"] = "none",
     progress: Any = None,
     **game: Any,
-) -> list[Importance | Interactions]:
+) -> list[Importance | ResultRows]:
     """Compute the Shapley value of each head of each MODEL for the task.
 
     The value is the contribution averaged over all orders of ablating heads, so redundant heads
@@ -75,12 +75,14 @@ def shapley(
     budget = {"target_sem": target_sem, "max_evaluations": max_evaluations}
     if value == "shapley":
         from interp.causal.ablation import random_game
+        from interp.causal.game.game import Game
+        from interp.causal.shapley_values.scores import estimate_shapley, shapley_of
 
-        played = room.Game(model, task, **game)
+        played = Game(model, task, **game)
         beside = {k: v for k, v in game.items() if k not in ("kind", "players")}
         shared: Any = {"method": method, "seed": game["seed"]}
-        run.announce(room.estimate_shapley(played, max_evaluations=max_evaluations, **shared))
-        found = room.shapley_of(
+        run.announce(estimate_shapley(played, max_evaluations=max_evaluations, **shared))
+        found = shapley_of(
             played, null=null, beside=lambda: random_game(played, **beside), progress=progress,
             **shared, **budget,
         )  # fmt: skip

@@ -71,7 +71,7 @@ def _write(run: Run, results: list[Any]) -> None:
     from interp.report.safety_folder import write_safety
 
     [found] = results
-    weights = (str(found.made.get("content_hash")),)
+    weights = (str(found.provenance.get("content_hash")),)
     folder = own_folder(run.out, run.model.name, "safety.json", _weights, weights)
     write_safety(found, folder, as_given())
     run.voice.note(f"{folder}: heads.csv, directions.csv, curves.csv, safety.json, safety.html")

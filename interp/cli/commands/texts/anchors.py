@@ -15,7 +15,8 @@ from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
     from interp.model.model import Model
-    from interp.text.chains import Anchors, Chain
+    from interp.text.chains import Chain
+    from interp.text.chains.anchors_result import Anchors
 
 ENDS = ("json", "csv", "html")
 
@@ -50,7 +51,7 @@ def _chains(run: Run) -> list[Chain]:
 @command(
     also={
         "interp.text.chains.anchors:thought_anchors": (
-            "n_heads", "min_distance", "most", "n_rollouts", "max_new_tokens", "temperature",
+            "n_heads", "min_distance", "candidates", "n_rollouts", "max_new_tokens", "temperature",
             "beyond", "batch_size", "seed",
         )
     },
@@ -74,7 +75,7 @@ def _chains(run: Run) -> list[Chain]:
         "min_distance": Spelling(
             type=FROM_1, help="Ignore attention over fewer than N sentences."
         ),
-        "most": Spelling(type=FROM_1),
+        "candidates": Spelling(type=FROM_1),
         "n_rollouts": Spelling(
             type=FROM_2,
             help="Number of continuations that are sampled from before each sentence.",

@@ -14,7 +14,8 @@ from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
     from interp.model.model import Model
-    from interp.text.graphs import AttentionGraph, GraphInput
+    from interp.text.graphs.graph import AttentionGraph
+    from interp.text.graphs.inputs import GraphInput
 
 
 def _check(run: Run) -> None:

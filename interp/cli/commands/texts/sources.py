@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from interp.core.result_rows import ResultRows
     from interp.model.model import Model
     from interp.text.chains import Chain
-    from interp.text.context import SourceJudgement
 
 WAYS = ("attention", "heads", "gradient", "ablations", "leave_one_out")
 
@@ -88,7 +87,7 @@ def sources(
     top: int = 5,
     progress: Any = None,
     **options: Any,
-) -> ResultRows | SourceJudgement | None:
+) -> ResultRows | None:
     """Score the sentences of a document (FILE) by how much the answer of MODEL rests on them.
 
     First every way is judged on documents with known sources: precision at k, and the calibration

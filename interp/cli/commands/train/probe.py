@@ -14,8 +14,8 @@ from interp.cli.vocabulary import FROM_0, FROM_2, Spelling
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
+    from interp.core.result_rows import ResultRows
     from interp.model.model import Model
-    from interp.probes.result import ProbeResult
 
 
 def _position(text: str) -> int | str:
@@ -62,7 +62,7 @@ def probe(
     load: Path | None = None,
     other_weights: bool = False,
     **options: Any,
-) -> ProbeResult | None:
+) -> ResultRows | None:
     """Train a linear probe on the heads of MODEL, for the labels of FILE.
 
     FILE is .jsonl: {"prompt": ..., "label": ..., "document": ...} per line, or {"context": ...,

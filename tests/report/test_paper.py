@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 import pytest
 
 from interp.core.errors import OptionError, UnknownName
-from interp.draw import save_figure
+from interp.report import save_figure
 
 SVG = "{http://www.w3.org/2000/svg}"
 

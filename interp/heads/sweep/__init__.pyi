@@ -1,1 +1,0 @@
-from .scored_models import ScoreSweep as ScoreSweep

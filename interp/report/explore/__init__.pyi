@@ -1,3 +1,0 @@
-from .notebook import Explorer
-
-__all__ = ["Explorer"]
