@@ -68,6 +68,10 @@ def grounded() -> ResultRows:
     return language.grounding_heads(*pictures(), n_heads=2)
 
 
+def gazing() -> ResultRows:
+    return language.gaze_heads(*pictures()[:2], [0, 1, 0, 1], n_panels=2)
+
+
 def dropped_tokens() -> ResultRows:
     return language.drop_tokens(*pictures(), drop=[0.5, 0.75], n_random=1)
 
@@ -285,6 +289,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "MethodDifferences": lambda: faithful().differences(),
     "interp.attribution.evaluation.result.Faithfulness": faithful,
     "interp.attribution.result.Attribution": attributed,
+    "GazeHeads": gazing,
     "GroundingHeads": grounded,
     "ImageTokenEffects": dropped_tokens,
     "VisualSinks": visual_sinks_found,

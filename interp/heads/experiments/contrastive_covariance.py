@@ -102,7 +102,7 @@ def contrastive_covariance(
             nan = torch.full((n, site.n_heads), torch.nan, dtype=torch.double)
             values[site], null[site] = nan, nan
             continue
-        q, k = (torch.cat([x[i] for x in found[site]]) for i in (0, 1))  # prompt head d_head
+        q, k = (torch.cat(x) for x in zip(*((a, b) for a, b, _ in found[site]), strict=True))
         scale = float(found[site][0][2])
         pairs = q.unflatten(0, (n, 2)), k.unflatten(0, (n, 2))
         found_here, ranks[site] = _held_out(*pairs, torch.ones(n), half, share)
