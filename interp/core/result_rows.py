@@ -45,7 +45,8 @@ class ResultRows(Result):
         by: default order of `top`.
         same_as: standard columns that repeat another column, such as score and "rank".
         objects: by name, what files do not hold, such as a trained dictionary.
-        interval_by: "t", or "bootstrap": percentiles of the mean over draws of prompts or clusters.
+        interval_by: "t"; "bootstrap": percentiles of the mean over draws of prompts or clusters; or
+            "kind": chosen by the kind of values, as those of `interp.score`.
     """
 
     kind: str
@@ -133,6 +134,11 @@ class ResultRows(Result):
             return interval_between(self.quantiles, self.facts["probabilities"], level)
         if self.interval_by == "bootstrap":
             return bootstrap_bounds(np.asarray(self.per_prompt), level, self.clusters)
+        if self.interval_by == "kind":
+            from interp.core.intervals import mean_intervals
+
+            values, bounds = np.asarray(self.per_prompt), self.facts.get("limits", (None, None))
+            return mean_intervals(values, level, clusters=self.clusters, bounds=bounds).ends
         if not {"low", "high"} & {*self.columns, *self.same_as}:
             limits = self.facts.get("limits", (-np.inf, np.inf))
             return super()._bounds_of(frame, level).clip(*limits)
