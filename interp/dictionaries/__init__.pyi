@@ -9,6 +9,7 @@ from .lorsa_metrics import score_lorsa
 from .lorsa_training import load_lorsa, profile_lorsa, save_lorsa, train_lorsa
 from .matching import match_features
 from .profile import profile_heads, score_features
+from .sparse_probing import probe_features
 from .training import train_dictionary
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "match_features",
     "means_by_kind",
     "monosemanticity",
+    "probe_features",
     "profile_heads",
     "profile_lorsa",
     "save_dictionary",
