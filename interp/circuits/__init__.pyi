@@ -17,6 +17,7 @@ from .result import Circuit
 from .set_evaluation import evaluate_set
 from .smallest import smallest_set
 from .tasks import TASKS, make_contrast
+from .variables.attributes import attribute_interchanges
 from .variables.find import find_variables
 from .variables.interchanges import CausalModel, Interchange, read_interchanges
 from .why.attribution_graph import attribution_graph
@@ -37,6 +38,7 @@ __all__ = [
     "Published",
     "Signals",
     "StreamDictionary",
+    "attribute_interchanges",
     "attribution_graph",
     "causal_tracing",
     "check_shares",

@@ -54,6 +54,7 @@ def find_variables(
     ranks: Sequence[int] | None = None,
     positions: Sequence[int] | None = None,
     steps: int = 100,
+    isolate: bool = False,
     seed: int = 0,
     resume: str | os.PathLike | None = None,
     progress: Progress | None = None,
@@ -89,6 +90,8 @@ def find_variables(
         positions: Positions at which places are exchanged, counted from the end if negative; each
             is a place of its own. By default all positions together.
         steps: Steps of each fit.
+        isolate: Fit with the pairs of the other variables as well, whose answers must stay
+            (multi-task alignment search); there must be two variables.
         seed: Seed of the fits, of random subspaces and of the halves.
         resume: A folder that stores finished places; the same call reuses them.
         progress: Called with the name of the current work, how much is done and how much there is.
@@ -139,10 +142,15 @@ def find_variables(
         pairs = induction_interchanges(model, seed=seed)
     rows = place_interchanges(model, pairs)
     known = _placed(graph, nodes, method, positions, min(len(row.base) for row in rows))
-    search_of = VariableSearch(graph, rows, method, ranks, steps, seed)
+    if isolate and len({row.variable for row in rows}) < 2:
+        raise OptionError(
+            "isolate needs the pairs of another variable, whose answers must stay; these pairs "
+            "have one variable"
+        )
+    search_of = VariableSearch(graph, rows, method, ranks, steps, seed, isolate)
     total = len(known) * len(search_of.names)
     found: list[FoundAt] = []
-    options = {"method": method, "ranks": ranks, "steps": steps, "seed": seed}
+    options = {"method": method, "ranks": ranks, "steps": steps, "isolate": isolate, "seed": seed}
     store = None
     if resume is not None:
         asked = {"pairs": [list(vars(row).values()) for row in rows], "options": options}
@@ -186,7 +194,7 @@ class VariableSearch:
     Args:
         graph: the residual graph.
         rows: the interchanges.
-        method, ranks, steps, seed: see `find_variables`.
+        method, ranks, steps, seed, isolate: see `find_variables`.
     """
 
     def __init__(
@@ -197,8 +205,9 @@ class VariableSearch:
         ranks: Sequence[int] | None,
         steps: int,
         seed: int,
+        isolate: bool = False,
     ) -> None:
-        self.graph, self.ranks = graph, ranks
+        self.graph, self.ranks, self.isolate = graph, ranks, isolate
         self.method: Method = method
         self.steps, self.seed = steps, seed
         self.names = list(dict.fromkeys(row.variable for row in rows))
@@ -236,9 +245,10 @@ class VariableSearch:
         if moved <= MOVED:
             return FoundAt(name, place, moved, full)
         *smaller, largest = self._ranks(place)
-        first = self._search(fit, place, largest)
+        others = self._others(name)
+        first = self._search(fit, place, largest, others)
         share = _share(choose.answers(place, first), choose)
-        if self.method == "rotation" and self.ranks is None:
+        if self.method == "rotation" and self.ranks is None and not self.isolate:
             every = _share(choose.answers(place, whole(place)), choose)
             if every > share + _error(share, choose):
                 return self._judged(name, place, whole(place), moved, full)
@@ -248,13 +258,14 @@ class VariableSearch:
             # no more than by chance; smaller ranks and the control could not change this
             return self._judged(name, place, first, moved, full)
         for k in reversed(smaller):
-            one = self._search(fit, place, k)
+            one = self._search(fit, place, k, others)
             if _share(choose.answers(place, one), choose) < share - _error(share, choose):
                 break
             first = one
         subspace = first
         wrong, judged_wrong = (_exchanged(runs, self.seed) for runs in (fit, judge))
-        control = self._search(wrong, place, max(x.shape[1] for x in subspace.basis))
+        most = max(x.shape[1] for x in subspace.basis)
+        control = self._search(wrong, place, most, others)
         return replace(
             self._judged(name, place, subspace, moved, full),
             exchanged=_share(judged_wrong.answers(place, control), judged_wrong),
@@ -284,8 +295,23 @@ class VariableSearch:
             isolate=self._isolated(name, place, subspace),
         )
 
-    def _search(self, fit: InterchangeRuns, place: HeldPlace, k: int) -> Subspace:
-        return search(fit, place, self.method, k, steps=self.steps, seed=self.seed + k)
+    def _search(
+        self,
+        fit: InterchangeRuns,
+        place: HeldPlace,
+        k: int,
+        others: Sequence[InterchangeRuns],
+    ) -> Subspace:
+        seed = self.seed + k
+        return search(fit, place, self.method, k, steps=self.steps, seed=seed, others=others)
+
+    def _others(self, name: str) -> list[InterchangeRuns]:
+        """Return the pairs of the other variables with their answers without an exchange."""
+        if not self.isolate:
+            return []
+        return [
+            runs.answering(runs.plain.tolist()) for other, runs in self.fit.items() if other != name
+        ]
 
     def _ranks(self, place: HeldPlace) -> list[int]:
         width = max(piece.width for piece in place.pieces)

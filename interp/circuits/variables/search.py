@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -35,6 +36,7 @@ def search(
     *,
     steps: int,
     seed: int,
+    others: Sequence[InterchangeRuns] = (),
 ) -> Subspace:
     """Find the subspace whose exchange gives the answers of the interchanges.
 
@@ -45,6 +47,7 @@ def search(
         k: number of directions of each piece, by rotation.
         steps: number of steps, each on at most 64 interchanges of one length.
         seed: seed of the start and of the order.
+        others: interchanges whose answers must stay as they are without an exchange.
     """
     widths = [piece.width for piece in place.pieces]
     with drawn_with(seed):
@@ -64,6 +67,10 @@ def search(
             subspace, price = found(at / max(1, steps - 1))
             logits = runs.logits(group, place, subspace)
             loss = nn.functional.cross_entropy(logits, group.answer) + price
+            for other in others:
+                still = other.groups[at % len(other.groups)]
+                logits = other.logits(still, place, subspace)
+                loss = loss + nn.functional.cross_entropy(logits, still.answer) / len(others)
             # not backward(): the gradients of the model's own parameters stay as they are
             for p, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
                 p.grad = gradient
