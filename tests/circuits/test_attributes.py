@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 import interp
 from interp.circuits import attribute_interchanges, find_variables
 from interp.core.errors import OptionError, PromptError
+from interp.dictionaries import Dictionary
 from interp.planted.compiled import CompiledConfig, CompiledTransformer
 
 CODES = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])
@@ -21,7 +23,7 @@ TOGETHER = torch.linalg.qr(torch.randn(8, 8, generator=torch.Generator().manual_
 
 def _transformer() -> CompiledTransformer:
     """Head 0 of a prompt (0, entity, question) carries both attributes, in planes that no axis
-    shows, among four columns that nothing reads; head 1 carries them to where nothing reads."""
+    shows, among four columns that nothing reads; head 1 carries the question to where none does."""
     sizes: dict[str, Any] = {
         "vocab_size": 19, "hidden_size": 18, "num_attention_heads": 2, "head_dim": 8, "d_mlp": 1,
         "n_out": 8, "max_position_embeddings": 3,
@@ -34,12 +36,12 @@ def _transformer() -> CompiledTransformer:
     state["token_embed.weight"][17, 12] = state["token_embed.weight"][18, 13] = 1
     state["pos_embed.weight"][:, 14:17] = torch.eye(3)
     at = "layers.0.attn."
-    for head, write in ((0, 4), (1, 8)):
-        first = 8 * head
+    for head, seen, read, write in ((0, 15, 0, 4), (1, 16, 12, 8)):
+        first, n = 8 * head, 4 if head == 0 else 2
         state[f"{at}query.weight"][first, 16] = 50.0
-        state[f"{at}key.weight"][first, 15] = 1.0
-        state[f"{at}value.weight"][first : first + 8, 0:4] = TOGETHER[:, :4]
-        state[f"{at}linear.weight"][write : write + 4, first : first + 8] = TOGETHER[:, :4].T
+        state[f"{at}key.weight"][first, seen] = 1.0
+        state[f"{at}value.weight"][first : first + 8, read : read + n] = TOGETHER[:, :n]
+        state[f"{at}linear.weight"][write : write + n, first : first + 8] = TOGETHER[:, :n].T
     state["output.weight"][:4, 4:6] = state["output.weight"][4:, 6:8] = CODES
     state["output.weight"][:4, 12] = state["output.weight"][4:, 13] = 20.0
     module.load_state_dict(state)
@@ -127,3 +129,40 @@ def test_texts_are_filled_in() -> None:
 def test_one_variable_cannot_be_isolated(attribute_holder, attribute_rows) -> None:
     with pytest.raises(OptionError, match="these pairs have one variable"):
         _found(attribute_holder, [r for r in attribute_rows if r.variable == "shape"], isolate=True)
+
+
+def _features() -> Dictionary:
+    """A dictionary of the eight directions of each head, with both signs; 32 features."""
+    planes = torch.cat([TOGETHER.T, torch.zeros(8, 8)], 1)
+    both = torch.cat([planes, planes.flip(1), -planes, -planes.flip(1)])
+    return Dictionary("standard", both.T, both, torch.zeros(32), torch.zeros(16), "z", 0, "encoder",
+                      n_heads=2)  # fmt: skip
+
+
+def test_a_mask_over_features_chooses_those_of_the_attribute(
+    attribute_holder, attribute_rows
+) -> None:
+    """Features 0 and 1 of head 0 and their negatives hold the colour, 2 and 3 the shape."""
+    stack = attribute_holder.sites[0].stack
+    found: Any = find_variables(
+        attribute_holder, attribute_rows, method="features", steps=150, isolate=True,
+        dictionary=replace(_features(), stack=stack),
+    ).to_pandas()  # fmt: skip
+    assert found["place"].tolist() == ["L0", "L0"]
+    for row, own in zip(found.to_dict("records"), ({0, 1, 16, 17}, {2, 3, 18, 19}), strict=True):
+        chosen = {int(x) for x in row["features"].split(", ")}
+        assert own <= chosen
+        other = {2, 3, 18, 19} if own == {0, 1, 16, 17} else {0, 1, 16, 17}
+        assert not chosen & other
+        assert row["finding"] == "found"
+        assert min(row["score"], row["isolate"]) > 0.97
+        assert row["random"] < 0.5
+
+
+def test_features_need_their_dictionary_and_its_place(attribute_holder, attribute_rows) -> None:
+    with pytest.raises(OptionError, match="needs a dictionary"):
+        find_variables(attribute_holder, attribute_rows, method="features")
+    stack = attribute_holder.sites[0].stack
+    with pytest.raises(OptionError, match="omit nodes"):
+        _found(attribute_holder, attribute_rows, method="features",
+               dictionary=replace(_features(), stack=stack))  # fmt: skip

@@ -22,7 +22,14 @@ from interp.circuits.variables.interchanges import (
     place_interchanges,
     read_interchanges,
 )
-from interp.circuits.variables.places import HeldPlace, InterchangeRuns, Subspace, places_of
+from interp.circuits.variables.places import (
+    FeatureSubspace,
+    HeldPlace,
+    InterchangeRuns,
+    Subspace,
+    dictionary_place,
+    places_of,
+)
 from interp.circuits.variables.rows import (
     LEAST_TEMPLATES,
     FoundAt,
@@ -36,6 +43,7 @@ from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.core.protocols import Progress
+    from interp.dictionaries.dictionary import Dictionary
     from interp.model.model import Model
 
 PARTS = (0.5, 0.7)  # shares at which the pairs part: to fit, to choose the rank, to judge
@@ -50,11 +58,12 @@ def find_variables(
     pairs: Sequence[Interchange] | str | Path | None = None,
     nodes: Sequence[str] | None = None,
     *,
-    method: Literal["rotation", "boundless", "mask", "heads"] = "rotation",
+    method: Literal["rotation", "boundless", "mask", "heads", "features"] = "rotation",
     ranks: Sequence[int] | None = None,
     positions: Sequence[int] | None = None,
     steps: int = 100,
     isolate: bool = False,
+    dictionary: str | Path | Dictionary | None = None,
     seed: int = 0,
     resume: str | os.PathLike | None = None,
     progress: Progress | None = None,
@@ -82,8 +91,9 @@ def find_variables(
             several together (L5H4+L6H0); by default all single ones.
         method: "rotation" (distributed alignment search: k orthonormal directions), "boundless"
             (a whole rotation and a learned number of its directions), "mask" (a mask over single
-            coordinates) or "heads" (a mask over all heads of the model: which of them hold it
-            together).
+            coordinates), "heads" (a mask over all heads of the model: which of them hold it
+            together) or "features" (a mask over the features of a dictionary, whose codes are
+            exchanged; what the dictionary does not reconstruct stays).
         ranks: Numbers of directions that a rotation tries, from the largest down; of those
             that are within one standard error of the best the smallest is judged. By default powers
             of 2 up to half the width of the place, and its whole.
@@ -92,6 +102,8 @@ def find_variables(
         steps: Steps of each fit.
         isolate: Fit with the pairs of the other variables as well, whose answers must stay
             (multi-task alignment search); there must be two variables.
+        dictionary: With method="features": a dictionary, or its folder, of "z" (all heads of its
+            layer) or of "resid_post" (what leaves it), which is then the only place.
         seed: Seed of the fits, of random subspaces and of the halves.
         resume: A folder that stores finished places; the same call reuses them.
         progress: Called with the name of the current work, how much is done and how much there is.
@@ -106,9 +118,9 @@ def find_variables(
         variables whose answer stays; NaN if there is one variable), disentangle (mean of score and
         isolate), p (against chance, by Holm for all rows), finding ("found", "dormant", "not
         shown", or "answers stay" where nothing changes even if all of the place is exchanged, so
-        that nothing was fitted), heads (those of the mask) and fitted_on. Array `directions`:
-        orthonormal, `[row, width, k]`, padded with NaN. Fact `skipped`: pairs that were left out,
-        by variable.
+        that nothing was fitted), heads and features (those of the mask) and fitted_on. Array
+        `directions`: orthonormal, `[row, width, k]`, padded with NaN; of features, their rows of
+        the decoder. Fact `skipped`: pairs that were left out, by variable.
 
     Raises:
         UnknownName: There is no such place or method.
@@ -135,6 +147,14 @@ def find_variables(
         raise OptionError(f"ranks={ranks}, steps={steps}; give 1 or more of each")
     if method == "heads" and nodes is not None:
         raise OptionError('method="heads" chooses among all heads; leave nodes out')
+    if (method == "features") != (dictionary is not None):
+        raise OptionError('method="features" needs a dictionary, and the other methods need none')
+    if isinstance(dictionary, str | Path):
+        from interp.dictionaries import load_dictionary
+
+        dictionary = load_dictionary(dictionary, model)
+    if dictionary is not None:
+        nodes = dictionary_place(model, dictionary, nodes)
     graph = ResidualGraph.of(model)
     if isinstance(pairs, str | Path):
         pairs = read_interchanges(Path(pairs))
@@ -147,10 +167,11 @@ def find_variables(
             "isolate needs the pairs of another variable, whose answers must stay; these pairs "
             "have one variable"
         )
-    search_of = VariableSearch(graph, rows, method, ranks, steps, seed, isolate)
+    search_of = VariableSearch(graph, rows, method, ranks, steps, seed, isolate, dictionary)
     total = len(known) * len(search_of.names)
     found: list[FoundAt] = []
     options = {"method": method, "ranks": ranks, "steps": steps, "isolate": isolate, "seed": seed}
+    options |= {} if dictionary is None else {"dictionary": repr(dictionary)}
     store = None
     if resume is not None:
         asked = {"pairs": [list(vars(row).values()) for row in rows], "options": options}
@@ -194,7 +215,7 @@ class VariableSearch:
     Args:
         graph: the residual graph.
         rows: the interchanges.
-        method, ranks, steps, seed, isolate: see `find_variables`.
+        method, ranks, steps, seed, isolate, dictionary: see `find_variables`.
     """
 
     def __init__(
@@ -206,8 +227,10 @@ class VariableSearch:
         steps: int,
         seed: int,
         isolate: bool = False,
+        dictionary: Dictionary | None = None,
     ) -> None:
         self.graph, self.ranks, self.isolate = graph, ranks, isolate
+        self.dictionary = dictionary
         self.method: Method = method
         self.steps, self.seed = steps, seed
         self.names = list(dict.fromkeys(row.variable for row in rows))
@@ -293,6 +316,7 @@ class VariableSearch:
             _hits(judge.answers(place, inside), judge),
             float(np.mean(other)) if other else float("nan"),
             isolate=self._isolated(name, place, subspace),
+            features=subspace.features if isinstance(subspace, FeatureSubspace) else (),
         )
 
     def _search(
@@ -303,7 +327,10 @@ class VariableSearch:
         others: Sequence[InterchangeRuns],
     ) -> Subspace:
         seed = self.seed + k
-        return search(fit, place, self.method, k, steps=self.steps, seed=seed, others=others)
+        return search(
+            fit, place, self.method, k, steps=self.steps, seed=seed, others=others,
+            dictionary=self.dictionary,
+        )  # fmt: skip
 
     def _others(self, name: str) -> list[InterchangeRuns]:
         """Return the pairs of the other variables with their answers without an exchange."""
