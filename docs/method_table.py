@@ -189,7 +189,7 @@ NO_METHODS = {
         # methods that find circuits have their own table; these make or evaluate parts of circuits
         "confirm", "discovery", "evaluate_circuit", "evaluate_edges", "evaluate_set",
         "find_circuit", "make_contrast", "make_pairs", "patch_first", "published",
-        "read_facts", "read_interchanges", "signals", "smallest_set",
+        "attribute_interchanges", "read_facts", "read_interchanges", "signals", "smallest_set",
     },
     "interp.causal": {
         # tasks and their measures
@@ -213,7 +213,7 @@ NO_METHODS = {
         "read_labelled", "read_prompts", "templated",
     },
     "interp.heads.needle": {
-        "haystack_ids", "ids_instances", "read_task", "select", "sentence_instances",
+        "family_instances", "haystack_ids", "ids_instances", "read_task", "select", "sentence_instances",
         "text_instances",
     },
     "interp.heads.outliers": {"kurtosis", "replace_channel"},

@@ -18,13 +18,13 @@ import numpy as np
 from interp.circuits.variables.interchanges import Interchange
 from interp.core.errors import PromptError
 
-Template = str | Sequence[int | str]
+AttributeQuestion = str | Sequence[int | str]
 ENTITY = "{}"
 
 
 def attribute_interchanges(
     entities: Mapping[Any, Mapping[str, str | int]],
-    templates: Mapping[str, Sequence[Template]],
+    templates: Mapping[str, Sequence[AttributeQuestion]],
     *,
     n: int = 200,
     seed: int = 0,
@@ -34,7 +34,8 @@ def attribute_interchanges(
     The base prompt asks for an attribute of one entity; the source prompt asks for any attribute of
     another. The answer is the other entity's value of the attribute that the base asks for. So an
     attribute is a variable, and the pairs of the other attributes tell whether these stay: the
-    scores of `find_variables` are then cause, isolate and disentangle as RAVEL defines them.
+    scores of `find_variables` are then cause, isolate and disentangle as RAVEL defines them (Huang
+    et al. 2024, arXiv 2402.17700).
 
     Args:
         entities: by entity (a text, or a token id for templates of ids), the value of each
@@ -49,8 +50,6 @@ def attribute_interchanges(
     Raises:
         PromptError: there is no template of an attribute, a template does not name the entity once,
             an entity lacks an attribute, or all entities have the same value of one.
-
-    Reference: Huang et al. 2024, "RAVEL" (arXiv 2402.17700).
     """
     names = list(entities)
     for attribute, given in templates.items():
@@ -90,11 +89,11 @@ def attribute_interchanges(
     return rows
 
 
-def _count(template: Template) -> int:
+def _count(template: AttributeQuestion) -> int:
     return template.count(ENTITY)
 
 
-def _filled(template: Template, entity: Any) -> str | tuple[int, ...]:
+def _filled(template: AttributeQuestion, entity: Any) -> str | tuple[int, ...]:
     if isinstance(template, str):
         return template.replace(ENTITY, str(entity))
     return tuple(int(entity) if x == ENTITY else int(x) for x in template)

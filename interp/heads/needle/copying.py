@@ -5,6 +5,7 @@ Only the rows of the answer are computed, so memory grows linearly with the leng
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -192,15 +193,23 @@ def copy_paste(
 def _chance(instance: Instance) -> float:
     """Return the expected score of a top key drawn uniformly from the visible tokens."""
     if instance.at_once:
-        from scipy.stats import hypergeom
-
+        # of draws without replacement, the share that holds none of a token's sources
         keys, drawn = instance.length, len(instance.sources)
-        none = [hypergeom.pmf(0, keys, instance.holders(t), drawn) for t in instance.answer]
+        none = [
+            math.exp(_log_choices(keys - held, drawn) - _log_choices(keys, drawn))
+            if drawn <= keys - held else 0.0
+            for held in map(instance.holders, instance.answer)
+        ]  # fmt: skip
         return float(1 - np.mean(none))
     missed = dict.fromkeys(instance.answer, 1.0)
     for step, token in enumerate(instance.answer):
         missed[token] *= 1 - instance.holders(token) / (instance.length + step)
     return sum(1 - m for m in missed.values()) / len(missed)
+
+
+def _log_choices(n: int, k: int) -> float:
+    """Return the logarithm of the number of ways to choose k of n."""
+    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
 
 
 def instance_batches(

@@ -1,4 +1,7 @@
-"""Families of retrieval tasks after RULER, made of token ids, at any length.
+"""Families of retrieval tasks, made of token ids, at any length.
+
+After those in words of Hsieh et al. 2024, "RULER: What's the Real Context Size of Your Long-Context
+Language Models?".
 
     single_key         filler, key, values, filler ... key -> values
     many_keys          key, values, key, values, ... key -> the values of this key
@@ -62,9 +65,6 @@ def family_instances(
         UnknownName: there is no such family.
         OptionError: there are no needles, the answer is empty, or a depth lies outside 0 to 1.
         PromptError: the haystack is too short, or the vocabulary too small.
-
-    Reference: Hsieh et al. 2024, "RULER: What's the Real Context Size of Your Long-Context Language
-    Models?" (the families; there in words).
     """
     if task not in FAMILIES:
         raise UnknownName("family of retrieval tasks", task, FAMILIES)
