@@ -213,8 +213,8 @@ NO_METHODS = {
         "read_labelled", "read_prompts", "templated",
     },
     "interp.heads.needle": {
-        "family_instances", "haystack_ids", "ids_instances", "read_task", "select", "sentence_instances",
-        "text_instances",
+        "family_instances", "haystack_ids", "ids_instances", "read_task", "select",
+        "sentence_instances", "text_instances",
     },
     "interp.heads.outliers": {"kurtosis", "replace_channel"},
     "interp.lens": {"encoder_states"},
