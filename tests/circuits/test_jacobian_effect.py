@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -68,7 +70,7 @@ def _written_by_the_mlp() -> transformers.GPT2LMHeadModel:
     )  # fmt: skip
     torch.manual_seed(0)
     module = transformers.GPT2LMHeadModel(config).double().eval()
-    block = module.transformer.h[0]
+    block: Any = module.transformer.h[0]
     with torch.no_grad():
         module.transformer.wte.weight.normal_()
         block.attn.c_proj.weight.normal_(std=0.1)
@@ -113,7 +115,7 @@ def test_a_head_of_the_last_layer_has_its_direct_effect_and_a_bystander_none(
     planted_zoo, zoo_model
 ) -> None:
     rows = interp.score(zoo_model, ["jacobian_effect", "direct_effect"], null="none").to_pandas()
-    scores = rows.pivot(index=["layer", "head"], columns="metric", values="score")
+    scores: Any = rows.pivot(index=["layer", "head"], columns="metric", values="score")
     last = scores.loc[3]
     assert len(last) == 8
     assert (last["jacobian_effect"] - last["direct_effect"]).abs().max() < 1e-5

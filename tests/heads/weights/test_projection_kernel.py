@@ -70,7 +70,7 @@ def test_random_heads_overlap_as_random_subspaces_do() -> None:
 def test_a_head_of_zero_weights_overlaps_with_nothing() -> None:
     module = zoo.FAMILIES["llama"].build()
     with torch.no_grad():
-        module.model.layers[1].self_attn.k_proj.weight.zero_()
+        module.get_submodule("model.layers.1.self_attn.k_proj").weight.zero_()  # type: ignore[operator]
     found = scores(interp.load(module, name="dead"), "projection_kernel")
     assert (found["decoder", 1] == 0).all()
 
