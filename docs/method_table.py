@@ -189,7 +189,7 @@ NO_METHODS = {
         # methods that find circuits have their own table; these make or evaluate parts of circuits
         "confirm", "discovery", "evaluate_circuit", "evaluate_edges", "evaluate_set",
         "find_circuit", "make_contrast", "make_pairs", "patch_first", "published",
-        "signals",
+        "attribute_interchanges", "signals",
     },
     "interp.causal": {
         # tasks and their measures
@@ -205,7 +205,7 @@ NO_METHODS = {
     },
     "interp.syntax": {"read_conllu", "read_labelled_texts", "read_pairs", "topic_texts"},
     "interp.safety": {"damage_at", "marker_sets", "outside_band", "read_prompts"},
-    "interp.heads.needle": {"ids_instances", "read_task", "text_instances"},
+    "interp.heads.needle": {"family_instances", "ids_instances", "read_task", "text_instances"},
     "interp.heads.outliers": {"replace_channel"},
     "interp.lens": set(),
     "interp.alignment": {

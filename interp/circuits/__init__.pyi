@@ -15,6 +15,7 @@ from .query_key_signals import signals
 from .result import Circuit
 from .set_evaluation import evaluate_set
 from .tasks import make_contrast
+from .variables.attributes import attribute_interchanges
 from .variables.find import find_variables
 from .variables.interchanges import CausalModel
 from .why.attribution_graph import attribution_graph
@@ -28,6 +29,7 @@ __all__ = [
     "Discovery",
     "Fact",
     "Found",
+    "attribute_interchanges",
     "attribution_graph",
     "causal_tracing",
     "check_shares",

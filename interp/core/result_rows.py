@@ -46,7 +46,8 @@ class ResultRows(Result):
         same_as: standard columns that repeat another column, such as score and "rank".
         objects: by name, what files do not hold, such as a trained dictionary.
         interval_by: "t"; "bootstrap", percentiles of the mean over draws of prompts or clusters;
-            or "own", by the function that `interp.report.by_type` names for this kind.
+            "kind", chosen by the kind of values, as those of `interp.score`; or "own", by the
+            function that `interp.report.by_type` names for this kind of result.
         shown_by: column by whose absolute value rows are displayed; "" keeps their order.
     """
 
@@ -131,10 +132,8 @@ class ResultRows(Result):
             from interp.core.statistics import interval_between
 
             return interval_between(self.quantiles, self.facts["probabilities"], level)
-        if self.interval_by == "own":
-            return drawn("bounds", self, level)
-        if self.interval_by == "bootstrap":
-            return bootstrap_bounds(np.asarray(self.per_prompt), level, self.clusters)
+        if self.interval_by != "t":
+            return self._own_bounds(level)
         if not {"low", "high"} & {*self.columns, *self.same_as}:
             limits = self.facts.get("limits", (-np.inf, np.inf))
             return super()._bounds_of(frame, level).clip(*limits)
@@ -147,6 +146,18 @@ class ResultRows(Result):
                 "are not those of the t distribution"
             )
         return super()._bounds_of(frame, level)
+
+    def _own_bounds(self, level: float) -> np.ndarray:
+        """Return the intervals of a kind whose values are not averaged by t."""
+        if self.interval_by == "own":
+            return drawn("bounds", self, level)
+        values = np.asarray(self.per_prompt)
+        if self.interval_by == "bootstrap":
+            return bootstrap_bounds(values, level, self.clusters)
+        from interp.core.intervals import mean_intervals
+
+        bounds = self.facts.get("limits", (None, None))
+        return mean_intervals(values, level, clusters=self.clusters, bounds=bounds).ends
 
     def _take(self, rows: Sequence[int]) -> Self:
         parts = {

@@ -6,6 +6,7 @@ from .folder import load_dictionary, save_dictionary
 from .lorsa_metrics import score_lorsa
 from .lorsa_training import load_lorsa, profile_lorsa, save_lorsa, train_lorsa
 from .profile import profile_heads, score_features
+from .sparse_probing import probe_features
 from .training import train_dictionary
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "load_dictionary",
     "load_lorsa",
     "monosemanticity",
+    "probe_features",
     "profile_heads",
     "profile_lorsa",
     "save_dictionary",

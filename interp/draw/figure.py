@@ -213,7 +213,7 @@ def _cells(trace: Any, x: Axis, y: Axis, layout: Any, vector: bool) -> list[Mark
     return parts
 
 
-def _ramp(colours: Sequence[str], middle: float, top: float, *, vector: bool) -> list[Markup]:
+def _ramp(colours: list[str], middle: float, top: float, *, vector: bool) -> list[Markup]:
     """Return the colours of a scale, the highest on top."""
     if vector:
         step = _RAMP / len(colours)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,16 +22,18 @@ SiteValues = Mapping[Site, Float[Tensor, "prompt head"]]
 
 def head_value_columns(
     values: Mapping[str, SiteValues],
+    clusters: Sequence[Hashable] | None = None,
 ) -> tuple[dict[str, list[Any]], Float[np.ndarray, "row prompt"]]:
     """Return columns with one row per metric and head, and the value of each row on every prompt.
 
-    Scores are means over prompts, and standard errors are over prompts.
+    Scores are means over prompts, and standard errors are over prompts, or over the clusters of
+    them that `clusters` labels.
     """
     each = [(metric, s, x) for metric, sites in values.items() for s, x in sites.items()]
     rows = [(m, s, h, x[:, h]) for m, s, x in each for h in range(x.shape[1])]
     found = [x.detach().double().cpu().numpy().T for *_, x in each]
     per_prompt = np.concatenate(found) if found else np.zeros((0, 0))
-    summary = [cluster_summary(row[:, None]) for row in per_prompt]
+    summary = [cluster_summary(row[:, None], clusters) for row in per_prompt]
     columns = {
         "stack": [s.stack for _, s, _, _ in rows], "layer": [s.layer for _, s, _, _ in rows],
         "head": [h for *_, h, _ in rows], "metric": [m for m, *_ in rows],

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         induction,
         noise,
         positional,
+        retriever,
         sink,
         zoo,
     )
@@ -56,7 +57,8 @@ PLANTED: dict[str, str] = {
     "refusal": "a head that finds a marker token and overrides the prediction by a refusal",
     "selective_induction": "induction that infers the lag of interleaved Markov chains and copies "
     "from it",
-    "zoo": "every planted mechanism but the two above in one model, among random heads",
+    "retriever": "induction and a head that counts, for retrieval tasks of up to 32k tokens",
+    "zoo": "every planted mechanism but the three above in one model, among random heads",
 }
 
 KINDS = ("planted", "compiled", "trained")  # kinds of models whose mechanism is known
@@ -84,6 +86,7 @@ __all__ = [
     "noise",
     "positional",
     "refusal",
+    "retriever",
     "selective_induction",
     "sink",
     "spoken_words",

@@ -163,6 +163,26 @@ def noise(
     return assemble("noise", [], {}, sizes)
 
 
+def retriever(
+    *,
+    layers: int = 2,
+    heads: int = 4,
+    kv_heads: int = 2,
+    vocab: int = 64,
+    context: int = 32768,
+    seed: int = 0,
+) -> Planted:
+    """Build induction, and a head that attends evenly and copies: frequent tokens are predicted.
+
+    It answers every family of `interp.heads.needle.families` at any length that its positions hold:
+    keys, values and variables by induction, common words by counting.
+    """
+    sizes = Sizes(layers, heads, kv_heads, vocab, context, seed)
+    stages = [INDUCTION[0], Stage(("induction", "counting"), key="previous")]
+    attends = {"previous_token": ["previous_token"], "induction": ["induction"]}
+    return assemble("retriever", stages, attends, sizes)
+
+
 def zoo(
     *,
     layers: int = 4,

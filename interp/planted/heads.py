@@ -23,6 +23,7 @@ MATCH = 30.0
 KEY_SCALE = 4.0  # size of a content slot in the key; the query carries the rest
 MARKER, DECLINE = 1, 2  # tokens of a refusal: the marker, and the output
 DECLINING = 2.0  # logit of the refusal, as a multiple of any other prediction's
+COUNT = 2.0  # what a counting head writes of a token that stands at every position
 SUPPRESSION = 0.5  # fraction of the predicted logit that copy suppression removes
 # Scale of random heads' output per value and coordinate, where a copy writes 1: small enough that
 # a layer of them damps the noise that it reads and changes no prediction.
@@ -95,6 +96,8 @@ def query(residual: Residual, geometry: Geometry, role: str) -> Float[Tensor, "d
     elif role == "copy_suppression":
         _fill_content(weight, residual, geometry, "output", MATCH / KEY_SCALE)
         rest[constant] = 0.5 * MATCH / KEY_SCALE
+    elif role == "counting":
+        pass  # a query of zeros attends to all keys evenly
     elif role == "sink":
         rest[constant] = MATCH / KEY_SCALE
     elif role == "refusal":
@@ -132,6 +135,8 @@ def output(
     elif role == "induction":
         copy("output", 1.0)
         weight[tokens, residual.slices["written"].start] = 1.0
+    elif role == "counting":
+        copy("output", COUNT)
     elif role == "backup":
         copy("output", 1.0)
     elif role == "copy_suppression":

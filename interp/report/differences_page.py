@@ -129,11 +129,12 @@ def _interval(middle: float, low: float, high: float, most: float) -> Markup:
 
 def _maps(found: ModelDifferences, metric: str) -> Markup:
     """Return a diverging map per stack of one metric; what is claimed is outlined."""
-    frame = found[metric].to_pandas()
+    frame: Any = found[metric].to_pandas()
     size = float(frame["score"].abs().max()) or 1.0
     scale = Scale.around(size, signed=True)
     figures = []
-    for stack, mine in frame.groupby("stack", sort=False):
+    groups: Any = frame.groupby("stack", sort=False)
+    for stack, mine in groups:
         shape = int(mine["layer"].max()) + 1, int(mine["head"].max()) + 1
         grid, titles = np.full(shape, math.nan), {}
         for row in mine.to_dict("records"):

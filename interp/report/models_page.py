@@ -98,7 +98,7 @@ def _size(head: Any, role: str) -> float:
 
 def _sizes(table: HeadTable) -> dict[str, list[Markup]]:
     """Return the numbers of layers and heads of each model."""
-    frame = table.to_pandas()
+    frame: Any = table.to_pandas()
     places = frame[["model", "stack", "layer", "head"]].drop_duplicates()
     found = {}
     for name, mine in places.groupby("model", sort=False):
@@ -131,7 +131,7 @@ def _head(head: str | None, name: str, links: Mapping[str, str]) -> Markup:
 
 def _scores(table: HeadTable, models: Sequence[str], links: Mapping[str, str]) -> Markup:
     """Return a row per model: the first head of each metric, at the end that it declares."""
-    frame = table.to_pandas()
+    frame: Any = table.to_pandas()
     several = set(frame.groupby("model")["stack"].nunique().loc[lambda n: n > 1].index)
     ends = {metric: made.get("end") for (_, metric), made in table.provenance.items()}
     cells: dict[tuple[str, str], dict[str, Any]] = {}

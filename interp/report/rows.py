@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
@@ -16,7 +16,6 @@ from interp.draw.page import data_table, html_table, page
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pandas as pd
     import plotly.graph_objects as go
 
     from interp.core.result_rows import ResultRows
@@ -84,7 +83,7 @@ def _first_rows(result: Displayed) -> str:
     """Name the first rows with their scores; nothing where rows have none."""
     if not isinstance(result, Result):
         return ""
-    rows = result.top(3).to_pandas()
+    rows: Any = result.top(3).to_pandas()
     if "score" not in rows or rows["score"].isna().all():
         return ""
     unit = str(rows["unit"].iloc[0]) if "unit" in rows else ""
@@ -92,7 +91,7 @@ def _first_rows(result: Displayed) -> str:
     return f"first {', '.join(f'{name} {score:.3g}' for name, score in named)} {unit}".rstrip()
 
 
-def _names(result: Result, rows: pd.DataFrame) -> list[str]:
+def _names(result: Result, rows: Any) -> list[str]:
     """Name rows by what they are of; a head by its label."""
     units = [u for u in result._units if u in rows.columns] or ["metric"]
     if {"layer", "head"} <= {*units} and rows[["layer", "head"]].notna().all(axis=None):

@@ -49,6 +49,8 @@ OTHER = {
     "auto": str(TESTS / "heads" / "experiments" / "needles_of_ids.jsonl"),
     "both": "first",  # ends of a row of items
     "k": "q",  # keys, or queries
+    "token": "token_before",  # what matches the query: the key, or the token before it
+    "repeats": "single_key",  # prompts of a loss
     # prompts with and without a marker, or a file of both kinds
     "marker": str(TESTS / "safety" / "safety_of_ids.jsonl"),
     # texts that a metric writes, or a file of labels

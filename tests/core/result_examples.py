@@ -33,6 +33,7 @@ from interp.dictionaries import (
     ablate_features,
     feature_cards,
     monosemanticity,
+    probe_features,
     profile_heads,
     score_dictionary,
     score_lorsa,
@@ -67,6 +68,15 @@ def pictures() -> tuple:
 
 def grounded() -> ResultRows:
     return language.grounding_heads(*pictures(), n_heads=2)
+
+
+def gazing() -> ResultRows:
+    return language.gaze_heads(*pictures()[:2], [0, 1, 0, 1], n_panels=2)
+
+
+def sparse_probing() -> ResultRows:
+    texts = [(0, *range(i, i + 6)) for i in range(2, 26)]
+    return probe_features(model(), dictionary(), texts, [0] * 12 + [1] * 12, k=[2], seed=1)
 
 
 def dropped_tokens() -> ResultRows:
@@ -286,6 +296,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "MethodDifferences": lambda: faithful().differences(),
     "interp.attribution.evaluation.result.Faithfulness": faithful,
     "interp.attribution.result.Attribution": attributed,
+    "GazeHeads": gazing,
     "GroundingHeads": grounded,
     "ImageTokenEffects": dropped_tokens,
     "VisualSinks": visual_sinks_found,
@@ -307,6 +318,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "LorsaTraining": lambda: train_lorsa(model(), prompts(), layer=1, n_heads=8, steps=2, k=2),
     "UnitProfile": lambda: profile_heads(model(), prompts(), 1),
     "DictionaryTraining": dictionary,
+    "SparseProbing": sparse_probing,
     "BothDirections": both_ways,
     "interp.alignment.result.HeadAlignments": word_alignments,
     "interp.alignment.pictures.PairAlignment": lambda: alignment.pair_alignment(

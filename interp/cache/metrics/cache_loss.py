@@ -13,6 +13,7 @@ def cache_loss(
     model,
     lab,
     *,
+    task: str = "repeats",
     n: int = 8,
     max_length: int = 24,
     copies: int = 2,
@@ -31,9 +32,11 @@ def cache_loss(
     Not for: adding up heads: two heads that can replace each other both lose nothing alone.
 
     Options:
-        n: number of prompts; those of one period form a cluster.
-        max_length: longest period of the repeated tokens.
-        copies: number of copies in a prompt.
+        task: `repeats`, or a family of retrieval tasks (`single_key`, `many_keys`, `many_values`,
+            `variable_tracking`, `common_words`: see `interp.heads.needle.families`).
+        n: number of prompts; those of one period form a cluster. Of a retrieval task, of needles.
+        max_length: longest period of the repeated tokens; of a retrieval task, tokens of a prompt.
+        copies: number of copies in a prompt of repeated tokens.
         sink: first tokens that the cut cache keeps.
         recent: last tokens that it keeps, the current one included.
 
@@ -44,13 +47,24 @@ def cache_loss(
 
     from interp.cache.losses import CutLosses, require_longer
     from interp.cache.windows import Window, cached_sites, kv_heads
-    from interp.core.prompts import repeats
+    from interp.core.prompts import Prompts, repeats
+    from interp.heads.needle import family_instances
     from interp.heads.trials import Trials
 
-    prompts = repeats(model, n=n, max_length=max_length, copies=copies, seed=lab.seed)
+    scored = None
+    if task == "repeats":
+        prompts = repeats(model, n=n, max_length=max_length, copies=copies, seed=lab.seed)
+    else:
+        instances = family_instances(
+            model, task, needles=n, lengths=[max_length], depths=[0.5], seed=lab.seed
+        )
+        # of an answer at once, one of its tokens; the first is as good as any other
+        wanted = [x.answer[:1] if x.at_once else x.answer for x in instances]
+        ids = tuple(x.prompt + end for x, end in zip(instances, wanted, strict=True))
+        prompts, scored = Prompts(ids, f"retrieval task {task}"), len(wanted[0])
     window, heads = Window(sink, recent), kv_heads(model)
     require_longer(prompts, window)
-    losses = CutLosses(model, prompts)
+    losses = CutLosses(model, prompts, scored=scored)
     found = {}
     for done, head in enumerate(heads, 1):
         found[head] = torch.from_numpy(losses({head: window}))

@@ -22,7 +22,14 @@ from interp.circuits.variables.interchanges import (
     place_interchanges,
     read_interchanges,
 )
-from interp.circuits.variables.places import HeldPlace, InterchangeRuns, Subspace, places_of
+from interp.circuits.variables.places import (
+    FeatureSubspace,
+    HeldPlace,
+    InterchangeRuns,
+    Subspace,
+    dictionary_place,
+    places_of,
+)
 from interp.circuits.variables.rows import (
     LEAST_TEMPLATES,
     FoundAt,
@@ -36,6 +43,7 @@ from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.core.protocols import Progress
+    from interp.dictionaries.dictionary import Dictionary
     from interp.model.model import Model
 
 PARTS = (0.5, 0.7)  # shares at which the pairs part: to fit, to choose the rank, to judge
@@ -50,10 +58,12 @@ def find_variables(
     pairs: Sequence[Interchange] | str | Path | None = None,
     nodes: Sequence[str] | None = None,
     *,
-    method: Literal["rotation", "boundless", "mask", "heads"] = "rotation",
+    method: Literal["rotation", "boundless", "mask", "heads", "features"] = "rotation",
     ranks: Sequence[int] | None = None,
     positions: Sequence[int] | None = None,
     steps: int = 100,
+    isolate: bool = False,
+    dictionary: str | Path | Dictionary | None = None,
     seed: int = 0,
     resume: str | os.PathLike | None = None,
     progress: Progress | None = None,
@@ -81,14 +91,19 @@ def find_variables(
             several together (L5H4+L6H0); by default all single ones.
         method: "rotation" (distributed alignment search: k orthonormal directions), "boundless"
             (a whole rotation and a learned number of its directions), "mask" (a mask over single
-            coordinates) or "heads" (a mask over all heads of the model: which of them hold it
-            together).
+            coordinates), "heads" (a mask over all heads of the model: which of them hold it
+            together) or "features" (a mask over the features of a dictionary, whose codes are
+            exchanged; what the dictionary does not reconstruct stays).
         ranks: Numbers of directions that a rotation tries, from the largest down; of those
             that are within one standard error of the best the smallest is judged. By default powers
             of 2 up to half the width of the place, and its whole.
         positions: Positions at which places are exchanged, counted from the end if negative; each
             is a place of its own. By default all positions together.
         steps: Steps of each fit.
+        isolate: Fit with the pairs of the other variables as well, whose answers must stay
+            (multi-task alignment search); there must be two variables.
+        dictionary: With method="features": a dictionary, or its folder, of "z" (all heads of its
+            layer) or of "resid_post" (what leaves it), which is then the only place.
         seed: Seed of the fits, of random subspaces and of the halves.
         resume: A folder that stores finished places; the same call reuses them.
         progress: Called with the name of the current work, how much is done and how much there is.
@@ -103,9 +118,9 @@ def find_variables(
         variables whose answer stays; NaN if there is one variable), disentangle (mean of score and
         isolate), p (against chance, by Holm for all rows), finding ("found", "dormant", "not
         shown", or "answers stay" where nothing changes even if all of the place is exchanged, so
-        that nothing was fitted), heads (those of the mask) and fitted_on. Array `directions`:
-        orthonormal, `[row, width, k]`, padded with NaN. Fact `skipped`: pairs that were left out,
-        by variable.
+        that nothing was fitted), heads and features (those of the mask) and fitted_on. Array
+        `directions`: orthonormal, `[row, width, k]`, padded with NaN; of features, their rows of
+        the decoder. Fact `skipped`: pairs that were left out, by variable.
 
     Raises:
         UnknownName: There is no such place or method.
@@ -132,6 +147,14 @@ def find_variables(
         raise OptionError(f"ranks={ranks}, steps={steps}; give 1 or more of each")
     if method == "heads" and nodes is not None:
         raise OptionError('method="heads" chooses among all heads; leave nodes out')
+    if (method == "features") != (dictionary is not None):
+        raise OptionError('method="features" needs a dictionary, and the other methods need none')
+    if isinstance(dictionary, str | Path):
+        from interp.dictionaries import load_dictionary
+
+        dictionary = load_dictionary(dictionary, model)
+    if dictionary is not None:
+        nodes = dictionary_place(model, dictionary, nodes)
     graph = ResidualGraph.of(model)
     if isinstance(pairs, str | Path):
         pairs = read_interchanges(Path(pairs))
@@ -139,10 +162,16 @@ def find_variables(
         pairs = induction_interchanges(model, seed=seed)
     rows = place_interchanges(model, pairs)
     known = _placed(graph, nodes, method, positions, min(len(row.base) for row in rows))
-    search_of = VariableSearch(graph, rows, method, ranks, steps, seed)
+    if isolate and len({row.variable for row in rows}) < 2:
+        raise OptionError(
+            "isolate needs the pairs of another variable, whose answers must stay; these pairs "
+            "have one variable"
+        )
+    search_of = VariableSearch(graph, rows, method, ranks, steps, seed, isolate, dictionary)
     total = len(known) * len(search_of.names)
     found: list[FoundAt] = []
-    options = {"method": method, "ranks": ranks, "steps": steps, "seed": seed}
+    options = {"method": method, "ranks": ranks, "steps": steps, "isolate": isolate, "seed": seed}
+    options |= {} if dictionary is None else {"dictionary": repr(dictionary)}
     store = None
     if resume is not None:
         asked = {"pairs": [list(vars(row).values()) for row in rows], "options": options}
@@ -186,7 +215,7 @@ class VariableSearch:
     Args:
         graph: the residual graph.
         rows: the interchanges.
-        method, ranks, steps, seed: see `find_variables`.
+        method, ranks, steps, seed, isolate, dictionary: see `find_variables`.
     """
 
     def __init__(
@@ -197,8 +226,11 @@ class VariableSearch:
         ranks: Sequence[int] | None,
         steps: int,
         seed: int,
+        isolate: bool = False,
+        dictionary: Dictionary | None = None,
     ) -> None:
-        self.graph, self.ranks = graph, ranks
+        self.graph, self.ranks, self.isolate = graph, ranks, isolate
+        self.dictionary = dictionary
         self.method: Method = method
         self.steps, self.seed = steps, seed
         self.names = list(dict.fromkeys(row.variable for row in rows))
@@ -236,9 +268,10 @@ class VariableSearch:
         if moved <= MOVED:
             return FoundAt(name, place, moved, full)
         *smaller, largest = self._ranks(place)
-        first = self._search(fit, place, largest)
+        others = self._others(name)
+        first = self._search(fit, place, largest, others)
         share = _share(choose.answers(place, first), choose)
-        if self.method == "rotation" and self.ranks is None:
+        if self.method == "rotation" and self.ranks is None and not self.isolate:
             every = _share(choose.answers(place, whole(place)), choose)
             if every > share + _error(share, choose):
                 return self._judged(name, place, whole(place), moved, full)
@@ -248,13 +281,14 @@ class VariableSearch:
             # no more than by chance; smaller ranks and the control could not change this
             return self._judged(name, place, first, moved, full)
         for k in reversed(smaller):
-            one = self._search(fit, place, k)
+            one = self._search(fit, place, k, others)
             if _share(choose.answers(place, one), choose) < share - _error(share, choose):
                 break
             first = one
         subspace = first
         wrong, judged_wrong = (_exchanged(runs, self.seed) for runs in (fit, judge))
-        control = self._search(wrong, place, max(x.shape[1] for x in subspace.basis))
+        most = max(x.shape[1] for x in subspace.basis)
+        control = self._search(wrong, place, most, others)
         return replace(
             self._judged(name, place, subspace, moved, full),
             exchanged=_share(judged_wrong.answers(place, control), judged_wrong),
@@ -282,10 +316,29 @@ class VariableSearch:
             _hits(judge.answers(place, inside), judge),
             float(np.mean(other)) if other else float("nan"),
             isolate=self._isolated(name, place, subspace),
+            features=subspace.features if isinstance(subspace, FeatureSubspace) else (),
         )
 
-    def _search(self, fit: InterchangeRuns, place: HeldPlace, k: int) -> Subspace:
-        return search(fit, place, self.method, k, steps=self.steps, seed=self.seed + k)
+    def _search(
+        self,
+        fit: InterchangeRuns,
+        place: HeldPlace,
+        k: int,
+        others: Sequence[InterchangeRuns],
+    ) -> Subspace:
+        seed = self.seed + k
+        return search(
+            fit, place, self.method, k, steps=self.steps, seed=seed, others=others,
+            dictionary=self.dictionary,
+        )  # fmt: skip
+
+    def _others(self, name: str) -> list[InterchangeRuns]:
+        """Return the pairs of the other variables with their answers without an exchange."""
+        if not self.isolate:
+            return []
+        return [
+            runs.answering(runs.plain.tolist()) for other, runs in self.fit.items() if other != name
+        ]
 
     def _ranks(self, place: HeldPlace) -> list[int]:
         width = max(piece.width for piece in place.pieces)

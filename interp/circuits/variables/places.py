@@ -20,6 +20,8 @@ from interp.model.hooks.inference import inference
 
 if TYPE_CHECKING:
     from interp.circuits.variables.interchanges import PlacedInterchange
+    from interp.dictionaries.dictionary import Dictionary
+    from interp.model.model import Model
 
 Written = Literal["heads", "post"]
 BATCH = 64
@@ -92,6 +94,26 @@ def places_of(graph: ResidualGraph, names: Sequence[str] | None) -> list[HeldPla
     return found
 
 
+def dictionary_place(
+    model: Model, dictionary: Dictionary, nodes: Sequence[str] | None
+) -> list[str]:
+    """Return the place of a dictionary by name.
+
+    Raises:
+        OptionError: it is of another place, or places are named beside it.
+    """
+    site = dictionary.site_in(model)
+    kinds = {"z": f"L{site.layer}", "resid_post": f"stream{site.layer}"}
+    if dictionary.site not in kinds or dictionary.site != dictionary.site_out:
+        raise OptionError(
+            f"a dictionary of {dictionary.site} is no place of a variable; give one of z or of "
+            "resid_post"
+        )
+    if nodes is not None:
+        raise OptionError('the place of method="features" is that of its dictionary; omit nodes')
+    return [kinds[dictionary.site]]
+
+
 @dataclass(frozen=True, eq=False)
 class Subspace:
     """Directions of the pieces of a place, and how much of each is exchanged.
@@ -112,17 +134,47 @@ class Subspace:
         """Return the subspace of directions that are all exchanged."""
         return cls(tuple(basis), tuple(torch.ones(x.shape[1]) for x in basis))
 
-    def change(self, at: int, difference: Float[Tensor, "*x width"]) -> Float[Tensor, "*x width"]:
-        """Return what is added to a piece of the base run, from source minus base."""
-        change = (difference @ self.basis[at]) * self.weight[at] @ self.basis[at].T
+    def change(
+        self, at: int, base: Float[Tensor, "*x width"], source: Float[Tensor, "*x width"]
+    ) -> Float[Tensor, "*x width"]:
+        """Return what is added to a piece of the base run, from what both runs hold."""
+        change = self._coordinates(at, base, source) * self.weight[at] @ self.basis[at].T
         if self.inside is not None:
             change = change @ self.inside[at] @ self.inside[at].T
         return change
+
+    def _coordinates(self, at: int, base: Tensor, source: Tensor) -> Tensor:
+        return (source - base) @ self.basis[at]
 
     @property
     def n_directions(self) -> int:
         """The number of directions that are exchanged."""
         return int(sum((w > 0.5).sum() for w in self.weight))
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureSubspace(Subspace):
+    """Features of a dictionary whose codes are exchanged; what it does not reconstruct stays.
+
+    Args:
+        dictionary: the dictionary of the place; `basis` are its decoder rows, as columns.
+        features: their numbers.
+    """
+
+    dictionary: Dictionary | None = None
+    features: tuple[int, ...] = ()
+
+    @classmethod
+    def of_features(cls, dictionary: Dictionary, features: Sequence[int]) -> FeatureSubspace:
+        """Return the exchange of some features."""
+        rows = dictionary.W_dec.detach().float()[list(features)]
+        ones = torch.ones(len(rows))
+        return cls((rows.T,), (ones,), dictionary=dictionary, features=tuple(features))
+
+    def _coordinates(self, at: int, base: Tensor, source: Tensor) -> Tensor:
+        assert self.dictionary is not None
+        encode = self.dictionary.encode
+        return (encode(source) - encode(base))[..., list(self.features)]
 
 
 class _Exchange(Watch):
@@ -140,7 +192,7 @@ class _Exchange(Watch):
             changed = x.clone() if changed is None else changed
             old = x[:, here, piece.columns]
             new = self.source[layer.order, kind][:, here, piece.columns].to(old)
-            changed[:, here, piece.columns] = old + self.subspace.change(at, new - old).to(old)
+            changed[:, here, piece.columns] = old + self.subspace.change(at, old, new).to(old)
         return changed
 
     def heads(self, layer: Layer, x: Tensor) -> Tensor | None:

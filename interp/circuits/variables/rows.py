@@ -40,6 +40,7 @@ class FoundAt:
     random: float = float("nan")
     exchanged: float = float("nan")
     isolate: float = float("nan")
+    features: tuple[int, ...] = ()
 
     def plain(self) -> dict[str, Any]:
         """Return all but variable and place as numbers and arrays."""
@@ -106,6 +107,7 @@ def variable_rows(
             "isolate": one.isolate, "disentangle": (score + one.isolate) / 2,
             "n": len(hits), "fitted_on": fitted[one.variable],
             "heads": _chosen(graph, one) if options["method"] == "heads" else "",
+            "features": ", ".join(map(str, one.features)),
         })  # fmt: skip
         chance.append(_chance(one, frequent, len(hits)))
     ps = [

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import orthogonal
 
-from interp.circuits.variables.places import Subspace
+from interp.circuits.variables.places import FeatureSubspace, Subspace
 from interp.core.random_state import drawn_with
 from interp.model.hooks.inference import inference
 
 if TYPE_CHECKING:
     from interp.circuits.variables.places import HeldPlace, InterchangeRuns
+    from interp.dictionaries.dictionary import Dictionary
 
-Method = Literal["rotation", "boundless", "mask", "heads"]
+Method = Literal["rotation", "boundless", "mask", "heads", "features"]
 RATE = 0.02  # learning rate of rotations
 MASK_RATE = 0.1  # learning rate of masks and boundaries
-PRICE = {"boundless": 0.05, "mask": 0.01, "heads": 0.02}  # nats for the exchange of everything
+PRICE = {
+    "boundless": 0.05,
+    "mask": 0.01,
+    "heads": 0.02,
+    "features": 0.05,
+}  # nats for the exchange of everything
 WARM, COLD = 2.0, 0.05  # temperatures of masks, first and last
 WINDOW = 16  # steps over which losses are averaged
 SOLVED = 0.02  # nats at which a fit ends
@@ -35,6 +43,8 @@ def search(
     *,
     steps: int,
     seed: int,
+    others: Sequence[InterchangeRuns] = (),
+    dictionary: Dictionary | None = None,
 ) -> Subspace:
     """Find the subspace whose exchange gives the answers of the interchanges.
 
@@ -45,10 +55,17 @@ def search(
         k: number of directions of each piece, by rotation.
         steps: number of steps, each on at most 64 interchanges of one length.
         seed: seed of the start and of the order.
+        others: interchanges whose answers must stay as they are without an exchange.
+        dictionary: that of the place, whose features are masked.
     """
     widths = [piece.width for piece in place.pieces]
     with drawn_with(seed):
-        found = _Rotation(runs, place, k) if method == "rotation" else _Mask(widths, method)
+        if method == "rotation":
+            found = _Rotation(runs, place, k)
+        elif dictionary is not None:
+            found = _FeatureMask(dictionary)
+        else:
+            found = _Mask(widths, method)
         order = [i for _ in range(steps) for i in torch.randperm(len(runs.groups)).tolist()]
     rate = RATE if method == "rotation" else MASK_RATE
     slow = [p for name, p in found.named_parameters() if "rotation" in name]
@@ -64,6 +81,10 @@ def search(
             subspace, price = found(at / max(1, steps - 1))
             logits = runs.logits(group, place, subspace)
             loss = nn.functional.cross_entropy(logits, group.answer) + price
+            for other in others:
+                still = other.groups[at % len(other.groups)]
+                logits = other.logits(still, place, subspace)
+                loss = loss + nn.functional.cross_entropy(logits, still.answer) / len(others)
             # not backward(): the gradients of the model's own parameters stay as they are
             for p, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
                 p.grad = gradient
@@ -123,7 +144,8 @@ class _Mask(nn.Module):
     def __init__(self, widths: list[int], method: Method) -> None:
         super().__init__()
         self.widths, self.method = widths, method
-        n = {"boundless": lambda w: 1, "mask": lambda w: w, "heads": lambda w: 1}[method]
+        n = {"boundless": lambda w: 1, "mask": lambda w: w, "heads": lambda w: 1,
+             "features": lambda w: w}[method]  # fmt: skip
         self.gate = nn.ParameterList([nn.Parameter(torch.zeros(n(w))) for w in widths])
         if method == "boundless":
             made = [nn.Linear(w, w, bias=False) for w in widths]
@@ -159,6 +181,28 @@ class _Mask(nn.Module):
         return Subspace.of([x.detach()[:, w].clone() for x, w in pairs])
 
 
+class _FeatureMask(_Mask):
+    """A mask over the features of a dictionary."""
+
+    def __init__(self, dictionary: Dictionary) -> None:
+        super().__init__([dictionary.d_sae], "features")
+        self.dictionary = dictionary
+
+    def _of(self, weight: Tensor) -> FeatureSubspace:
+        every = FeatureSubspace.of_features(self.dictionary, range(len(weight)))
+        return replace(every, weight=(weight,))
+
+    def forward(self, done: float) -> tuple[Subspace, Tensor | float]:
+        [weight] = self._weights(WARM * (COLD / WARM) ** done)
+        return self._of(weight), PRICE["features"] * weight.mean()
+
+    def hard(self) -> Subspace:
+        """Return the features whose weight is above 1/2, each as a whole."""
+        [weight] = self._weights(COLD)
+        chosen = (weight.detach() > 0.5).nonzero().flatten().tolist()
+        return FeatureSubspace.of_features(self.dictionary, chosen)
+
+
 def whole(place: HeldPlace) -> Subspace:
     """Return the whole of a place: everything is exchanged."""
     return Subspace.of([torch.eye(piece.width) for piece in place.pieces])
@@ -167,8 +211,15 @@ def whole(place: HeldPlace) -> Subspace:
 def random_like(subspace: Subspace, seed: int) -> Subspace:
     """Return a random subspace with as many directions in every piece.
 
-    Where whole pieces are exchanged, such as some of all heads, as many other ones.
+    Where whole pieces are exchanged, such as some of all heads, as many other ones; where features
+    are, as many others of the dictionary.
     """
+    if isinstance(subspace, FeatureSubspace) and subspace.dictionary is not None:
+        rest = sorted(set(range(subspace.dictionary.d_sae)) - set(subspace.features))
+        with drawn_with(seed):
+            order = torch.randperm(len(rest)).tolist()
+        drawn = [rest[i] for i in order[: len(subspace.features)]]
+        return FeatureSubspace.of_features(subspace.dictionary, drawn)
     full = [x.shape[1] == x.shape[0] for x in subspace.basis]
     with drawn_with(seed):
         if len(full) > 1 and all(x.shape[1] in (0, x.shape[0]) for x in subspace.basis):

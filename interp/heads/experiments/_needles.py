@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,6 +10,7 @@ import torch
 from interp.core.errors import OptionError
 from interp.heads.needle.choosing import TriedTask, best_task, try_tasks
 from interp.heads.needle.copying import CopyPaste
+from interp.heads.needle.families import FAMILIES, family_instances
 from interp.heads.needle.ids import ids_instances
 from interp.heads.needle.instance import Instance, even_depths, evenly
 from interp.heads.needle.sentences import sentence_instances
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from interp.model.calls.sites import Site
     from interp.model.model import Model
 
+ONE_NEEDLE = ("single_key", "many_keys")  # families whose sources stand together
+COPIED = (*ONE_NEEDLE, "many_values", "variable_tracking")  # families that are copied literally
 OF_SENTENCES = {"completion": False, "question": True}  # True if a question is asked
 
 
@@ -34,11 +37,15 @@ def instances_of(
     lengths: tuple[int, int, int],
     depths: int,
     answer: int,
+    *,
+    reads: Collection[str] = ONE_NEEDLE,
 ) -> list[Instance]:
     """Return the instances that the options describe.
 
+    `reads` are the families whose sources the metric can read.
+
     Raises:
-        OptionError: the task is not known, or a number is below 1.
+        OptionError: the task is not known or its sources cannot be read, or a number is below 1.
         PromptError: the task does not fit the model.
     """
     if needles < 1:
@@ -46,12 +53,21 @@ def instances_of(
     about: dict[str, Any] = {"lengths": evenly(*lengths), "depths": even_depths(depths)}
     if task == "ids":
         return ids_instances(model, needles=needles, answer=answer, seed=seed, **about)
+    if task in FAMILIES:
+        if task not in reads:
+            raise OptionError(
+                f"task={task} cannot be read by this metric, only {', '.join(reads)}: sources of "
+                "its answer stand apart, or even attention finds them; use written_retrieval, "
+                "which reads every family"
+            )
+        return family_instances(model, task, needles=needles, answer=answer, seed=seed, **about)
     if task in OF_SENTENCES:
         asked = OF_SENTENCES[task]
         return sentence_instances(model, asked=asked, needles=needles, seed=seed, **about)
     if not task.endswith(".jsonl"):
         raise OptionError(
-            f"task={task!r} is not known; use auto, ids, {', '.join(OF_SENTENCES)} or a .jsonl "
+            f"task={task!r} is not known; use auto, ids, "
+            f"{', '.join((*OF_SENTENCES, *FAMILIES))} or a .jsonl "
             f"file of needles"
         )
     texts, haystack = read_task(task)
@@ -87,6 +103,8 @@ def asked_instances(
     lengths: tuple[int, int, int],
     depths: int,
     answer: int,
+    *,
+    reads: Collection[str] = ONE_NEEDLE,
 ) -> tuple[str, list[Instance], list[TriedTask]]:
     """Return the task, its instances, and the tasks that were tried to choose it.
 
@@ -99,7 +117,8 @@ def asked_instances(
     if task == "auto":
         chosen, tried = chosen_task(model, seed, lengths, answer)
         task = chosen or "ids"
-    return task, instances_of(model, seed, task, needles, lengths, depths, answer), tried
+    instances = instances_of(model, seed, task, needles, lengths, depths, answer, reads=reads)
+    return task, instances, tried
 
 
 def instance_trials(

@@ -47,14 +47,15 @@ def retrieval(
     Options:
         task: `auto`; `ids` (a key and its values among random tokens); `completion` (the beginning
             of an earlier sentence) or `question` (a question about such a sentence; both in
-            English, for models with a tokenizer); or a JSONL file of needles (see
-            `interp.heads.needle.task_file`).
+            English, for models with a tokenizer); a family after RULER (`single_key`, `many_keys`,
+            `many_values`, `variable_tracking`: see `interp.heads.needle.families`);
+            or a JSONL file of needles (see `interp.heads.needle.task_file`).
         needles: number of different needles (from a file: the first ones).
         min_length, max_length, lengths: tokens of the shortest and of the longest prompt, and
             how many lengths from one to the other; sentences need at least twice a needle's length
             and the question.
         depths: number of needle positions, from first to last.
-        answer: number of tokens to copy per needle, in the task `ids`.
+        answer: number of tokens to copy per needle, in the task `ids` and the families.
         success: minimum share of the answer that is right; other instances are excluded (the
             authors use 0.5). The null is then the expected score of a top key drawn uniformly from
             the visible tokens.
@@ -64,6 +65,7 @@ def retrieval(
     Reference: Wu et al. 2024, "Retrieval Head Mechanistically Explains Long-Context Factuality".
     """
     from interp.heads.experiments._needles import (
+        COPIED,
         answered,
         chosen_task,
         instances_of,
@@ -81,7 +83,7 @@ def retrieval(
         task = chosen or "ids"
         if chosen is None and len(trials) > 1 and success <= 0:
             return unscored(model, trials)
-    instances = instances_of(model, lab.seed, task, needles, sizes, depths, answer)
+    instances = instances_of(model, lab.seed, task, needles, sizes, depths, answer, reads=COPIED)
     tried = copy_paste(
         model,
         instances,

@@ -28,8 +28,9 @@ def written_retrieval(
     its value writes through the head's output (W_U with the final norm's weight folded in, without
     its scale and mean over the vocabulary). The score is the sum of the parts over the needle minus
     that over all other keys, scaled to the needle's number of keys; a mean over steps and
-    instances. Unlike `retrieval`, a head counts that copies no word literally. The answer is given
-    to the model (teacher forcing). The instances of a needle form a cluster.
+    instances. Where an answer is asked for at once, it is the mean over its tokens. Unlike
+    `retrieval`, a head counts that copies no word literally. The answer is given to the model
+    (teacher forcing). The instances of a needle form a cluster.
 
     Cost: One forward pass per instance; only the rows of the answer are formed. By default two
     passes per task and instance to choose the task, eight instances each.
@@ -40,7 +41,8 @@ def written_retrieval(
     scores of different prompts have different scales. Use them to order heads.
 
     Options:
-        task: as in `retrieval`; `auto` is the task that the model answers best, else `ids`.
+        task: as in `retrieval`, and the family `common_words`; `auto` is the task that the model
+            answers best, else `ids`.
         needles: number of different needles; the instances of one form a cluster.
         min_length, max_length, lengths: tokens of the shortest and of the longest prompt, and
             how many lengths from one to the other.
@@ -53,12 +55,15 @@ def written_retrieval(
     import torch
 
     from interp.heads.experiments._needles import asked_instances, instance_trials
-    from interp.heads.needle.copying import forced_prompts, instance_batches
+    from interp.heads.needle.copying import forced_prompts, instance_batches, source_mask
+    from interp.heads.needle.families import FAMILIES
     from interp.model.calls.call import repeat_kv
     from interp.model.locate.weights import embeddings, head_weights, predicting_sites
 
     sizes = (min_length, max_length, lengths)
-    task, instances, tried = asked_instances(model, lab.seed, task, needles, sizes, depths, answer)
+    task, instances, tried = asked_instances(
+        model, lab.seed, task, needles, sizes, depths, answer, reads=FAMILIES
+    )
     unembedding = embeddings(model).W_U.double().cpu()
     maps = {s: head_weights(model, s).W_O.double().cpu() for s in predicting_sites(model)}
     others = [x for x in (_other(instances, x) for x in instances) if x is not None]
@@ -67,12 +72,12 @@ def written_retrieval(
     done = 0
     for batch in instance_batches(instances):
         prompts, rows = forced_prompts(batch)
-        inside = torch.zeros(len(batch), len(prompts.ids[0]), dtype=torch.bool)
-        for row, x in zip(inside, batch, strict=True):
-            row[slice(*x.span)] = True
+        inside = source_mask(batch, len(prompts.ids[0]))
         mine = slice(done, done + len(batch))
         # rows of the unembedding: d_model prompt step, of these answers and of other needles'
         wanted = [unembedding[:, torch.tensor([x.answer for x in side[mine]])] for side in sides]
+        if batch[0].at_once:
+            wanted = [u.mean(-1, keepdim=True) for u in wanted]  # of all tokens of the answer
 
         def visit(site, call, real, wanted=wanted, inside=inside, rows=rows) -> None:
             if site not in maps:

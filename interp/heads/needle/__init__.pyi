@@ -1,6 +1,7 @@
 from .choice import selection_stability
 from .choosing import try_tasks
 from .copying import copy_paste
+from .families import family_instances
 from .ids import ids_instances
 from .instance import Instance
 from .question import question_mass
@@ -10,6 +11,7 @@ from .text import text_instances
 __all__ = [
     "Instance",
     "copy_paste",
+    "family_instances",
     "ids_instances",
     "question_mass",
     "read_task",

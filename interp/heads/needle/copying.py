@@ -5,6 +5,7 @@ Only the rows of the answer are computed, so memory grows linearly with the leng
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError
+from interp.core.intervals import MeanIntervals, mean_intervals
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress, silent
 from interp.core.result import Result
@@ -64,7 +66,26 @@ class CopyPaste(Result):
         """Return one row per head."""
         import pandas as pd
 
-        return pd.DataFrame(head_value_columns({"copy_paste": self.values})[0])
+        columns, _ = head_value_columns({"copy_paste": self.values}, self.clusters)
+        return pd.DataFrame(columns)
+
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """Label of the needle of every instance; instances of one are no independent evidence."""
+        return tuple(f"needle {x.needle}" for x in self.instances)
+
+    def _intervals(self, level: float) -> MeanIntervals:
+        values = head_value_columns({"copy_paste": self.values})[1]
+        values = values if self._kept is None else values[list(self._kept)]
+        # as the authors count, a score may exceed 1
+        most = None if self.provenance.get("options", {}).get("authors") else 1.0
+        return mean_intervals(values, level, clusters=self.clusters, bounds=(0.0, most))
+
+    def _completed(self, rows: pd.DataFrame) -> pd.DataFrame:
+        return super()._completed(self._intervals(0.95).in_frame(rows))
+
+    def _bounds_of(self, frame: pd.DataFrame, level: float) -> np.ndarray:
+        return self._intervals(level).ends
 
     def _facts(self) -> Mapping[str, Any]:
         return {"unit": "share of the needle", "null": float(self.chance.mean())}
@@ -114,7 +135,9 @@ def copy_paste(
 
     By default the answer is given (teacher forcing) and a step counts for a head if its largest
     weight is in the needle, on the token that comes next; the score is the share of the needle's
-    distinct tokens copied in this way, |g & k| / |k|. Where the model's greedy answer is right,
+    distinct tokens copied in this way, |g & k| / |k|. Where an answer is asked for at once, a token
+    counts if one of its sources is among a head's largest weights, as many as there are sources.
+    Where the model's greedy answer is right,
     these rows equal those of its own decoding, since the input tokens are the same.
 
     Args:
@@ -127,6 +150,7 @@ def copy_paste(
 
     Raises:
         PromptError: there are no instances, or the prompts do not fit the model.
+        OptionError: the authors' count is asked for answers that have no order.
 
     Unit: share of the needle.
 
@@ -141,6 +165,11 @@ def copy_paste(
     """
     if not instances:
         raise PromptError("there are no needles to search for; give at least one instance")
+    if authors and any(x.at_once for x in instances):
+        raise OptionError(
+            "authors=True counts the tokens that the model decodes one by one; the tokens of these "
+            "answers are asked for at once, in any order: use authors=False"
+        )
     parts: dict[Site, list[Tensor]] = {}
     right, done = [], 0
     for batch in instance_batches(instances, 1 if authors else TOKENS_AT_ONCE):
@@ -163,10 +192,24 @@ def copy_paste(
 
 def _chance(instance: Instance) -> float:
     """Return the expected score of a top key drawn uniformly from the visible tokens."""
+    if instance.at_once:
+        # of draws without replacement, the share that holds none of a token's sources
+        keys, drawn = instance.length, len(instance.sources)
+        none = [
+            math.exp(_log_choices(keys - held, drawn) - _log_choices(keys, drawn))
+            if drawn <= keys - held else 0.0
+            for held in map(instance.holders, instance.answer)
+        ]  # fmt: skip
+        return float(1 - np.mean(none))
     missed = dict.fromkeys(instance.answer, 1.0)
     for step, token in enumerate(instance.answer):
         missed[token] *= 1 - instance.holders(token) / (instance.length + step)
     return sum(1 - m for m in missed.values()) / len(missed)
+
+
+def _log_choices(n: int, k: int) -> float:
+    """Return the logarithm of the number of ways to choose k of n."""
+    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
 
 
 def instance_batches(
@@ -175,8 +218,7 @@ def instance_batches(
     """Batch neighbouring prompts of one length, without padding or reordering."""
     batch: list[Instance] = []
     for x in instances:
-        shape = x.length, len(x.answer)
-        same = batch and (batch[0].length, len(batch[0].answer)) == shape
+        same = batch and _shape(batch[0]) == _shape(x)
         if batch and (not same or (len(batch) + 1) * x.length > tokens):
             yield batch
             batch = []
@@ -185,30 +227,66 @@ def instance_batches(
         yield batch
 
 
+def _shape(x: Instance) -> tuple[int, int, int, bool]:
+    return x.length, len(x.answer), len(x.sources), x.at_once
+
+
 def forced_prompts(batch: Sequence[Instance]) -> tuple[Prompts, Int[Tensor, " step"]]:
     """Return the prompts of a batch with their answers, and the rows that predict these."""
-    prompts = Prompts(tuple(x.prompt + x.answer[:-1] for x in batch), "needles")
+    prompts = Prompts(tuple(x.prompt + x.given for x in batch), "needles")
     first = batch[0].length - 1
-    return prompts, torch.arange(first, first + len(batch[0].answer))
+    return prompts, torch.arange(first, first + len(batch[0].given) + 1)
+
+
+def source_mask(batch: Sequence[Instance], length: int) -> Bool[Tensor, "trial pos"]:
+    """Return True at the sources of the answer of each prompt."""
+    found = torch.zeros(len(batch), length, dtype=torch.bool)
+    for row, x in zip(found, batch, strict=True):
+        row[list(x.sources)] = True
+    return found
 
 
 def _forced(
     model: Model, batch: Sequence[Instance]
 ) -> tuple[dict[Site, Float[Tensor, "trial head"]], Float[Tensor, " trial"]]:
     prompts, rows = forced_prompts(batch)
-    steps = len(rows)
+    steps, at_once = len(rows), batch[0].at_once
+    number = len(batch[0].sources)
     tops: dict[Site, Int[Tensor, "trial head step"]] = {}
 
     def visit(site: Site, call: Call, real: Tensor) -> None:
         model.require_finite(call, site)
-        tops[site] = call.pattern(rows.to(call.z.device)).argmax(-1).cpu()
+        pattern = call.pattern(rows.to(call.z.device))
+        # of an answer at once, as many keys as it has sources
+        top = pattern[:, :, 0].topk(number).indices if at_once else pattern.argmax(-1)
+        tops[site] = top.cpu()
 
-    logits = model.read(prompts, visit, last=steps)[:, -steps:]
+    logits = model.read(prompts, visit, last=steps)[:, -steps:].cpu()
     answers = torch.tensor([x.answer for x in batch])
-    right = (logits.argmax(-1).cpu() == answers).double().mean(-1)
     ids = torch.tensor([x.context for x in batch])
+    if at_once:
+        best = logits[:, 0].topk(answers.shape[1]).indices
+        right = (answers[:, :, None] == best[:, None]).any(-1).double().mean(-1)
+        return {site: _found_at_once(top, ids, answers, batch) for site, top in tops.items()}, right
+    right = (logits.argmax(-1) == answers).double().mean(-1)
     hits = {site: _copied(top, ids, answers, batch) for site, top in tops.items()}
     return {site: _share(hit, answers) for site, hit in hits.items()}, right
+
+
+def _found_at_once(
+    top: Int[Tensor, "trial head key"],
+    ids: Int[Tensor, "trial pos"],
+    answers: Int[Tensor, "trial token"],
+    batch: Sequence[Instance],
+) -> Float[Tensor, "trial head"]:
+    """Return the share of each answer's tokens of which a source is among the top keys."""
+    mask = source_mask(batch, ids.shape[1] + 1)
+    mask[:, -1] = False
+    at = top.clamp(max=ids.shape[1])  # what follows the context is no source
+    inside = mask[:, None].expand(-1, top.shape[1], -1).gather(-1, at)
+    held = ids[:, None].expand(-1, top.shape[1], -1).gather(-1, at.clamp(max=ids.shape[1] - 1))
+    hit = inside[..., None] & (held[..., None] == answers[:, None, None])
+    return hit.any(2).double().mean(-1)
 
 
 def _copied(
@@ -218,8 +296,8 @@ def _copied(
     batch: Sequence[Instance],
 ) -> Bool[Tensor, "trial head step"]:
     """Return True where the top key is in the needle and holds the token written."""
-    spans = torch.tensor([x.span for x in batch])[:, None, None]
-    inside = (top >= spans[..., 0]) & (top < spans[..., 1])
+    sources = torch.tensor([x.sources for x in batch])[:, None, None]
+    inside = (top[..., None] == sources).any(-1)
     at = top.clamp(0, ids.shape[1] - 1)
     held = ids[:, None].expand(-1, top.shape[1], -1).gather(-1, at)
     return inside & (held == written[:, None])

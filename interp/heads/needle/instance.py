@@ -34,6 +34,8 @@ class Instance:
     length: int  # tokens of the prompt
     depth: float  # 0: the needle stands first; 1: just before the question
     steps: int  # tokens to decode where the model writes the answer by itself
+    places: tuple[int, ...] = ()  # positions of the answer's sources, if they do not stand together
+    at_once: bool = False  # all tokens of the answer are asked for in one step, in any order
 
     @property
     def prompt(self) -> tuple[int, ...]:
@@ -41,13 +43,24 @@ class Instance:
         return self.context + self.question
 
     @property
+    def sources(self) -> tuple[int, ...]:
+        """Positions of the tokens to be copied."""
+        return self.places or tuple(range(*self.span))
+
+    @property
     def answer(self) -> tuple[int, ...]:
-        """Tokens to be copied."""
-        return self.context[slice(*self.span)]
+        """Tokens to be copied; each once where they are asked for at once."""
+        tokens = tuple(self.context[at] for at in self.sources)
+        return tuple(dict.fromkeys(tokens)) if self.at_once else tokens
+
+    @property
+    def given(self) -> tuple[int, ...]:
+        """Tokens of the answer that the model reads under teacher forcing."""
+        return () if self.at_once else self.answer[:-1]
 
     def holders(self, token: int) -> int:
-        """Count the positions of the span that hold a token."""
-        return self.answer.count(token)
+        """Count the sources that hold a token."""
+        return sum(self.context[at] == token for at in self.sources)
 
 
 def prompts_of(instances: Iterable[Instance]) -> Prompts:

@@ -73,17 +73,23 @@ def question_mass(
                 more = _above(mass, nothing[site]) if calibrated else mass
                 found.setdefault(site, []).append(more[:, document].sum(-1))
         progress("instances", done + 1, len(instances))
+    clusters = tuple(f"needle {x.needle}" for x in instances)
     columns, per_prompt = head_value_columns(
         {
             "question_mass": {s: torch.stack(m) for s, m in asked.items()},
             "question_mass_other": {s: torch.stack(m) for s, m in other.items()},
-        }
+        },
+        clusters,
     )
     made = result_provenance(
         model, "interp.heads.needle.question_mass", prompts_of(instances), calibrated=calibrated
     )
     units = ("stack", "layer", "head")
-    return ResultRows("QuestionMass", columns, units, made, {"unit": "attention mass"}, per_prompt)
+    facts = {"unit": "attention mass", "limits": (-1.0, 1.0)}
+    return ResultRows(
+        "QuestionMass", columns, units, made, facts, per_prompt, clusters=clusters,
+        interval_by="kind",
+    )  # fmt: skip
 
 
 def _above(

@@ -85,7 +85,7 @@ def massive(
     given = Prompts.of(prompts, model)
     found = captured(model, given, (part,), measure)
     name, ratios = f"massive_{part}", {site: x[..., 0] for site, x in found.items()}
-    columns, per_prompt = head_value_columns({name: ratios})
+    columns, per_prompt = head_value_columns({name: ratios}, given.clusters)
     columns["part"] = [part] * len(per_prompt)
     columns["ratio"] = columns.pop("score")
     columns["massive"] = [float((x[:, h] > times).double().mean())
@@ -97,6 +97,7 @@ def massive(
         result_provenance(model, "interp.heads.outliers.massive", given, part=part),
         {"metric": name, "unit": "times the mean channel"}, per_prompt,
         arrays={"channels": head_value_columns({name: channels})[1]}, same_as={"score": "ratio"},
+        clusters=given.clusters, interval_by="kind",
     )  # fmt: skip
 
 

@@ -97,7 +97,10 @@ def sink_mass(
         return best.values, best.indices
 
     found = each_call(model, given, measure, engine=engine)
-    columns, mass = head_value_columns({"sink_mass": {site: x[0] for site, x in found.items()}})
+    columns, mass = head_value_columns(
+        {"sink_mass": {site: x[0] for site, x in found.items()}},
+        given.clusters,
+    )
     columns["sink_mass"] = columns.pop("score")
     shares = {site: (x[0] > epsilon).double().mean(0) for site, x in found.items()}
     columns["sink_share"] = [float(x) for share in shares.values() for x in share]
@@ -106,7 +109,7 @@ def sink_mass(
     positions = head_value_columns({"position": places})[1]
     on = mass > epsilon
     facts = {
-        "metric": "sink_mass", "unit": "attention mass",
+        "metric": "sink_mass", "unit": "attention mass", "limits": (0.0, 1.0),
         "sink_metric": float(torch.cat(list(shares.values())).mean()),
         "at_first": float((positions[on] == 0).mean()) if on.any() else float("nan"),
     }  # fmt: skip
@@ -116,7 +119,8 @@ def sink_mass(
     )  # fmt: skip
     return ResultRows(
         "SinkMass", columns, ("stack", "layer", "head"), made, facts, mass,
-        arrays={"positions": positions}, same_as={"score": "sink_mass"},
+        arrays={"positions": positions}, same_as={"score": "sink_mass"}, clusters=given.clusters,
+        interval_by="kind",
     )  # fmt: skip
 
 

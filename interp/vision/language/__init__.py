@@ -2,6 +2,7 @@
 
     sinks.py      tokens of a picture that are sinks, and the heads that attend to them
     grounding.py  heads that attend to the picture, and whether the answer needs them
+    gaze.py       heads that look at the part of a picture that the text asks about
     dropping.py   loss when tokens of the picture are dropped (FastV)
     contrast.py   answers against a second run on less of the picture (AvisC, DAMRO)
 

@@ -35,7 +35,7 @@ def test_no_instance_succeeds() -> None:
         ("retrieval:answer=0", OptionError, "answer=0"),
         ("retrieval:answer=36", PromptError, "40 tokens to draw from|39 tokens to draw from"),
         ("retrieval:success=1.5", OptionError, "success=1.5: it must be a share"),
-        ("retrieval:task=words", OptionError, "auto, ids, completion, question or a .jsonl"),
+        ("retrieval:task=words", OptionError, "auto, ids, completion, question, single_key"),
         ("retrieval:task=no.jsonl", PromptError, "no.jsonl cannot be read: No such file"),
         ("echo:copies=1", OptionError, "copies=1"),
         ("retrieval_gates:length=1", OptionError, "length=1"),

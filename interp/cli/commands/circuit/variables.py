@@ -31,6 +31,7 @@ variables = command(
         "ranks": Spelling(type=FROM_1, multiple=True, read=lambda given: [*given] or None),
         "positions": Spelling(type=int, multiple=True, read=lambda given: [*given] or None),
         "steps": Spelling(type=FROM_1),
+        "dictionary": Spelling(type=click.STRING, metavar="FOLDER"),
     },
     text="interp.report.printed.variables:variables_text",
     files=("variables.json", "variables.parquet", "variables.csv"),
