@@ -31,7 +31,8 @@ from interp.circuits.find import score_nodes
 from interp.circuits.methods._ranking import marked
 from interp.circuits.residual_graph import ResidualGraph
 from interp.circuits.result import Circuit
-from interp.circuits.tasks import make_contrast, split_templates
+from interp.circuits.tasks import make_contrast
+from interp.circuits.tasks.named import split_templates
 from interp.circuits.tasks.planted_pairs import contrast
 from interp.core.errors import InterpError
 from interp.core.files import write_atomically

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from interp.circuits.declaration import Discovery, Found, Level
 from interp.circuits.steps import following, step
-from interp.circuits.tasks import contrast_of
+from interp.circuits.tasks.named import contrast_of
 from interp.core.errors import OptionError
 from interp.core.protocols import Progress
 from interp.core.registry import CIRCUIT_METHODS

@@ -28,7 +28,7 @@ def require_task_files(task: str, given: Path | None) -> None:
 def stored_circuit(path: Path, model: Model, task: str) -> Circuit:
     """Read an existing circuit, if it belongs to this model and task."""
     from interp.circuits.result import Circuit
-    from interp.circuits.tasks import is_file
+    from interp.circuits.tasks.named import is_file
 
     found = Circuit.from_json(path) if path.suffix == ".json" else Circuit.from_toml(path)
     found.require(model)

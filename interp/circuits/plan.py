@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from interp.circuits.contrast import ContrastTask, hashes
-from interp.circuits.tasks import TASKS, is_file, make_contrast, split_templates, third
+from interp.circuits.tasks import TASKS, make_contrast
+from interp.circuits.tasks.named import is_file, split_templates, third
 
 if TYPE_CHECKING:
     from interp.circuits.result import Circuit

@@ -89,14 +89,15 @@ def read_labels(name: str) -> Input:
 
 
 def _contrast(run: Run) -> Any:
-    from interp.circuits.tasks import known_task, make_contrast
+    from interp.circuits.tasks import make_contrast
+    from interp.circuits.tasks.named import known_task
 
     values = run.values
     return make_contrast(run.model, known_task(values["task"]), n=values["n"], seed=values["seed"])
 
 
 def _require_contrast(run: Run) -> None:
-    from interp.circuits.tasks import known_task
+    from interp.circuits.tasks.named import known_task
 
     known_task(run.values["task"])
 

@@ -116,7 +116,7 @@ def _sizes(curve: Mapping[str, list] | None) -> list[dict[str, Any]]:
     return [{k: column[i] for k, column in columns.items()} for i in range(count)]
 
 
-def answer(found: Circuit, evaluation: Mapping[str, Any] | None = None) -> str:
+def circuit_answer(found: Circuit, evaluation: Mapping[str, Any] | None = None) -> str:
     """Return the first line of the page: what the circuit is and what it keeps."""
     if not found.nodes:
         return f"No node of {found.model} has a score on {found.task}"

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from interp.draw.page import asset, render, section_contents
 from interp.report.atlas.graph import pair_figure
-from interp.report.circuit_graph import answer, graph_document
+from interp.report.circuit_graph import circuit_answer, graph_document
 
 if TYPE_CHECKING:
     from interp.circuits.published import Published
@@ -44,8 +44,8 @@ def circuit_page(
     data = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     pair = document["pair"]
     return render(
-        "circuit", title or f"{found.task} in {found.model}", heading=answer(found, evaluation),
-        scripts=["circuit_graph", "circuit_panel", "circuit_files"],
+        "circuit", title or f"{found.task} in {found.model}",
+        heading=circuit_answer(found, evaluation), scripts=["circuit_graph", "circuit_panel", "circuit_files"],
         styles=asset("circuit.css"), command=command, method=found.method, n=found.n,
         unit=found.unit, notes=found.notes,
         still=Markup(found.to_svg(k=STILL) if len(found) else ""),

@@ -47,12 +47,12 @@ def models_page(
         "state": state, "failed": failed, "n": len(models),
     }  # fmt: skip
     return render(
-        "models", "Models and their heads", heading=answer(roles, models, failed), command=command,
-        beside=beside, scripts=["models"], styles=asset("models.css"), **shown,
+        "models", "Models and their heads", heading=models_answer(roles, models, failed),
+        command=command, beside=beside, scripts=["models"], styles=asset("models.css"), **shown,
     )  # fmt: skip
 
 
-def answer(roles: HeadRoles, models: Sequence[str], failed: Mapping[str, str]) -> str:
+def models_answer(roles: HeadRoles, models: Sequence[str], failed: Mapping[str, str]) -> str:
     """Return the first line: in how many models each role was found."""
     count = {
         role.noun: len({x.model for x in roles.assigned if role.id in x.roles}) for role in ROLES

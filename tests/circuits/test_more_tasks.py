@@ -19,8 +19,9 @@ from interp.circuits.find import find_circuit
 from interp.circuits.methods._exact import path_effects
 from interp.circuits.nodes import node_of
 from interp.circuits.residual_graph import ResidualGraph
-from interp.circuits.tasks import TASKS, make_contrast, split_templates
+from interp.circuits.tasks import TASKS, make_contrast
 from interp.circuits.tasks import docstring_pairs as docs
+from interp.circuits.tasks.named import split_templates
 from interp.circuits.tasks.planted_pairs import CIRCUITS, circuit_edges, contrast, planted_model_of
 from interp.core.errors import OptionError, PromptError
 from interp.model.locate.probe import probe

@@ -8,7 +8,8 @@ import pytest
 from circuits.contrasts import induction_pairs
 from circuits.speller import speller
 
-from interp.circuits.tasks import make_contrast, split_templates
+from interp.circuits.tasks import make_contrast
+from interp.circuits.tasks.named import split_templates
 from interp.core.errors import OptionError, PromptError, UnknownName
 
 

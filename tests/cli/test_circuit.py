@@ -13,7 +13,8 @@ from circuits.speller import speller
 from transformers import GPT2LMHeadModel
 
 from interp.circuits.result import Circuit
-from interp.circuits.tasks import make_contrast, split_templates
+from interp.circuits.tasks import make_contrast
+from interp.circuits.tasks.named import split_templates
 from interp.core.errors import OptionError
 from interp.model.locate.probe import probe
 

@@ -18,7 +18,7 @@ from interp.circuits.find import find_circuit
 from interp.circuits.result import Circuit
 from interp.circuits.tasks import make_contrast
 from interp.report.circuit_folder import write_evaluation
-from interp.report.circuit_graph import EDGES, answer, graph_document
+from interp.report.circuit_graph import EDGES, circuit_answer, graph_document
 from interp.report.circuit_page import circuit_page
 
 
@@ -96,7 +96,7 @@ def test_the_first_line_is_the_answer(planted_circuit) -> None:
     assert line.endswith("on pairs of the search")
     of = {"figure": "faithfulness of the set", "value": 0.914, "low": 0.873, "high": 0.951}
     measured = {"figures": [of | {"random": 0.124}]}
-    line = answer(found, measured)
+    line = circuit_answer(found, measured)
     assert "91 % [87, 95] of induction in planted:induction; random sets" in line
     assert line.endswith("keep 12 %")
     page = circuit_page(found, measured, command="interp circuit x").decode()

@@ -1,21 +1,3 @@
-from .named import (
-    TASKS,
-    About,
-    contrast_of,
-    is_file,
-    known_task,
-    make_contrast,
-    split_templates,
-    third,
-)
+from .named import TASKS, make_contrast
 
-__all__ = [
-    "TASKS",
-    "About",
-    "contrast_of",
-    "is_file",
-    "known_task",
-    "make_contrast",
-    "split_templates",
-    "third",
-]
+__all__ = ["TASKS", "make_contrast"]

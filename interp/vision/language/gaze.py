@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def gaze_heads(
     model: Model,
     inputs: Mapping[str, Any],
-    asked: Sequence[int],
+    targets: Sequence[int],
     *,
     n_panels: int = 6,
     columns: int = 0,
@@ -46,7 +46,7 @@ def gaze_heads(
     Args:
         model: the model.
         inputs: prompts with pictures, from `model.inputs(text=..., images=...)`.
-        asked: the panel that each prompt asks about, counted from 0.
+        targets: the panel that each prompt asks about, counted from 0.
         n_panels: number of panels of a picture.
         columns: columns of the picture's grid of tokens, row by row; 0 for a square grid.
 
@@ -72,9 +72,9 @@ def gaze_heads(
     """
     require_option(n_panels >= 2, f"n_panels={n_panels}: a strip has at least 2 panels")
     view, prompts = prompts_with_pictures(model, inputs)
-    if len(asked) != len(prompts):
-        raise PromptError(f"{len(asked)} panels for {len(prompts)} prompts; give one for each")
-    for panel in asked:
+    if len(targets) != len(prompts):
+        raise PromptError(f"{len(targets)} panels for {len(prompts)} prompts; give one for each")
+    for panel in targets:
         require_option(
             0 <= panel < n_panels, f"panel {panel} does not exist; there are 0 to {n_panels - 1}"
         )
@@ -84,7 +84,7 @@ def gaze_heads(
         panels = panel_of_tokens(int(prompt.image.sum()), n_panels, columns)
         each.append(_panel_masses(view, prompt, sites, panels))
     masses = np.stack(each)  # prompt head panel
-    own = np.take_along_axis(masses, np.array(asked)[:, None, None], 2)[..., 0].T
+    own = np.take_along_axis(masses, np.array(targets)[:, None, None], 2)[..., 0].T
     rest = (masses.sum(-1).T - own) / (n_panels - 1)
     every = [(s, h) for s in sites for h in range(s.n_heads)]
     found = {
@@ -94,7 +94,7 @@ def gaze_heads(
     }  # fmt: skip
     made = provenance(
         view, inputs, "interp.vision.language.gaze_heads", n_panels=n_panels, columns=columns,
-        asked=tuple(map(int, asked)),
+        targets=tuple(map(int, targets)),
     )  # fmt: skip
     facts = {"metric": "gaze", "unit": "attention mass"}
     return ResultRows("GazeHeads", found, ("stack", "layer", "head"), made, facts, own)

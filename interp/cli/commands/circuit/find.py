@@ -42,7 +42,7 @@ def _require_reference(run: Run) -> None:
 
 def _check(run: Run) -> None:
     from interp.circuits.published import published
-    from interp.circuits.tasks import known_task, split_templates
+    from interp.circuits.tasks.named import known_task, split_templates
 
     given = run.values
     require_task_files(given["task"], given["circuit"])
