@@ -45,7 +45,8 @@ def circuit_page(
     pair = document["pair"]
     return render(
         "circuit", title or f"{found.task} in {found.model}",
-        heading=circuit_answer(found, evaluation), scripts=["circuit_graph", "circuit_panel", "circuit_files"],
+        heading=circuit_answer(found, evaluation),
+        scripts=["circuit_graph", "circuit_panel", "circuit_files"],
         styles=asset("circuit.css"), command=command, method=found.method, n=found.n,
         unit=found.unit, notes=found.notes,
         still=Markup(found.to_svg(k=STILL) if len(found) else ""),
