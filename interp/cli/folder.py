@@ -86,6 +86,14 @@ class Folder(MutableMapping[str, click.Command]):
         doc = _doc_of(path.stem, body)
         return click.Command(name, help=doc).get_short_help_str(limit)
 
+    def family(self, name: str) -> list[str]:
+        """Return the names of the further commands of a family, without an import."""
+        path = self._files.get(name)
+        if path is None or not path.is_dir():
+            return []
+        own = {x.stem.replace("_", "-") for x in path.glob("[!_]*.py")}
+        return sorted(own - {self._stated(name).get("DEFAULT", "")})
+
     def grouped(self) -> dict[str, list[str]]:
         """Return the names of the commands by their group, without an import.
 

@@ -37,6 +37,9 @@ class Wrong(Failed):
     exit_code = 2
 
 
+WHOLE = 500  # letters of a sentence, which is wrapped and not cut
+
+
 class Interp(NamedGroup):
     """Click group that turns errors of the toolkit into one line and an exit code."""
 
@@ -58,16 +61,21 @@ class Interp(NamedGroup):
         if not isinstance(self.commands, Commands):
             return super().format_commands(ctx, formatter)
         width = max(map(len, self.list_commands(ctx)))
-        limit = formatter.width - 6 - width
         for group, names in self.commands.grouped().items():
             with formatter.section(group):
-                rows = [(f"{name:<{width}}", self.commands.summary(name, limit)) for name in names]
+                rows = [(f"{name:<{width}}", self._summary(name)) for name in names]
                 formatter.write_dl(rows)
         if lines := self.commands.left_out:
             with formatter.section("Commands of installed packages that cannot be used"):
                 for line in lines.values():
                     formatter.write_text(line)
         return None
+
+    def _summary(self, name: str) -> str:
+        """Return the first sentence on a command, and the further commands of a family."""
+        assert isinstance(self.commands, Commands)
+        family = ", ".join(self.commands.family(name))
+        return self.commands.summary(name, WHOLE) + f" Also: {family}." * bool(family)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; every InterpError becomes one line, unless --debug is given."""

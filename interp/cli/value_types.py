@@ -14,6 +14,7 @@ from interp.core.errors import LoadError, OptionError, StoreError
 from interp.core.head import Head
 from interp.core.prompt_file import prompt_text
 
+LONGEST_NAME = 255  # letters; a longer text names no file
 # Device types of torch; a package that adds one declares itself as a backend.
 _DEVICES = (
     *("cpu", "cuda", "mps", "xpu", "hpu", "mtia", "maia", "xla", "ve", "vulkan", "fpga", "ipu"),
@@ -132,3 +133,24 @@ class ItemFile(click.ParamType):
     def convert(self, value: Any, param: Any, ctx: Any) -> list[Any]:
         """Read the items."""
         return value if isinstance(value, list) else self._read(value)
+
+
+class WrittenText(click.ParamType):
+    """A text as it is written on the command line, and not the name of a file."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return the text; raise OptionError for the name of a file that is there."""
+        if isinstance(value, str) and value.strip() and len(value) < LONGEST_NAME:
+            path = Path(value)
+            if path.suffix and path.is_file():
+                other = "; give it with --file" if _takes_file(ctx) else ""
+                raise OptionError(
+                    f"{param.opts[-1]} {value}: this is the name of a file, not a text{other}"
+                )
+        return value
+
+
+def _takes_file(ctx: Any) -> bool:
+    return any("--file" in param.opts for param in ctx.command.params)

@@ -20,7 +20,7 @@ import click
 from interp.causal.task_rows import MEASURES
 from interp.cli.name_types import METRIC_NAMES
 from interp.cli.settings import Setting
-from interp.cli.value_types import HeadList, PromptFile
+from interp.cli.value_types import HeadList, PromptFile, WrittenText
 from interp.core.declaration import split_names
 from interp.core.errors import OptionError
 from interp.core.prompt_file import read_prompt_file
@@ -187,7 +187,7 @@ WORDS: dict[str, Spelling] = {
     "match": Spelling(),
     "at": Spelling(metavar="RULE"),
     "read": Spelling(),
-    "text": Spelling(type=click.STRING, metavar="TEXT", help="Text to analyse."),
+    "text": Spelling(type=WrittenText(), metavar="TEXT", help="Text to analyse."),
     "texts": Spelling(("--file",), PromptFile(), "FILE", "File with one text per line."),
     "file": Spelling(type=PromptFile(), metavar="FILE"),
     "prompt_file": Spelling(("--file",), PromptFile(), "FILE", _TEXT),

@@ -167,7 +167,8 @@ def sample_corpus(
             f"{corpus.name} has {distinct} distinct documents of at least {SHORTEST} tokens "
             f"({counts['read']} were read, {counts['copies']} are exact copies, "
             f"{len(windows) - distinct} near-duplicates, {counts['short']} too short); at least "
-            f"{FEWEST} are needed, to describe heads on one half and judge on the other"
+            f"{FEWEST} are needed, to describe heads on one half and judge on the other; a text "
+            "file is one document, a line of a .jsonl file too: give several, or a folder"
         )
     order = sorted(set(clusters))
     parts = {cluster: at % 2 for at, cluster in enumerate(order)}

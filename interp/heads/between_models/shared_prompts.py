@@ -57,9 +57,12 @@ class SharedPrompts:
             return prompts
         if not self._texts():
             what = "the default prompts" if self.given is None else "these prompts"
+            advice = _TEXTS
+            if wordless := [n for n, v in ((name, known), (model.name, vocabulary)) if _numbers(v)]:
+                advice = f"texts do not help, since {' and '.join(wordless)} has no tokenizer"
             raise PromptError(
                 f"{name} and {model.name} have different vocabularies, and {what} are token ids, "
-                f"which mean different tokens to them; {_TEXTS}"
+                f"which mean different tokens to them; {advice}"
             )
         own = self._made(model)
         own.check(model)
@@ -120,6 +123,11 @@ def vocabulary_of(model: Model) -> Any:
     if model.tokenizer is None:
         return model.d_vocab
     return dict(model.tokenizer.get_vocab())
+
+
+def _numbers(vocabulary: Any) -> bool:
+    """Return True for the vocabulary of a model without a tokenizer, the number of its ids."""
+    return isinstance(vocabulary, int)
 
 
 def _require_expressed(model: Model, text: str, at: int, ids: tuple[int, ...]) -> None:

@@ -1,4 +1,4 @@
-"""Find and explain the heads, MLPs and edges that do a task."""
+"""Find the heads, MLPs and edges that do a task, and what makes a head attend."""
 
 GROUP = "Explain"
 DEFAULT = "find"
