@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from interp.core.columns import score_text
-from interp.heads.causal_check.one_check import LEVEL, CausalCheck
+from interp.heads.causal_check.head_transfer import LEVEL
+from interp.heads.causal_check.one_check import CausalCheck
 
 Verdict = Literal[
     "needed", "needed in one form", "redundant", "not shown", "not needed", "not tested"

@@ -10,7 +10,6 @@ import numpy as np
 
 from interp.core.clusters import cluster_count, numbered
 from interp.core.statistics import bootstrap_interval, holm, sign_flip_ps
-from interp.heads.causal_check.one_check import LEVEL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
 
 Claim = Literal["answer", "step"]
 HALF = 0.5
+LEVEL = 0.05
+"""If the smallest possible p-value exceeds this, the check cannot reach significance."""
 STEPS = frozenset(
     {
         "previous_token", "previous_token_text", "duplicate_token", "duplicate_token_text", "echo",

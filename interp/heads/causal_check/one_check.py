@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from interp.core.columns import with_error
-
-if TYPE_CHECKING:
-    from interp.heads.causal_check.head_transfer import HeadTransfer
-
-LEVEL = 0.05
-"""If the smallest possible p-value exceeds this, the check cannot reach significance."""
-
+from interp.heads.causal_check.head_transfer import LEVEL, HeadTransfer
 
 MOST_ALONE = 24
 """Heads of a set that are also ablated one by one."""

@@ -29,7 +29,7 @@ def built():
 
 
 @pytest.fixture(scope="module")
-def induction_model(built) -> interp.Model:
+def copying_model(built) -> interp.Model:
     return interp.load(built.model, name="planted:induction")
 
 
@@ -70,9 +70,9 @@ def by_position(built) -> interp.Model:
     return with_head(built, edit)
 
 
-def test_the_built_in_heads_of_the_answer_and_of_the_step_transfer(built, induction_model) -> None:
+def test_the_built_in_heads_of_the_answer_and_of_the_step_transfer(built, copying_model) -> None:
     heads = {role: built.roles[role] for role in ("induction", "previous_token")}
-    found = confirm(induction_model, heads, **QUICK)
+    found = confirm(copying_model, heads, **QUICK)
     [answer], [step] = (found.of(role, "own").transfers for role in heads)
     assert (answer.claim, step.claim) == ("answer", "step")
     assert answer.verdict == step.verdict == "transfers"
@@ -85,9 +85,9 @@ def test_the_built_in_heads_of_the_answer_and_of_the_step_transfer(built, induct
     assert "fails transfer" not in found.conclusions["induction"].sentence
 
 
-def test_an_answer_step_fails_as_a_step_and_a_step_as_an_answer(built, induction_model) -> None:
+def test_an_answer_step_fails_as_a_step_and_a_step_as_an_answer(built, copying_model) -> None:
     swapped = {"induction": built.roles["previous_token"], "echo": built.roles["induction"]}
-    found = confirm(induction_model, swapped, **QUICK)
+    found = confirm(copying_model, swapped, **QUICK)
     assert "echo" in STEPS
     assert {name: [x.verdict for x in some] for name, some in found.failing.items()} == {
         "induction": ["fails"], "echo": ["fails"],
@@ -177,8 +177,8 @@ def test_heads_of_random_models_are_not_listed(built) -> None:
     assert listed <= 1  # of 6 families; 2 or more at a rate of 0.05 have a probability of 0.03
 
 
-def test_sources_are_of_equal_length_and_keep_what_they_should(induction_model) -> None:
-    task = transfer_task(induction_model, "induction", n=40, max_length=8)
+def test_sources_are_of_equal_length_and_keep_what_they_should(copying_model) -> None:
+    task = transfer_task(copying_model, "induction", n=40, max_length=8)
     bases = task.other_answer.prompts.ids
     for base, other, same in zip(
         bases, task.other_answer.corrupted.ids, task.other_computation.corrupted.ids, strict=True
@@ -194,17 +194,17 @@ def test_sources_are_of_equal_length_and_keep_what_they_should(induction_model) 
         assert base[-2] != same[-2]
 
 
-def test_answers_are_read_from_the_measure(induction_model) -> None:
+def test_answers_are_read_from_the_measure(copying_model) -> None:
     prompts = [(0, 5, 6), (0, 7, 8)]
-    task = interp.causal.logit_difference(induction_model, prompts, [3, 4], [[9, 10], [11, 12]])
-    assert answers_of(induction_model, task) == [
+    task = interp.causal.logit_difference(copying_model, prompts, [3, 4], [[9, 10], [11, 12]])
+    assert answers_of(copying_model, task) == [
         (frozenset({3}), frozenset({9, 10})), (frozenset({4}), frozenset({11, 12})),
     ]  # fmt: skip
-    lower = interp.causal.loss(induction_model, prompts, [2, 2])
-    assert [right for right, _ in answers_of(induction_model, lower)] == [{6}, {8}]
-    steps = interp.causal.accuracy(induction_model, prompts, [2, 2])
+    lower = interp.causal.loss(copying_model, prompts, [2, 2])
+    assert [right for right, _ in answers_of(copying_model, lower)] == [{6}, {8}]
+    steps = interp.causal.accuracy(copying_model, prompts, [2, 2])
     with pytest.raises(Unanswered, match="does not tell its answers"):
-        answers_of(induction_model, steps)
+        answers_of(copying_model, steps)
 
 
 def test_needles_at_another_depth_and_other_needles() -> None:
@@ -219,20 +219,20 @@ def test_needles_at_another_depth_and_other_needles() -> None:
         assert ids[-len(found) :] != found
 
 
-def test_what_cannot_be_tested_is_said(induction_model, built) -> None:
-    task = interp.causal.repeats_task(induction_model, n=4, max_length=8)
+def test_what_cannot_be_tested_is_said(copying_model, built) -> None:
+    task = interp.causal.repeats_task(copying_model, n=4, max_length=8)
     heads = {"induction": built.roles["induction"]}
-    found = confirm(induction_model, heads, task=task, n=4, n_random=3)
+    found = confirm(copying_model, heads, task=task, n=4, n_random=3)
     assert found.provenance["head_transfer_notes"] == {"induction": "the task was given"}
     assert found.of("induction", "given").transfers == ()
     with pytest.raises(Unanswered, match="only 0 of 8 prompts of repeated tokens"):
-        transfer_task(induction_model, "induction", n=8, max_length=2)
+        transfer_task(copying_model, "induction", n=8, max_length=2)
     with pytest.raises(Unanswered, match="no prompts with the same answer"):
-        transfer_task(induction_model, "delimiters")
+        transfer_task(copying_model, "delimiters")
 
 
-def test_tests_are_kept_in_files_and_listed_in_every_output(built, induction_model) -> None:
-    found = confirm(induction_model, {"induction": built.roles["previous_token"]}, **QUICK)
+def test_tests_are_kept_in_files_and_listed_in_every_output(built, copying_model) -> None:
+    found = confirm(copying_model, {"induction": built.roles["previous_token"]}, **QUICK)
     again = confirmation_of(json.loads(found.to_json()))
     assert again == found
     [one] = found.failing["induction"]
