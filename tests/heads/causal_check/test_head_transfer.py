@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import html
 import json
 
 import numpy as np
@@ -18,6 +19,7 @@ from interp.heads.causal_check.head_transfer import STEPS, judge_transfers
 from interp.heads.causal_check.needles import Unanswered
 from interp.heads.causal_check.result import confirmation_of
 from interp.model.random_weights import random_init
+from interp.report.checks import check_page
 
 OFFSET = 3  # of the planted head with a fixed offset
 QUICK = {"n": 4, "max_length": 12, "n_random": 1}
@@ -241,3 +243,6 @@ def test_tests_are_kept_in_files_and_listed_in_every_output(built, copying_model
     assert "Passes ablation and fails transfer as a head of the answer" in sentence
     assert one.head in sentence
     assert one.summary() in repr(found)
+    text = check_page(found.to_pandas(), [dict(found.provenance)], "interp importance verify x")
+    assert f"Transfer: {one.summary()}" in html.unescape(text)
+    assert sentence in html.unescape(text)
