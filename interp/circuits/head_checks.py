@@ -11,17 +11,13 @@ chance.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
-from interp.causal.game.game import Game
-from interp.causal.importance import standard_error
 from interp.causal.plain_task import plain_task
 from interp.causal.task import Task
+from interp.circuits.head_games import game_or_reason, head_transfers, values_of_sets
 from interp.circuits.head_tasks import HELD_OUT, own_task
 from interp.core.errors import OptionError
 from interp.core.protocols import Progress
@@ -106,6 +102,11 @@ def confirm(
     Heads count as needed only if the same holds for the same answers asked in another form (purpose
     "transfer"; see `interp.circuits.head_tasks.OTHER_FORM`), if the task has one.
 
+    Each head is also tested by itself on prompts with two sources (`interp.circuits
+    .transfer_prompts`): its output is taken from a prompt that keeps the computation and changes
+    the answer, and from one that keeps the answer and changes the computation. The conclusion lists
+    heads that pass ablation and fail this; see `CausalCheck.transfers`.
+
     A retrieval score is checked on needles other than those scored, in the task of the score. If
     the model answers none of them, this check is omitted and `Confirmation.notes` gives the reason.
     So is a check on a task that the model does no better than uniform guessing.
@@ -124,7 +125,8 @@ def confirm(
     Not for: a task unrelated to the heads: the check then shows only that plain loss does not need
     them.
 
-    Reference: this project; permutation test of head sets.
+    Reference: this project; permutation test of head sets. The control with the same answer is
+    that of Quirke 2026.
     """
     if n_random < 1 or not 0 < level < 1:
         raise OptionError(
@@ -146,7 +148,7 @@ def confirm(
         if reason is not None:
             plan.notes[name] = reason
         elif task is not None:
-            plan.one_form[name] = "the task was given"
+            plan.one_form[name] = plan.untested[name] = "the task was given"
             plan.add(name, (task, "given"))
         else:
             _add_own(plan, model, name, seed, _scored(table, model, name), sizes)
@@ -158,7 +160,7 @@ def confirm(
         mine = [name for name in every if purpose != "transfer" or name not in plan.notes]
         if not mine:
             continue
-        game = _game_or_reason(model, each, purpose, kind=kind, seed=seed, **options)
+        game = game_or_reason(model, each, purpose, kind=kind, seed=seed, **options)
         if isinstance(game, str):
             missing = plan.one_form if purpose == "transfer" else plan.notes
             missing.update(dict.fromkeys(mine, game))
@@ -168,15 +170,19 @@ def confirm(
             held = held_role(game, assigned, name)
             top = chosen_heads(game, table, name, k, by, held)
             compared.append(compared_sets(game, top, held, n_random, seed, purpose != "transfer"))
-        values = _values(game, [x for c in compared for x in c.every], progress, announce)
+        values = values_of_sets(game, [x for c in compared for x in c.every], progress, announce)
         at = 0
         for one in compared:
             rows = values[at : at + len(one.every)]
             at += len(rows)
             same = _chosen_on(table, model, one.top.name) == each.about()["prompts_hash"]
-            checks.append(
-                judged(game, purpose, one, rows, level=level, seed=seed, same_prompts=same)
-            )
+            check = judged(game, purpose, one, rows, level=level, seed=seed, same_prompts=same)
+            check = _with_transfers(
+                check, plan, model, one.top, progress, announce,
+                seed=seed, scored=_scored(table, model, one.top.name), sizes=sizes,
+                level=level, kind=kind, **options,
+            )  # fmt: skip
+            checks.append(check)
         about[each.name] = game.about()
     order = {name: at for at, name in enumerate(names)}
     last = ("transfer", "plain")
@@ -184,6 +190,7 @@ def confirm(
     made = model_provenance(model) | {
         "by": by, "kind": kind, "n_random": n_random, "level": level, "seed": seed,
         "tasks": about, "notes": plan.notes, "transfer_notes": plan.one_form,
+        "head_transfer_notes": plan.untested,
         "made_by": "interp.circuits.head_checks",
     }  # fmt: skip
     return Confirmation(tuple(checks), made)
@@ -198,12 +205,14 @@ class _Plan:
         tasks: task, purpose and scores, by the hash of the task.
         notes: why a score is not checked on its own task.
         one_form: why a score is not checked in another form of its task.
+        untested: why the transfer of a score's heads is not tested.
     """
 
     plain: Task
     tasks: dict[str, tuple[Task, str, list[str]]] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
     one_form: dict[str, str] = field(default_factory=dict)
+    untested: dict[str, str] = field(default_factory=dict)
 
     def add(self, name: str, *tasks: tuple[Task | None, str]) -> None:
         """Add the tasks of one score, and the plain one."""
@@ -231,7 +240,7 @@ def _add_own(
     except Unanswered as error:
         plan.notes[name] = f"not checked on its own task: {error}, so no head can be necessary"
     if own is None:
-        plan.one_form[name] = "the score has no task of its own"
+        plan.one_form[name] = plan.untested[name] = "the score has no task of its own"
     else:
         try:
             other = own_task(model, name, seed=seed, scored=scored, transfer=True, **sizes)
@@ -240,34 +249,20 @@ def _add_own(
     plan.add(name, (own, "own"), (other, "transfer"))
 
 
-def _game_or_reason(model: Model, task: Task, purpose: str, **options: Any) -> Game | str:
-    """Return the game of a task, or the reason why heads are not checked on it."""
-    try:
-        game = Game(model, task, **options)
-    except OptionError as error:  # wrong options are refused by the plain task too
-        if purpose not in ("own", "transfer"):
-            raise
-        return f"not checked on its own task: {error}"
-    refused = "" if purpose == "plain" else _at_chance(game)
-    return f"not checked on the task {task.name}: {refused}" if refused else game
+def _with_transfers(
+    check: CausalCheck, plan: _Plan, model: Model, top: Chosen, *given: Any, **options: Any
+) -> CausalCheck:
+    """Return a check on the own task with the transfer test of its heads, others unchanged.
 
-
-def _at_chance(game: Game) -> str:
-    """Return why no head can be necessary for a task that the model cannot do; empty if it can.
-
-    The value with all heads must beat uniform guessing by more than two standard errors.
+    The reason for which there is no test is kept.
     """
-    task, clean = game.task, game.clean.numpy()
-    if task.chance is None:
-        return ""
-    mean = float(clean.mean())
-    error = float(standard_error(clean[None], task.clusters)[0]) if len(clean) > 1 else 0.0
-    if task.sign * (mean - task.chance) > 2 * error:
-        return ""
-    return (
-        f"with all heads the model is at {mean:.3g} {task.unit}, no better than uniform guessing "
-        f"({task.chance:.3g}), so no head can be necessary for it"
-    )
+    if check.purpose != "own":
+        return check
+    found = head_transfers(model, top, *given, **options)
+    if isinstance(found, str):
+        plan.untested[top.name] = found
+        return check
+    return replace(check, transfers=found)
 
 
 def _nothing_scored(table: Any, model: Model, name: str) -> str | None:
@@ -316,20 +311,3 @@ def _table(model: Model, scores: Any, seed: int) -> Any:
     if len(scores.models) > 1:
         return scores.where(model=model.name)
     return scores
-
-
-def _values(
-    game: Game,
-    sets: Sequence[Chosen],
-    progress: Progress | None,
-    announce: Callable[[Any], None] | None,
-) -> Tensor:
-    """Return the task's value for each set on each prompt; equal sets are run once."""
-    index: dict[tuple[int, ...], int] = {}
-    where = [index.setdefault(s.players, len(index)) for s in sets]
-    gates = torch.ones(len(index), len(game), dtype=torch.double)
-    for players, row in index.items():
-        gates[row, list(players)] = 0
-    if announce is not None:
-        announce(game.estimate(gates))
-    return game.values(gates, progress=progress)[where]

@@ -23,10 +23,9 @@ from interp.causal.task import Task
 from interp.circuits.tasks.named import make_contrast, split_templates
 from interp.core.errors import PromptError
 from interp.core.prompts import Prompts, bos_id, repeats
-from interp.core.registry import METRICS
 from interp.core.resources import folder
 from interp.core.text_file import read_lines
-from interp.heads.causal_check.declared_tasks import NONE, OF_OPTION, stated_task, without_options
+from interp.heads.causal_check.declared_tasks import NONE, declared_task
 from interp.heads.causal_check.needles import Unanswered, needle_task, other_needles
 
 if TYPE_CHECKING:
@@ -62,11 +61,9 @@ def own_task(
             task cannot be made for this model, as where its tokenizer splits the words; or it has
             no other form.
     """
-    name = stated_task(metric)
+    name = declared_task(metric, scored)
     if not name or name.startswith(NONE):
         return None
-    if name == OF_OPTION:
-        name = str((scored or {}).get("task", METRICS[without_options(metric)].options["task"][0]))
     if name == "needles":
         make = other_needles if transfer else needle_task
         return make(model, seed=seed, scored=scored, **sizes)

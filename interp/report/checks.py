@@ -28,7 +28,9 @@ _ABOUT = (
     "bootstrap interval over prompts and sets. p is the share of sets, the top heads included, "
     "that do as much damage; the smallest p that so many sets allow stands beside it, and the "
     "next columns hold the values for sets of any layers. With many checks, expect a p below "
-    "0.05 in one of twenty rows by chance."
+    "0.05 in one of twenty rows by chance. Below a row, each head is tested by itself: the damage "
+    "with its output from a prompt with another answer, and from one with the same answer that is "
+    "reached otherwise; a head that passes ablation and fails this is not what its score says."
 )
 _COLUMNS = (".score", ".heads", ".task", "", "all heads", "without top", "without random", "ratio",
             "95 %", "p", "least p", "sets", "any layers", "p, any", "least p, any", "sets, any",
@@ -62,6 +64,7 @@ def _lines(rows: pd.DataFrame) -> Iterator[list[Any]]:
             prompt_counts(row["n_prompts"], row["n_clusters"]),
         ]  # fmt: skip
         lines = [row["doubts"]] if row["doubts"] else []
+        lines += [f"Transfer: {row['transfers']}"] if row["transfers"] else []
         lines += [row["conclusion"]] if row["last"] else []
         for text in lines:
             yield [element("td", text, class_="doubt", colspan=len(_COLUMNS))]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from interp.core.files import read_bytes, set_aside, write_atomically
+from interp.heads.causal_check.head_transfer import restored_transfers
 from interp.report.checks import check_page
 
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ def write_checks(found: Sequence[Confirmation], folder: Path, command: str) -> l
     """Write verify.csv, verify.json and a page of all models in a folder; return their names."""
     documents = [json.loads(one.to_json()) for one in found]
     documents = with_others(documents, folder / "verify.json")
-    rows = [row | {"heads": " ".join(row["heads"])} for d in documents for row in d["checks"]]
+    rows = [row | {"heads": " ".join(row["heads"]), "transfers": _transfers(row)}
+            for d in documents for row in d["checks"]]  # fmt: skip
     frame = pd.DataFrame(rows)
     unknown = frame.columns[frame.isna().all()]
     frame[unknown] = frame[unknown].astype(float)
@@ -43,7 +45,9 @@ def with_others(documents: list[dict[str, Any]], path: Path) -> list[dict[str, A
     if path.exists():
         try:
             others = json.loads(read_bytes(path))
-            if not all("conclusions" in d for d in others):
+            if not all(
+                "conclusions" in d and "transfers" in x for d in others for x in d["checks"]
+            ):
                 raise ValueError("its rows are of another version of interp")
             taken = {_of(d, row) for d in documents for row in d["checks"]}
             others = [
@@ -62,6 +66,10 @@ def with_others(documents: list[dict[str, Any]], path: Path) -> list[dict[str, A
         if len(weights[name]) > 1:
             d["checks"] = [row | {"model": f"{name}@{_weights(d)}"} for row in d["checks"]]
     return every
+
+
+def _transfers(row: Mapping[str, Any]) -> str:
+    return "; ".join(one.summary() for one in restored_transfers(row["transfers"]))
 
 
 def _of(document: dict[str, Any], row: dict[str, Any]) -> tuple[str, ...]:

@@ -45,6 +45,10 @@ def test_several_metrics_in_one_command(
         ("previous_token", "own"), ("previous_token", "transfer"), ("previous_token", "plain"),
         ("entropy", "plain"),
     ]  # fmt: skip
+    name = f"L{layer}H{head}"
+    assert f"transfer: {name} transfers: damage" in result.stdout
+    assert rows[0]["transfers"].startswith(f"{name} transfers")
+    assert not any(r["transfers"] for r in rows[1:])
     assert float(rows[0]["ratio"]) > 100
     assert float(rows[0]["ratio_low"]) > 50
     [document] = json.loads((out / "verify.json").read_text())
@@ -53,7 +57,10 @@ def test_several_metrics_in_one_command(
     assert f"    {sentence}" in result.stdout.splitlines()
     assert {r["conclusion"] for r in rows[:3]} == {sentence}
     assert document["provenance"]["tasks"]["second_copy_loss"]["n_prompts"] == 3
+    [moved] = document["checks"][0]["transfers"]
+    assert (moved["head"], moved["claim"]) == (name, "step")
     page = (out / "verify.html").read_text()
+    assert f"Transfer: {name} transfers" in page
     assert "<script" not in page
     assert "by<stander" not in page
     assert "by&lt;stander" in page

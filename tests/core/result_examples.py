@@ -42,6 +42,7 @@ from interp.dictionaries import (
 )
 from interp.heads import needle, patterns
 from interp.heads.between_models.result import ModelDifferences
+from interp.heads.causal_check.head_transfer import judge_transfers
 from interp.heads.causal_check.result import CausalCheck, Confirmation
 from interp.heads.machine_limits import roofline
 from interp.heads.outliers import activations, channels, entropies, sinks
@@ -132,10 +133,13 @@ def model_differences() -> ModelDifferences:
 def confirmation() -> Confirmation:
     numbers = {f.name: 0.25 for f in fields(CausalCheck) if f.type == "float"}
     counts = {f.name: 3 for f in fields(CausalCheck) if f.type == "int"}
+    damages = np.random.default_rng(0).normal(1, 0.1, (3, 1, 8))
+    moved = judge_transfers(["L0H1"], "answer", "nats", *damages)
     checks = tuple(
         CausalCheck(
             model="m", metric=metric, task="loss", purpose="own", kind="zero", unit="nats",
-            higher_is_better=False, heads=("L0H1",), same_prompts=False, **numbers, **counts,
+            higher_is_better=False, heads=("L0H1",), same_prompts=False, transfers=moved,
+            **numbers, **counts,
         )
         for metric in ("induction", "previous_token")
     )  # fmt: skip

@@ -121,6 +121,7 @@ def verification(path: Path) -> None:
         "least_p": 1 / 56, "n_random": 55, "n_possible": 55, "any_random": 0.2, "any_p": 0.3,
         "any_least_p": 1 / 56, "n_any": 55, "n_any_possible": 400, "n_prompts": 16,
         "n_clusters": 11, "verdict": "redundant",
+        "transfers": "L1H0 fails: damage 0.1 with another answer, 0.1 with the same answer",
         "conclusion": "Redundant: other sets do as much damage; together the heads do more.",
     }  # fmt: skip
     rows = [

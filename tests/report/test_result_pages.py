@@ -101,6 +101,7 @@ def checks_page() -> str:
         "any_random": 0.2, "any_p": 0.3, "any_least_p": 1 / 56, "n_any": 55,
         "n_any_possible": 400, "n_prompts": 16, "n_clusters": 11, "doubts": HOSTILE,
         "verdict": "redundant", "conclusion": f"Redundant: {HOSTILE}",
+        "transfers": f"{HOSTILE} fails: damage 1 with another answer",
     }  # fmt: skip
     return checks.check_page(
         pd.DataFrame([row, row]), [{"model_id": HOSTILE}], "interp importance verify x"

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from interp.core.columns import score_text
-from interp.heads.causal_check.one_check import LEVEL, CausalCheck
+from interp.heads.causal_check.head_transfer import LEVEL
+from interp.heads.causal_check.one_check import CausalCheck
 
 Verdict = Literal[
     "needed", "needed in one form", "redundant", "not shown", "not needed", "not tested"
@@ -49,6 +50,11 @@ def conclusion_of(
     if check is None or check.at_chance:
         why = reason or " ".join(check.doubts() if check else [])
         return Conclusion("not tested", f"{_FIRST['not tested']}: {why.rstrip('.')}.")
+    found = _concluded(check, transfer, no_transfer)
+    return Conclusion(found.verdict, found.sentence + _failing(check))
+
+
+def _concluded(check: CausalCheck, transfer: CausalCheck | None, no_transfer: str) -> Conclusion:
     verdict = _verdict(check, transfer)
     lines = [_effect(check)]
     if _chance(check) and verdict != "not needed":
@@ -89,6 +95,21 @@ def _transfer(transfer: CausalCheck | None, reason: str) -> str:
     return (
         f"{'the same' if same else 'but not'} in another form ({transfer.task}: "
         f"{transfer.clean:.3g} to {transfer.out:.3g} {transfer.unit}{p})"
+    )
+
+
+def _failing(check: CausalCheck) -> str:
+    """Return a sentence on the heads whose claim does not hold where the prompt changes."""
+    if not check.failing:
+        return ""
+    each = [
+        f"{one.head} ({one.other_answer:.3g} with its output from a prompt with another answer, "
+        f"{one.other_computation:.3g} from one with the same answer reached otherwise)"
+        for one in check.failing
+    ]
+    return (
+        f" Passes ablation and fails transfer as a head of the {check.failing[0].claim}, by the "
+        f"damage in {check.failing[0].unit}: {', '.join(each)}."
     )
 
 

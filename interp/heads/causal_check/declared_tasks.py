@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from interp.core.registry import METRICS
 
 NONE, OF_OPTION = "none: ", "its option task"
@@ -23,6 +26,14 @@ def stated_task(metric: str) -> str:
     """Return the task that a metric declares; empty if it declares none or is not built in."""
     name = without_options(metric)
     return str(METRICS[name].about.get("task", "")) if name in METRICS else ""
+
+
+def declared_task(metric: str, scored: Mapping[str, Any] | None = None) -> str:
+    """Return the task that a metric declares, or that of its option as it was scored."""
+    name = stated_task(metric)
+    if name != OF_OPTION:
+        return name
+    return str((scored or {}).get("task", METRICS[without_options(metric)].options["task"][0]))
 
 
 def task_text(name: str) -> str:

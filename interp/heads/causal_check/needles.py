@@ -51,16 +51,57 @@ def needle_task(
         Unanswered: the model answers none of these needles, or no others are left.
         PromptError: the prompts exceed the model's positions, or its vocabulary is too small.
     """
-    scored = scored or {}
-    seed = scored.get("seed", seed)
-    answer = scored.get("answer", ANSWER)
-    length: int = scored.get("max_length", LONGEST) if max_length is None else max_length
-    task = _kind(model, seed, scored, length, answer)
-    found = _others(model, seed, task, scored.get("needles", NEEDLES), n, length, answer)
+    task, every = _instances(model, n, max_length, seed, scored)
+    found = [every[which * PLACES + which % PLACES] for which in range(len(every) // PLACES)]
     if not count_answered(model, found):
         raise Unanswered(
             f"the model answers none of {len(found)} needles of the task {task} beside those scored"
         )
+    return _loss(model, task, found)
+
+
+def needle_sources(
+    model: Model,
+    *,
+    n: int = 12,
+    max_length: int | None = None,
+    seed: int = 0,
+    scored: Mapping[str, Any] | None = None,
+) -> tuple[Task, list[tuple[int, ...]], list[tuple[int, ...]]]:
+    """Return needle prompts with two sources each: another needle, and another depth.
+
+    The first source has another needle of the same kind at the same depth; the second has the same
+    needle at another depth. The task is that of `needle_task`, with the same arguments.
+
+    Raises:
+        Unanswered: fewer than two needles are left, or their prompts have unequal lengths.
+    """
+    task, every = _instances(model, n, max_length, seed, scored)
+    number = len(every) // PLACES
+    rows = []
+    for which in range(number):
+        base = every[which * PLACES + which % PLACES]
+        same = [every[which * PLACES + k % PLACES] for k in range(which + 1, which + PLACES)]
+        other = [every[k % number * PLACES + which % PLACES]
+                 for k in range(which + 1, which + number)]  # fmt: skip
+        first, second = (next((x for x in some if _fits(x, base)), None) for some in (other, same))
+        if first is not None and second is not None:
+            rows.append((base, first, second))
+    if not rows:
+        raise Unanswered(f"the prompts of no two needles of the task {task} have equal lengths")
+    base, first, second = ([row[k] for row in rows] for k in range(3))
+    return _loss(model, task, base), [x.prompt + x.answer for x in first], [
+        x.prompt + x.answer for x in second
+    ]  # fmt: skip
+
+
+def _fits(source: Instance, base: Instance) -> bool:
+    """Return True if two different prompts and their answers have equal lengths."""
+    lengths = [(len(x.prompt), len(x.answer)) for x in (source, base)]
+    return lengths[0] == lengths[1] and source.prompt != base.prompt
+
+
+def _loss(model: Model, task: str, found: list[Instance]) -> Task:
     prompts = Prompts(tuple(x.prompt + x.answer for x in found), f"needles of the task {task}")
     at = [range(len(x.prompt), len(x.prompt) + len(x.answer)) for x in found]
     return loss(model, prompts, at, name=f"needle_loss ({Path(task).name})")
@@ -110,22 +151,27 @@ def _kind(model: Model, seed: int, scored: Mapping[str, Any], length: int, answe
     return chosen
 
 
-def _others(
-    model: Model, seed: int, task: str, scored: int, n: int, max_length: int, answer: int
-) -> list[Instance]:
-    """Return the needles that follow those scored, one instance each."""
+def _instances(
+    model: Model, n: int, max_length: int | None, seed: int, scored: Mapping[str, Any] | None
+) -> tuple[str, list[Instance]]:
+    """Return the kind of needles, and those that follow the scored ones, each at every depth."""
+    scored = scored or {}
+    seed, answer = scored.get("seed", seed), scored.get("answer", ANSWER)
+    length: int = scored.get("max_length", LONGEST) if max_length is None else max_length
+    task, taken = _kind(model, seed, scored, length, answer), scored.get("needles", NEEDLES)
     most = None
     if task in OF_SENTENCES:
         most = MOST
     elif task != "ids":
         most = len(read_task(task)[0])
     if most is not None:
-        n = min(n, most - scored)
+        n = min(n, most - taken)
         if n < 1:
             raise Unanswered(
                 f"all {most} needles of the task {task} were scored, so none is left for the "
                 f"causal check; score fewer with needles={max(1, most // 2)}"
             )
-    places = min(n, PLACES)
-    every = instances_of(model, seed, task, scored + n, (max_length, max_length, 1), places, answer)
-    return [every[which * places + which % places] for which in range(scored, scored + n)]
+    lengths = (length, length, 1)
+    return task, instances_of(model, seed, task, taken + n, lengths, PLACES, answer)[
+        taken * PLACES :
+    ]  # fmt: skip

@@ -6,10 +6,7 @@ import math
 from dataclasses import dataclass
 
 from interp.core.columns import with_error
-
-LEVEL = 0.05
-"""If the smallest possible p-value exceeds this, the check cannot reach significance."""
-
+from interp.heads.causal_check.head_transfer import LEVEL, HeadTransfer
 
 MOST_ALONE = 24
 """Heads of a set that are also ablated one by one."""
@@ -65,6 +62,8 @@ class CausalCheck:
         holders, holding: number of heads of the model with this role, and of the ablated ones.
         shared, any_shared: mean number of heads with this role in a set of the same layers, and of
             any layers.
+        transfers: whether the claim about each head holds where the prompt changes; empty if this
+            is not tested (`Confirmation.provenance["head_transfer_notes"]` has the reason).
     """
 
     model: str
@@ -118,16 +117,18 @@ class CausalCheck:
     holding: int = 0
     shared: float = math.nan
     any_shared: float = math.nan
+    transfers: tuple[HeadTransfer, ...] = ()
 
     def summary(self) -> str:
         """Describe the task with and without the heads, the comparison and its p-values."""
         return "; ".join(self.parts())
 
     def parts(self) -> list[str]:
-        """Return texts: with and without the heads, without each alone, and the random sets."""
+        """Return texts: with and without the heads, without each, random sets, and transfers."""
         own = f"{self.task} {self.clean:.3g} {self.unit} with all heads, {self.out:.3g} without"
         alone = [f"without one: {self.alone_text()}"] if self.alone else []
-        return [f"{own} these", *alone, self._same_layers(), self._any_layers()]
+        moved = [f"transfer: {one.summary()}" for one in self.transfers]
+        return [f"{own} these", *alone, self._same_layers(), self._any_layers(), *moved]
 
     def _same_layers(self) -> str:
         if not self.n_random:
@@ -177,6 +178,11 @@ class CausalCheck:
         if self.any_least_p <= LEVEL:
             return Controls("any layers", self.n_any, self.any_p, self.any_shared)
         return None
+
+    @property
+    def failing(self) -> tuple[HeadTransfer, ...]:
+        """The heads that pass ablation and fail transfer."""
+        return tuple(one for one in self.transfers if one.verdict == "fails")
 
     def alone_text(self) -> str:
         """Return the value without each head alone, the largest damage first; empty if none."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from interp.core.result import Result
 from interp.heads.causal_check.conclusion import Conclusion, conclusion_of
+from interp.heads.causal_check.head_transfer import HeadTransfer, restored_transfers
 from interp.heads.causal_check.one_check import CausalCheck
 
 if TYPE_CHECKING:
@@ -29,6 +30,10 @@ class Confirmation(Result):
     damage from a random set of the same layers. `difference` and `ratio` have bootstrap intervals
     at the level of the check; the damage itself has none.
 
+    A head of a score is also tested by itself: `CausalCheck.transfers` has the damage with its
+    output from a prompt with another answer, and from one with the same answer that is reached
+    otherwise (see `HeadTransfer`), and `failing` the heads that pass ablation and fail transfer.
+
     Args:
         checks: the checks.
         provenance: the model, the tasks, and why checks are missing.
@@ -43,7 +48,7 @@ class Confirmation(Result):
     why_no_per_prompt = "a causal check stores intervals over prompts, not per-prompt values"
     _units = ("task", "purpose", "heads")
     _per_row = ("checks",)
-    _holds = (CausalCheck, Conclusion)
+    _holds = (CausalCheck, Conclusion, HeadTransfer)
     _same_as = MappingProxyType({"score": "damage", "n": "n_prompts", "clusters": "n_clusters"})
 
     def __post_init__(self) -> None:
@@ -62,6 +67,11 @@ class Confirmation(Result):
     def notes(self) -> Mapping[str, str]:
         """Reason, by score, for which it was not checked on its own task."""
         return self.provenance.get("notes", {})
+
+    @property
+    def failing(self) -> Mapping[str, tuple[HeadTransfer, ...]]:
+        """Heads by score that pass ablation and fail transfer; no scores without any."""
+        return {c.metric: c.failing for c in self.checks if c.failing}
 
     def _conclusion(self, metric: str) -> Conclusion:
         mine = {c.purpose: c for c in self.checks if c.metric == metric}
@@ -94,6 +104,7 @@ class Confirmation(Result):
             asdict(c)
             | {"heads": " ".join(c.heads), "at_chance": c.at_chance, "doubts": " ".join(c.doubts())}
             | {name: " ".join(map(repr, getattr(c, name))) for name in ("alone", "alone_sem")}
+            | {"transfers": "; ".join(one.summary() for one in c.transfers)}
             | self._concluded(c)
             for c in self.checks
         ]
@@ -128,6 +139,8 @@ def _plain(value: Any) -> Any:
     """Return a value as JSON data, with null for NaN."""
     if isinstance(value, tuple):
         return [_plain(x) for x in value]
+    if isinstance(value, dict):
+        return {k: _plain(x) for k, x in value.items()}
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
@@ -136,7 +149,7 @@ def _restored(row: Mapping[str, Any], numbers: set[str]) -> dict[str, Any]:
     found = {name: math.nan if name in numbers and row[name] is None else row[name]
              for name in _CHECKED}  # fmt: skip
     each = {name: tuple(math.nan if x is None else x for x in row[name]) for name in _TUPLES}
-    return found | each
+    return found | each | {"transfers": restored_transfers(row["transfers"])}
 
 
 def confirmation_of(values: Mapping[str, Any]) -> Confirmation:

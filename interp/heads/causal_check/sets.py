@@ -248,7 +248,7 @@ def judged(
         chance=math.nan if chance is None else chance, out=float(rows[0].mean()),
         random=middle, random_low=low, random_high=high,
         any_random=any_middle, any_low=any_low, any_high=any_high,
-        damage=float(damage[0]),
+        damage=float(damage[0]), transfers=(),
         **{name: float(x[0]) for name, x in point.items()},
         **{f"{name}_low": low for name, (low, _) in edges.items()},
         **{f"{name}_high": high for name, (_, high) in edges.items()},

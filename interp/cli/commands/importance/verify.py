@@ -49,9 +49,11 @@ def verify(
     A score shows where heads attend; this tests whether they have an effect. All heads with the
     role are ablated together, then each alone. It measures the task associated with the metric (or
     --task), the same answers asked in another form, and the loss on plain text. The last line of a
-    metric says what was shown. A ratio of 1 and a large p mean that these heads matter no more than
-    others; random heads of any layers are reported as well, and how many of them hold the same
-    role. If a check is not conclusive, because the model does the task no better than
+    metric says what was shown. Each head's output is also taken from a prompt with another answer,
+    and from one with the same answer that is reached otherwise: heads that pass ablation and do not
+    differ as their score claims are listed. A ratio of 1 and a large p mean that these heads matter
+    no more than others; random heads of any layers are reported as well, and how many of them hold
+    the same role. If a check is not conclusive, because the model does the task no better than
     chance or because too few sets exist for a small p, this is reported. Retrieval heads are
     checked on needles other than those scored, in the task of the score, unless the model answers
     none of them.
