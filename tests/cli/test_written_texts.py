@@ -11,10 +11,7 @@ def test_the_name_of_a_file_is_no_text(errors, tmp_path, monkeypatch, command) -
     (tmp_path / "text.txt").write_text("The keys are on the table")
     code, lines = errors(command, "bundled:induction", "--text", "text.txt")
     assert code == 2
-    assert lines == [
-        "--text text.txt: this is the name of a file, not a text; give it with "
-        "--file"
-    ]
+    assert lines == ["--text text.txt: this is the name of a file, not a text; give it with --file"]
 
 
 def test_a_text_that_names_no_file_is_read(run, tmp_path, monkeypatch) -> None:
