@@ -51,7 +51,7 @@ def test_a_page_from_a_folder_of_results(run, tmp_path, bystander_results) -> No
     assert result.stdout == ""
     assert "its numbers in page.csv and page.json" in result.stderr
     text = page.read_text()
-    assert "<h1>My heads</h1>" in text
+    assert "<title>My heads</title>" in text
     assert "induction head" in text
     kept = HeadTable.load(bystander_results / "table.parquet")
     # the folder is read by file name, entropy first

@@ -33,7 +33,7 @@ BASE = {
     "list methods": [],
     "list metrics": [],
     "list models": [],
-    "circuit path": ["bundled:induction", "--route", "0.1>logits", "-n", "4"],
+    "circuit path": ["bundled:induction", "--route", "0.1>logits", "-n", "12"],
     "circuit shares": ["bundled:induction", "--heads", "L1H0", "-n", "4"],
     "results list": ["{results}"],
     "results show": ["{results}"],

@@ -75,7 +75,7 @@ def test_a_head_table_is_the_page_of_the_report(tmp_path) -> None:
     table = HeadTable.from_scores(model=HOSTILE, metric="m", score=[[0.1, 0.9]], provenance={})
     table.save_html(tmp_path / "t.html", title="Mine")
     page = (tmp_path / "t.html").read_text()
-    assert "<h1>Mine</h1>" in page
+    assert "<title>Mine</title>" in page
     assert HOSTILE not in page
     assert "<script" not in table._repr_html_()
 
@@ -175,7 +175,7 @@ def test_a_long_result_shows_its_first_rows_and_says_so(tmp_path) -> None:
     page = (tmp_path / "l.html").read_text()
     assert page.count("<tr>") == 51
     assert HOSTILE not in page
-    assert "<h1>Long</h1>" in page
+    assert "<title>Long</title>" in page
 
 
 def test_an_attribution_says_where_its_colours_end() -> None:

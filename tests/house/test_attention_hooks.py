@@ -15,6 +15,7 @@ ALLOWED = {
     "attribution/gradients.py": "gradient: patterns become leaves of the graph",
     "attribution/methods/value_zeroing.py": "edit: one token's value is set to zero",
     "attribution/rules.py": "gradient: the rules of a backward pass",
+    "lens/jacobian.py": "gradient: of the last stream by the output of every head",
     "attribution/streamed_gradients.py": "gradient: by every head's output, kept in the graph",
     "circuits/why/share_check.py": "edit: one writer's part is removed from a head's input",
     "causal/game/chain.py": "edit: a run with gated heads, which keeps z for the next one",
@@ -26,7 +27,7 @@ ALLOWED = {
     "circuits/stream_hooks.py": "edit: blocks are run again on changed streams, queries or keys",
     "profiles/gradient_look.py": "gradient: by every head's output, kept in the graph",
 }
-SITES = 15
+SITES = 16
 """Calls of `visited` in these files, two of them in `replay.py`."""
 
 

@@ -7,9 +7,10 @@ import torch
 
 import interp
 from interp.heads import needle
+from interp.heads.needle.copying import CopyPaste
 
 
-def _result(model: interp.Model, instances, rng: np.random.Generator) -> needle.CopyPaste:
+def _result(model: interp.Model, instances, rng: np.random.Generator) -> CopyPaste:
     """Return scores as those of a head that copies some needles whole and others not at all."""
     values = {}
     each = [x.needle for x in instances]
@@ -19,7 +20,7 @@ def _result(model: interp.Model, instances, rng: np.random.Generator) -> needle.
         )
         values[site] = torch.from_numpy(by_needle[each] * rng.choice([0.75, 1.0], (len(each), 1)))
     n = len(instances)
-    return needle.CopyPaste(values, torch.ones(n), torch.zeros(n).double(), tuple(instances))
+    return CopyPaste(values, torch.ones(n), torch.zeros(n).double(), tuple(instances))
 
 
 def test_intervals_hold_the_mean_as_often_as_they_say() -> None:
