@@ -65,7 +65,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         "--task",
         "induction",
         "-n",
-        "6",
+        "14",
         "--random",
         "2",
         "--method",
