@@ -11,7 +11,7 @@ from .patched import patch_first
 from .path_patching import path_patching
 from .position_map import patching_map
 from .published import published
-from .query_key_signals import signals
+from .query_key_signals import signals, writer_shares
 from .result import Circuit
 from .set_evaluation import evaluate_set
 from .tasks import make_contrast
@@ -50,6 +50,7 @@ __all__ = [
     "qk_shares",
     "signals",
     "tasks",
+    "writer_shares",
 ]
 
 def __getattr__(name: str) -> Discovery: ...

@@ -265,23 +265,23 @@ def signal_rows(
     )  # fmt: skip
 
 
-def writer_shares(found: ResultRows, side: str = "k") -> pd.DataFrame:
+def writer_shares(found: ResultRows, part: str = "k") -> pd.DataFrame:
     """Return the mean share of each writer (columns) in what each head (rows) reads on a side.
 
     Args:
         found: Result of `signals`.
-        side: "q" for the queries or "k" for the keys.
+        part: "q" for the queries or "k" for the keys.
 
     Raises:
-        OptionError: The side is neither "q" nor "k".
+        OptionError: The part is neither "q" nor "k".
     """
     import pandas as pd
 
-    if side not in ("q", "k"):
-        raise OptionError(f'side {side!r}; expected "q" for the queries or "k" for the keys')
+    if part not in ("q", "k"):
+        raise OptionError(f'part {part!r}; expected "q" for the queries or "k" for the keys')
     rows: dict[str, list[dict[str, float]]] = {}
     for s in found.found:
-        rows.setdefault(s.name, []).append(s.shares(side))
+        rows.setdefault(s.name, []).append(s.shares(part))
     frame = pd.DataFrame({name: pd.DataFrame(x).mean() for name, x in rows.items()}).T
     return frame.drop(columns=CONSTANT, errors="ignore")
 

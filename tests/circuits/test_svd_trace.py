@@ -362,7 +362,7 @@ def test_signals_show_themselves(tmp_path) -> None:
     assert len(late) >= 6
     assert (shares.loc[late, "L0H3"] > 0.3).all()
     assert found.plot().data[0].z.shape == shares.shape
-    with pytest.raises(OptionError, match="side 'v'"):
+    with pytest.raises(OptionError, match="part 'v'"):
         writer_shares(found, "v")
     found.save_html(tmp_path / "signals.html")
     page = (tmp_path / "signals.html").read_text(encoding="utf-8")
