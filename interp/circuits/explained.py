@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from interp.core.errors import InterpError
-from interp.core.tokens import separate_words
+from interp.core.tokens import separate_words, words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,14 +44,19 @@ def explained_nodes(model: Model, found: Circuit, task: ContrastTask) -> dict[st
     heads = {x: (int(at[x][0]), int(at[x][1])) for x in names if x in at}
     out: dict[str, dict[str, Any]] = defaultdict(dict)
     ids = task.clean.ids[0]
+    why_not = ""
+    if list(words(model, ids)) != example.get("clean"):
+        why_not = "the circuit was found on other pairs, and its first pair is not the first here"
+    elif len(ids) > LONGEST:
+        why_not = f"the first pair has {len(ids)} tokens, more than {LONGEST}"
     parts = {
         "row": lambda: _rows(model, ids, heads),
         "why": lambda: _shares(model, ids, heads),
         "writes": lambda: _written(model, ids, task.corrupted.ids[0], names, heads, named),
     }
     for part, make in parts.items():
-        if len(ids) > LONGEST:
-            out[""][part] = f"the first pair has {len(ids)} tokens, more than {LONGEST}"
+        if why_not:
+            out[""][part] = why_not
             continue
         try:
             for name, value in make().items():

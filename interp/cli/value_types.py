@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from importlib.metadata import entry_points
@@ -14,7 +15,6 @@ from interp.core.errors import LoadError, OptionError, StoreError
 from interp.core.head import Head
 from interp.core.prompt_file import prompt_text
 
-LONGEST_NAME = 255  # letters; a longer text names no file
 # Device types of torch; a package that adds one declares itself as a backend.
 _DEVICES = (
     *("cpu", "cuda", "mps", "xpu", "hpu", "mtia", "maia", "xla", "ve", "vulkan", "fpga", "ipu"),
@@ -142,15 +142,10 @@ class WrittenText(click.ParamType):
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """Return the text; raise OptionError for the name of a file that is there."""
-        if isinstance(value, str) and value.strip() and len(value) < LONGEST_NAME:
-            path = Path(value)
-            if path.suffix and path.is_file():
-                other = "; give it with --file" if _takes_file(ctx) else ""
-                raise OptionError(
-                    f"{param.opts[-1]} {value}: this is the name of a file, not a text{other}"
-                )
+        if Path(value).suffix and os.path.isfile(value):  # False for what can be no name
+            takes = any("--file" in each.opts for each in ctx.command.params)
+            other = "; give it with --file" * takes
+            raise OptionError(
+                f"{param.opts[-1]} {value}: this is the name of a file, not a text{other}"
+            )
         return value
-
-
-def _takes_file(ctx: Any) -> bool:
-    return any("--file" in param.opts for param in ctx.command.params)

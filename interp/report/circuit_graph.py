@@ -35,13 +35,14 @@ def graph_document(
     explained = explained or {}
     frame = found.to_pandas()
     kinds = dict(iter(frame.groupby("metric", sort=False)))
-    edges, chosen = _edges(found, kinds.get("edge score")), found.chosen
+    edges, how = _edges(found, kinds.get("edge score"))
+    chosen = found.chosen
     numbers = {(edge[0], edge[1]): i for i, edge in enumerate(edges)}
     document: dict[str, Any] = {
         "model": found.model, "task": found.task, "method": found.method, "unit": found.unit,
         "n": found.n, "layers": found.n_layers, "heads": found.n_heads,
         "pair": {k: v for k, v in (found.made.get("example") or {}).items() if k != "attends"},
-        "nodes": _nodes(found, kinds.get("node score"), explained), "edges": edges,
+        "nodes": _nodes(found, kinds.get("node score"), explained), "edges": edges, "how": how,
         "left_out": len(found.edges) - len(edges), "missing": dict(explained.get("", {})),
         "sizes": _sizes((evaluation or {}).get("curve")),
     }  # fmt: skip
@@ -80,20 +81,26 @@ def _nodes(found: Circuit, frame: Any, explained: Mapping[str, Any]) -> list[dic
     return out
 
 
-def _edges(found: Circuit, frame: Any) -> list[list[Any]]:
-    """Return writer, input, effect, ends of its interval, and 1 for an estimate; by size."""
+def _edges(found: Circuit, frame: Any) -> tuple[list[list[Any]], list[tuple[str, bool]]]:
+    """Return the edges by size, and how they were measured.
+
+    An edge is its writer, its input, its effect with the ends of its interval, and the number of
+    the way in which it was measured; a way is a text, and whether it is an estimate.
+    """
     if frame is None:
-        return []
+        return [], []
     inside = set(() if found.chosen is None else found.chosen.edges)
     order = [
         i for rank, i in enumerate(found.edge_ranking) if rank < EDGES or found.edges[i] in inside
     ]
     columns = [frame[name].to_numpy() for name in ("score", "low", "high")]
     how = found.edge_measured or (found.measured[0] if found.measured else "",) * len(found.edges)
-    return [
-        [*found.edges[i], *(_short(column[i]) for column in columns), int(_estimated(how[i]))]
+    ways = list(dict.fromkeys(how[i] for i in order))
+    rows = [
+        [*found.edges[i], *(_short(column[i]) for column in columns), ways.index(how[i])]
         for i in order
     ]
+    return rows, [(way, _estimated(way)) for way in ways]
 
 
 def _short(value: float) -> float | None:
@@ -123,9 +130,10 @@ def circuit_answer(found: Circuit, evaluation: Mapping[str, Any] | None = None) 
     if found.chosen is not None:
         return set_sentence(found, evaluation or {})
     first = found.ranking[0]
-    said = found.said(found.nodes.index(first), found.unit)
+    at = found.nodes.index(first)
+    rough = ", an estimate" if _estimated(found.measured[at]) else ""
     of = f"Of {len(found.nodes)} nodes of {found.model}"
-    return f"{of}, {first} matters most for {found.task}: {said}"
+    return f"{of}, {first} matters most for {found.task}: {found.said(at, found.unit)}{rough}"
 
 
 def set_sentence(found: Circuit, evaluation: Mapping[str, Any]) -> str:
@@ -144,7 +152,7 @@ def set_sentence(found: Circuit, evaluation: Mapping[str, Any]) -> str:
     (one,) = lines
     text = f"{between} {keep} {_share(one['value'], one.get('low'), one.get('high'))} {of}"
     if one.get("random") is not None:
-        text += f"; random sets of as many heads keep {_percent(one['random'])}"
+        text += f"; random sets of as many heads keep {_percent(one['random'])} on average"
     return text
 
 

@@ -14,9 +14,10 @@ def test_the_name_of_a_file_is_no_text(errors, tmp_path, monkeypatch, command) -
     assert lines == ["--text text.txt: this is the name of a file, not a text; give it with --file"]
 
 
-def test_a_text_that_names_no_file_is_read(run, tmp_path, monkeypatch) -> None:
+@pytest.mark.parametrize("text", ["text.txt", "\N{GREEK SMALL LETTER ALPHA}" * 200 + ".x"])
+def test_a_text_that_names_no_file_is_read(run, tmp_path, monkeypatch, text) -> None:
     monkeypatch.chdir(tmp_path)
-    found = run("view", "bundled:induction", "--text", "text.txt", "-o", tmp_path / "v.html")
+    found = run("view", "bundled:induction", "--text", text, "-o", tmp_path / "v.html")
     assert found.exit_code == 0, found.stderr
 
 

@@ -51,7 +51,8 @@ def test_the_graph_has_the_numbers_of_the_circuit(planted_circuit) -> None:
     edges = {(edge[0], edge[1]): edge for edge in data["edges"]}
     assert set(edges) == set(found.edges)
     for row in frame[frame["metric"] == "edge score"].to_dict("records"):
-        assert edges[row["from"], row["to"]][2] == pytest.approx(row["score"], rel=1e-3)
+        numbers = [row["score"], row["low"], row["high"]]
+        assert edges[row["from"], row["to"]][2:5] == pytest.approx(numbers, rel=1e-3)
     assert data["set"]["nodes"] == list(found.chosen.nodes)
     assert [tuple(data["edges"][i][:2]) for i in data["set"]["edges"]] == [*found.chosen.edges]
 
@@ -89,6 +90,14 @@ def test_what_cannot_be_read_is_said(planted_circuit, planted_induction, monkeyp
     assert data_of(circuit_page(found, explained=explained))["missing"] == explained[""]
 
 
+def test_prompts_of_another_search_explain_nothing(planted_circuit, planted_induction) -> None:
+    found, _ = planted_circuit
+    other = make_contrast(planted_induction, "induction", n=8, seed=5)
+    explained = explained_nodes(planted_induction, found, other)
+    assert set(explained) == {""}
+    assert "found on other pairs" in explained[""]["row"]
+
+
 def test_the_first_line_is_the_answer(planted_circuit) -> None:
     found, _ = planted_circuit
     line = heading(circuit_page(found, command="interp circuit x"))
@@ -98,17 +107,19 @@ def test_the_first_line_is_the_answer(planted_circuit) -> None:
     measured = {"figures": [of | {"random": 0.124}]}
     line = circuit_answer(found, measured)
     assert "91 % [87, 95] of induction in planted:induction; random sets" in line
-    assert line.endswith("keep 12 %")
+    assert line.endswith("keep 12 % on average")
     page = circuit_page(found, measured, command="interp circuit x").decode()
     assert page.index("interp circuit x") > page.index("</main>")
 
 
 def test_estimates_are_marked_and_measurements_are_not() -> None:
     found = circuit_found(40)
-    assert not any(edge[5] for edge in graph_document(found)["edges"])
+    document = graph_document(found)
+    assert not any(document["how"][edge[5]][1] for edge in document["edges"])
     rough = ("estimated by gradients, not patched",) * len(found.nodes)
     document = graph_document(replace(found, measured=rough))
-    assert all(edge[5] == 1 for edge in document["edges"])
+    assert {tuple(document["how"][edge[5]]) for edge in document["edges"]} == {(rough[0], True)}
+    assert circuit_answer(replace(found, measured=rough)).endswith(", an estimate")
     assert all(node["rough"] for node in document["nodes"])
 
 

@@ -3,7 +3,7 @@ const found = JSON.parse(document.getElementById("circuit").textContent);
 const WIDE = 66, HIGH = 24, GAP = 8, ROW = 74, WRAP = 30, MOST = 8, EDGE_HITS = 600, PARTS = { q: -20, k: 0, v: 20 };
 const by = new Map(found.nodes.map((n) => [n.id, n]));
 const owner = (end) => end.split(".")[0], part = (end) => end.split(".")[1] ?? "";
-const links = found.edges.map(([from, to, effect, low, high, rough], at) => ({ at, from, to, node: owner(to), part: part(to), effect, low, high, rough }));
+const links = found.edges.map(([from, to, effect, low, high, way], at) => ({ at, from, to, node: owner(to), part: part(to), effect, low, high, how: found.how[way][0], rough: found.how[way][1] }));
 for (const l of links) for (const id of [l.from, l.node]) if (!by.has(id)) by.set(id, { id }); // ends without a score
 const names = [...by.keys()], inSet = new Set(found.set?.nodes ?? []), setEdges = new Set(found.set?.edges ?? []);
 const size = (n) => Math.abs(n.without ?? 0) > Math.abs(n.effect ?? 0) ? n.without : n.effect ?? n.estimate ?? 0;
@@ -71,8 +71,7 @@ function layout(ids) {
   for (const l of levels) {
     let deep = 1;
     for (const c of columns) {
-      const row = (cells.get(`${l}|${c}`) ?? []).sort((a, b) => names.indexOf(a) - names.indexOf(b) || 0);
-      row.sort((a, b) => Number(a.split("H")[1]) - Number(b.split("H")[1]) || 0);
+      const row = (cells.get(`${l}|${c}`) ?? []).sort((a, b) => Number(a.split("H")[1]) - Number(b.split("H")[1]) || 0);
       deep = Math.max(deep, Math.ceil(row.length / most));
       const [start, room] = left.get(c), across = Math.min(row.length, most);
       row.forEach((id, i) => {

@@ -52,8 +52,8 @@ function controls() {
     oninput: () => { state.k = Number(slide.value); draw(); said.textContent = caption(); read.textContent = state.k ? `first ${state.k} of ${last} nodes` : `the set, ${inSet.size} nodes`; },
     onchange: () => refresh() });
   const parts = [make("label", {}, "Size ", slide, " ", read)];
-  if (links.some((l) => l.rough)) parts.push(box_("Estimates (dashed)", state.rough, () => change({ rough: !state.rough })));
-  if (other) parts.push(box_(`Compare with ${other.name}`, state.other, () => change({ other: !state.other })));
+  if (links.some((l) => l.rough)) parts.push(tick("Estimates (dashed)", state.rough, () => change({ rough: !state.rough })));
+  if (other) parts.push(tick(`Compare with ${other.name}`, state.other, () => change({ other: !state.other })));
   const file = make("input", { type: "file", accept: ".json", hidden: true, onchange: () => readOther(file.files[0]) });
   const tools = [
     control("Undo", undo, { disabled: past.length === 0 }),
@@ -67,7 +67,7 @@ function controls() {
   bar.replaceChildren(...parts, ...tools);
   if (active === "number of nodes") bar.querySelector("input[type=range]").focus();
 }
-function box_(text, checked, onchange) {
+function tick(text, checked, onchange) {
   return make("label", {}, make("input", { type: "checkbox", checked, onchange }), ` ${text}`);
 }
 function groupForm() {
@@ -176,7 +176,7 @@ function written(n) {
 function edgePanel(l) {
   const writer = by.get(l.from), reader = by.get(l.node), way = { q: "query", k: "key", v: "value" }[l.part];
   const parts = [make("h2", { tabindex: -1 }, `${l.from} to ${l.node}`, make("span", { class: "soft" }, way ? ` as its ${way}` : "")),
-    make("p", {}, `${spell(l.effect)}${between(l)} ${found.unit}, ${l.rough ? "an estimate" : "patched alone"}, ${found.n} pairs.`,
+    make("p", {}, `${spell(l.effect)}${between(l)} ${found.unit}, ${l.how || "not stated how"}, ${found.n} pairs.`,
       writer.effect ? ` All edges of ${l.from} together: ${spell(writer.effect)}.` : "")];
   const share = l.part === "q" ? reader.why?.query : l.part === "k" ? reader.why?.key : null, mine = share?.find(([id]) => id === l.from);
   if (mine) parts.push(make("p", {}, `${spell(mine[1])} logits of the attention of ${l.node} on the first pair come from ${l.from} on the ${way} side.`));
