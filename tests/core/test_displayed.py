@@ -71,6 +71,32 @@ def test_interactions_as_a_map(game, importance, tmp_path) -> None:
     assert "<script" not in page
 
 
+class TwoWords(Displayed):
+    def __init__(self, said: str) -> None:
+        self.said = said
+
+    def __str__(self) -> str:
+        return self.said
+
+    def to_pandas(self) -> pd.DataFrame:
+        return pd.DataFrame({"a": [1.0]})
+
+
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        ("TwoWords(m: 3 rows, first L0H1)", "Two words: m: 3 rows, first L0H1"),
+        ("TwoWords on 2 texts, largest 0.5", "Two words on 2 texts, largest 0.5"),
+        ("loss 2.1 nats", "loss 2.1 nats"),
+    ],
+)
+def test_the_first_line_of_a_page_is_in_ordinary_words(tmp_path, said, line) -> None:
+    TwoWords(said).save_html(tmp_path / "p.html")
+    page = (tmp_path / "p.html").read_text()
+    assert f"<h1>{line}</h1>" in page
+    assert "<title>Two words</title>" in page
+
+
 def test_a_head_table_is_the_page_of_the_report(tmp_path) -> None:
     table = HeadTable.from_scores(model=HOSTILE, metric="m", score=[[0.1, 0.9]], provenance={})
     table.save_html(tmp_path / "t.html", title="Mine")
