@@ -35,6 +35,8 @@ from benchmarks.product_cases import build, cases, size_of
 from benchmarks.product_measure import beside_all, measure, peak, threads
 from benchmarks.product_parts import parts_of
 
+ENOUGH = 30.0  # seconds up to which quick rounds are repeated more often than asked
+
 
 def report(found: dict[str, Any]) -> str:
     """The whole page."""
@@ -216,9 +218,6 @@ def _beside(rows: list[dict[str, Any]]) -> list[str]:
 
 def _met(row: dict[str, Any]) -> str:
     return "met" if row["met"] else "missed"
-
-
-ENOUGH = 30.0  # seconds up to which quick rounds are repeated more often than asked
 
 
 def time_by_part(given: argparse.Namespace) -> dict[str, Any]:

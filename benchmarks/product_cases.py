@@ -8,6 +8,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+PEERS = {
+    "eager": "Hugging Face eager, output_attentions, four statistics by hand",
+    "transformer_lens": "TransformerLens, run_with_cache of patterns, four statistics by hand",
+    "nnsight": "nnsight, patterns saved, four statistics by hand",
+}
 DRAWN_FROM = 1000  # tokens of the prompts; the vocabulary of families is of this size too
 WINDOW = 256
 SDPA, MASKED = "plain SDPA forward", "plain SDPA forward, with a mask"
@@ -192,13 +197,6 @@ def scored(case: Case, module: Any, ids: list[list[int]], engine: str) -> Callab
         return lambda: interp.score(model, metrics, ids, null="none", engine=engine)
     options = {"engine": engine, "null_cache": False}
     return lambda: interp.score(model, metrics, ids, seed=next(seed), **options)
-
-
-PEERS = {
-    "eager": "Hugging Face eager, output_attentions, four statistics by hand",
-    "transformer_lens": "TransformerLens, run_with_cache of patterns, four statistics by hand",
-    "nnsight": "nnsight, patterns saved, four statistics by hand",
-}
 
 
 def four_statistics(patterns: Sequence[Tensor], ids: Tensor) -> Tensor:

@@ -34,6 +34,8 @@ from benchmarks.product_cases import (
 )
 from benchmarks.product_parts import as_installed, children
 
+WEIGHTS, LOADING, WRONG = 2.0, 2.0, 1.0  # bounds: forwards, plain loads, seconds of a processor
+LOGITS = 2**30  # bytes of all logits up to which the forward that computes them is timed as well
 PEAKS = 3  # processes whose peak memory is taken
 SHORT = 64  # tokens of the run that loads everything before memory is taken
 
@@ -76,9 +78,6 @@ def peak(name: str, method: str, given: argparse.Namespace) -> float:
     options = {"null": "none", "engine": given.engine}
     interp.score(model, metrics, short, **options)
     return peak_of(lambda: interp.score(model, metrics, ids, **options))
-
-
-LOGITS = 2**30  # bytes of all logits up to which the forward that computes them is timed as well
 
 
 class Drawing:
@@ -215,9 +214,6 @@ def threads() -> dict[str, int]:
     import numba
 
     return {"torch": torch.get_num_threads(), "numba": numba.get_num_threads()}
-
-
-WEIGHTS, LOADING, WRONG = 2.0, 2.0, 1.0  # bounds: forwards, plain loads, seconds of a processor
 
 
 def beside_all(repeats: int, *, quick: bool) -> list[dict[str, Any]]:

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-# groups of metrics that score one model
-ZOO = ("detectors", "weights", "geometry", "cache", "experiments", "roles")
+ZOO = ("detectors", "weights", "geometry", "cache", "experiments", "roles")  # of one model
 FOLDER = Path(__file__).parent / "method_pictures"
 SENTENCE = "the old dog sings and with Anna a red bird falls so"
 ANSWER = "token:she|he"

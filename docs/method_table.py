@@ -33,8 +33,7 @@ SECTIONS = {
         "Where heads attend",
         "`interp score MODEL -m NAME`, `interp.score(model, NAME)`. A detector is one line that "
         "states which keys an ideal head attends to; the score is the mean attention there over "
-        "the "
-        "rows that have such a key, so an ideal head scores 1 on any prompt.",
+        "the rows that have such a key, so an ideal head scores 1 on any prompt.",
     ),
     "weights": (
         "What heads compute, from weights alone",
@@ -150,8 +149,7 @@ SECTIONS = {
     "context": (
         "Which sentences of a prompt an answer rests on",
         "`interp texts sources MODEL --file TEXT`; `interp.text.context`. Heads are chosen on "
-        "some documents "
-        "and judged on the others.",
+        "some documents and judged on the others.",
     ),
     "graphs": (
         "Attention as a graph",
@@ -161,8 +159,7 @@ SECTIONS = {
     "probes": (
         "What heads carry: linear probes",
         "`interp train probe MODEL --file FILE`; `interp.probes`. Folds are of whole documents, "
-        "and a probe is "
-        "compared with shuffled labels and a control task.",
+        "and a probe is compared with shuffled labels and a control task.",
     ),
 }
 # Folders of functions that are not in a registry: their public functions are methods, except
