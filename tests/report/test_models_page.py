@@ -9,7 +9,7 @@ import re
 import urllib.parse
 
 import pytest
-from report.atlas_sample import HOSTILE
+from report.atlas_sample import HOSTILE, three
 from report.browser import needs_browser
 from report.looking import CUT, PALE
 
@@ -17,7 +17,10 @@ import interp
 from interp.core.store import Store
 from interp.core.table import HeadTable
 from interp.heads.roles.decide import roles
-from interp.report.models_page import models_page
+from interp.heads.roles.declared import ROLES
+from interp.report import build_atlas
+from interp.report.atlas.answer import answer_line
+from interp.report.models_page import models_answer, models_page
 from interp.report.summary import MODELS, RunPage, write_summary
 
 METRICS = ["induction", "previous_token", "first_token"]
@@ -158,3 +161,26 @@ class TestInABrowser:
         assert browser.run("return document.documentElement.scrollWidth") <= width
         assert browser.run(PALE) == []
         assert browser.run(CUT) == []
+
+
+def test_both_pages_of_several_models_count_the_same(three_models) -> None:
+    """Heads of several roles, such as one of planted:zoo, count for each of them on both."""
+    decided = roles(three_models)
+    document = build_atlas(three_models)
+    line = answer_line(document)
+    for role in ROLES:
+        n = len({x.model for x in decided.assigned if role.id in x.roles})
+        assert (f"{role.name} in {n}" in line) == bool(n)
+    assert models_answer(decided, NAMES, {}).startswith("Of 3 models, 2 have an induction head")
+
+
+def test_a_head_of_several_roles_counts_for_each(three_models) -> None:
+    (base, *_) = three()["models"]
+    document = three() | {"comparisons": [], "models": [base]}
+    both = {**base["statements"][0], "role": "previous_token", "heads": ["L1H1", "L0H0"]}
+    base["statements"].append(both)
+    at = base["roles"].index("induction")
+    base["roles"][at] = "several"
+    base["legend"] = [r | {"count": base["roles"].count(r["id"])} for r in base["legend"]]
+    line = answer_line(document)
+    assert line == "hub/base: 2 of 4 heads have a role: 2 previous-token, 1 induction"

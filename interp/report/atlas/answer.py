@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from interp.report.atlas.document import Atlas, Model
 
 FEW = 3  # roles that are named
@@ -32,24 +34,32 @@ def _with_roles(model: Model) -> str:
     judged = [role for role in model["roles"] if role is not None]
     if not judged:
         return ""
-    found = [r for r in model["legend"] if r["count"] and r["id"] not in ("unclear", "several")]
-    found.sort(key=lambda role: -role["count"])
     n = sum(role != "unclear" for role in judged)
-    named = ", ".join(f"{role['count']} {role['name']}" for role in found[:FEW])
-    more = f" and {len(found) - FEW} further roles" if len(found) > FEW else ""
-    return f"{n} of {len(judged)} heads have a role" + (f": {named}{more}" if found else "")
+    said = f"{n} of {len(judged)} heads have a role"
+    return said + _listed([(f"{count} {name}", count) for name, count in _found(model).items()])
 
 
 def _of_models(models: list[Model]) -> str:
     """Say in how many models each role was found."""
-    there: dict[str, int] = {}
-    for model in models:
-        for role in model["legend"]:
-            if role["count"] and role["id"] not in ("unclear", "several"):
-                there[role["name"]] = there.get(role["name"], 0) + 1
+    there = Counter(name for model in models for name in _found(model))
     heads = sum(len(model["heads"]) for model in models)
-    order = sorted(there.items(), key=lambda x: -x[1])
-    named = ", ".join(f"{name} in {n}" for name, n in order[:FEW])
-    more = f" and {len(order) - FEW} further roles" if len(order) > FEW else ""
     said = f"{len(models)} models with {heads:,} heads"
-    return f"{said}: {named}{more}" if order else said
+    return said + _listed([(f"{name} in {n}", n) for name, n in there.items()])
+
+
+def _found(model: Model) -> dict[str, int]:
+    """Return the number of heads of each role that was found; one with two roles counts twice."""
+    names = {role["id"]: role["name"] for role in model["legend"]}
+    return {
+        names[one["role"]]: len(one["heads"])
+        for one in model["statements"] if one["found"] and one["role"] in names
+    }  # fmt: skip
+
+
+def _listed(found: list[tuple[str, int]]) -> str:
+    """List the most frequent, after a colon; nothing where none was found."""
+    if not found:
+        return ""
+    first = sorted(found, key=lambda x: -x[1])[:FEW]
+    more = f" and {len(found) - FEW} further roles" if len(found) > FEW else ""
+    return f": {', '.join(text for text, _ in first)}{more}"
