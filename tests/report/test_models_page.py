@@ -174,7 +174,7 @@ def test_both_pages_of_several_models_count_the_same(three_models) -> None:
     assert models_answer(decided, NAMES, {}).startswith("Of 3 models, 2 have an induction head")
 
 
-def test_a_head_of_several_roles_counts_for_each(three_models) -> None:
+def test_a_head_of_several_roles_counts_for_each() -> None:
     (base, *_) = three()["models"]
     document = three() | {"comparisons": [], "models": [base]}
     both = {**base["statements"][0], "role": "previous_token", "heads": ["L1H1", "L0H0"]}
