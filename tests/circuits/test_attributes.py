@@ -163,6 +163,6 @@ def test_features_need_their_dictionary_and_its_place(attribute_holder, attribut
     with pytest.raises(OptionError, match="needs a dictionary"):
         find_variables(attribute_holder, attribute_rows, method="features")
     stack = attribute_holder.sites[0].stack
-    with pytest.raises(OptionError, match="omit nodes"):
+    with pytest.raises(OptionError, match="features of its dictionary; leave nodes out"):
         _found(attribute_holder, attribute_rows, method="features",
                dictionary=replace(_features(), stack=stack))  # fmt: skip
