@@ -96,6 +96,13 @@ def test_a_subspace_that_is_too_large_takes_the_other_attribute_unless_told(
     assert (told["disentangle"] > plain["disentangle"].to_numpy() + 0.03).all()
 
 
+def test_a_stored_search_serves_no_other_fit(attribute_holder, attribute_rows, tmp_path) -> None:
+    options = {"ranks": [4], "steps": 20, "resume": tmp_path}
+    plain, again = (_found(attribute_holder, attribute_rows, **options) for _ in range(2))
+    assert again.equals(plain)
+    assert not _found(attribute_holder, attribute_rows, isolate=True, **options).equals(plain)
+
+
 def test_single_coordinates_do_not_tell_the_attributes_apart(
     attribute_holder, attribute_rows
 ) -> None:
