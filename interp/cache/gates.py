@@ -28,6 +28,7 @@ from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
 from interp.model.edits import Edit
 from interp.model.hooks.inference import in_this_thread
+from interp.model.inputs import output_embedding
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -129,7 +130,7 @@ def _batches_of(instances: Sequence[Instance], window: Window) -> list[tuple[Pro
     found = []
     for (length, asked, _), group in shapes.items():
         for start in range(0, len(group), AT_ONCE):
-            ids = tuple(x.prompt + x.answer[:-1] for x in group[start : start + AT_ONCE])
+            ids = tuple(x.prompt + x.given for x in group[start : start + AT_ONCE])
             found.append((Prompts(ids, "needles"), slice(length - asked, None)))
     return found
 
@@ -149,7 +150,7 @@ def _states(
     heads = tuple(Head(s.layer, h, s.stack) for s in gates for h in range(s.n_heads))
     edits = [Edit("cache-gates", heads, mixed)] if gates else []
 
-    ending = _unembedding(model)
+    ending = output_embedding(model.module)
     seen: list[Tensor] = []
 
     def note(module: Any, given: tuple[Any, ...]) -> None:
@@ -166,13 +167,3 @@ def _states(
     if not bool(torch.isfinite(states).all()):
         raise NonFiniteError(f"{model.name}: the last hidden states are not finite; try float32")
     return states
-
-
-def _unembedding(model: Model) -> torch.nn.Module | None:
-    """Return the output embedding, whose input is the last hidden state; None without one."""
-    find = getattr(model.module, "get_output_embeddings", None)
-    try:
-        found = find() if callable(find) else None
-    except (NotImplementedError, AttributeError):  # models that define none
-        return None
-    return found if isinstance(found, torch.nn.Module) else None

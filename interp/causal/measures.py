@@ -22,6 +22,7 @@ from interp.causal.task import ReadPrompt, ReadRows, Task, TaskInputs, size, tok
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts, bos_id, repeats
 from interp.model.calls.call import precise
+from interp.model.inputs import output_embedding
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
@@ -254,9 +255,7 @@ def cut_prompts(model: Model, prompts: Any, max_length: int | None) -> Any:
 
 def _outputs(model: Model) -> int | None:
     """Return the number of tokens the model chooses among; None if it is not known."""
-    get = getattr(model.module, "get_output_embeddings", None)
-    last = get() if callable(get) else None
-    weight = getattr(last, "weight", None)
+    weight = getattr(output_embedding(model.module), "weight", None)
     return int(weight.shape[0]) if isinstance(weight, Tensor) and weight.shape[0] > 1 else None
 
 

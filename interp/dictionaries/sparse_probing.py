@@ -62,8 +62,8 @@ def probe_features(
         class), n (held-out texts), and chosen (their numbers, by row, in the facts).
 
     Raises:
-        OptionError: a label is missing or neither 0 nor 1, a class has fewer than 4 texts, or k is
-            not between 1 and the number of features.
+        OptionError: a label is missing or neither 0 nor 1, a class has fewer than 4 texts, k is
+            not between 1 and the number of features, or held_out not between 0 and 1.
         DictionaryMismatch: the dictionary belongs to another model, layer or width.
 
     Unit: share of the held-out texts.

@@ -13,7 +13,7 @@ See `interp.core.declaration` for names, options and help. This module does not 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -390,12 +390,3 @@ def bound(metric: Metric) -> BoundAnalysis:
     if isinstance(metric, str):
         return METRICS.parse(metric)
     return metric if isinstance(metric, BoundAnalysis) else declared_metric(metric).bind()
-
-
-def asked_metrics(metrics: Metric | Iterable[Metric] | None) -> list[BoundAnalysis] | None:
-    """Return one metric or several; None if none is named. Raises the errors of `bound`."""
-    if metrics is None:
-        return None
-    if isinstance(metrics, Iterable) and not isinstance(metrics, (str, Analysis, BoundAnalysis)):
-        return [bound(metric) for metric in metrics]
-    return [bound(metrics)]

@@ -13,7 +13,7 @@ from interp.core.prompts import Prompts, repeats
 from interp.core.protocols import Progress
 from interp.core.registry import METRICS
 from interp.core.table import HeadTable
-from interp.heads.declaration import NULLS, BoundAnalysis, Metric, Null, asked_metrics, bound
+from interp.heads.declaration import NULLS, Analysis, BoundAnalysis, Metric, Null, bound
 from interp.heads.engine import (
     applies,
     compiled_pass_pays,
@@ -124,6 +124,15 @@ def score(
             (together if isinstance(part, Rows) else apart).append(part)
         tables += [table_of_rows(together), *apart] if together else apart
     return tables[0] if len(tables) == 1 else HeadTable.concat(tables)
+
+
+def asked_metrics(metrics: Metric | Iterable[Metric] | None) -> list[BoundAnalysis] | None:
+    """Return one metric or several; None if none is named. Raises the errors of `bound`."""
+    if metrics is None:
+        return None
+    if isinstance(metrics, Iterable) and not isinstance(metrics, (str, Analysis, BoundAnalysis)):
+        return [bound(metric) for metric in metrics]
+    return [bound(metrics)]
 
 
 def why_not(model: Model, metric: BoundAnalysis) -> str | None:

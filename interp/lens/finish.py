@@ -42,11 +42,14 @@ class Finish:
 
     def __call__(self, stream: Float[Tensor, "*at d_model"]) -> Float[Tensor, "*at d_vocab"]:
         """Compute the logits of any stream, by the model's own modules."""
-        x = stream
-        for step in self.leaving.steps:
-            x = part_output(self.module(step.module), x)
-        x = part_output(self.module(self.leaving.matrix), x) * self.factor
+        x = part_output(self.module(self.leaving.matrix), self.before_matrix(stream)) * self.factor
         return x if self.cap is None else self.cap * (x / self.cap).tanh()
+
+    def before_matrix(self, stream: Float[Tensor, "*at d_model"]) -> Float[Tensor, "*at width"]:
+        """Compute what the unembedding is given for any stream, such as its final norm."""
+        for step in self.leaving.steps:
+            stream = part_output(self.module(step.module), stream)
+        return stream
 
     def module(self, name: str) -> Any:
         """Return a module of the model by its path."""

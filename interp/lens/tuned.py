@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -146,15 +147,13 @@ def tuned_lens(
     notes = {"training texts": len(train) + len(stop), "held-out texts": len(judge),
              "positions": int(sum(texts[i] for i in judge))}  # fmt: skip
     means = prompt_means(
-        about, ("depth",), np.stack(rows), np.stack(nulls), clusters=labels, notes=notes
-    )
+        about, ("depth",), np.stack(rows), np.stack(nulls), clusters=labels, notes=notes,
+        provenance=made,
+    )  # fmt: skip
     translators = {
         "depths": tuple(depths), "matrices": np.stack(matrices), "biases": np.stack(biases)
     }  # fmt: skip
-    return ResultRows(
-        "TunedLens", means.columns, means.units, made, {**means.facts, **translators},
-        means.per_prompt, arrays=means.arrays, clusters=means.clusters,
-    )  # fmt: skip
+    return dataclasses.replace(means, kind="TunedLens", facts={**means.facts, **translators})
 
 
 def _parts(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -39,6 +39,12 @@ def text_config(config: Any) -> Any:
 def vocabulary(config: Any) -> int:
     """Return the number of token ids of the model."""
     return int(getattr(text_config(config), "vocab_size", 0) or 0)
+
+
+def output_embedding(module: nn.Module) -> nn.Module | None:
+    """Return the module that gives the logits of a model's last hidden state; None without one."""
+    find: Callable[[], nn.Module | None] = getattr(module, "get_output_embeddings", lambda: None)
+    return find()
 
 
 def takes(model: nn.Module) -> set[str]:

@@ -138,6 +138,8 @@ def test_the_planted_head_finds_every_source(planted_induction) -> None:
     assert abs(frame.loc["position", "score"] - frame.loc["position", "null"]) < 0.15
     curve = source_curve(found, "citation")
     assert ((curve["precision"] == 1) & (curve["recall"] == 1)).any()
+    blind = source_curve(found, "position")
+    assert not ((blind["precision"] == 1) & (blind["recall"] == 1)).any()
     with pytest.raises(UnknownName, match="way to find a source"):
         source_curve(found, "tea leaves")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -96,6 +97,16 @@ def test_a_subspace_that_is_too_large_takes_the_other_attribute_unless_told(
     assert (told["disentangle"] > plain["disentangle"].to_numpy() + 0.03).all()
 
 
+def test_a_stored_search_serves_no_other_fit(attribute_holder, attribute_rows, tmp_path) -> None:
+    given = attribute_holder, attribute_rows[::2], ["L0H0"]
+    plain, again, told = (
+        find_variables(*given, ranks=[4], steps=2, isolate=x, resume=tmp_path).directions
+        for x in (False, False, True)
+    )
+    np.testing.assert_array_equal(again, plain)
+    assert np.nanmax(np.abs(told - plain)) > 0.01
+
+
 def test_single_coordinates_do_not_tell_the_attributes_apart(
     attribute_holder, attribute_rows
 ) -> None:
@@ -163,6 +174,6 @@ def test_features_need_their_dictionary_and_its_place(attribute_holder, attribut
     with pytest.raises(OptionError, match="needs a dictionary"):
         find_variables(attribute_holder, attribute_rows, method="features")
     stack = attribute_holder.sites[0].stack
-    with pytest.raises(OptionError, match="omit nodes"):
+    with pytest.raises(OptionError, match="features of its dictionary; leave nodes out"):
         _found(attribute_holder, attribute_rows, method="features",
                dictionary=replace(_features(), stack=stack))  # fmt: skip

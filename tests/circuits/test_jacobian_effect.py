@@ -13,7 +13,7 @@ import zoo
 import interp
 from interp.causal.measures import logit_difference
 from interp.circuits.contrast import ContrastTask
-from interp.circuits.named._task import effects, tried
+from interp.circuits.named._task import Tried, effects, tried
 from interp.circuits.named.jacobian import _effects
 from interp.core.head import Head
 from interp.core.prompts import Prompts
@@ -87,8 +87,7 @@ def _written_by_the_mlp() -> transformers.GPT2LMHeadModel:
     return module
 
 
-def test_what_heads_write_through_an_mlp_is_found_and_is_no_direct_effect() -> None:
-    model = interp.load(_written_by_the_mlp(), name="planted")
+def _on_drawn_prompts(model: interp.Model) -> Tried:
     rng = np.random.default_rng(0)
     clean, corrupted = (rng.integers(1, 24, (16, 8)) for _ in range(2))
     order = rng.permuted(np.tile(np.arange(24), (16, 1)), axis=1)  # two tokens, whatever the logits
@@ -97,7 +96,12 @@ def test_what_heads_write_through_an_mlp_is_found_and_is_no_direct_effect() -> N
         order[:, 0].tolist(), position=-1,
         corrupted=Prompts(tuple(map(tuple, corrupted.tolist()))), name="planted",
     )  # fmt: skip
-    given = tried(model, ContrastTask(task, ({"end": 7},) * 16))
+    return tried(model, ContrastTask(task, ({"end": 7},) * 16))
+
+
+def test_what_heads_write_through_an_mlp_is_found_and_is_no_direct_effect() -> None:
+    model = interp.load(_written_by_the_mlp(), name="planted")
+    given = _on_drawn_prompts(model)
     found, _ = _effects(model, Lab(0, lambda *_: None), given)
     direct = effects(model, given, given.task.clean)
     [site] = model.sites
@@ -109,6 +113,19 @@ def test_what_heads_write_through_an_mlp_is_found_and_is_no_direct_effect() -> N
     measured, expected = found[site].flatten().numpy(), torch.stack(removed, 1).flatten().numpy()
     assert np.corrcoef(measured, expected)[0, 1] > 0.9
     assert np.abs(measured).mean() > 0.3 * np.abs(expected).mean()
+
+
+def test_without_mlps_both_sides_have_the_direct_effects_at_their_own_scales() -> None:
+    module: Any = _written_by_the_mlp()
+    with torch.no_grad():
+        module.transformer.h[0].mlp.c_proj.weight.zero_()
+        module.lm_head.weight.normal_()
+    model = interp.load(module, name="planted")
+    given, [site] = _on_drawn_prompts(model), model.sites
+    both = _effects(model, Lab(0, lambda *_: None), given)
+    for found, prompts in zip(both, (given.task.clean, given.task.corrupted), strict=True):
+        direct = effects(model, given, prompts)[site]
+        torch.testing.assert_close(found[site], direct, rtol=1e-6, atol=1e-8)
 
 
 def test_a_head_of_the_last_layer_has_its_direct_effect_and_a_bystander_none(

@@ -10,7 +10,7 @@ from interp.core.errors import OptionError
 from interp.core.intervals import difference_of_shares
 from interp.core.statistics import holm
 from interp.vision import correct_spurious_heads, locate_spurious_heads
-from interp.vision.correction import _direct, accuracy_rows, bounds_of_worst, worst_accuracy
+from interp.vision.correction import WORST, _direct, accuracy_rows, bounds_of_worst, worst_accuracy
 from interp.vision.result import paired_columns
 from interp.vision.spurious import (
     _difference,
@@ -143,6 +143,18 @@ def test_the_gain_is_drawn_on_the_same_images_before_and_after() -> None:
     frame = accuracy_rows(group, right, right, none, {}).to_pandas()
     assert frame["high"].sub(frame["low"]).iloc[-3:].gt(0.1).tolist() == [True, True, False]
     assert frame.iloc[-1][["low", "high"]].tolist() == [0, 0]
+
+
+def test_rows_of_groups_and_of_the_worst_one_by_hand() -> None:
+    group = ("a", "a", "b", "b", "b", "b")
+    before, after = (np.array(x, dtype=bool) for x in ([1, 1, 1, 0, 0, 0], [1, 0, 1, 1, 1, 0]))
+    random = np.array([[1, 1, 1, 1, 0, 0], [0, 0, 1, 1, 1, 1]], dtype=bool)
+    frame = accuracy_rows(group, before, after, random, {}).to_pandas()
+    assert frame["group"].tolist() == ["a", "a", "b", "b", *[WORST] * 3]
+    assert frame["score"].tolist() == [1, 0.5, 0.25, 0.75, 0.25, 0.5, 0.25]
+    nan = float("nan")  # the worst group of the draws is right in 0.5 and in 0
+    np.testing.assert_array_equal(frame["null"], [nan, 0.5, nan, 0.75, nan, 0.25, 0])
+    assert frame["n"].tolist() == [2, 2, 4, 4, 6, 6, 6]
 
 
 def test_mean_in_the_forward_pass_is_that_of_the_images() -> None:

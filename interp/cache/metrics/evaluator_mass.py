@@ -36,12 +36,13 @@ def evaluator_mass(
     Not for: saying which heads write the answer: these rows come before it.
 
     Options:
-        task: as in `retrieval`; `auto` is the task that the model answers best, else `ids`.
+        task: as in `retrieval`, of the families `single_key` and `many_keys` alone; `auto` is the
+            task that the model answers best, else `ids`.
         needles: number of different needles; the instances of one form a cluster.
         min_length, max_length, lengths: tokens of the shortest and of the longest prompt, and
             how many lengths from one to the other.
         depths: number of needle positions, from first to last.
-        answer: number of tokens of the needle after its key, in the task `ids`.
+        answer: number of tokens of the needle after its key, in `ids` and the families.
         last: number of last rows of the prompt (the authors: 16, of questions that are as long).
 
     Reference: Fei et al. 2025, "Efficient Prompt Compression with Evaluator Heads for Long-Context

@@ -35,12 +35,13 @@ def lookback_ratio(
     wrong answers without a trained probe.
 
     Options:
-        task: as in `retrieval`; `auto` is the task that the model answers best, else `ids`.
+        task: as in `retrieval`, of the families `single_key` and `many_keys` alone; `auto` is the
+            task that the model answers best, else `ids`.
         needles: number of different needles; the instances of one form a cluster.
         min_length, max_length, lengths: tokens of the shortest and of the longest prompt, and
             how many lengths from one to the other.
         depths: number of needle positions, from first to last.
-        answer: number of tokens of the needle after its key, in the task `ids`.
+        answer: number of tokens of the needle after its key, in `ids` and the families.
 
     Reference: Chuang et al. 2024, "Lookback Lens: Detecting and Mitigating Contextual
     Hallucinations in Large Language Models Using Only Attention Maps" (there the first token counts

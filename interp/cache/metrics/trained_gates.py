@@ -44,12 +44,13 @@ def trained_gates(
     near 1.
 
     Options:
-        task: as in `retrieval`; `auto` is the task that the model answers best, else `ids`.
+        task: as in `retrieval`, of the families `single_key` and `many_keys` alone; `auto` is the
+            task that the model answers best, else `ids`.
         needles: number of different needles, divided among the trials.
         min_length, max_length, lengths: tokens of the shortest and of the longest prompt, and
             how many lengths from one to the other.
         depths: number of needle positions, from first to last.
-        answer: number of tokens of the needle after its key, in the task `ids`.
+        answer: number of tokens of the needle after its key, in `ids` and the families.
         trials: number of trainings.
         sink: first tokens that a cut cache keeps (the authors train with 128).
         recent: last tokens that it keeps, the current one included (the authors: 256).

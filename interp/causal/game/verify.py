@@ -23,7 +23,7 @@ from interp.core.interrupts import held
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
 from interp.model.hooks.inference import in_this_thread, inference
-from interp.model.inputs import probe_inputs, takes
+from interp.model.inputs import output_embedding, probe_inputs, takes
 from interp.model.model import Model
 from interp.model.self_check import TOLERANCE
 
@@ -233,8 +233,7 @@ class _Trial:
     def _unembedding(self, reuse: Reuse) -> Reuse:
         """Add the unembedding, and the modules of the last block that may run at some positions."""
         ids = self.inputs.get("decoder_input_ids", self.inputs.get("input_ids"))
-        get = getattr(self.model.module, "get_output_embeddings", None)
-        last = get() if callable(get) else None
+        last = output_embedding(self.model.module)
         name = (
             next((n for n, m in self.modules.items() if m is last), None)
             if last is not None

@@ -145,8 +145,9 @@ def find_variables(
         raise UnknownName("method", method, get_args(Method))
     if steps < 1 or (ranks is not None and not min(ranks, default=0) >= 1):
         raise OptionError(f"ranks={ranks}, steps={steps}; give 1 or more of each")
-    if method == "heads" and nodes is not None:
-        raise OptionError('method="heads" chooses among all heads; leave nodes out')
+    own = {"heads": "all heads", "features": "the features of its dictionary"}.get(method)
+    if own is not None and nodes is not None:
+        raise OptionError(f'method="{method}" chooses among {own}; leave nodes out')
     if (method == "features") != (dictionary is not None):
         raise OptionError('method="features" needs a dictionary, and the other methods need none')
     if isinstance(dictionary, str | Path):
@@ -154,7 +155,7 @@ def find_variables(
 
         dictionary = load_dictionary(dictionary, model)
     if dictionary is not None:
-        nodes = dictionary_place(model, dictionary, nodes)
+        nodes = [dictionary_place(model, dictionary)]
     graph = ResidualGraph.of(model)
     if isinstance(pairs, str | Path):
         pairs = read_interchanges(Path(pairs))

@@ -94,13 +94,12 @@ def places_of(graph: ResidualGraph, names: Sequence[str] | None) -> list[HeldPla
     return found
 
 
-def dictionary_place(
-    model: Model, dictionary: Dictionary, nodes: Sequence[str] | None
-) -> list[str]:
-    """Return the place of a dictionary by name.
+def dictionary_place(model: Model, dictionary: Dictionary) -> str:
+    """Return the name of the place of a dictionary.
 
     Raises:
-        OptionError: it is of another place, or places are named beside it.
+        DictionaryMismatch: it belongs to another model, layer or width.
+        OptionError: its place cannot hold a variable.
     """
     site = dictionary.site_in(model)
     kinds = {"z": f"L{site.layer}", "resid_post": f"stream{site.layer}"}
@@ -109,9 +108,7 @@ def dictionary_place(
             f"a dictionary of {dictionary.site} is no place of a variable; give one of z or of "
             "resid_post"
         )
-    if nodes is not None:
-        raise OptionError('the place of method="features" is that of its dictionary; omit nodes')
-    return [kinds[dictionary.site]]
+    return kinds[dictionary.site]
 
 
 @dataclass(frozen=True, eq=False)

@@ -115,9 +115,9 @@ def contrastive_covariance(
         every = [(float(values[s][:, h].mean()), s, h) for s in whole for h in range(s.n_heads)]
         score, site, head = max(every, key=lambda each: each[0])
         notes["directions"] = (
-            f"{site.name} head {head}, the first of all: {float(ranks[site][head]):.0f} of "
-            f"{found[site][0][0].shape[-1]}, with {score:.3g} of the "
-            f"{float(whole[site][:, head].mean()):.3g} of all directions"
+            f"{site.name} head {head}, which scores highest: {float(ranks[site][head]):.0f} of "
+            f"{found[site][0][0].shape[-1]} directions, with {score:.3g} of the "
+            f"{float(whole[site][:, head].mean()):.3g} by which all directions raise the score"
         )
     return Trials(values, null, "matching and differing keys exchanged in random trials", notes)
 

@@ -51,12 +51,13 @@ def external_context(
     that any context token has a high cosine; compare with the null.
 
     Options:
-        task: as in `retrieval`; `auto` is the task that the model answers best, else `ids`.
+        task: as in `retrieval`, of the families `single_key` and `many_keys` alone; `auto` is the
+            task that the model answers best, else `ids`.
         needles: number of different needles; the instances of one form a cluster.
         min_length, max_length, lengths: tokens of the shortest and of the longest prompt, and
             how many lengths from one to the other.
         depths: number of needle positions, from first to last.
-        answer: number of tokens of the needle after its key, in the task `ids`.
+        answer: number of tokens of the needle after its key, in `ids` and the families.
         share: share of the context's tokens that are averaged; at least one token.
 
     Reference: Sun et al. 2025, "ReDeEP: Detecting Hallucination in Retrieval-Augmented Generation
@@ -112,14 +113,11 @@ def external_context(
 def _last_states(model: Model, prompts):
     """Return the last stream after the final norm, `[instance, position, d_model]`."""
     from interp.lens.finish import finish, model_layers, predicting_stack
-    from interp.model.hooks.inference import part_output
 
     stack = predicting_stack(model)
     last = model_layers(model, stack)[-1]
     cache = model.capture(prompts, ["resid_post"], stack=stack, layers=[last])
-    end, x = finish(model, cache, stack), cache["resid_post", last, stack]
-    for step in end.leaving.steps:
-        x = part_output(end.module(step.module), x)
+    x = finish(model, cache, stack).before_matrix(cache["resid_post", last, stack])
     return x.detach().double().cpu()
 
 

@@ -48,8 +48,8 @@ def retrieval(
         task: `auto`; `ids` (a key and its values among random tokens); `completion` (the beginning
             of an earlier sentence) or `question` (a question about such a sentence; both in
             English, for models with a tokenizer); a family after RULER (`single_key`, `many_keys`,
-            `many_values`, `variable_tracking`: see `interp.heads.needle.families`);
-            or a JSONL file of needles (see `interp.heads.needle.task_file`).
+            `many_values`, `variable_tracking`: see `interp.heads.needle.families`); or a
+            JSONL file of needles (see `interp.heads.needle.task_file`).
         needles: number of different needles (from a file: the first ones).
         min_length, max_length, lengths: tokens of the shortest and of the longest prompt, and
             how many lengths from one to the other; sentences need at least twice a needle's length
@@ -160,13 +160,14 @@ def qr_retrieval(
         task: `auto` (the task that the model answers best, `ids` if it answers none); `ids` (a key
             and its values among random tokens); `completion` (the beginning of an earlier sentence)
             or `question` (a question about such a sentence; both in English, for models with a
-            tokenizer); or a JSONL file of needles (see `interp.heads.needle.task_file`).
+            tokenizer); a family after RULER (`single_key`, `many_keys`); or a JSONL file of needles
+            (see `interp.heads.needle.task_file`).
         needles: number of different needles (from a file: the first ones).
         min_length, max_length, lengths: tokens of the shortest and of the longest prompt, and
             how many lengths from one to the other; sentences need at least twice a needle's length
             and the question.
         depths: number of needle positions, from first to last.
-        answer: number of tokens of the needle after its key, in the task `ids`.
+        answer: number of tokens of the needle after its key, in `ids` and the families.
         calibrated: subtract the attention of the uninformative question.
 
     Reference: Zhang et al. 2025, "Query-Focused Retrieval Heads Improve Long-Context Reasoning

@@ -47,7 +47,7 @@ def written_retrieval(
         min_length, max_length, lengths: tokens of the shortest and of the longest prompt, and
             how many lengths from one to the other.
         depths: number of needle positions, from first to last.
-        answer: number of tokens of the needle after its key, in the task `ids`.
+        answer: number of tokens to find per needle, in the task `ids` and the families.
 
     Reference: Gema, Alex and Minervini 2026 (arXiv 2607.01002), which uses the raw row of the
     unembedding.

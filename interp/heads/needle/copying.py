@@ -280,13 +280,8 @@ def _found_at_once(
     batch: Sequence[Instance],
 ) -> Float[Tensor, "trial head"]:
     """Return the share of each answer's tokens of which a source is among the top keys."""
-    mask = source_mask(batch, ids.shape[1] + 1)
-    mask[:, -1] = False
-    at = top.clamp(max=ids.shape[1])  # what follows the context is no source
-    inside = mask[:, None].expand(-1, top.shape[1], -1).gather(-1, at)
-    held = ids[:, None].expand(-1, top.shape[1], -1).gather(-1, at.clamp(max=ids.shape[1] - 1))
-    hit = inside[..., None] & (held[..., None] == answers[:, None, None])
-    return hit.any(2).double().mean(-1)
+    held = _held_by_sources(top, ids, batch)
+    return (held[..., None] == answers[:, None, None]).any(2).double().mean(-1)
 
 
 def _copied(
@@ -296,11 +291,17 @@ def _copied(
     batch: Sequence[Instance],
 ) -> Bool[Tensor, "trial head step"]:
     """Return True where the top key is in the needle and holds the token written."""
-    sources = torch.tensor([x.sources for x in batch])[:, None, None]
-    inside = (top[..., None] == sources).any(-1)
-    at = top.clamp(0, ids.shape[1] - 1)
-    held = ids[:, None].expand(-1, top.shape[1], -1).gather(-1, at)
-    return inside & (held == written[:, None])
+    return _held_by_sources(top, ids, batch) == written[:, None]
+
+
+def _held_by_sources(
+    top: Int[Tensor, "trial head key"], ids: Int[Tensor, "trial pos"], batch: Sequence[Instance]
+) -> Int[Tensor, "trial head key"]:
+    """Return the token at each top key; -1 where the key is no source of the answer."""
+    size = ids.shape[1]
+    known = ids.where(source_mask(batch, size), -1)
+    known = torch.nn.functional.pad(known, (0, 1), value=-1)  # what follows the context
+    return known[:, None].expand(-1, top.shape[1], -1).gather(-1, top.clamp(max=size))
 
 
 def _share(

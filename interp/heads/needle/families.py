@@ -23,7 +23,7 @@ import numpy as np
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.prompts import bos_id, ordinary_ids
 from interp.heads.needle.ids import ids_instances
-from interp.heads.needle.instance import Instance, check_depths, room
+from interp.heads.needle.instance import Instance, check_depths, fitting
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
@@ -83,14 +83,13 @@ def family_instances(
             f"{model.name} has {len(ids)} tokens to draw from; a needle of {answer} needs {own} "
             f"and its haystack as many; use a smaller answer"
         )
-    limit = model.limit if beyond else room(model, answer)
-    lengths = [int(x) if limit is None else min(int(x), limit) for x in lengths]
+    lengths = fitting(lengths, model, answer, beyond=beyond)
     found = []
     for which in range(needles):
         rng = np.random.default_rng((seed, which))
         drawn = rng.choice(ids, own, replace=False).tolist()
         rest = np.setdiff1d(ids, drawn)
-        for length in dict.fromkeys(lengths):
+        for length in lengths:
             n = length - first - 1  # tokens of the context
             if n < 4 * own:
                 raise PromptError(
@@ -98,7 +97,7 @@ def family_instances(
                     f"use at least {4 * own + first + 1} tokens, or a smaller answer"
                 )
             for depth in depths:
-                body, places, question, at_once = FAMILIES[task](rng, drawn, rest, n, depth)
+                body, places, question, at_once = MAKERS[task](rng, drawn, rest, n, depth)
                 places = [first + at for at in places]
                 found.append(
                     Instance(
@@ -183,15 +182,10 @@ def _scattered(
     return body, starts
 
 
-def _by_ids(*_) -> Body:
-    raise AssertionError("single keys are made by ids_instances")
-
-
-FAMILIES: dict[str, Make] = {
-    "single_key": _by_ids,
+MAKERS: dict[str, Make] = {
     "many_keys": _many_keys,
     "many_values": _many_values,
     "variable_tracking": _variable_tracking,
     "common_words": _common_words,
 }
-"""The families, by name."""
+FAMILIES = ("single_key", *MAKERS)  # single keys are made by `ids_instances`

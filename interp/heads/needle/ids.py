@@ -15,7 +15,7 @@ import numpy as np
 
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import bos_id, ordinary_ids
-from interp.heads.needle.instance import Instance, check_depths, check_room, place, room
+from interp.heads.needle.instance import Instance, check_depths, check_room, fitting, place
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
@@ -60,15 +60,14 @@ def ids_instances(
             f"{model.name} has {len(ids)} tokens to draw from; a needle of {answer} values needs "
             f"{own} and a haystack 2 more; use a smaller answer"
         )
-    limit = model.limit if beyond else room(model, answer)
-    lengths = [x if limit is None else min(int(x), limit) for x in lengths]
+    lengths = fitting(lengths, model, answer, beyond=beyond)
     found = []
     for which in range(needles):
         rng = np.random.default_rng((seed, which))
         drawn = rng.choice(ids, own, replace=False).tolist()
         needle, (null, other) = drawn[: answer + 1], drawn[answer + 1 :]
         rest = np.setdiff1d(ids, drawn)
-        for length in dict.fromkeys(lengths):
+        for length in lengths:
             n = check_room(length, answer + 1, 1, model)
             for depth in depths:
                 filler = rng.choice(rest, n, replace=n > len(rest)).tolist()

@@ -137,6 +137,16 @@ def room(model: Model, answer: int) -> int | None:
     return min(ends) - (answer - 1) if ends else None
 
 
+def fitting(lengths: Iterable[int], model: Model, answer: int, *, beyond: bool) -> tuple[int, ...]:
+    """Return the different lengths of prompts, reduced to the positions of the model.
+
+    With `beyond`, to those that can be computed; otherwise to those of its config, less those that
+    an answer needs.
+    """
+    limit = model.limit if beyond else room(model, answer)
+    return tuple(dict.fromkeys(int(x) if limit is None else min(int(x), limit) for x in lengths))
+
+
 def check_room(length: int, needle: int, question: int, model: Model) -> int:
     """Return the number of filler tokens in a prompt of `length` tokens.
 

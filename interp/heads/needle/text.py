@@ -12,7 +12,7 @@ from interp.core.errors import PromptError
 from interp.core.prompts import bos_id
 from interp.core.text_file import read_text
 from interp.core.tokens import encoded_text
-from interp.heads.needle.instance import Instance, check_depths, check_room, place, room
+from interp.heads.needle.instance import Instance, check_depths, check_room, fitting, place
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
@@ -110,12 +110,10 @@ def hidden_needles(
     found = []
     for which, (body, question, span) in enumerate(texts):
         hay, ends = hays[which], _sentence_ends(model, hays[which])
-        limit = model.limit if beyond else room(model, span[1] - span[0])
         elsewhere = texts[(which + 1) % len(texts)][1] if len(texts) > 1 else nothing * 2
         fits = 2 * len(body) + len(question) + int(bos is not None) if stretch else 0
-        for asked in dict.fromkeys(
-            max(x, fits) if limit is None else min(max(x, fits), limit) for x in lengths
-        ):
+        longer = [max(x, fits) for x in lengths]
+        for asked in fitting(longer, model, span[1] - span[0], beyond=beyond):
             n = check_room(asked, len(body), len(question), model)
             if n > len(hay):
                 raise PromptError(

@@ -52,8 +52,7 @@ def projection_kernel(model, *, part: ReadBy = "k"):
         raise OptionError(f"part={part!r} does not exist; known: q, k, v")
     written: dict = {}
     read: dict = {}
-    best = {s: torch.zeros(s.n_heads, dtype=torch.double) for s in circuit_sites(model.sites)}
-    seen = set()
+    best: dict = {}
     for earlier, later in composed_pairs(model, part):
         if earlier not in written:
             written[earlier] = _basis(model.weights_of(earlier).folded.W_O.mT)
@@ -68,9 +67,9 @@ def projection_kernel(model, *, part: ReadBy = "k"):
         both = u.mT.flatten(0, 1) @ v.transpose(0, 1).flatten(1)
         kernel = both.square().reshape(len(u), u.shape[2], len(v), v.shape[2]).sum((1, 3))
         score = _standardised(kernel, a.sum(-1)[:, None], b.sum(-1)[None], d).amax(0).cpu()
-        best[later] = torch.maximum(best[later], score) if later in seen else score
-        seen.add(later)
-    return best
+        best[later] = torch.maximum(best[later], score) if later in best else score
+    zeros = {s: torch.zeros(s.n_heads, dtype=torch.double) for s in circuit_sites(model.sites)}
+    return zeros | best
 
 
 def _basis(

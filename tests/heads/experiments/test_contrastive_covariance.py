@@ -88,6 +88,10 @@ def test_directions_of_one_half_judge_the_other() -> None:
     half = torch.arange(400) % 2 == 0
     found, _ = _held_out(q, k, torch.ones(400), half, 0.5)
     assert abs(float(found.mean())) < 3 * float(found.std()) / 20
+    q[0] *= 100  # a trial chooses no directions of its own half, but those of the other
+    again, _ = _held_out(q, k, torch.ones(400), half, 0.5)
+    torch.testing.assert_close(again[half][1:], found[half][1:], rtol=0, atol=0)
+    assert (again[~half] - found[~half]).abs().max() > 0.1
 
 
 def test_what_cannot_be_is_refused(zoo_model) -> None:

@@ -64,6 +64,12 @@ def test_prompts_hold_each_answer_where_they_say(retriever, family: str) -> None
         assert x.other[0] not in x.context
 
 
+@pytest.mark.parametrize("family", ["single_key", "many_keys"])
+def test_prompts_leave_positions_for_the_answer(family: str) -> None:
+    model = interp.load(planted.build("retriever", context=64).model, name="short")
+    assert {x.length for x in made_of(model, family, lengths=[50, 80, 90])} == {50, 61}
+
+
 def test_depths_of_many_keys_are_from_first_to_last(retriever) -> None:
     _, model = retriever
     first, last = made_of(model, "many_keys", needles=1)

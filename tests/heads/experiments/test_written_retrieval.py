@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
 import interp
 from interp.core.prompts import Prompts
 from interp.heads import needle
 from interp.heads.experiments import _needles
+from interp.heads.needle.families import FAMILIES
 from interp.model.locate.weights import embeddings, head_weights
 
 
-def _scores(model: interp.Model, **options):
-    named = ",".join(f"{name}={value}" for name, value in options.items())
-    frame = interp.score(model, f"written_retrieval:task=ids{',' if named else ''}{named}")
+def _scores(model: interp.Model, task: str = "ids", **options):
+    named = "".join(f",{name}={value}" for name, value in options.items())
+    frame = interp.score(model, f"written_retrieval:task={task}{named}")
     rows = frame.to_pandas()
     heads = zip(rows["layer"], rows["head"], strict=True)
     return dict(zip(heads, zip(rows["score"], rows["null"], rows["sem"], strict=True), strict=True))
@@ -33,14 +35,15 @@ def test_a_head_that_looks_but_does_not_write_has_no_score(planted_zoo, zoo_mode
     assert max(abs(null) for _, null, _ in frame.values()) < 0.3
 
 
-def test_scores_are_those_of_sums_by_hand(zoo_model) -> None:
-    """Every key's part from the captured pattern and values, one step and one head at a time."""
+@pytest.mark.parametrize("task", ["ids", "many_values"])
+def test_scores_are_those_of_sums_by_hand(zoo_model, task: str) -> None:
+    """Every key's part from the captured pattern and values, one token and one head at a time."""
     options = {"needles": 2, "lengths": 1, "depths": 1, "answer": 3, "min_length": 24}
-    instances = _needles.instances_of(zoo_model, 0, "ids", 2, (24, 48, 1), 1, 3)
-    frame = _scores(zoo_model, **options)
+    instances = _needles.instances_of(zoo_model, 0, task, 2, (24, 48, 1), 1, 3, reads=FAMILIES)
+    frame = _scores(zoo_model, task, **options)
     u, parts = embeddings(zoo_model).W_U.double(), []
     for x in instances:
-        ids = [*x.prompt, *x.answer[:-1]]
+        ids = [*x.prompt, *([] if x.at_once else x.answer[:-1])]
         mine = {}
 
         def visit(site, call, real, ids=ids, x=x, mine=mine) -> None:
@@ -49,12 +52,12 @@ def test_scores_are_those_of_sums_by_hand(zoo_model) -> None:
                 v = call.v[0, site.kv_head(h)].double()
                 steps = []
                 for step, token in enumerate(x.answer):
-                    row = len(x.prompt) - 1 + step
+                    row = len(x.prompt) - 1 + (0 if x.at_once else step)
                     wrote = (
                         pattern[h, row, : row + 1] * (v[: row + 1] @ out[h] @ u[:, token])
                     ).tolist()
-                    inside = [wrote[k] for k in range(*x.span)]
-                    outside = [w for k, w in enumerate(wrote) if not x.span[0] <= k < x.span[1]]
+                    inside = [wrote[k] for k in x.sources]
+                    outside = [w for k, w in enumerate(wrote) if k not in x.sources]
                     steps.append(sum(inside) - len(inside) / len(outside) * sum(outside))
                 mine[site.layer, h] = float(np.mean(steps))
 

@@ -30,15 +30,16 @@ def test_drawn_subspaces_have_mean_zero_and_deviation_one() -> None:
 def test_scores_are_those_of_principal_angles(name: str) -> None:
     """By scipy from whole weights; the width is one less where a layer norm takes the mean out."""
     model = interp.load(zoo.FAMILIES[name].build(), name=name)
-    first, second = model.sites[:2]
-    w, v = model.weights_of(first).folded, model.weights_of(second).folded
-    d = w.W_O.shape[-1] - (name == "gpt2")
-    found = scores(model, "projection_kernel", part="k")[second.stack, second.layer]
-    for head in range(second.n_heads):
+    *earlier, last = model.sites[:3]
+    v = model.weights_of(last).folded
+    outputs = [o for site in earlier for o in model.weights_of(site).folded.W_O]
+    d = v.W_K.shape[1] - (name == "gpt2")
+    found = scores(model, "projection_kernel", part="k")[last.stack, last.layer]
+    for head in range(last.n_heads):
         each = []
-        for i in range(first.n_heads):
-            read = v.W_K[second.kv_head(head)].double().numpy()
-            written = w.W_O[i].double().numpy().T
+        for output in outputs:
+            read = v.W_K[last.kv_head(head)].double().numpy()
+            written = output.double().numpy().T
             a, b = written.shape[1], read.shape[1]
             kernel = (np.cos(subspace_angles(written, read)) ** 2).sum()
             spread = 2 * a * b * (d - a) * (d - b) / (d**2 * (d - 1) * (d + 2))
