@@ -192,7 +192,7 @@ def both_ways() -> Result:
     return alignment.both_directions(one, back)
 
 
-def speech_times() -> alignment.TimeAlignments:
+def speech_times() -> ResultRows:
     import zoo
 
     family = zoo.FAMILIES["whisper"]
@@ -202,7 +202,7 @@ def speech_times() -> alignment.TimeAlignments:
     return alignment.time_alignment(speech, inputs, times, width=3)
 
 
-def spoken_times() -> alignment.WordTimes:
+def spoken_times() -> ResultRows:
     planted = spoken_words()
     speech = interp.load(planted.model, name="spoken")
     speech.tokenizer, speech.processor = planted.processor.tokenizer, planted.processor
