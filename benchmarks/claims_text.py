@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -25,6 +24,7 @@ from interp.heads.score_rows import means_by_site
 from interp.heads.scoring import why_not
 from interp.lens import direct_logits, tuned_lens
 from interp.text.chains import linked_chains, receiver_heads, thought_anchors
+from interp.text.chains.receivers import receiver_rows
 from interp.text.context import judge_sources
 
 LEVEL = 0.05
@@ -156,12 +156,13 @@ def receivers(n: int) -> Any:
 
     def draw(seed: int) -> Any:
         pool, rng = kurtosis_pool(), np.random.default_rng([seed, 1])
-        which = rng.integers(pool.kurtosis.shape[1], size=n)
-        part = replace(
-            pool, kurtosis=pool.kurtosis[:, which], null_kurtosis=pool.null_kurtosis[:, which]
-        )
+        which = rng.integers(pool.per_prompt.shape[1], size=n)
+        part = receiver_rows(
+            pool.heads(), pool.per_prompt[:, which], pool.null_kurtosis[:, which],
+            pool.vertical, pool.of_chain, pool.texts, pool.chains, pool.provenance,
+        )  # fmt: skip
         frame = part.to_pandas()
-        return inside(frame["low"], frame["high"], np.nanmean(pool.kurtosis, 1))
+        return inside(frame["low"], frame["high"], np.nanmean(pool.per_prompt, 1))
 
     return draw
 

@@ -65,10 +65,10 @@ def peer_results(
         for script, (environment, label) in SCRIPTS.items():
             out = at / f"{script}.json"
             note = _run(environments / environment, script, at, out)
-            if not out.is_file():
+            written = json.loads(out.read_text()) if out.is_file() else {}
+            if note or not written:
                 yield label, None, {"note": note or "it wrote nothing"}
-                continue
-            for method, row in json.loads(out.read_text()).items():
+            for method, row in written.items():
                 if "error" in row:
                     yield f"{label} {method}", None, {"note": row["error"]}
                 else:

@@ -10,7 +10,7 @@ clean, corrupted = torch.tensor(pairs["clean"]), torch.tensor(pairs["corrupted"]
 found = Found(out)
 with torch.no_grad():
     # corrupted values in the clean run, as everywhere in this benchmark
-    whole, cache = model.run_with_cache(corrupted)
+    _, cache = model.run_with_cache(corrupted)
     full = difference(model(clean), pairs["answers"], pairs["wrong"])
 
     def metric(logits):

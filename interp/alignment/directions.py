@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -12,9 +12,6 @@ from interp.alignment.links import alignment_error_rate, drawn_error_rates, shar
 from interp.alignment.result import HeadAlignments, interval_of_draws
 from interp.core.errors import OptionError
 from interp.core.result_rows import ResultRows
-
-if TYPE_CHECKING:
-    pass
 
 Array = np.ndarray
 KINDS = ("forward", "backward", "intersection", "union")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -13,9 +13,6 @@ from interp.core.intervals import half_width
 from interp.core.rank_statistics import auroc, auroc_interval
 from interp.core.result_rows import ResultRows
 from interp.core.statistics import TAILS, tails_of
-
-if TYPE_CHECKING:
-    pass
 
 Array = np.ndarray
 AUROC = "AUROC of absolute scores"

@@ -54,6 +54,17 @@ def half_width(parts: Sequence[ErrorPart], level: float = 0.95) -> Float[Array, 
     return np.where(np.isnan(weight), math.nan, found)
 
 
+def normal_as_t(deviations: float, n: int) -> float:
+    """Return the quantile of Student's t, for n units, with the tail of a normal distribution's.
+
+    A difference that exceeds it, in estimated standard errors, is as improbable by chance as one
+    that exceeds `deviations` known standard errors. n is at least 2.
+    """
+    from scipy.stats import norm, t
+
+    return float(t.isf(norm.sf(deviations), n - 1))
+
+
 def around(
     score: Float[Array, " x"], parts: Sequence[ErrorPart], level: float = 0.95
 ) -> Float[Array, "x 2"]:

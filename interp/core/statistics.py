@@ -80,17 +80,6 @@ def widened(probabilities: Sequence[float], n: int) -> Float[Array, " probabilit
     return norm.cdf(math.sqrt(n / (n - 1)) * t.ppf(probabilities, n - 1))
 
 
-def normal_as_t(deviations: float, n: int) -> float:
-    """Return the quantile of Student's t, for n units, with the tail of a normal distribution's.
-
-    A difference that exceeds it, in estimated standard errors, is as improbable by chance as one
-    that exceeds `deviations` known standard errors. n is at least 2.
-    """
-    from scipy.stats import norm, t
-
-    return float(t.isf(norm.sf(deviations), n - 1))
-
-
 def percentile_interval(
     drawn: Float[Array, "*draws"], tails: tuple[float, float] = TAILS, axis: int | None = None
 ) -> Float[Array, "2 *x"]:

@@ -75,9 +75,10 @@ def damage_at(curve: PruningCurve, k: int) -> float:
 
 
 def outside_band(curve: PruningCurve, k: int, level: float = 0.95) -> bool:
-    """Return whether a curve is outside the band of random heads with k heads ablated."""
-    low, high = curve.band(level)[_at(curve, k)]
-    return not low <= curve.value[k] <= high
+    """Return True if a curve is outside the band of random heads with k heads ablated."""
+    at = _at(curve, k)
+    low, high = curve.band(level)[at]
+    return not low <= curve.value[at] <= high
 
 
 @takes_model

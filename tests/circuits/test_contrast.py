@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,8 @@ from interp.causal.measures import logit_difference
 from interp.circuits.contrast import ContrastTask
 from interp.circuits.declaration import Found, discovery
 from interp.circuits.find import score_nodes
-from interp.circuits.gap import Gap
+from interp.circuits.gap import LEAST_EFFECT, LEAST_OF_TWO, Gap
+from interp.circuits.tasks import make_contrast
 from interp.core.errors import NonFiniteError, OptionError, PromptError, UnknownName
 from interp.core.prompts import Prompts
 
@@ -114,6 +117,17 @@ def test_pairs_of_the_same_two_tokens_need_a_large_effect() -> None:
              for n in (None, 9, 2)]  # fmt: skip
     assert shown == [True, True, False]
     assert Gap.of(prompts + 2, prompts + rng.normal(0, 0.01, 24), None, 2).shown
+
+
+def test_a_gap_is_that_of_the_task(induction_task) -> None:
+    """Lower values are better where the task says so; the answers that it reads are counted."""
+    noise = np.random.default_rng(0).standard_normal(len(induction_task))
+    lower = ContrastTask(replace(induction_task.task, higher_is_better=False))
+    assert lower.measured_gap(noise, noise + 3).mean == pytest.approx(3)
+    assert induction_task.measured_gap(noise + 3, noise).mean == pytest.approx(3)
+    two = make_contrast(interp.load("trained:brackets"), "trained:brackets", n=len(noise))
+    bounds = [task.measured_gap(noise, noise).least for task in (induction_task, two)]
+    assert bounds == [LEAST_EFFECT, LEAST_OF_TWO]
 
 
 def test_few_pairs_are_judged_by_their_own_t() -> None:

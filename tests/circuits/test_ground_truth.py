@@ -163,6 +163,21 @@ def test_a_peer_reads_the_prompts_up_to_the_answer(tmp_path) -> None:
     assert rows[0][2] == {"note": "there is no environment circuitkit"}
 
 
+def test_a_script_that_fails_after_some_methods_keeps_its_error(tmp_path) -> None:
+    python = tmp_path / "gim_explain" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    written = '{"GIM": {"error": "no gradient"}}'
+    python.write_text(f"#!/bin/sh\nprintf '{written}' > \"$6\"\necho broken >&2\nexit 1\n")
+    python.chmod(0o755)
+    model = interp.load("trained:induction")
+    task = make_contrast(model, "trained:induction", n=2)
+    label = SCRIPTS["gim_explain_nodes"][1]
+    rows = [row for row in peer_results(model, task, tmp_path) if row[0].startswith(label)]
+    assert rows == [
+        (label, None, {"note": "broken"}), (f"{label} GIM", None, {"note": "no gradient"}),
+    ]  # fmt: skip
+
+
 def test_scores_of_a_peer_are_compared_as_those_of_a_method() -> None:
     model = interp.load("trained:induction")
     task = make_contrast(model, "trained:induction", n=6)

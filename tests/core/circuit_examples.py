@@ -27,6 +27,7 @@ from interp.circuits.result import Circuit
 from interp.circuits.set_evaluation import SetEvaluation, evaluate_set
 from interp.circuits.smallest import smallest_set
 from interp.circuits.tasks import make_contrast
+from interp.circuits.variables.find import find_variables
 from interp.circuits.why.attribution_graph import attribution_graph
 from interp.circuits.why.graph_result import AttributionGraph
 from interp.circuits.why.loadings import head_loadings
@@ -122,6 +123,11 @@ def graph_of_prompt() -> AttributionGraph:
     return attribution_graph(model(), traced_ids()[0])
 
 
+def variables_found() -> Result:
+    """Variables of induction in two heads of a planted model."""
+    return find_variables(model(), None, ["L0H0", "L1H0"], ranks=[4], steps=4)
+
+
 CIRCUIT_EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.circuits.edge_evaluation.EdgeEvaluation": edge_evaluation,
     "interp.circuits.head_evaluation.Evaluation": evaluation,
@@ -138,4 +144,5 @@ CIRCUIT_EXAMPLES: dict[str, Callable[[], Result]] = {
     "ShareCheck": share_check,
     "interp.circuits.why.shares.QKShares": shares_of_scores,
     "interp.circuits.result.Circuit": circuit,
+    "Variables": variables_found,
 }

@@ -94,13 +94,6 @@ def profiled() -> Profile:
     return interp.profile(model(), rows, rules=["induction", "previous_token"], n_queries=6)
 
 
-def variables_found() -> Result:
-    """Variables of induction in two heads of a planted model."""
-    from interp.circuits import find_variables
-
-    return find_variables(model(), None, ["L0H0", "L1H0"], ranks=[4], steps=4)
-
-
 def carried_over() -> ResultRows:
     rng = np.random.default_rng(0)
     rows = [(0, *rng.integers(1, 9, 20).tolist()) for _ in range(20)]
@@ -199,7 +192,7 @@ def both_ways() -> Result:
     return alignment.both_directions(one, back)
 
 
-def speech_times() -> alignment.TimeAlignments:
+def speech_times() -> ResultRows:
     import zoo
 
     family = zoo.FAMILIES["whisper"]
@@ -209,7 +202,7 @@ def speech_times() -> alignment.TimeAlignments:
     return alignment.time_alignment(speech, inputs, times, width=3)
 
 
-def spoken_times() -> alignment.WordTimes:
+def spoken_times() -> ResultRows:
     planted = spoken_words()
     speech = interp.load(planted.model, name="spoken")
     speech.tokenizer, speech.processor = planted.processor.tokenizer, planted.processor
@@ -400,5 +393,4 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "Portability": carried_over,
     "ProfileChanges": lambda: compare_profiles(*[profiled()] * 2),
     "TopicProducts": topics,
-    "Variables": variables_found,
 }

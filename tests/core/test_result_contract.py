@@ -174,7 +174,17 @@ def test_wider_intervals_hold_narrower_ones(case) -> None:
     there = narrow["low"].notna() & wide["low"].notna()
     assert (wide["low"] <= narrow["low"])[there].all()
     assert (wide["high"] >= narrow["high"])[there].all()
+    sizes = [x["high"] - x["low"] for x in (narrow, wide)]
+    assert not there.any() or ((sizes[0] < sizes[1]) | (sizes[1] == 0))[there].any()
     assert narrow["score"].equals(example_result.to_pandas()["score"])
+
+
+@of_every_class
+def test_a_part_has_the_intervals_of_its_rows(case) -> None:
+    example_result = example_of(case)
+    rows = range(1, len(example_result))
+    part = example_result._take(rows)
+    np.testing.assert_allclose(part.bounds(0.9), example_result.bounds(0.9)[list(rows)])
 
 
 @of_every_class

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,9 +19,6 @@ from interp.core.errors import OptionError
 from interp.core.rank_statistics import kendall, spearman
 from interp.core.table import HeadTable
 from interp.model.content import versions
-
-if TYPE_CHECKING:
-    pass
 
 Array = np.ndarray
 N_BOOT = 1000

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from interp.core.columns import score_text
-from interp.heads.causal_check.head_transfer import LEVEL
+from interp.heads.causal_check.head_transfer import HALF, LEVEL
 from interp.heads.causal_check.one_check import CausalCheck
 
 Verdict = Literal[
@@ -15,7 +15,6 @@ Verdict = Literal[
 ]
 NOTHING = 0.01
 """Damage whose interval ends below this share of the distance to uniform guessing is none."""
-HALF = 0.5
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Claim = Literal["answer", "step"]
 HALF = 0.5
 LEVEL = 0.05
-"""If the smallest possible p-value exceeds this, the check cannot reach significance."""
+"""Level of all tests of causal checks; a smallest possible p above it can show nothing."""
 STEPS = frozenset(
     {
         "previous_token", "previous_token_text", "duplicate_token", "duplicate_token_text", "echo",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import html
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,13 +13,18 @@ import torch
 
 import interp
 from interp import planted
+from interp.causal.game.game import Game
+from interp.circuits import head_games
 from interp.circuits.head_checks import confirm
+from interp.circuits.head_games import head_transfers
 from interp.circuits.transfer_prompts import answers_of, repeated, transfer_task
 from interp.core.prompts import Prompts, repeats
 from interp.heads.causal_check.head_transfer import STEPS, judge_transfers
 from interp.heads.causal_check.needles import Unanswered
 from interp.heads.causal_check.result import confirmation_of
+from interp.heads.causal_check.sets import Chosen
 from interp.model.random_weights import random_init
+from interp.planted.trained.cases import CASES
 from interp.report.checks import check_page
 
 OFFSET = 3  # of the planted head with a fixed offset
@@ -246,3 +252,71 @@ def test_tests_are_kept_in_files_and_listed_in_every_output(built, copying_model
     text = check_page(found.to_pandas(), [dict(found.provenance)], "interp importance verify x")
     assert f"Transfer: {one.summary()}" in html.unescape(text)
     assert sentence in html.unescape(text)
+
+
+def test_less_than_half_of_the_larger_damage_fails() -> None:
+    """Ablation hides what a source shows: then the source is the measure."""
+    noise = 0.1 * np.random.default_rng(0).normal(size=(1, 32))
+    [found] = judge_transfers(["a"], "answer", "logits", 1 + noise, 4 + noise, 2.5 + 0 * noise)
+    assert (found.verdict, found.p <= 0.05) == ("fails", True)
+
+
+def test_a_damage_below_the_least_is_none(monkeypatch, built, copying_model) -> None:
+    noise = 0.1 * np.random.default_rng(0).normal(size=(1, 32))
+    damages = 2 + noise, 2 + noise, 0 * noise
+    for least, verdict in ((1.0, "transfers"), (3.0, "not shown to be needed")):
+        [found] = judge_transfers(["a"], "answer", "logits", *damages, least=least)
+        assert found.verdict == verdict
+    monkeypatch.setattr(head_games, "NOTHING", 10.0)  # of the distance to uniform guessing
+    [found] = transfers_of(copying_model, built)
+    assert (found.verdict, found.ablation_p <= 0.05) == ("not shown to be needed", True)
+
+
+def test_sources_that_the_model_does_not_answer_test_nothing(
+    monkeypatch, built, copying_model
+) -> None:
+    task = transfer_task(copying_model, "induction", n=16, max_length=8)
+    prompts = task.other_computation.corrupted.ids
+    rng = np.random.default_rng(0)
+    random = Prompts(tuple((x[0], *rng.permutation(x[1:]).tolist()) for x in prompts), "random")
+    unlike = replace(task, other_computation=replace(task.other_computation, corrupted=random))
+    monkeypatch.setattr(head_games, "transfer_task", lambda *_, **__: unlike)
+    found = transfers_of(copying_model, built)
+    assert isinstance(found, str)
+    assert "(other computation): with all heads the model is at" in found
+
+
+def transfers_of(model, built):
+    """Return the transfer test of the built-in induction head."""
+    [(layer, head)] = built.roles["induction"]
+    player = Game(model, interp.repeats_task(model)).players.labels.index(f"L{layer}H{head}")
+    return head_transfers(
+        model, Chosen("induction", (player,)), None, None, seed=0, scored={}, sizes={},
+        level=0.95, kind="zero",
+    )  # fmt: skip
+
+
+def test_pairs_of_contrast_tasks_are_matched_by_answer() -> None:
+    model, case = interp.load("trained:retrieval"), CASES["retrieval"]
+    task = transfer_task(model, "direct_effect", scored={"task": "trained:retrieval"}, n=12)
+    answer, other, same = (
+        case.run(np.array(prompts.ids))[0]["retrieval"]
+        for prompts in (
+            task.other_answer.prompts, task.other_answer.corrupted, task.other_computation.corrupted
+        )
+    )  # fmt: skip
+    assert len(answer) == 12
+    assert (answer == same).all()
+    assert (answer != other).all()
+
+
+def test_a_source_of_another_answer_keeps_the_positions(planted_bystander) -> None:
+    def distances(prompts):
+        return [max(j for j in range(len(x) - 1) if x[j] == x[-1]) for x in prompts.ids]
+
+    name = "planted:bystander"
+    task = transfer_task(planted_bystander, "direct_effect", scored={"task": name}, n=12)
+    base = distances(task.other_answer.prompts)
+    assert base == distances(task.other_answer.corrupted)
+    assert base != distances(task.other_computation.corrupted)
+    assert len({*base}) > 1
