@@ -148,9 +148,9 @@ MUTANTS = [
     ),
     mutant(
         "logit_lens_without_the_final_norm", "interp/lens/finish.py",
-        "            x = part_output(self.module(step.module), x)\n        x = ",
-        "            x = x if step.kind == 'norm' else part_output(self.module(step.module), x)\n"
-        "        x = ",
+        "            stream = part_output(self.module(step.module), stream)",
+        "            if step.kind != 'norm':\n"
+        "                stream = part_output(self.module(step.module), stream)",
         "lens/test_lens.py::"
         "test_the_deepest_logits_are_the_models_own_and_the_first_those_of_the_embedding",
     ),

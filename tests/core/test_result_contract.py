@@ -52,14 +52,22 @@ def every_class() -> list[type[Result]]:
 
 
 def every_kind() -> set[str]:
-    """Kinds of `ResultRows`: the first argument of every call of it."""
-    calls = (
+    """Kinds of `ResultRows`: first arguments of its calls, and `kind` of calls of `replace`."""
+    calls = [
         node
         for path in Path(interp.__path__[0]).rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "ResultRows"
-    )
-    return {ast.literal_eval(node.args[0]) for node in calls}
+        if isinstance(node, ast.Call)
+    ]
+    made = [node.args[0] for node in calls if getattr(node.func, "id", "") == "ResultRows"]
+    changed = [
+        keyword.value
+        for node in calls
+        if getattr(node.func, "attr", getattr(node.func, "id", "")) == "replace"
+        for keyword in node.keywords
+        if keyword.arg == "kind"
+    ]
+    return {ast.literal_eval(value) for value in made + changed}
 
 
 def name_of(cls: type[Result]) -> str:
