@@ -257,7 +257,20 @@ def model_provenance(model: IdentifiedModel) -> dict[str, Any]:
             "source": model.source,
             "versions": versions(),
         }
+        | _kernels_on_card(model)
     )
+
+
+def _kernels_on_card(model: Any) -> dict[str, str]:
+    """Return what is known of the Triton kernels on the model's card; nothing on other devices."""
+    if getattr(model.device, "type", "cpu") != "cuda":
+        return {}
+    from interp_kernels.verdicts import Width, card_of, why_untrusted
+
+    widths = {Width(s.n_heads, s.n_kv_heads, s.d_head, s.d_v, model.dtype) for s in model.sites}
+    why = {reason for width in widths if (reason := why_untrusted(model.device, width))}
+    compared = f"the Triton kernels passed their comparison on this card ({card_of(model.device)})"
+    return {"kernels": "; ".join(sorted(why)) or compared}
 
 
 def result_provenance(

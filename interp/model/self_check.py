@@ -30,6 +30,7 @@ from interp.model.locate.linear import rounding_of
 from interp.model.locate.probe import probe_run
 from interp.model.model import Model
 from interp.model.sources.remote import RemoteModel
+from interp_kernels.self_test import SelfTest
 
 # Largest error relative to the largest entry, from rounding of one attention in each type.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
@@ -87,6 +88,7 @@ class SelfCheck:
     unread: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()  # unused tensors of the checkpoint
     unread_why: str = ""  # why the towers of a model that reads pictures inside text are not read
+    kernels: tuple[SelfTest, ...] = ()  # comparisons on the model's device, if they were requested
 
     @property
     def passed(self) -> bool:

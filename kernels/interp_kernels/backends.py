@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, cast, get_args
@@ -111,15 +112,25 @@ def choose(
     """
     if name == "auto":
         able = (n for n in BACKENDS if why_not(n, attention, reductions) is None)
-        return next(n for n in able if n != "triton" or _on_gpu(attention))
+        return next(n for n in able if n != "triton" or _trusted(attention))
     if (reason := why_not(name, attention, reductions)) is not None:
         raise BackendUnavailable(reason)
     return name
 
 
-def _on_gpu(attention: Attention | None) -> bool:
-    """Return True for CUDA tensors; Triton's interpreter on CPU must be requested by name."""
-    return attention is not None and attention.q.device.type == "cuda"
+def _trusted(attention: Attention | None) -> bool:
+    """Return True for CUDA tensors on a card on which the kernels passed their comparison.
+
+    Triton's interpreter on the CPU must be requested by name.
+    """
+    if attention is None or attention.q.device.type != "cuda":
+        return False
+    from interp_kernels.verdicts import Width, why_untrusted
+
+    why = why_untrusted(attention.q.device, Width.of(attention))
+    if why is not None:
+        warnings.warn(f"{why}; until then PyTorch computes in blocks, slower", stacklevel=2)
+    return why is None
 
 
 def check_mode(mode: str) -> Mode:

@@ -136,3 +136,35 @@ def test_a_panic_inside_a_tokenizer_is_one_line() -> None:
     assert told.exit_code == 1
     assert "interp: error: the tokenizer failed inside (called `Option::unwrap()` on" in told.output
     assert told.output.count("\n") == 1
+
+
+@pytest.fixture
+def quick_kernels(monkeypatch) -> None:
+    from interp_kernels import self_test
+
+    monkeypatch.setattr(self_test, "SIZES", (33,))
+    monkeypatch.setattr(self_test, "TIMED", 16)
+
+
+def test_kernels_are_compared_on_request(run, quick_kernels) -> None:
+    result = run("check", "bundled:induction", "--set", "kernels=true")
+    assert result.exit_code == 0
+    assert "kernels on cpu: 8 heads, 4 of keys, 16 and 16 wide, float32" in result.stdout
+    [line] = [line for line in result.stdout.splitlines() if line.startswith("    chunked")]
+    assert line.split()[2] == "0", "none is wrong"
+    assert "kernels on" not in run("check", "bundled:induction").stdout
+
+
+def test_a_wrong_kernel_fails_the_check(run, quick_kernels, monkeypatch) -> None:
+    from interp_kernels import chunked
+
+    right = chunked.run
+
+    def wrong(request):
+        found = right(request)
+        return {k: v * 1.001 if k == "entropy" else v for k, v in found.items()}
+
+    monkeypatch.setattr(chunked, "run", wrong)
+    result = run("check", "bundled:induction", "--set", "kernels=true")
+    assert result.exit_code == 1
+    assert "WRONG: entropy (" in result.stdout

@@ -21,6 +21,7 @@ from interp_kernels import (
     chunked,
     gpu,
 )
+from interp_kernels.self_test import every_reduction
 
 # Triton's interpreter takes half a second per call: it gets one of every kind here, and other
 # numbers of heads, other activations and sizes in interpreted.py.
@@ -172,7 +173,7 @@ def test_strided_and_expanded_tensors(calls, conforms):
 @over("activation", ["softmax", "relu"])
 def test_zero_lengths_are_empty_or_zero(calls, backend, batch, sizes, activation):
     call = calls.make(batch=batch, sizes=sizes, activation=activation)
-    asked = calls.everything(call)
+    asked = every_reduction(call)
     found = attention_statistics(call, asked, backend=backend)
     truth = attention_statistics(call, asked, backend="reference")
     for r in asked:
@@ -183,7 +184,7 @@ def test_rows_without_a_visible_key(calls, backend):
     """Their answer is fixed: 0 throughout, log-sum-exp -inf, key -1."""
     padding = torch.arange(6) >= torch.tensor([[0], [4]])
     call = calls.make(sizes=(6, 6), key_padding=padding)
-    found = attention_statistics(call, calls.everything(call), backend=backend)
+    found = attention_statistics(call, every_reduction(call), backend=backend)
     for name in ("output", "entropy", "distance", "even", "previous", "result_norm", "first"):
         assert (found[name][1, :, :4] == 0).all(), name
         assert found[name][0].abs().sum() > 0, name
@@ -211,6 +212,6 @@ def test_a_sink_takes_its_share_and_keeps_an_empty_row(calls, backend):
 def test_inputs_are_left_alone(calls, backend):
     call = calls.make(**calls.masks("all at once"))
     before = [x.clone() for x in (call.q, call.k, call.v, call.bias, call.tokens)]
-    attention_statistics(call, calls.everything(call), backend=backend)
+    attention_statistics(call, every_reduction(call), backend=backend)
     for old, new in zip(before, (call.q, call.k, call.v, call.bias, call.tokens), strict=True):
         assert torch.equal(old, new)

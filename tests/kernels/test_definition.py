@@ -22,6 +22,7 @@ from interp_kernels import (
     attention_statistics,
     reference,
 )
+from interp_kernels.self_test import every_reduction
 
 NAN = float("nan")
 
@@ -111,7 +112,7 @@ def test_every_reduction_is_what_the_loops_say(  # noqa: PLR0912, PLR0915 - one 
         activation=activation,
         key_padding=torch.arange(11) >= torch.tensor([[0], [4]]),
     )
-    asked = {r.name: r for r in calls.everything(call)}
+    asked = {r.name: r for r in every_reduction(call)}
     found = reference.statistics(call, list(asked.values()))
     signed, score = looped(call)
     p = signed.abs()
@@ -246,7 +247,7 @@ def test_gradients_pass_through_the_definition(calls):
     """Also with rows that see nothing, whose gradient is 0 and not NaN."""
     call = calls.make(dtype=torch.float64, **calls.masks("left padding"))
     leaves = [getattr(call, name).requires_grad_() for name in "qkv"]
-    found = reference.statistics(call, calls.everything(call))
+    found = reference.statistics(call, every_reduction(call))
     (found["entropy"].sum() + found["output"].square().sum() + found["received"].sum()).backward()
     for leaf in leaves:
         assert leaf.grad is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 import os
 import re
@@ -20,18 +19,18 @@ from interp_kernels import (
     Attention,
     AttentionShape,
     BackendUnavailable,
-    Chosen,
     Entropy,
     Mass,
     Output,
     Received,
     ResultNorm,
-    ScoreMoments,
     TopK,
     attention_statistics,
     backends,
     gpu,
+    verdicts,
 )
+from interp_kernels.self_test import moved
 
 HERE = Path(__file__).parent
 needs_triton = pytest.mark.skipif(
@@ -48,7 +47,7 @@ def test_every_kernel_through_the_interpreter():
     reason = subprocess.run(ask, env=env, check=True, capture_output=True, text=True).stdout.strip()
     if reason:
         pytest.skip(reason)
-    files = ("conformance", "predicates", "segments", "modes", "bad_input")
+    files = ("conformance", "predicates", "segments", "modes", "bad_input", "self_test")
     names = ("interpreted", *(f"test_{name}" for name in files))
     command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider",
                *(str(HERE / f"{name}.py") for name in names),
@@ -93,6 +92,7 @@ def test_says_what_it_cannot_do(calls, monkeypatch):
 
 def test_auto_takes_it_on_a_gpu_and_only_there(calls, monkeypatch):
     monkeypatch.setattr(gpu, "missing", lambda: None)
+    monkeypatch.setattr(verdicts, "why_untrusted", lambda device, width: None)
     for interpreting in ("0", "1"):
         monkeypatch.setenv("TRITON_INTERPRET", interpreting)
         assert backends.choose("auto", calls.make(), [Entropy()]) != "triton"
@@ -157,16 +157,6 @@ def test_every_kernel_compiles_for_a_gpu_without_one():
 
 
 # On a device
-
-
-def moved(thing, device):
-    """An attention call, a reduction or a result on another device."""
-    if isinstance(thing, torch.Tensor):
-        return thing.to(device)
-    if isinstance(thing, Chosen | ScoreMoments):
-        return type(thing)(*(x.to(device) for x in thing))
-    tensors = {n: x.to(device) for n, x in vars(thing).items() if isinstance(x, torch.Tensor)}
-    return dataclasses.replace(thing, **tensors)
 
 
 def there_and_back(call, asked, **options):

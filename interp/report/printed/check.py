@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from interp.model.self_check import SelfCheck
+    from interp_kernels.self_test import SelfTest
 
 
 def check_text(results: Sequence[SelfCheck]) -> str:
@@ -31,4 +33,35 @@ def check_text(results: Sequence[SelfCheck]) -> str:
         from interp.model.surplus import described
 
         lines.append(f"  {described(found.unused)}")
+    for test in found.kernels:
+        lines += _kernels(test)
     return "\n".join(lines)
+
+
+def _kernels(test: SelfTest) -> list[str]:
+    """Format a comparison of kernels: a line per backend, then one per result that is wrong."""
+    from interp_kernels.self_test import TIMED
+
+    lines = [f"  kernels on {test.device}: {test.width.text()}"]
+    if not test.compared:
+        return [*lines, "    none of this package's kernels runs there"]
+    sdpa = test.seconds.get("sdpa")
+    lines.append(f"    {'':<10}  results  wrong  error / allowed  ms for {TIMED} tokens  of SDPA")
+    for name in dict.fromkeys(row.backend for row in test.compared):
+        mine = [row for row in test.compared if row.backend == name]
+        wrong = [row for row in mine if not row.passed]
+        factor = max(row.error / row.allowed if row.allowed else math.inf for row in mine)
+        ms = 1000 * test.seconds[name] if name in test.seconds else math.nan
+        of = f"{test.seconds[name] / sdpa:.2g}x" if sdpa and name in test.seconds else "-"
+        counts = f"{len(mine):>7}  {len(wrong):>5}  {factor:>15.2g}"
+        lines.append(f"    {name:<10}  {counts}  {ms:>18.3g}  {of:>7}")
+        lines += [
+            f"      WRONG: {row.result} ({row.call}): error {row.error:.1e}, allowed "
+            f"{row.allowed:.1e}{f'; {row.note}' if row.note else ''}"
+            for row in wrong
+        ]
+    lines.append("    SDPA is PyTorch's own attention, which gives the output alone")
+    if test.device.startswith("cuda"):
+        used = "Triton" if test.passed("triton") else "PyTorch in blocks, not Triton"
+        lines.append(f"    kept for this card: by default such heads are computed by {used}")
+    return lines
