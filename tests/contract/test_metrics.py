@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,21 @@ def test_padding_changes_nothing(name, llama_model, prompts) -> None:
 @pytest.mark.parametrize("name", PATTERNED)
 def test_streamed_and_fused_equal_stored(name, llama_model, prompts) -> None:
     check_engines(name, llama_model, prompts)
+
+
+@pytest.fixture(scope="module")
+def double_llama(llama_model) -> interp.Model:
+    """The same model in float64."""
+    return interp.load(deepcopy(llama_model.module).double(), name="llama")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [n for n in ALL if "tokenizer" not in METRICS.load(n).requires])
+def test_a_score_is_not_decided_by_rounding(name, llama_model, double_llama, prompts) -> None:
+    """In float64 it is the same: no score may depend on what float32 cannot tell apart."""
+    metric = {"retrieval": "retrieval:task=ids"}.get(name, name)
+    found, exact = (scores_per_head(metric, m, prompts) for m in (llama_model, double_llama))
+    np.testing.assert_allclose(found, exact, rtol=1e-4, atol=1e-5)
 
 
 OWN_TESTS = {

@@ -131,7 +131,8 @@ def _resized_state(
         if here is None:  # a bias that the config adds
             here = torch.zeros_like(like)
         elif here.shape != like.shape and name in slices:
-            here = here.index_select(*slices[name])
+            axis, index = slices[name]
+            here = here.index_select(axis, index.to(here.device))
         if here.shape != like.shape:
             raise OptionError(f"{cannot} these sizes: the shape of {name} differs")
         found[name] = here

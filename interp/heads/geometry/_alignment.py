@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     Outputs = Float[Tensor, "prompt head token d"]
     Pairs = Float[Tensor, "prompt head other"]
 
-_SMALL = 1e-10  # of the largest singular value: directions below it are rounding
+# Directions below so many roundings of the largest singular value are rounding themselves, as where
+# tokens repeat: their correlations would be those of noise.
+_ROUNDINGS = 4
 
 
 def best_other(pairs: Pairs) -> Float[Tensor, "prompt head"]:
@@ -61,15 +63,17 @@ def _hsic(x: Outputs, y: Outputs, debiased: bool) -> Float[Tensor, "prompt head"
     return trace + sums - mixed
 
 
-def projection_weighted(x: Outputs, y: Outputs, directions: int) -> Pairs:
+def projection_weighted(x: Outputs, y: Outputs, directions: int, dtype: torch.dtype) -> Pairs:
     """Compute projection-weighted canonical correlations of heads of x with heads of y.
 
-    NaN unless tokens are more than twice the directions, and for outputs that do not vary.
+    NaN unless tokens are more than twice the directions, and for outputs that do not vary. `dtype`
+    is that in which the model computed the outputs.
     """
+    small = _ROUNDINGS * torch.finfo(dtype).eps
     found = torch.full((*x.shape[:2], y.shape[1]), torch.nan, dtype=torch.double)
     for prompt in range(len(x)):
-        mine = [_principal(a, directions) for a in x[prompt]]
-        theirs = [_principal(a, directions) for a in y[prompt]]
+        mine = [_principal(a, directions, small) for a in x[prompt]]
+        theirs = [_principal(a, directions, small) for a in y[prompt]]
         for i, (own, basis) in enumerate(mine):
             for j, (_, other) in enumerate(theirs):
                 used = max(basis.shape[-1], other.shape[-1])
@@ -79,12 +83,12 @@ def projection_weighted(x: Outputs, y: Outputs, directions: int) -> Pairs:
 
 
 def _principal(
-    x: Float[Tensor, "token d"], directions: int
+    x: Float[Tensor, "token d"], directions: int, small: float
 ) -> tuple[Float[Tensor, "token d"], Float[Tensor, "token rank"]]:
     """Return centred outputs on their leading components, and an orthonormal basis of these."""
     x = x - x.mean(0)
     left, size, right = torch.linalg.svd(x, full_matrices=False)
-    kept = size > _SMALL * size[0].clamp_min(1e-30)
+    kept = size > small * size[0].clamp_min(1e-30)
     number = int(kept.sum()) if directions < 1 else min(directions, int(kept.sum()))
     return left[:, :number] * size[:number] @ right[:number], left[:, :number]
 

@@ -40,11 +40,15 @@ def main_query_direction(
 def rounding_of_keys(layer: LayerCall) -> float:
     """Return the relative rounding error of lengths and projections of keys, as the model has them.
 
-    Every component is rounded to the model's dtype, and turned by rotary embedding: keys of one
-    token at two positions differ by this much although they are one vector.
+    Every component is rounded to the model's dtype, and turned by rotary embedding, whose sines are
+    float32 in any dtype: keys of one token at two positions differ by this much although they are
+    one vector.
     """
     k = layer.call.k
-    return 0.0 if k is None else 8 * torch.finfo(k.dtype).eps / k.shape[-1] ** 0.5
+    if k is None:
+        return 0.0
+    eps = max(torch.finfo(k.dtype).eps, torch.finfo(torch.float32).eps)
+    return 8 * eps / k.shape[-1] ** 0.5
 
 
 def rank_correlation(

@@ -79,7 +79,7 @@ def pwcca(layer, *, directions: int = 4):
     """
     from interp.heads.geometry._alignment import best_other, projection_weighted
 
-    return best_other(projection_weighted(layer.z, layer.z, directions))
+    return best_other(projection_weighted(layer.z, layer.z, directions, layer.call.z.dtype))
 
 
 @measurement(unit="shared attention", low=0.0, high=1.0, requires=("heads",))

@@ -61,7 +61,7 @@ def test_pwcca_equals_its_definition_by_covariances(widths) -> None:
     x = torch.cat([shared, outputs(40, widths[0] - 2, seed=1)], 1) @ outputs(widths[0], widths[0])
     noise = outputs(40, 2, seed=5) * torch.tensor([0.3, 1.0])  # equal correlations have no order
     y = torch.cat([shared + noise, outputs(40, widths[1] - 2, seed=2)], 1)
-    found = projection_weighted(x[None, None], y[None, None], 0)
+    found = projection_weighted(x[None, None], y[None, None], 0, torch.float64)
     assert float(found) == pytest.approx(reference_pwcca(x.numpy(), y.numpy()), abs=1e-9)
 
 
@@ -71,7 +71,7 @@ def test_canonical_correlations_of_another_library() -> None:
     x = torch.cat([x + y, outputs(60, 1, seed=3)], 1)
     model = linear.CCA(n_components=1).fit((x.numpy(), y.numpy()))
     expected = float(model.score((x.numpy(), y.numpy())))
-    found = projection_weighted(y[None, None], x[None, None], 0)  # one direction: no weights
+    found = projection_weighted(y[None, None], x[None, None], 0, torch.float64)  # one direction: no weights
     assert float(found) == pytest.approx(expected, abs=1e-6)
 
 
@@ -82,7 +82,7 @@ def test_turned_and_shifted_outputs_are_aligned_and_noise_is_not() -> None:
     other = outputs(20, 1, 30, 8, seed=4)
     for debiased in (True, False):
         assert float(linear_cka(x, same, debiased).min()) == pytest.approx(1)
-    assert float(projection_weighted(x, same, 4).min()) == pytest.approx(1)
+    assert float(projection_weighted(x, same, 4, torch.float64).min()) == pytest.approx(1)
     noise = linear_cka(x, other, True)[:, 0, 0]
     error = float(noise.std() / len(noise) ** 0.5)
     assert abs(float(noise.mean())) < 4 * error
@@ -97,3 +97,15 @@ def test_short_prompts_and_constant_outputs_have_no_alignment() -> None:
     layer.call.z = torch.ones(1, 2, 12, 4)
     assert torch.isnan(value("cka", layer)).all()
     assert torch.isnan(value("pwcca", layer)).all()
+
+
+def test_rounding_is_no_direction() -> None:
+    """Heads that read few different tokens have few directions; the others are those of rounding."""
+    draw = torch.Generator().manual_seed(0)
+    read = torch.randn(1, 2, 12, 2, generator=draw, dtype=torch.double)
+    exact = read @ torch.randn(1, 2, 2, 8, generator=draw, dtype=torch.double)
+    noise = torch.randn(exact.shape, generator=draw, dtype=torch.double)
+    rounded = exact * (1 + 3e-8 * noise)  # as float32 activations are
+    found = projection_weighted(rounded, rounded, 4, torch.float32)
+    truth = projection_weighted(exact, exact, 2, torch.float64)
+    torch.testing.assert_close(found, truth, rtol=0, atol=1e-5)
