@@ -1,0 +1,167 @@
+"""What a person runs, on the stand-in device: the numbers of the CPU, and few copies to it.
+
+Not collected by name: `test_stand_in.py` runs this file in a process of its own, since a device
+stays registered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import zoo
+from device import stand_in
+
+import interp
+from interp.core.prompts import Prompts
+from interp.core.registry import METRICS
+from interp.testing.metric import repeated_halves
+
+DEVICE = stand_in.install()
+ELSEWHERE = ("roles", "cross", "segments")  # metrics that need another model or other prompts
+ALL = [
+    name
+    for name in sorted(METRICS)
+    if METRICS[name].group not in ELSEWHERE and "tokenizer" not in METRICS.load(name).requires
+]
+OF_IDS = {"retrieval": "retrieval:task=ids"}
+Pair = tuple[interp.Model, interp.Model]
+
+
+def both(module: Any, **options: Any) -> Pair:
+    """The model on the CPU and on the device."""
+    there = deepcopy(module).to(DEVICE)
+    return interp.load(module, **options), interp.load(there, **options)
+
+
+@pytest.fixture(scope="module")
+def llamas() -> Pair:
+    return both(zoo.FAMILIES["llama"].model("sdpa"), name="llama")
+
+
+@pytest.fixture(scope="module")
+def inductions() -> Pair:
+    here = interp.load("bundled:induction")
+    return both(here.module, tokenizer=here.tokenizer, name="bundled:induction")
+
+
+@pytest.fixture(scope="module")
+def prompts(llamas: Pair) -> Prompts:
+    return repeated_halves(llamas[0])
+
+
+def scores(model: interp.Model, name: str, prompts: Any) -> np.ndarray:
+    table = interp.score(model, [OF_IDS.get(name, name)], prompts, null="none")
+    return table.to_pandas()["score"].to_numpy()
+
+
+def test_the_device_refuses_what_a_gpu_refuses() -> None:
+    there, here = torch.ones(3, device=DEVICE), torch.ones(3)
+    with pytest.raises(RuntimeError, match="all tensors on the same device"):
+        torch.add(there, here)
+    with pytest.raises(TypeError, match="can't convert"):
+        np.asarray(there)
+    with pytest.raises(RuntimeError, match="device type for generator"):
+        there.normal_(generator=torch.Generator())
+    with stand_in.without_float64(), pytest.raises(TypeError, match="float64"):
+        there.double()
+    with stand_in.counted_copies() as copies:
+        there.cpu()
+        float(there[0])
+    assert copies == {"aten::_to_copy": 1, "aten::_local_scalar_dense": 1}
+    assert (there + 1).device == DEVICE
+    assert torch.equal((there + 1).cpu(), here + 1)
+
+
+def test_the_model_is_there(llamas: Pair) -> None:
+    assert llamas[1].device == DEVICE
+    assert all(p.device == DEVICE for p in llamas[1].module.parameters())
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_metric_gives_the_scores_of_the_cpu(name: str, llamas: Pair, prompts: Prompts) -> None:
+    here, there = (scores(model, name, prompts) for model in llamas)
+    np.testing.assert_allclose(there, here, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("engine", ["stored", "streamed", "fused"])
+def test_engines_agree_there(engine: str, llamas: Pair, prompts: Prompts) -> None:
+    found = [
+        interp.score(
+            m, ["entropy", "induction", "previous_token"], prompts, engine=engine, null="none"
+        )
+        for m in llamas
+    ]
+    here, there = (table.to_pandas()["score"].to_numpy() for table in found)
+    np.testing.assert_allclose(there, here, rtol=1e-4, atol=1e-5)
+
+
+COPIES = ("entropy", "induction", "previous_token", "key_norm", "similar_head")
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_copies_do_not_grow_with_tokens(name: str, llamas: Pair) -> None:
+    """So many per layer and batch, not one per token or head."""
+    counts = []
+    for tokens in (12, 12, 48):  # the first run also finds what is then known of the model
+        ids = Prompts.of([[(7 * i) % 50 + 8 for i in range(tokens)]], llamas[1])
+        with stand_in.counted_copies() as copies:
+            scores(llamas[1], name, ids)
+        counts.append(sum(copies.values()))
+    assert counts[1] == counts[2] <= 60 * len(llamas[1].sites)
+
+
+def test_half_precision_runs_there(llamas: Pair, prompts: Prompts) -> None:
+    half = interp.load(deepcopy(llamas[0].module).to(torch.bfloat16).to(DEVICE), name="half")
+    found = interp.score(half, ["entropy", "induction", "previous_token", "key_norm"], prompts)
+    assert np.isfinite(found.to_pandas()["score"]).all()
+
+
+def close(results: list[Any], atol: float = 1e-4) -> None:
+    here, there = (r.to_pandas() for r in results)
+    numbers = here.select_dtypes("number").columns
+    assert len(here) > 0
+    np.testing.assert_allclose(there[numbers], here[numbers], rtol=1e-3, atol=atol)
+
+
+ANALYSES: dict[str, Callable[[interp.Model], Any]] = {
+    "roles": lambda m: interp.roles(interp.score(m)),
+    "ablate": lambda m: interp.ablate(m, interp.repeats_task(m, n=4)),
+    "shapley": lambda m: interp.shapley(m, interp.repeats_task(m, n=4), heads=["L1H0", "L0H1"]),
+    "score with nulls": lambda m: interp.score(m, ["induction"], interp.repeats(m, n=4)),
+    "lens": lambda m: interp.lens.logit_lens(m, [[5, 9, 7, 5, 9]]),
+    "direct logits": lambda m: interp.lens.direct_logits(m, [[5, 9, 7, 5, 9]], [7]),
+    "compare": lambda m: interp.compare("bundled:induction", m, ["induction"]),
+}
+
+
+@pytest.mark.parametrize("name", ANALYSES)
+def test_an_analysis_gives_the_numbers_of_the_cpu(name: str, inductions: Pair) -> None:
+    close([ANALYSES[name](model) for model in inductions])
+
+
+def test_a_capture_stays_on_the_device(inductions: Pair) -> None:
+    here, there = (m.capture(interp.repeats(m, n=2), ["pattern", "z"]) for m in inductions)
+    for part in ("pattern", "z"):
+        assert there[part, 1].device == DEVICE
+        torch.testing.assert_close(there[part, 1].cpu(), here[part, 1], rtol=1e-4, atol=1e-5)
+
+
+def test_an_edit_while_generating_is_that_of_the_cpu(inductions: Pair) -> None:
+    found = []
+    for model in inductions:
+        with model.edited(interp.zero("L1H0")):
+            found.append(model.generate([[5, 9, 5]], 6).ids.cpu())
+    assert torch.equal(*found)
+
+
+def test_the_check_compares_the_kernels_there(llamas: Pair) -> None:
+    found = interp.model.check_model(llamas[1])
+    assert found.passed
+    [test] = found.kernels
+    assert test.passed("chunked")
+    assert {row.backend for row in test.compared} == {"chunked"}
