@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
@@ -14,12 +14,14 @@ from interp.heads.declaration import BoundAnalysis
 from interp.heads.engine import ENGINES
 from interp.heads.score_rows import engine_used
 from interp.heads.scoring import choose_engine, largest_batch
+from interp.model.inputs import output_embedding
 from interp_kernels import estimate_memory
 from interp_kernels.api import free_memory
 from interp_kernels.problem import AttentionShape
 from interp_kernels.reductions import Entropy, Reduction, Targets
 
 if TYPE_CHECKING:
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 
@@ -66,14 +68,30 @@ def estimate_score(
     """Estimate the memory for scoring the prompts; see `MemoryEstimate`."""
     chosen = choose_engine(model, prompts, batch_size, engine, may_fuse=True)
     batch, length = largest_batch(prompts, batch_size)
-    itemsize = model.dtype.itemsize
-    shape, asked = _layer(model, batch, length), _asked(bounds)
-    statistics = estimate_memory(shape, asked, ENGINES[chosen])
-    widths = [m.out_features for m in model.module.modules() if isinstance(m, nn.Linear)]
-    widest = max((w for w in widths if w != model.d_vocab), default=4 * model.d_model)
-    # residual stream, its norm, q, k, v, z and the attention output; the MLP's gate and product
-    forward = batch * length * itemsize * (7 * model.d_model + 3 * widest)
+    size = model.dtype.itemsize
+    statistics = statistics_bytes(model.sites[0], size, batch, length, bounds, chosen)
+    forward = forward_bytes(model.module, model.d_model, batch, length, size)
     return MemoryEstimate(engine_used(model, chosen), batch, length, forward, statistics)
+
+
+def forward_bytes(module: Any, width: int, batch: int, length: int, size: int) -> int:
+    """Return the bytes of the activations of one block, for numbers of `size` bytes.
+
+    They are the residual stream, its norm, q, k, v, z and the attention output, the MLP's gate and
+    product, and the float32 copies that norms and rotary embeddings make.
+    """
+    last = output_embedding(module)
+    linear = [m for m in module.modules() if isinstance(m, nn.Linear) and m is not last]
+    widest = max((m.out_features for m in linear), default=4 * width)
+    return batch * length * (size * (7 * width + 3 * widest) + 4 * 6 * width)
+
+
+def statistics_bytes(
+    site: Site, size: int, batch: int, length: int, bounds: Sequence[BoundAnalysis], engine: str
+) -> int:
+    """Return the bytes of the statistics of one layer, for activations of `size` bytes."""
+    shape = _shape(site, size, batch, length)
+    return estimate_memory(shape, _asked(bounds), ENGINES[engine])
 
 
 def require_memory(
@@ -88,7 +106,8 @@ def require_memory(
     if free is None:
         return
     chosen, length = choose_engine(model, prompts, 1, engine), largest_batch(prompts, 1)[1]
-    least = estimate_memory(_layer(model, 1, length), _asked(bounds), ENGINES[chosen], block=1)
+    shape = _shape(model.sites[0], model.dtype.itemsize, 1, length)
+    least = estimate_memory(shape, _asked(bounds), ENGINES[chosen], block=1)
     if least > free:
         raise PromptError(
             f"{model.name}: the statistics of one prompt of {length:,} tokens need at least "
@@ -97,12 +116,10 @@ def require_memory(
         )
 
 
-def _layer(model: Model, batch: int, length: int) -> AttentionShape:
-    site = model.sites[0]
+def _shape(site: Site, size: int, batch: int, length: int) -> AttentionShape:
     return AttentionShape(
-        batch, site.n_heads, site.n_kv_heads, length, length, site.d_head, site.d_v,
-        model.dtype.itemsize,
-    )  # fmt: skip
+        batch, site.n_heads, site.n_kv_heads, length, length, site.d_head, site.d_v, size
+    )
 
 
 def _asked(bounds: Sequence[BoundAnalysis]) -> list[Reduction]:

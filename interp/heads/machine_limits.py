@@ -19,6 +19,7 @@ from interp.model.content import result_provenance
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
+    from interp.heads.sweep.config_plan import PlannedModel
     from interp.model.model import Model
 
 PER_ENTRY = {
@@ -155,7 +156,7 @@ def roofline(
     asked = [bound(x) if isinstance(x, str) else x for x in metrics]
     stored = choose_engine(model, given, 1, engine, may_fuse=True) == "stored"
     lengths = [len(ids) for ids in given.ids]
-    rows = {("pass", p): _pass(model, lengths, asked, stored, p) for p in PARTS}
+    rows = {("pass", p): pass_cost(model, lengths, asked, stored, p) for p in PARTS}
     rows |= {("decode", p): _decode(model, max(lengths), p) for p in PARTS[:2]}
     made = result_provenance(model, "interp.heads.roofline", given, engine=engine)
     counts = [(float(done), float(moved)) for done, moved in rows.values()]
@@ -186,7 +187,7 @@ def roofline(
 PARTS = ("parameters", "attention", "statistics")
 
 
-def linear_weights(model: Model) -> int:
+def linear_weights(model: Model | PlannedModel) -> int:
     """Return the number of weights of the linear maps, the unembedding included."""
     return sum(
         m.weight.numel()  # type: ignore[union-attr]
@@ -197,9 +198,14 @@ def linear_weights(model: Model) -> int:
     )
 
 
-def _pass(
-    model: Model, lengths: Sequence[int], asked: Sequence[BoundAnalysis], stored: bool, part: str
+def pass_cost(
+    model: Model | PlannedModel,
+    lengths: Sequence[int],
+    asked: Sequence[BoundAnalysis],
+    stored: bool,
+    part: str,
 ) -> tuple[float, float]:
+    """Return the operations and bytes of one part of a run over prompts of these lengths."""
     size = model.dtype.itemsize
     if part == "parameters":
         weights = linear_weights(model)

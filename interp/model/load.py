@@ -21,7 +21,7 @@ from interp.core.random_state import drawn_with
 from interp.model.content import plain_tensors
 from interp.model.model import Model
 from interp.model.self_check import check_loaded
-from interp.model.sources.folder import check_folder
+from interp.model.sources.folder import check_config, check_folder
 from interp.model.sources.imported_classes import config_of_imported, imported_classes
 from interp.model.sources.packages import adapter, package_of
 from interp.model.sources.placement import placement, require_here
@@ -219,6 +219,26 @@ def _built(kind: str, name: str) -> Any:
 
     return variants.build(name) if kind == "variant" else module_of(kind, name)
 
+
+def module_of_config(folder: str) -> nn.Module:
+    """Return the model that a folder's config describes, as its class initialises it.
+
+    Raises:
+        LoadError: the config cannot be read or used.
+    """
+    check_config(Path(folder) / "config.json")
+    config = _config(folder, {"trust_remote_code": False, "revision": None}, local=True)
+    cls = _class_for(config, folder, trusted=False)
+    if (layers := getattr(config.get_text_config(), "num_hidden_layers", 0)) > MOST_LAYERS:
+        raise LoadError(f"{folder}: a model of {layers} layers; at most {MOST_LAYERS} are planned")
+    try:
+        return cls.from_config(config) if hasattr(cls, "from_config") else cls(config)
+    except _UNLOADABLE as error:
+        raise LoadError(f"{folder}: the config cannot be used: {error_line(error)}") from error
+
+
+MOST_LAYERS = 1000
+"""Layers of a model without weights; to build many more of them takes hours."""
 
 # errors that classes raise for sizes that are zero, not numbers or inconsistent
 _ODD_CONFIG = (TypeError, ZeroDivisionError, AttributeError, KeyError, IndexError)

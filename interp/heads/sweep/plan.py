@@ -7,15 +7,22 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+import torch
+
 from interp.core.prompts import Prompts
 from interp.heads.estimate import estimate_score, readable
 from interp.heads.machine_limits import PARTS, Machine, roofline
+from interp.heads.sweep.compiling import guessed_lengths
+from interp.heads.sweep.config_plan import config_alone, plan_text, planned
 from interp.heads.sweep.each import each_model
+from interp_kernels.api import free_memory
 
 if TYPE_CHECKING:
     from interp.heads.declaration import BoundAnalysis
     from interp.heads.sweep.scored_models import ScoreSweep
     from interp.model.model import Model
+
+DEFAULT_TOKENS = 49  # of the longest default prompt
 
 
 def plan_all(
@@ -23,7 +30,8 @@ def plan_all(
 ) -> list[str]:
     """Say for every model its metrics, memory and time; return the names of those that failed.
 
-    Models are loaded and run on one prompt, which is timed; nothing is scored or written.
+    Models are loaded and run on one prompt, which is timed; nothing is scored or written. Of a
+    folder with a config and no weights the cost is computed from the config.
 
     Args:
         batch: what is to be scored.
@@ -34,12 +42,28 @@ def plan_all(
     rates = None if machine is None else Machine.parse(machine)
 
     def work(source: str, name: str) -> None:
+        if config_alone(source):
+            say(plan_of_config(batch, source, name, rates))
+            return
         with batch.voice.bars(name) as progress:
             model = batch.loading.load(source, name, progress)
             text = plan(batch, model, rates)
         say(text)
 
     return [*each_model(sources, batch.voice, work)]
+
+
+def plan_of_config(
+    batch: ScoreSweep, source: str, name: str, machine: Machine | None = None
+) -> str:
+    """Return the cost of scoring a model of which only the config is there, as lines of text."""
+    model = planned(source, name, batch.loading.dtype)
+    device = torch.device(batch.loading.device or "cpu")
+    metrics = [b for b in batch.metrics if b.patterned()]
+    lengths = guessed_lengths(batch.prompt_file, batch.max_length) or [DEFAULT_TOKENS] * 16
+    rates = machine or Machine.measured(device, model.dtype)
+    free = None if machine else free_memory(device)  # a named machine has its own
+    return plan_text(model, metrics, batch.batch_size, lengths, _runs(batch, metrics), rates, free)
 
 
 def plan(batch: ScoreSweep, model: Model, machine: Machine | None = None) -> str:
@@ -61,9 +85,7 @@ def plan(batch: ScoreSweep, model: Model, machine: Machine | None = None) -> str
                 "  memory    "
                 f"{estimate_score(model, prompts, patterned, batch.batch_size, batch.engine)}"
             )
-            nulls = {_null(batch, b) for b in patterned}
-            drawn = "random-init" in nulls or batch.null == "auto"
-            runs = 1 + ("shuffled-tokens" in nulls) + batch.null_draws * drawn
+            runs = _runs(batch, patterned)
             at_least = _forward(model, prompts) * runs
             lines.append(
                 f"  time      forward passes alone about {_spelled(at_least)}: {len(prompts)}"
@@ -97,6 +119,13 @@ def limits(
         f"  decoding  one more token is limited by {found.binds['decode']}, attention is"
         f" {100 * found.shares['decode']['attention']:.1f} % of its operations",
     ]
+
+
+def _runs(batch: ScoreSweep, patterned: list[BoundAnalysis]) -> int:
+    """Return the number of runs over the prompts, those of the nulls included."""
+    nulls = {_null(batch, b) for b in patterned}
+    drawn = "random-init" in nulls or batch.null == "auto"
+    return 1 + ("shuffled-tokens" in nulls) + batch.null_draws * drawn
 
 
 def _null(batch: ScoreSweep, bound: BoundAnalysis) -> str:

@@ -20,7 +20,8 @@ _PICKLES = (
 )
 
 
-def _check_config(config: Path) -> None:
+def check_config(config: Path) -> None:
+    """Raise LoadError for a file that is no config of a model."""
     try:
         document = json.loads(config.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -81,7 +82,7 @@ def check_folder(path: Path, *, allow_pickle: bool) -> None:
     from safetensors import SafetensorError, safe_open
 
     require_model_folder(path)
-    _check_config(path / "config.json")
+    check_config(path / "config.json")
     shards = sorted(path.glob("*.safetensors"))
     if not shards:
         pickles = [p for p in _PICKLES if (path / p).exists()] or [
