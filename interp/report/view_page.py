@@ -15,10 +15,13 @@ from interp.heads.patterns.coding import resolution
 from interp.heads.patterns.detail import LetterBlocks, add_terms, details, stacks_written
 from interp.heads.patterns.result import View
 from interp.report.view_parts import scale_image, static_section
+from interp.report.view_texts import answer, as_data, largest, readings
 
 SCRIPTS = tuple(
-    f"view_{name}" for name in ("root", "decode", "draw", "lines", "pair", "page", "start")
+    f"view_{name}" for name in ("root", "decode", "draw", "text", "lines", "pair", "page", "start")
 )
+SHOWN = 20_000
+"""Characters of a text that a page shows without scripts."""
 
 
 def assembled(view: View, title: str, budget: int) -> str:
@@ -61,11 +64,15 @@ class _Frame:
 
     def __init__(self, view: View, title: str):
         self.view, self.title = view, title
+        texts, self.of_stacks = readings(view)
+        self.texts = as_data(texts)
+        one = largest(view)
+        self.first = [one.stack, list(view.stacks[one.stack].weights).index(one.head)]  # opened
         self.fixed = {
             "sections": [static_section(at, stack) for at, stack in enumerate(view.stacks)],
             "blocks": any(stack.block > 1 for stack in view.stacks),
-            "scale": scale_image(), "made": dict(view.provenance),
-            "texts": _texts(view.provenance.get("prompts")),
+            "scale": scale_image(), "made": dict(view.provenance), "heading": answer(view, one),
+            "texts": [(one.name, _shortened(one.text)) for one in texts],
         }  # fmt: skip
         self.size = len(self.filled([], LetterBlocks(), "").encode()) + 4_000
         self.size += sum(len(json.dumps([s.queries, s.keys])) for s in view.stacks)
@@ -74,7 +81,9 @@ class _Frame:
     def filled(self, written: list[dict], store: LetterBlocks, text: str) -> str:
         """Return the complete page."""
         data = {"palette": palette(False), "signed": palette(True), "stacks": written}
-        data |= {"open": _first(self.view)}
+        of_stacks = zip(written, self.of_stacks, strict=False)
+        data["stacks"] = [stack | {"reading": sides} for stack, sides in of_stacks]
+        data |= {"open": self.first, "texts": self.texts}
         return fill(
             "view", self.title, scripts=SCRIPTS,
             notes=[*self.view.notes, attention_warning()], precision=text,
@@ -82,22 +91,8 @@ class _Frame:
         )  # fmt: skip
 
 
-def _texts(prompts: object) -> dict[str, str]:
-    """Return the texts by role that the provenance of a captured view holds."""
-    found = prompts.get("text") if isinstance(prompts, dict) else None
-    return found if isinstance(found, dict) else {}
-
-
-def _first(view: View) -> list[int] | None:
-    """Return the stack and place of the head that the page opens first, if there is one."""
-    for at, stack in enumerate(view.stacks):
-        heads = list(stack.weights)
-        for head in view.named:
-            if head in heads:
-                return [at, heads.index(head)]
-        if len(view.stacks) == len(heads) == 1:
-            return [0, 0]
-    return None
+def _shortened(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]} ... ({len(text):,} characters)"
 
 
 def as_json(data: object) -> Markup:

@@ -49,6 +49,8 @@ def head(page) -> str:
 
 def test_a_click_or_enter_opens_a_head_and_escape_closes_it(opened, bundled_induction) -> None:
     page = opened(view(bundled_induction, "the cat and the cat"))
+    page.wait("return document.querySelector('.panel h3')")  # a page opens with a head
+    page.type(".panel h3", ESCAPE)
     assert head(page) == ""
     page.click("rect.pick[data-at='0,9']")
     page.wait("return document.querySelector('.panel h3')?.textContent === 'decoder L1H1'")
@@ -127,7 +129,8 @@ def test_tokens_are_shown_and_never_run(opened) -> None:
     page = opened(View.of_patterns(patterns, tokens, title=EVIL, stack=EVIL))
     page.wait("return document.querySelector('.lines button')")
     assert page.text(".panel h3") == f"{EVIL} L0H0"
-    assert page.text("h1") == EVIL
+    assert page.text("header .soft") == EVIL
+    assert page.text("h1").startswith("L0H0 gives 0.25 of the attention of “")
     shown = "return document.querySelector('.lines button').getAttribute('aria-label')"
     assert page.run(shown) == f"query 0 {EVIL}"
     page.click(".lines .query button")
@@ -218,6 +221,7 @@ def test_tiles_of_a_long_prompt_open_token_by_token(opened, bundled_induction) -
     page.type(".panel canvas[tabindex]", ENTER)
     page.wait("return document.querySelector('.pair .note')")
     assert "a tile hold weights only" in page.text(".pair .note")
+    page.run(PLACE, "rect.pick[data-at='0,11']", False)  # not below the text
     page.click("rect.pick[data-at='0,11']")
     page.wait("return document.querySelector('.panel h3')?.textContent === 'decoder L1H3'")
     page.type(".panel canvas[tabindex]", DOWN + DOWN + RIGHT)
@@ -292,3 +296,101 @@ def test_fits_the_window_in_both_themes(opened, bundled_induction, theme, width)
     colours = [[int(n) for n in text[4:-1].split(",")] for text in seen[1:]]
     assert seen[0] <= width
     assert (sum(colours[0]) > sum(colours[1])) == (theme == "light")
+
+
+SPOKEN = "return [...document.querySelectorAll('.passage span')].map(s => s.textContent)"
+CLASSES = "return [...document.querySelectorAll('.passage span')].map(s => s.className)"
+
+
+def hover(page, at):
+    page.run("document.querySelectorAll('.passage span')[arguments[0]].dispatchEvent("
+             "new MouseEvent('mouseover', {bubbles: true}))", at)  # fmt: skip
+
+
+def test_the_text_shows_where_a_token_looks_and_what_looks_at_it(opened) -> None:
+    """Shares of words are means over their tokens; parts of one character are one piece."""
+    tokens = ["<s>", " a", "é[1/2]", "é[2/2]", "b", " cat"]
+    weights = np.tril(np.random.default_rng(0).random((6, 6))) + 1e-3 * np.eye(6)
+    weights /= weights.sum(-1, keepdims=True)
+    page = opened(View.of_patterns(weights[None, None], tokens))
+    page.wait("return document.querySelector('.panel canvas')")
+    assert page.run(SPOKEN) == ["<s>", " a", "é", "b", " cat"]
+    hover(page, 3)
+    levels = [f"q{round(32 * np.sqrt(w))}" for w in weights[4]]
+    found = page.run(CLASSES)
+    pair = weights[4, 2] + weights[4, 3]
+    assert found[:3] == [levels[0], levels[1], f"q{round(32 * np.sqrt(pair))}"]
+    assert found[3].split() == [levels[4], "at"]
+    assert found[4] == f"by{int(np.ceil(4 * np.sqrt(weights[5, 4])))}"
+    said = page.text(".reading output")
+    assert f"“b” looks at “é” {pair:.2f}" in said
+    assert said.endswith(f"It is looked at by “cat” {weights[5, 4]:.2f}.")
+    choose = "const s = document.querySelector('.reading select'); s.value = arguments[0];"
+    page.run(choose + "s.dispatchEvent(new Event('change'))", "words")
+    assert page.run(SPOKEN) == ["<s>", " aéb", " cat"]
+    hover(page, 1)
+    mean = weights[1:5, 0].mean()
+    assert f"“<s>” {mean:.2f}" in page.text(".reading output")
+    page.run(choose + "s.dispatchEvent(new Event('change'))", "tokens")
+    assert page.run(SPOKEN) == tokens
+
+
+def test_the_text_is_reached_with_the_keyboard_and_opens_pairs_and_heads(
+    opened, bundled_induction
+) -> None:
+    found = view(bundled_induction, "the cat and the cat")
+    page = opened(found)
+    page.wait("return document.querySelector('.panel canvas')")
+    last = len(found.stacks[0].queries) - 1
+    page.type(".passage span", RIGHT * last + ENTER)  # kept
+    focus = "return document.activeElement.dataset.unit"
+    assert page.run(focus) == str(last)
+    page.run("document.querySelectorAll('.passage span')[1].click()")
+    page.wait("return document.querySelector('.pair .others button')")
+    assert page.text(".pair h4").startswith(f"query {last} ")
+    heads = [h for h, w in found.stacks[0].weights.items()]
+    best = sorted(heads, key=lambda h: -found.pattern(h)[last, 1])
+    listed = page.run("return [...document.querySelectorAll('.pair .others button')]"
+                      ".map(b => b.textContent)")  # fmt: skip
+    assert listed[0] == f"{best[0]} {found.pattern(best[0])[last, 1]:.2f}"
+    page.run("document.querySelector('.pair .others button:nth-of-type(2)').click()")
+    page.wait(f"return document.querySelector('.panel h3').textContent === 'decoder {best[1]}'")
+    page.wait("return document.querySelector('.pair h4')")
+    assert page.text(".pair h4").startswith(f"query {last} ")
+    assert page.run("return location.hash") == f"#{best[1]}"
+
+
+def test_an_address_opens_its_head_and_one_that_names_no_head_is_said(
+    opened, bundled_induction
+) -> None:
+    page = opened(view(bundled_induction, "the cat and the cat"))
+    page.run("document.querySelector('details').open = true")
+    page.run("document.querySelector('th.head a[href=\"#L1H2\"]').click()")
+    page.wait("return document.querySelector('.panel h3')?.textContent === 'decoder L1H2'")
+    page.run("location.hash = '#L7H9'")
+    page.wait("return !document.querySelector('header .warning').hidden")
+    told = page.text("header .warning")
+    assert told == (
+        "This page has no head “L7H9”, which its address asks for; it has L0H0 to L1H7."
+    )
+    assert head(page) == "decoder L1H2"
+    page.run("location.hash = '#L0H1'")
+    page.wait("return document.querySelector('.panel h3')?.textContent === 'decoder L0H1'")
+    assert page.run("return document.querySelector('header .warning').hidden")
+
+
+def test_a_text_from_right_to_left_is_one_line_that_arrows_follow(opened) -> None:
+    tokens = ["<b>", " שלום", " עולם", "\u202e"]
+    page = opened(View.of_patterns(np.full((1, 1, 4, 4), 0.25), tokens))
+    page.wait("return document.querySelector('.panel canvas')")
+    assert (
+        page.run("return getComputedStyle(document.querySelector('.passage')).direction") == "ltr"
+    )
+    assert page.run(SPOKEN)[3].strip() == "[U+202E]"
+    page = opened(View.of_patterns(np.full((1, 1, 3, 3), 1 / 3), ["שלום", " עולם", " x"]))
+    page.wait("return document.querySelector('.panel canvas')")
+    assert (
+        page.run("return getComputedStyle(document.querySelector('.passage')).direction") == "rtl"
+    )
+    page.type(".passage span", "\ue012")  # to the left, where the text goes on
+    assert page.run("return document.activeElement.dataset.unit") == "1"
