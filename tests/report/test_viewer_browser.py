@@ -221,7 +221,6 @@ def test_tiles_of_a_long_prompt_open_token_by_token(opened, bundled_induction) -
     page.type(".panel canvas[tabindex]", ENTER)
     page.wait("return document.querySelector('.pair .note')")
     assert "a tile hold weights only" in page.text(".pair .note")
-    page.run(PLACE, "rect.pick[data-at='0,11']", False)  # not below the text
     page.click("rect.pick[data-at='0,11']")
     page.wait("return document.querySelector('.panel h3')?.textContent === 'decoder L1H3'")
     page.type(".panel canvas[tabindex]", DOWN + DOWN + RIGHT)

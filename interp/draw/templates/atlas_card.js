@@ -1,6 +1,8 @@
 // Cards of heads: what is known of one, in a panel beside the page; two can be pinned side by side.
 const panel = document.querySelector("aside.cards");
 const shown = { heads: [], from: null };
+const gone = make("p", { class: "warning", role: "status", hidden: true });
+document.querySelector("header").append(gone);
 
 function openHead(model, label, from = null, beside = null) {
   if (from) shown.from = from;
@@ -15,6 +17,9 @@ function go(hash) {
 }
 function follow() {
   shown.heads = headsIn(location.hash);
+  const lost = location.hash.slice(1).split(",").filter((part) => part.includes("/") && !headsIn(part).length);
+  gone.hidden = !lost.length;
+  gone.textContent = `The address asks for ${lost.map((part) => { try { return decodeURIComponent(part); } catch { return part; } }).join(" and ")}, which this page does not have.`;
   shown.pinned &&= shown.heads.length > 0;
   if (shown.heads.length === 2) shown.pinned = true;
   panel.hidden = !shown.heads.length;
