@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from markupsafe import Markup
 
@@ -12,14 +13,19 @@ from interp.draw.colours import palette
 from interp.draw.page import phrased
 from interp.draw.page import render as fill
 from interp.heads.patterns.coding import resolution
-from interp.heads.patterns.detail import LetterBlocks, add_terms, details, stacks_written
+from interp.heads.patterns.detail import (
+    LetterBlocks,
+    add_terms,
+    add_zooms,
+    details,
+    stacks_written,
+)
 from interp.heads.patterns.result import View
 from interp.report.view_parts import scale_image, static_section
 from interp.report.view_texts import answer, as_data, largest, readings
 
-SCRIPTS = tuple(
-    f"view_{name}" for name in ("root", "decode", "draw", "text", "lines", "pair", "page", "start")
-)
+_PARTS = ("root", "decode", "draw", "text", "lines", "pair", "page", "zoom", "tiles", "start")
+SCRIPTS = tuple(f"view_{name}" for name in _PARTS)
 SHOWN = 20_000
 """Characters of a text that a page shows without scripts."""
 
@@ -43,10 +49,12 @@ def assembled(view: View, title: str, budget: int) -> str:
         written = stacks_written(view, detail, store, budget - frame.size)
         if written is None:
             continue
+        left = add_zooms(view, store, written, budget - frame.size)
         kept = add_terms(view, store, written, budget - frame.size)
         step, coarser = f"{resolution(detail.bits):.1g}", detail.bits < ways[0].bits
         size = f"{budget / 1e6:g}", detail.block, len(detail.kept), coarser
-        page = frame.filled(written, store, phrased("precision", detail.bits, step, *size, *kept))
+        said = phrased("precision", detail.bits, step, *size, *kept, ", ".join(left))
+        page = frame.filled(written, store, said)
         least = len(page.encode())
         if least <= budget:
             return page
@@ -74,6 +82,7 @@ class _Frame:
             "scale": scale_image(), "made": dict(view.provenance), "heading": answer(view, one),
             "texts": [(one.name, _shortened(one.text)) for one in texts],
         }  # fmt: skip
+        self.words = _words(view)
         self.size = len(self.filled([], LetterBlocks(), "").encode()) + 4_000
         self.size += sum(len(json.dumps([s.queries, s.keys])) for s in view.stacks)
         self.size += sum(120 * (len(s.weights) + len(s.tiles)) for s in view.stacks)
@@ -83,7 +92,7 @@ class _Frame:
         data = {"palette": palette(False), "signed": palette(True), "stacks": written}
         of_stacks = zip(written, self.of_stacks, strict=False)
         data["stacks"] = [stack | {"reading": sides} for stack, sides in of_stacks]
-        data |= {"open": self.first, "texts": self.texts}
+        data |= {"open": self.first, "texts": self.texts, "words": self.words}
         return fill(
             "view", self.title, scripts=SCRIPTS,
             notes=[*self.view.notes, attention_warning()], precision=text,
@@ -93,6 +102,19 @@ class _Frame:
 
 def _shortened(text: str) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]} ... ({len(text):,} characters)"
+
+
+def _words(view: View) -> dict[str, list[Any]]:
+    """Return all tokens of the stacks of a long prompt that can be zoomed, by stack.
+
+    Keys that are the queries are None.
+    """
+    found: dict[str, list[Any]] = {}
+    for stack in view.stacks:
+        if stack.zooms:
+            queries, keys = getattr(view, "tokens", {})[stack.name]
+            found[stack.name] = [queries, None if keys == queries else keys]
+    return found
 
 
 def as_json(data: object) -> Markup:

@@ -209,7 +209,8 @@ def test_an_image_is_coloured_where_its_patch_looks(opened) -> None:
 
 def test_tiles_of_a_long_prompt_open_token_by_token(opened, bundled_induction) -> None:
     prompt = [10 + i % 97 for i in range(700)]
-    found = long_view(bundled_induction, prompt, tiles=["L1H3:600-640,90-130"], heaviest=0)
+    tiles = ["L1H3:600-640,90-130"]
+    found = long_view(bundled_induction, prompt, tiles=tiles, heaviest=0, heads=["L0H0"])
     page = opened(found)
     page.click("figure.tile button")
     page.wait("return document.querySelector('.panel h3')?.textContent.includes('600-640')")
@@ -362,12 +363,21 @@ def test_the_text_is_reached_with_the_keyboard_and_opens_pairs_and_heads(
 def test_an_address_opens_its_head_and_one_that_names_no_head_is_said(
     opened, bundled_induction
 ) -> None:
-    page = opened(view(bundled_induction, "the cat and the cat"))
+    found = view(bundled_induction, "the cat and the cat")
+    page = opened(found)
+    page.wait("return document.querySelector('.panel canvas')")
     page.run("document.querySelector('details').open = true")
-    page.run("document.querySelector('th.head a[href=\"#L1H2\"]').click()")
+    # a row of the table leads to the largest weight of its head
+    page.run("document.querySelector('th.head a[href^=\"#L1H2:\"]').click()")
     page.wait("return document.querySelector('.panel h3')?.textContent === 'decoder L1H2'")
-    page.run("location.hash = '#L7H9'")
+    page.wait("return document.querySelector('.pair h4')")
+    off = found.pattern("L1H2")[1:]
+    assert page.text(".pair h4").endswith(f"weight {spoken(off.max())}")
+    page.run("location.hash = '#L1H2:99,0'")
     page.wait("return !document.querySelector('header .warning').hidden")
+    assert "no query 99 and key 0 of L1H2" in page.text("header .warning")
+    page.run("location.hash = '#L7H9'")
+    page.wait("return document.querySelector('header .warning').textContent.includes('L7H9')")
     told = page.text("header .warning")
     assert told == (
         "This page has no head “L7H9”, which its address asks for; it has L0H0 to L1H7."
@@ -393,3 +403,48 @@ def test_a_text_from_right_to_left_is_one_line_that_arrows_follow(opened) -> Non
     )
     page.type(".passage span", "\ue012")  # to the left, where the text goes on
     assert page.run("return document.activeElement.dataset.unit") == "1"
+
+
+def level(page):
+    return page.wait("const l = document.querySelector('.zoom .level');"
+                     "return l?.dataset.missing === '0' && l.textContent", 30)  # fmt: skip
+
+
+def test_a_long_prompt_is_zoomed_in_the_page_down_to_single_tokens(
+    opened, bundled_induction
+) -> None:
+    ids = np.random.default_rng(0).integers(3, bundled_induction.d_vocab, 1_300).tolist()
+    ids[700:1_200] = ids[100:600]
+    found = long_view(bundled_induction, ids, heads=["L1H3"], heaviest=0)
+    page = opened(found)
+    assert "the largest weight between 16 queries and 16 keys" in level(page)
+    exact = found.tile(1, 3, (900, 1_000), (290, 310)).weights
+    query, key = (int(x) for x in np.unravel_index(exact.argmax(), exact.shape))
+    go = "const z = document.querySelectorAll('.zoom input'); z[0].value = arguments[0];"
+    go += "z[1].value = arguments[1]; [...document.querySelectorAll('.zoom button')].at(-1).click()"
+    page.run(go, 900 + query, 290 + key)
+    assert "Each point is one weight" in level(page)
+    said = page.wait("const t = document.querySelector('.zoom output').textContent;"
+                     "return t.includes('weight') && t")  # fmt: skip
+    assert said.startswith(f"query {900 + query} ")
+    assert float(said.split()[-1]) == pytest.approx(exact.max(), rel=2e-3, abs=1e-4)
+    # at every level a block has its largest weight: the pattern of the whole prompt, once
+    whole = bundled_induction.capture([ids], ["pattern"])["pattern", 1][0, 3].numpy()
+    for block in (16, 4, 1):
+        tile = page.call("POST", "/execute/async", {"args": [block], "script": (
+            "const [block, done] = arguments, item = page.stacks[0].heads[11];"
+            "tileOf(item, 16, {block, row: Math.floor(900 / 64 / block),"
+            "column: Math.floor(300 / 64 / block)}).then(t => done({...t, values: [...t.values]}))"
+        )})  # fmt: skip
+        rows, columns = tile["shape"]
+        part = whole[tile["query"] : tile["query"] + rows * block,
+                     tile["key"] : tile["key"] + columns * block]  # fmt: skip
+        padded = np.zeros((rows * block, columns * block))
+        padded[: part.shape[0], : part.shape[1]] = part
+        most = padded.reshape(rows, block, columns, block).max((1, 3))
+        np.testing.assert_allclose(np.reshape(tile["values"], (rows, columns)), most, atol=4e-3)
+    page.run("document.querySelectorAll('.passage span')[60].click();"
+             "document.querySelectorAll('.passage span')[20].click()")  # fmt: skip
+    assert level(page).startswith("Queries 952 to ")
+    page.run("location.hash = '#L1H3:1000,300'")
+    page.wait("return document.querySelector('.zoom output').textContent.startsWith('query 1000 ')")

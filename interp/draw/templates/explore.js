@@ -134,7 +134,12 @@ function zoomed(s, h, focus) {
   const bar = make("p", { class: "controls" }, control("Close", close, { class: "close" })), n = stack.heads.length;
   if (n > 1) bar.prepend(control("‹ head before", () => openHead(s, (h + n - 1) % n)), control("next head ›", () => openHead(s, (h + 1) % n)));
   panel.replaceChildren(heading, bar);
-  state.zoom = new Zoom(stack, item, state.prompt);
+  const prompt = state.prompt.prompt;
+  state.zoom = new Zoom(stack, item, state.prompt, async (tile) => {
+    const found = await call("tile", { prompt, head: stack.key + item.name, ...tile });
+    const bytes = Uint8Array.from(atob(found.float32), (c) => c.charCodeAt(0));
+    return { ...found, values: new Float32Array(bytes.buffer) };
+  });
   panel.append(state.zoom.body);
   state.zoom.whole();
   opened.redraw = () => state.zoom.draw();

@@ -58,6 +58,10 @@ function fill(shown, section, name) {
     pair.querySelector("h4").focus({ preventScroll: true });
     pair.scrollIntoView({ block: "nearest" });
   };
+  if (shown.item.zoom && !shown.tile) {
+    intoZoom(shown, name);
+    return;
+  }
   reading?.attach(shown.tile || !shown.stack.reading ? null : shown, onpair);
   const side = image ? new OverImage(shown, image, onpair) : new Lines(shown, onpair);
   let place = null;
@@ -106,6 +110,7 @@ function fill(shown, section, name) {
   side.draw();
   opened.redraw = () => { draw(); side.draw(); };
   opened.onpair = onpair;
+  opened.at = (q, k) => onpair(...[q - shown.first[0], k - shown.first[1]].map((at) => Math.floor(at / shown.step)));
 }
 
 // The heads with the largest weight on a pair, each of which a click opens there.
@@ -127,6 +132,17 @@ async function strongest(s, shown, query, key) {
   return weights.sort(([, a], [, b]) => b - a);
 }
 
+// A head over a long prompt, zoomed in the page; two blocks of the text open their part of the map.
+function intoZoom(shown, name) {
+  const zoom = page.zoomed(shown), { step } = shown;
+  const onpair = (q, k) => { zoom.show(q * step - step / 2, k * step - step / 2, 2 * step); zoom.body.scrollIntoView({ block: "nearest" }); };
+  reading?.attach(shown.stack.reading ? shown : null, onpair);
+  panel.replaceChildren(make("h3", { tabindex: -1 }, name), toolbar(shown, null, () => zoom.recolour()), zoom.body);
+  zoom.whole();
+  opened.at = (q, k) => zoom.goTo(q, k);
+  opened.redraw = () => zoom.draw();
+}
+
 function toolbar(shown, side, draw) {
   const { s, h, tile } = opened, heads = page.stacks[s].heads.length;
   const bar = make("p", { class: "controls" });
@@ -135,7 +151,7 @@ function toolbar(shown, side, draw) {
       control("‹ head before", () => open(s, (h + heads - 1) % heads)),
       control("next head ›", () => open(s, (h + 1) % heads)));
   }
-  const colours = make("select", { onchange: () => { spread = colours.value; draw(); side.draw(); } },
+  const colours = make("select", { onchange: () => { spread = colours.value; draw(); side?.draw(); } },
     make("option", { value: "root", selected: spread === "root" }, "√ weight"),
     make("option", { value: "even", selected: spread === "even" }, "weight"));
   bar.append(labelled("Colour", colours));

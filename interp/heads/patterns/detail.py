@@ -9,7 +9,7 @@ import numpy as np
 from interp.core.head import Head
 from interp.heads.patterns.coding import as_letters, coarser, compressed, quantised, triangular
 from interp.heads.patterns.result import View
-from interp.heads.patterns.stack import Stack, Terms, Tile, stack_summary
+from interp.heads.patterns.stack import Stack, Terms, Tile, ZoomTerms, stack_summary
 
 KEPT = 12  # heads in full where the others are reduced, if none is named
 PARTS = (0.75, 0.5, 0.25)  # shares of the heads in full, tried first
@@ -89,14 +89,21 @@ def heads_written(
     return found
 
 
-def terms_written(terms: Terms, store: LetterBlocks) -> dict[str, object]:
-    """Return queries and keys as 16-bit numbers, and the other terms of the scores."""
-    item: dict[str, object] = {"scale": terms.scale, "softcap": terms.softcap, "sink": terms.sink}
+def _vectors_written(terms: Terms | ZoomTerms, store: LetterBlocks) -> dict[str, object]:
+    """Return queries and keys in 16 bits per number, with the step of each vector."""
+    item: dict[str, object] = {}
     for name, vectors in (("q", terms.q), ("k", terms.k)):
         sizes = np.abs(vectors).max(1).astype("<f4")
         steps = np.where(sizes == 0, 1.0, sizes / 32767).astype("<f4")
         item[name] = store.put(np.rint(vectors / steps[:, None]).astype("<i2"))
         item[f"{name}s"] = store.put(steps[:, None])
+    return item
+
+
+def terms_written(terms: Terms, store: LetterBlocks) -> dict[str, object]:
+    """Return queries and keys as 16-bit numbers, and the other terms of the scores."""
+    item: dict[str, object] = {"scale": terms.scale, "softcap": terms.softcap, "sink": terms.sink}
+    item |= _vectors_written(terms, store)
     if terms.bias is not None:
         step = np.float32(max(float(np.abs(terms.bias).max()) / 32767, 1e-30))
         item["bias"] = store.put(np.rint(terms.bias / step).astype("<i2"))
@@ -113,6 +120,30 @@ def terms_size(terms: Terms) -> int:
     """Estimate the bytes of terms in a page."""
     numbers = terms.q.size + terms.k.size + (0 if terms.bias is None else terms.bias.size)
     return int(2 * numbers * 1.34) + 800
+
+
+def add_zooms(view: View, store: LetterBlocks, written: list[dict], room: float) -> list[str]:
+    """Add what zooms into heads of a long prompt, as far as it fits.
+
+    Returns:
+        The names of the heads that do not fit.
+    """
+    items = {(stack["name"], item["name"]): item for stack in written for item in stack["heads"]}
+    left = []
+    for stack in view.stacks:
+        for head, terms in stack.zooms.items():
+            numbers = terms.q.size + terms.k.size + terms.peaks.size // 2
+            if store.size + int(2 * numbers * 1.34) + 8 * terms.lse.size > room - 20_000:
+                left.append(str(head))
+                continue
+            items[stack.name, str(head)]["zoom"] = {
+                **_vectors_written(terms, store),
+                "lse": store.put(terms.lse.astype("<f4")[:, None]),
+                "peaks": store.put(quantised(terms.peaks, 8)),
+                "scale": terms.scale, "softcap": terms.softcap, "causal": terms.causal,
+                "window": terms.window, "offset": terms.offset,
+            }  # fmt: skip
+    return left
 
 
 def stacks_written(

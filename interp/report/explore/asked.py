@@ -83,8 +83,9 @@ class AskedPrompt:
         if isinstance(self.shown, KeptPrompt):
             block = self.shown.block
             notes.append(
-                f"Each point is the exact share of attention between {block} queries and {block} "
-                "keys, as a mean over the queries; zoom in to see single tokens."
+                f"A point of the small maps is the exact share of attention between {block} "
+                f"queries and {block} keys, as a mean over the queries; a point of an opened map "
+                "is the largest weight in its block, so that no single one is lost."
             )
         return notes
 

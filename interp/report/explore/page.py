@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from interp.report.atlas.profiles import TextProfile
 
 SCRIPTS = ("view_decode", "view_draw", "view_text", "view_lines", "view_pair", "view_page",
-           "explore_zoom", "text_example", "explore_rules", "explore", "explore_edits")  # fmt: skip
+           "view_zoom", "text_example", "explore_rules", "explore", "explore_edits")  # fmt: skip
 
 
 def scripts(root: str, page: str, call: Sequence[str]) -> str:
