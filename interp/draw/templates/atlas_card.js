@@ -46,7 +46,7 @@ function cardOf(model, label, at) {
   }, { "aria-pressed": String(Boolean(shown.pinned && at === 0)), title: "keep this card and open the next head beside it" });
   const view = atlas.views[model.id];
   const bar = make("div", { class: "bar-row" }, control("Close", () => closeCard(at)), pin, ...around(model, i, at));
-  if (view) bar.append(make("a", { href: `${view}#${encodeURIComponent(label)}` }, "Attention view"));
+  if (view) bar.append(make("a", { href: `${view.file}#${encodeURIComponent(label)}` }, "Attention view"));
   const article = make("article", { "aria-labelledby": id }, title, bar,
     make("p", {}, ...(role ? [sign(role), ` ${role[1]}`] : ["Not judged: no score of it has a null."]), kv === undefined || kv === null ? "" : ` · key-value head ${kv}`));
   const add = (heading, ...contents) => { if (contents.length) article.append(make("h3", {}, heading), ...contents); };

@@ -5,8 +5,6 @@ let turns = 0;
 let opened = null; // { stack, head, tile, shown, redraw }
 let reading = null; // the running text, where the page has one
 
-const labelled = (name, input) => make("label", {}, `${name} `, input);
-
 // Puts the running text of a page in a place.
 function readIn(place) {
   reading = page.texts?.length ? new RunningText(page.texts) : null;
