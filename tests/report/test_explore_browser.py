@@ -10,6 +10,7 @@ import pytest
 from report.asking import TOKEN
 from report.browser import RIGHT, needs_browser
 from report.looking import CROWDED, CUT, PALE, SQUEEZED
+from report.test_atlas_browser import axe
 
 import interp
 from interp.report.explore.app import application
@@ -327,6 +328,25 @@ def test_on_a_screen_everything_can_be_read(live, theme, width):
     time.sleep(0.2)
     for complaint in (PALE, CUT, SQUEEZED, CROWDED):
         assert live.run(complaint) == []
+
+
+def test_a_screen_reader_finds_no_serious_fault(live):
+    script = axe()
+    if script is None:
+        pytest.skip("needs axe-core (npm install --global axe-core, or its folder in NODE_PATH)")
+    prompt(live, TEXT)
+    head(live, 11)
+    live.wait("return document.querySelector('.panel canvas')")
+    for h in (2, 11):
+        corner(live, h)
+    named(live, "zero(decoder L0H2, L1H3)")
+    live.click(".chip .flip")
+    named(live, "zero(decoder L1H3)")
+    live.run("document.querySelector('.history').open = true")
+    run = f"{script}; const done = arguments[0]; axe.run().then((r) => done(r.violations.map("
+    run += "(v) => `${v.impact} ${v.id}: ${v.nodes.length} ${v.nodes[0].html.slice(0, 160)}`)))"
+    found = live.call("POST", "/execute/async", {"script": run, "args": []})
+    assert [x for x in found if x.startswith(("serious", "critical"))] == []
 
 
 def test_the_atlas_of_results_has_the_prompt_and_its_links_open_heads(

@@ -131,8 +131,9 @@ def test_tokens_are_shown_and_never_run(opened) -> None:
     assert page.text(".panel h3") == f"{EVIL} L0H0"
     assert page.text("header .soft") == EVIL
     assert page.text("h1").startswith("L0H0 gives 0.25 of the attention of “")
-    shown = "return document.querySelector('.lines button').getAttribute('aria-label')"
-    assert page.run(shown) == f"query 0 {EVIL}"
+    shown = "return document.querySelector('.lines button').getAttribute(arguments[0])"
+    assert page.run(shown, "title") == f"0 {EVIL}"
+    assert page.run(shown, "aria-label") == f"query 0 {EVIL[:17]}…"
     page.click(".lines .query button")
     page.click(".lines .key button[data-at='1']")
     page.wait("return document.querySelector('.pair h4')")

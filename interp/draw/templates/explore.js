@@ -175,7 +175,7 @@ async function onPrompt({ detail: { label, article } }) {
   const found = state.prompt && placeOf(label);
   if (!found || state.prompt.block !== 1) return;
   const [s, h] = found, stack = page.stacks[s], item = stack.heads[h];
-  const box = make("section", {}, make("h3", {}, "On the prompt"), control("All of it", () => openHead(s, h)));
+  const box = make("section", {}, make("h3", {}, "On the prompt"), control("Open its matrix", () => openHead(s, h)));
   article.querySelector("p")?.after(box);
   try {
     await complete(s, item);

@@ -27,7 +27,7 @@ class Lines {
       this.columns[side].replaceChildren();
       for (let i = from; i < to; i++) {
         const name = this.shown.label(side, i), text = short(this.shown.token(side, i), 18);
-        const about = { "data-at": i, title: name, "aria-label": `${side} ${name}`, tabindex: i === from ? 0 : -1 };
+        const about = { "data-at": i, title: name, "aria-label": `${side} ${text.endsWith("…") ? `${this.shown.place(side, i)} ${text}` : name}`, tabindex: i === from ? 0 : -1 };
         this.columns[side].append(make("li", {}, control(text, null, about)));
       }
     }

@@ -12,7 +12,7 @@ class RunningText {
       ...[["text", "text"], ["words", "words"], ["tokens", "tokens"]].map(([value, name]) => make("option", { value }, name)));
     this.lines = make("div", { class: "passages" });
     this.key = make("span", { class: "note" });
-    this.body = make("section", { class: "reading", "aria-label": "the text, with what each token attends to" },
+    this.body = make("div", { class: "reading" },
       this.lines, make("p", { class: "controls" }, labelled("Read as", this.choice), this.key), this.said);
     this.lines.addEventListener("mouseover", (e) => this.point(e));
     this.lines.addEventListener("focusin", (e) => this.point(e));
@@ -64,7 +64,7 @@ class RunningText {
     const at = this.places.length, step = this.shown?.stack.block ?? 1, last = (first + n) * step - 1;
     const name = `${first * step}${last > first * step ? ` to ${last}` : ""} ${visible(text.trim() || text)}`;
     const shown = this.mode === "tokens" ? visible(text) : text;
-    const span = make("span", { role: "button", tabindex: -1, "data-unit": at, "aria-label": short(name, 80), title: short(name, 80) }, shown);
+    const span = make("span", { role: "button", tabindex: -1, "data-unit": at, "aria-label": step > 1 ? null : name, title: short(name, 80) }, shown);
     this.places.push({ at, first, n, text, side, span });
     return span;
   }
