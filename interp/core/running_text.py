@@ -11,7 +11,7 @@ _PART = re.compile(r"(.*)\[(\d+)/(\d+)\]", re.DOTALL)
 _SPECIAL = re.compile(r"<[^<>\s]+>|\[[A-Z]+\d*\]")
 
 
-class Piece(NamedTuple):
+class TextPiece(NamedTuple):
     """One or more tokens that are shown together, with the text that stands for them."""
 
     n_tokens: int
@@ -19,7 +19,7 @@ class Piece(NamedTuple):
     starts_word: bool
 
 
-def pieces(tokens: Sequence[str], text: str = "") -> list[Piece]:
+def pieces(tokens: Sequence[str], text: str = "") -> list[TextPiece]:
     """Place tokens in their text, each with the space before it.
 
     Tokens that hold parts of one character, which `interp.core.tokens.words` names `é[1/2]` and
@@ -31,7 +31,7 @@ def pieces(tokens: Sequence[str], text: str = "") -> list[Piece]:
             it, the tokens follow each other, with spaces between them if none of them has its own.
     """
     spaced = any(token[:1].isspace() for token in tokens[1:])
-    found: list[Piece] = []
+    found: list[TextPiece] = []
     at, place = 0, 0
     known = bool(text)
     while at < len(tokens):
@@ -45,7 +45,7 @@ def pieces(tokens: Sequence[str], text: str = "") -> list[Piece]:
             glued = not at or spaced or bare != own or _is_sign(own) or _is_wide(own)
             shown = bare if glued else f" {bare}"
         before = found[-1].text if found else " "
-        found.append(Piece(n, shown, _starts_word(before, shown)))
+        found.append(TextPiece(n, shown, _starts_word(before, shown)))
         at += n
     if known and found and not text[place:].strip():  # such as a line end after the last token
         found[-1] = found[-1]._replace(text=found[-1].text + text[place:])

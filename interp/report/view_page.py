@@ -22,7 +22,7 @@ from interp.heads.patterns.detail import (
 )
 from interp.heads.patterns.result import View
 from interp.report.view_parts import scale_image, static_section
-from interp.report.view_texts import answer, as_data, largest, readings
+from interp.report.view_texts import as_data, largest, opening_sentence, readings
 
 _PARTS = ("root", "decode", "draw", "text", "lines", "pair", "page", "zoom", "tiles", "start")
 SCRIPTS = tuple(f"view_{name}" for name in _PARTS)
@@ -79,7 +79,8 @@ class _Frame:
         self.fixed = {
             "sections": [static_section(at, stack) for at, stack in enumerate(view.stacks)],
             "blocks": any(stack.block > 1 for stack in view.stacks),
-            "scale": scale_image(), "made": dict(view.provenance), "heading": answer(view, one),
+            "scale": scale_image(), "made": dict(view.provenance),
+            "heading": opening_sentence(view, one),
             "texts": [(one.name, _shortened(one.text)) for one in texts],
         }  # fmt: skip
         self.words = _words(view)

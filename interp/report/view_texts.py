@@ -8,17 +8,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from interp.core.head import Head
-from interp.core.running_text import Piece, pieces
+from interp.core.running_text import TextPiece, pieces
 from interp.core.tokens import shown
 from interp.heads.patterns.result import View
 from interp.heads.patterns.stack import Stack
 
 
-class Reading(NamedTuple):
+class PageText(NamedTuple):
     """One text of a page: a piece per token, or per block of a long prompt."""
 
     name: str
-    pieces: list[Piece]
+    pieces: list[TextPiece]
 
     @property
     def text(self) -> str:
@@ -26,7 +26,7 @@ class Reading(NamedTuple):
         return "".join(piece.text for piece in self.pieces)
 
 
-def readings(view: View) -> tuple[list[Reading], list[list[int] | None]]:
+def readings(view: View) -> tuple[list[PageText], list[list[int] | None]]:
     """Return the texts of a view, and for each stack the places of those of queries and keys.
 
     A stack over an image, or whose queries are not tokens of a text, has none.
@@ -34,7 +34,7 @@ def readings(view: View) -> tuple[list[Reading], list[list[int] | None]]:
     known = view.provenance.get("prompts")
     texts = known.get("text") if isinstance(known, Mapping) else None
     texts = texts if isinstance(texts, Mapping) else {}
-    found: dict[tuple[str, ...], Reading] = {}
+    found: dict[tuple[str, ...], PageText] = {}
     of_stacks: list[list[int] | None] = []
     for stack in view.stacks:
         if stack.picture is not None:
@@ -48,13 +48,13 @@ def readings(view: View) -> tuple[list[Reading], list[list[int] | None]]:
         ):
             if tokens not in found:
                 placed = pieces(tokens, str(texts.get(role, "")))
-                found[tokens] = Reading(role, _in_blocks(placed, stack.block))
+                found[tokens] = PageText(role, _in_blocks(placed, stack.block))
             sides.append(list(found).index(tokens))
         of_stacks.append(sides)
     return list(found.values()), of_stacks
 
 
-def _in_blocks(placed: Sequence[Piece], block: int) -> list[Piece]:
+def _in_blocks(placed: Sequence[TextPiece], block: int) -> list[TextPiece]:
     """Join the pieces that begin in each block of tokens."""
     if block == 1:
         return list(placed)
@@ -63,7 +63,7 @@ def _in_blocks(placed: Sequence[Piece], block: int) -> list[Piece]:
     for piece in placed:
         texts[at // block] = texts.get(at // block, "") + piece.text
         at += piece.n_tokens
-    return [Piece(1, texts.get(i, ""), True) for i in range(-(-at // block))]
+    return [TextPiece(1, texts.get(i, ""), True) for i in range(-(-at // block))]
 
 
 class Largest(NamedTuple):
@@ -130,7 +130,7 @@ def _token(token: str, at: int) -> str:
     return f"“{shown(token).strip() or shown(token)}” (token {at:,})"
 
 
-def answer(view: View, one: Largest) -> str:
+def opening_sentence(view: View, one: Largest) -> str:
     """Return the sentence with which the page of a view opens, on its largest weight."""
     name = view.stacks[one.stack].name
     head = f"{one.head} of {name}" if len(view.stacks) > 1 else str(one.head)
@@ -140,7 +140,7 @@ def answer(view: View, one: Largest) -> str:
     return f"{head} gives {one.weight:.2f} of the attention of {one.query} to {one.key}: {of}{far}"
 
 
-def as_data(found: Sequence[Reading]) -> list[dict[str, Any]]:
+def as_data(found: Sequence[PageText]) -> list[dict[str, Any]]:
     """Return texts as the scripts read them: number of tokens, text, and 1 if a word begins."""
     return [
         {"name": one.name, "pieces": [[p.n_tokens, p.text, int(p.starts_word)] for p in one.pieces]}

@@ -16,7 +16,7 @@ from report.large import view
 from report.looking import CUT, PALE, SQUEEZED
 
 from interp.heads.patterns import View
-from interp.report.atlas.attention import attention_of
+from interp.report.atlas.attention import heads_on_text
 from interp.report.atlas.page import atlas_page
 
 pytestmark = [pytest.mark.slow, needs_browser]
@@ -135,7 +135,7 @@ def test_one_click_on_a_map_shows_its_head_on_a_text(browser, tmp_path) -> None:
     patterns = np.random.default_rng(0).dirichlet(np.ones(4), (12, 12, 4))
     shown = View.of_patterns(patterns, ["<i>", " the", " cat", " שלום"])
     path = tmp_path / "atlas.html"
-    views = {"a": {"file": "view.html", **attention_of(shown)}}
+    views = {"a": {"file": "view.html", **heads_on_text(shown)}}
     path.write_text(atlas_page(document(model("a", 12, 12)), views=views))
     browser.open(path)
     browser.run("openHead('a', 'L3H5')")

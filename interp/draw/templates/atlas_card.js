@@ -50,6 +50,9 @@ function cardOf(model, label, at) {
   const article = make("article", { "aria-labelledby": id }, title, bar,
     make("p", {}, ...(role ? [sign(role), ` ${role[1]}`] : ["Not judged: no score of it has a null."]), kv === undefined || kv === null ? "" : ` · key-value head ${kv}`));
   const add = (heading, ...contents) => { if (contents.length) article.append(make("h3", {}, heading), ...contents); };
+  if (!view && !card.profile && !document.getElementById("live-data")) {
+    article.append(make("p", { class: "note" }, "On a text of yours: ", make("code", {}, `interp view ${model.name} --text TEXT --heads ${label.split(".").at(-1)}`)));
+  }
   if (card.profile) article.append(...onText(model, i, label, card.profile));
   // what prompts show is folded where a profile says more
   const folded = card.profile ? make("details", { class: "before" }, make("summary", {}, "Scores and examples on prompts")) : article;

@@ -161,6 +161,14 @@ page.strongest = async (s, shown, query, key) => {
   const found = await call("heads", { prompt: state.prompt.prompt, head: headOf(s, opened.h), query, key, ...afterEdits() });
   return found.heads.map(([name, weight]) => [shown.stack.heads.findIndex((head) => head.name === name), weight]);
 };
+page.askedPair = async (query, key) => { // no head is open: the strongest one opens on the pair
+  try {
+    const found = await call("heads", { prompt: state.prompt.prompt, head: headOf(0, 0), query, key, ...afterEdits() });
+    const h = page.stacks[0].heads.findIndex((head) => head.name === found.heads[0][0]);
+    await openHead(0, h);
+    await opened.onpair?.(query, key);
+  } catch (error) { status.textContent = error.message; }
+};
 const afterEdits = () => (state.after === null ? {} : { after: state.after });
 
 // A deep link such as #tiny/L5H4 opens the head here too.

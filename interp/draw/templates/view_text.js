@@ -73,6 +73,11 @@ class RunningText {
   leave() { if (this.over) { this.over = null; this.draw(); } }
   choose(unit) {
     const from = this.pinned;
+    if (from && from !== unit && !this.shown && page.askedPair) {
+      const [key, query] = [from, unit].map((one) => one.first + one.n - 1).sort((a, b) => a - b);
+      page.askedPair(query, key);
+      return;
+    }
     if (from && from !== unit) {
       const pair = this.pair(from, unit) ?? this.pair(unit, from);
       if (pair && this.onpair) { this.onpair(...pair); return; }
@@ -145,7 +150,7 @@ class RunningText {
       if (unit.side !== "key") told.push(`${name} looks at ${list(looks) || "nothing above 0.01"}${mean}.`);
       if (unit.side !== "query") told.push(`${seen.length ? `It is looked at by ${list(seen)}` : "No other token looks at it above 0.01"}.`);
     }
-    this.said.textContent = this.shown ? `${this.shown.item.name}. ${told.join(" ")}` : "Open a head to see what each token attends to.";
+    this.said.textContent = this.shown ? `${this.shown.item.name}. ${told.join(" ")}` : `Open a head to see what each token attends to${page.askedPair ? ", or click two tokens for the head that attends most from the later to the earlier" : ""}.`;
   }
   // Marks the query and the key of a cell of the matrix.
   markPair(row, column) {

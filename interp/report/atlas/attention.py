@@ -47,10 +47,10 @@ def write_view(atlas: Atlas, model: LoadedModel, page: Path) -> dict[str, ModelV
         return {}
     path = page.with_name(f"{page.stem}-{found['id']}.html")
     view.save_html(path)
-    return {found["id"]: {"file": path.name, **attention_of(view)}}
+    return {found["id"]: {"file": path.name, **heads_on_text(view)}}
 
 
-def attention_of(view: View) -> dict[str, Any]:
+def heads_on_text(view: View) -> dict[str, Any]:
     """Return the texts and the weights of all heads of a short view, in 8 bits; nothing if large.
 
     Args:
