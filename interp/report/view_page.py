@@ -43,14 +43,14 @@ def assembled(view: View, title: str, budget: int) -> str:
     """
     frame = _Frame(view, title)
     least = 0
-    ways = details(view)
+    ways = details(view, frame.opened)
     for detail in ways:
         store = LetterBlocks()
         written = stacks_written(view, detail, store, budget - frame.size)
         if written is None:
             continue
         left = add_zooms(view, store, written, budget - frame.size)
-        kept = add_terms(view, store, written, budget - frame.size)
+        kept = add_terms(view, store, written, budget - frame.size, frame.opened)
         step, coarser = f"{resolution(detail.bits):.1g}", detail.bits < ways[0].bits
         size = f"{budget / 1e6:g}", detail.block, len(detail.kept), coarser
         said = phrased("precision", detail.bits, step, *size, *kept, ", ".join(left))
@@ -75,7 +75,8 @@ class _Frame:
         texts, self.of_stacks = readings(view)
         self.texts = as_data(texts)
         one = largest(view)
-        self.first = [one.stack, list(view.stacks[one.stack].weights).index(one.head)]  # opened
+        self.opened = view.stacks[one.stack].name, one.head
+        self.first = [one.stack, list(view.stacks[one.stack].weights).index(one.head)]
         self.fixed = {
             "sections": [static_section(at, stack) for at, stack in enumerate(view.stacks)],
             "blocks": any(stack.block > 1 for stack in view.stacks),

@@ -23,8 +23,8 @@ def opened(browser, tmp_path):
     """Open a view's page; at the end nothing was fetched and nothing was complained about."""
     path = tmp_path / "page.html"
 
-    def open_it(found, theme="light", width=1200):
-        found.save_html(path)
+    def open_it(found, theme="light", width=1200, **options):
+        found.save_html(path, **options)
         browser.emulate(theme, width)
         browser.open(path)
         return browser
@@ -449,3 +449,22 @@ def test_a_long_prompt_is_zoomed_in_the_page_down_to_single_tokens(
     assert level(page).startswith("Queries 952 to ")
     page.run("location.hash = '#L1H3:1000,300'")
     page.wait("return document.querySelector('.zoom output').textContent.startsWith('query 1000 ')")
+
+
+def test_tokens_of_a_head_in_less_detail_are_read_by_its_blocks(opened) -> None:
+    """No share is counted twice: those of one row of blocks sum to one."""
+    n = 64
+    weights = np.random.default_rng(0).dirichlet(np.ones(n), (1, 20, n))
+    found = View.of_patterns(weights, [f" t{i}" for i in range(n)])
+    whole = len(found.html(budget=10**7).encode())
+    page = opened(found, budget=whole - 20 * n * n * 2 * 4 // 3 + 95_000)  # 12 heads in full
+    page.wait("return document.querySelector('.panel canvas')")
+    assert page.run("return opened.shown.block") == 1  # the head that opens is in full
+    at = page.run("return page.stacks[0].heads.findIndex((head) => head.block > 1)")
+    page.run("open(0, arguments[0])", at)
+    page.wait("return opened.shown.block > 1")
+    block = page.run("return opened.shown.block")
+    assert len(page.run(SPOKEN)) == n // block
+    of_unit = "reading.places.reduce((sum, v) => sum + reading.weight(u, v), 0)"
+    sums = page.run(f"return reading.places.map((u) => {of_unit})")
+    np.testing.assert_allclose(sums, 1, atol=0.02)

@@ -23,7 +23,7 @@ class RunningText {
   }
   // Which head the text is about; without one, nothing is shaded.
   attach(shown, onpair) {
-    const same = this.shown && shown && this.shown.stack === shown.stack;
+    const same = this.shown && shown && this.shown.stack === shown.stack && this.shown.block === shown.block;
     const pinned = same ? this.pinned : null;
     Object.assign(this, { shown, onpair, pinned: null, over: null });
     if (same && this.places) { this.pinned = pinned; this.draw(); } else this.fill();
@@ -46,13 +46,16 @@ class RunningText {
     this.draw();
   }
   units(text) { // runs of tokens: [first, number, text]
-    const found = [];
+    const found = [], block = this.shown?.block ?? 1; // tokens of a row of a head that is kept in less detail
     let at = 0;
     for (const [n, words, begins] of text.pieces) {
-      if (this.mode === "tokens" && this.shown && n > 1) {
+      if (block > 1 && found.length && Math.floor(found.at(-1)[0] / block) === Math.floor(at / block)) {
+        found.at(-1)[1] += n;
+        found.at(-1)[2] += words;
+      } else if (block === 1 && this.mode === "tokens" && this.shown && n > 1) {
         const names = this.shown.stack.queries.length > at ? this.shown.stack.queries : this.shown.stack.keys;
         for (let i = 0; i < n; i++) found.push([at + i, 1, names[at + i]]);
-      } else if (this.mode === "words" && !begins && found.length) {
+      } else if (block === 1 && this.mode === "words" && !begins && found.length) {
         found.at(-1)[1] += n;
         found.at(-1)[2] += words;
       } else found.push([at, n, words]);

@@ -48,18 +48,18 @@ class LetterBlocks:
         return sum(map(len, self.blobs.values())) + 60 * len(self.blobs)
 
 
-def order(view: View) -> list[tuple[str, Head]]:
-    """Return the heads in reading order: named heads, then heads of low entropy."""
+def order(view: View, opened: tuple[str, Head] | None = None) -> list[tuple[str, Head]]:
+    """Return the heads in reading order: named heads, the opened one, then heads of low entropy."""
     rows = [row for stack in view.stacks for row in stack_summary(stack)]
     rows.sort(key=lambda row: row["entropy"])  # type: ignore[arg-type,return-value]
     found = [(str(r["stack"]), Head(r["layer"], r["head"])) for r in rows]  # type: ignore[arg-type]
     first = [at for head in view.named for at in found if at[1] == head]
-    return list(dict.fromkeys([*first, *found]))
+    return list(dict.fromkeys([*first, *([opened] if opened else []), *found]))
 
 
-def details(view: View) -> list[Detail]:
-    """Return levels of detail, from most to least."""
-    ordered = order(view)
+def details(view: View, opened: tuple[str, Head] | None = None) -> list[Detail]:
+    """Return levels of detail, from most to least; the opened head is among those in full."""
+    ordered = order(view, opened)
     longest = max(len(s.queries) for s in view.stacks)
     least = sum(head in view.named for _, head in ordered) or KEPT
     found = []
@@ -188,12 +188,18 @@ def _tile(tile: Tile, store: LetterBlocks) -> dict[str, object]:
     }
 
 
-def add_terms(view: View, store: LetterBlocks, written: list[dict], room: float) -> tuple[int, int]:
+def add_terms(
+    view: View,
+    store: LetterBlocks,
+    written: list[dict],
+    room: float,
+    opened: tuple[str, Head] | None = None,
+) -> tuple[int, int]:
     """Add queries and keys of as many heads as fit; return their number and the possible one."""
     by_name = {stack.name: stack for stack in view.stacks}
     items = {(stack["name"], item["name"]): item for stack in written for item in stack["heads"]}
     could = done = 0
-    for name, head in order(view):
+    for name, head in order(view, opened):
         terms = by_name[name].terms.get(head)
         if terms is None:
             continue
