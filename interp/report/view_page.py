@@ -24,8 +24,9 @@ from interp.heads.patterns.result import View
 from interp.report.view_parts import scale_image, static_section
 from interp.report.view_texts import as_data, largest, opening_sentence, readings
 
-_PARTS = ("root", "decode", "draw", "text", "lines", "pair", "page", "zoom", "tiles", "start")
-SCRIPTS = tuple(f"view_{name}" for name in _PARTS)
+SCRIPTS = ("root", "decode", "draw", "text", "lines", "pair", "page", "start")
+ZOOMING = ("zoom", "tiles")
+"""Scripts of a page that zooms into heads of a long prompt, before the last of `SCRIPTS`."""
 SHOWN = 20_000
 """Characters of a text that a page shows without scripts."""
 
@@ -85,6 +86,8 @@ class _Frame:
             "texts": [(one.name, _shortened(one.text)) for one in texts],
         }  # fmt: skip
         self.words = _words(view)
+        parts = (*SCRIPTS[:-1], *ZOOMING, SCRIPTS[-1]) if self.words else SCRIPTS
+        self.scripts = [f"view_{name}" for name in parts]
         self.size = len(self.filled([], LetterBlocks(), "").encode()) + 4_000
         self.size += sum(len(json.dumps([s.queries, s.keys])) for s in view.stacks)
         self.size += sum(120 * (len(s.weights) + len(s.tiles)) for s in view.stacks)
@@ -96,7 +99,7 @@ class _Frame:
         data["stacks"] = [stack | {"reading": sides} for stack, sides in of_stacks]
         data |= {"open": self.first, "texts": self.texts, "words": self.words}
         return fill(
-            "view", self.title, scripts=SCRIPTS,
+            "view", self.title, scripts=self.scripts,
             notes=[*self.view.notes, attention_warning()], precision=text,
             data=as_json(data), blobs=store.blobs, **self.fixed,
         )  # fmt: skip

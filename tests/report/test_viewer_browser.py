@@ -275,6 +275,10 @@ def test_without_scripts_the_page_still_shows_every_head(
         browser.open(tmp_path / "page.html")
         size = browser.call("GET", f"{browser.find('svg.thumbs image')}/rect")
         assert size["width"] > 300
+        text = browser.call("GET", f"{browser.find('p.prompt')}/text")
+        assert text.endswith("the cat and the cat")
+        said = browser.call("GET", f"{browser.find('h1')}/text")
+        assert re.fullmatch(r"L\dH\d gives [01]\.\d\d of the attention of .* not neighbours", said)
         browser.click("details summary")
         assert "L1H7" in browser.call("GET", f"{browser.find('details table')}/text")
     finally:
