@@ -26,7 +26,12 @@ CSV = 400_000  # bytes of a table as data in a page
 
 
 def render(
-    template: str, title: str, *, scripts: Sequence[str] = (), styles: str = "", **context: Any
+    template: str,
+    title: str,
+    *,
+    scripts: Sequence[str | tuple[str, ...]] = (),
+    styles: str = "",
+    **context: Any,
 ) -> str:
     """Fill a template that extends `page.jinja2`, which escapes all texts.
 
@@ -35,7 +40,8 @@ def render(
     Args:
         template: The name of a file in the folder `templates`, without its suffix.
         title: The title of the page.
-        scripts: Names of files in that folder, in order; without them the page has no script.
+        scripts: Names of files in that folder, in order; without them the page has no script. The
+            files of a tuple are one function, so that they share no name with the others.
         styles: Style rules after those of every page.
         context: The values of the template. `heading` is the first line, by default the title; at
             the foot stand `command`, `beside` (files in the same folder) and `made` (the
@@ -43,9 +49,15 @@ def render(
             may ask its own server.
     """
     context = _DEFAULTS | context
-    script = Markup("".join(asset(f"{name}.js") for name in (scripts and ("make", *scripts))))
+    script = Markup("".join(map(_script, scripts and ("make", *scripts))))
     context |= {"title": title, "style": Markup(style_sheet() + styles), "script": script}
     return visible(_templates().get_template(f"{template}.jinja2").render(context))
+
+
+def _script(name: str | tuple[str, ...]) -> str:
+    if isinstance(name, str):
+        return asset(f"{name}.js")
+    return "(() => {\n" + "".join(asset(f"{one}.js") for one in name) + "})();\n"
 
 
 def phrased(name: str, *values: Any) -> Markup:

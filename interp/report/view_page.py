@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from markupsafe import Markup
 
@@ -12,13 +13,22 @@ from interp.draw.colours import palette
 from interp.draw.page import phrased
 from interp.draw.page import render as fill
 from interp.heads.patterns.coding import resolution
-from interp.heads.patterns.detail import LetterBlocks, add_terms, details, stacks_written
+from interp.heads.patterns.detail import (
+    LetterBlocks,
+    add_terms,
+    add_zooms,
+    details,
+    stacks_written,
+)
 from interp.heads.patterns.result import View
 from interp.report.view_parts import scale_image, static_section
+from interp.report.view_texts import as_data, largest, opening_sentence, readings
 
-SCRIPTS = tuple(
-    f"view_{name}" for name in ("root", "decode", "draw", "lines", "pair", "page", "start")
-)
+SCRIPTS = ("root", "decode", "draw", "text", "lines", "pair", "page", "start")
+ZOOMING = ("zoom", "tiles")
+"""Scripts of a page that zooms into heads of a long prompt, before the last of `SCRIPTS`."""
+SHOWN = 20_000
+"""Characters of a text that a page shows without scripts."""
 
 
 def assembled(view: View, title: str, budget: int) -> str:
@@ -34,16 +44,18 @@ def assembled(view: View, title: str, budget: int) -> str:
     """
     frame = _Frame(view, title)
     least = 0
-    ways = details(view)
+    ways = details(view, frame.opened)
     for detail in ways:
         store = LetterBlocks()
         written = stacks_written(view, detail, store, budget - frame.size)
         if written is None:
             continue
-        kept = add_terms(view, store, written, budget - frame.size)
+        left = add_zooms(view, store, written, budget - frame.size)
+        kept = add_terms(view, store, written, budget - frame.size, frame.opened)
         step, coarser = f"{resolution(detail.bits):.1g}", detail.bits < ways[0].bits
         size = f"{budget / 1e6:g}", detail.block, len(detail.kept), coarser
-        page = frame.filled(written, store, phrased("precision", detail.bits, step, *size, *kept))
+        said = phrased("precision", detail.bits, step, *size, *kept, ", ".join(left))
+        page = frame.filled(written, store, said)
         least = len(page.encode())
         if least <= budget:
             return page
@@ -61,12 +73,21 @@ class _Frame:
 
     def __init__(self, view: View, title: str):
         self.view, self.title = view, title
+        texts, self.of_stacks = readings(view)
+        self.texts = as_data(texts)
+        one = largest(view)
+        self.opened = view.stacks[one.stack].name, one.head
+        self.first = [one.stack, list(view.stacks[one.stack].weights).index(one.head)]
         self.fixed = {
             "sections": [static_section(at, stack) for at, stack in enumerate(view.stacks)],
             "blocks": any(stack.block > 1 for stack in view.stacks),
             "scale": scale_image(), "made": dict(view.provenance),
-            "texts": _texts(view.provenance.get("prompts")),
+            "heading": opening_sentence(view, one),
+            "texts": [(one.name, _shortened(one.text)) for one in texts],
         }  # fmt: skip
+        self.words = _words(view)
+        parts = (*SCRIPTS[:-1], *ZOOMING, SCRIPTS[-1]) if self.words else SCRIPTS
+        self.scripts = [f"view_{name}" for name in parts]
         self.size = len(self.filled([], LetterBlocks(), "").encode()) + 4_000
         self.size += sum(len(json.dumps([s.queries, s.keys])) for s in view.stacks)
         self.size += sum(120 * (len(s.weights) + len(s.tiles)) for s in view.stacks)
@@ -74,30 +95,31 @@ class _Frame:
     def filled(self, written: list[dict], store: LetterBlocks, text: str) -> str:
         """Return the complete page."""
         data = {"palette": palette(False), "signed": palette(True), "stacks": written}
-        data |= {"open": _first(self.view)}
+        of_stacks = zip(written, self.of_stacks, strict=False)
+        data["stacks"] = [stack | {"reading": sides} for stack, sides in of_stacks]
+        data |= {"open": self.first, "texts": self.texts, "words": self.words}
         return fill(
-            "view", self.title, scripts=SCRIPTS,
+            "view", self.title, scripts=self.scripts,
             notes=[*self.view.notes, attention_warning()], precision=text,
             data=as_json(data), blobs=store.blobs, **self.fixed,
         )  # fmt: skip
 
 
-def _texts(prompts: object) -> dict[str, str]:
-    """Return the texts by role that the provenance of a captured view holds."""
-    found = prompts.get("text") if isinstance(prompts, dict) else None
-    return found if isinstance(found, dict) else {}
+def _shortened(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]} ... ({len(text):,} characters)"
 
 
-def _first(view: View) -> list[int] | None:
-    """Return the stack and place of the head that the page opens first, if there is one."""
-    for at, stack in enumerate(view.stacks):
-        heads = list(stack.weights)
-        for head in view.named:
-            if head in heads:
-                return [at, heads.index(head)]
-        if len(view.stacks) == len(heads) == 1:
-            return [0, 0]
-    return None
+def _words(view: View) -> dict[str, list[Any]]:
+    """Return all tokens of the stacks of a long prompt that can be zoomed, by stack.
+
+    Keys that are the queries are None.
+    """
+    found: dict[str, list[Any]] = {}
+    for stack in view.stacks:
+        if stack.zooms:
+            queries, keys = getattr(view, "tokens", {})[stack.name]
+            found[stack.name] = [queries, None if keys == queries else keys]
+    return found
 
 
 def as_json(data: object) -> Markup:

@@ -94,7 +94,7 @@ def heads_table(stack: Stack) -> Markup:
     first = "" if len(stack.queries) < 2 else f" (not counting the first {of})"
     means = "Means over queries" if one else "Means over blocks of queries"
     said = element("p", f"{means}; the largest weight is of one pair{first}.")
-    columns = ["head", *titles.values(), ("from query", "token"), ("to key", "token")]
+    columns = [("head", "head"), *titles.values(), ("from query", "token"), ("to key", "token")]
     return note + said + table(columns, lines)
 
 
@@ -113,7 +113,7 @@ def links_table(stack: Stack) -> Markup | None:
         ]
         for head, link in rows[:LINKS]
     )
-    return table(["head", "weight", ("from query", "token"), ("to key", "token")], lines)
+    return table([("head", "head"), "weight", ("from query", "token"), ("to key", "token")], lines)
 
 
 def _tile(at: int, number: int, tile: Tile) -> Markup:

@@ -17,7 +17,7 @@ from interp_kernels.masks import Part, key_range
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from jaxtyping import Float
+    from jaxtyping import Float, Int
     from torch import Tensor
 
     from interp_kernels.problem import Attention
@@ -33,9 +33,10 @@ def pooled_tile(
     keys: range,
     block: int = 1,
     *,
+    largest: bool = False,
     going_on: Callable[[], None] = lambda: None,
 ) -> Float[Tensor, "query_block key_block"]:
-    """Return sums of one head's weights over blocks of some queries and keys.
+    """Return sums, or maxima, of one head's weights over blocks of some queries and keys.
 
     Blocks are counted from the first query and the first key of the part; the last ones may be
     partial. Summed in float64, returned in the dtype of the computation.
@@ -47,6 +48,7 @@ def pooled_tile(
         queries: The queries of the part.
         keys: The keys of the part.
         block: Queries and keys of a block.
+        largest: True for the largest weight of each block instead of the sum.
         going_on: Called before each step; what it raises ends the computation.
 
     Raises:
@@ -66,7 +68,8 @@ def pooled_tile(
             f"{attention.activation}; expected a block of at least 1, one prompt and a softmax"
         )
     down, across = -(-len(queries) // block), -(-len(keys) // block)
-    total = torch.zeros(down, across, dtype=torch.float64, device=attention.q.device)
+    dtype = attention.work_dtype if largest else torch.float64
+    total = torch.zeros(down, across, dtype=dtype, device=attention.q.device)
     k = attention.k[0, head // size.group].to(attention.work_dtype)
     at_once = max(1, SCORES // len(keys))
     step = max(1, at_once // block) * block if at_once >= block else at_once
@@ -86,7 +89,11 @@ def pooled_tile(
         weight = score.sub_(row).exp_().masked_fill_(hidden, 0.0)[0, 0]
         if block == 1:
             total[rows.start - queries.start : rows.stop - queries.start,
-                  low - keys.start : high - keys.start] = weight.double()  # fmt: skip
+                  low - keys.start : high - keys.start] = weight  # fmt: skip
+            continue
+        places = torch.arange(rows.start, rows.stop, device=k.device) - queries.start
+        if largest:
+            _add_maxima(total, weight, places // block, (low - keys.start) // block, block)
             continue
         sums = torch.zeros(len(weight), across, dtype=torch.float64, device=k.device)
         column = (low - keys.start) // block
@@ -95,6 +102,21 @@ def pooled_tile(
         sums[:, column : column + full.shape[1]] = full
         if whole < weight.shape[1]:
             sums[:, column + full.shape[1]] = weight[:, whole:].sum(-1)
-        places = torch.arange(rows.start, rows.stop, device=k.device) - queries.start
         total.index_add_(0, places // block, sums)
     return total.to(attention.work_dtype)
+
+
+def _add_maxima(
+    total: Float[Tensor, "query_block key_block"],
+    weight: Float[Tensor, "query_pos key_pos"],
+    places: Int[Tensor, " query_pos"],
+    column: int,
+    block: int,
+) -> None:
+    """Raise the maxima of blocks to those of some rows, whose first key begins block `column`."""
+    whole = weight.shape[1] // block * block
+    of_rows = weight[:, :whole].unflatten(1, (-1, block)).amax(-1)
+    if whole < weight.shape[1]:
+        of_rows = torch.cat([of_rows, weight[:, whole:].amax(-1, keepdim=True)], 1)
+    part = total[:, column : column + of_rows.shape[1]]
+    part.scatter_reduce_(0, places[:, None].expand_as(of_rows), of_rows, "amax")

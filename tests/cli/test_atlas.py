@@ -122,7 +122,8 @@ def test_cards_lead_to_the_attention_of_a_model(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     view = tmp_path / "page-bundled-one-layer.html"
     assert "the attention of its heads in page-bundled-one-layer.html" in done.stderr
-    assert f'"views":{{"bundled-one-layer":"{view.name}"}}' in page.read_text(encoding="utf-8")
+    written = page.read_text(encoding="utf-8")
+    assert f'"views":{{"bundled-one-layer":{{"file":"{view.name}","texts":[' in written
     assert "Attention of bundled:one-layer" in view.read_text(encoding="utf-8")
     view.unlink()
     done = run(

@@ -41,7 +41,7 @@ MASKS = {
 
 @over("mask", MASKS)
 @over("block", [1, 3, 8, 64])
-def test_blocks_are_sums_of_the_whole_pattern(mask, block):
+def test_blocks_are_sums_and_maxima_of_the_whole_pattern(mask, block):
     attention = call(**MASKS[mask])
     whole = reference.pattern(attention, reference.scores(attention, torch.float64))[0]
     lse = attention_statistics(attention, [LogSumExp()], backend="auto")["lse"]
@@ -51,18 +51,23 @@ def test_blocks_are_sums_of_the_whole_pattern(mask, block):
         down, across = found.shape
         padded = torch.zeros(down * block, across * block, dtype=torch.float64)
         padded[: part.shape[0], : part.shape[1]] = part
-        expected = padded.reshape(down, block, across, block).sum((1, 3))
-        torch.testing.assert_close(found.double(), expected, atol=3e-6, rtol=3e-6)
+        in_blocks = padded.reshape(down, block, across, block)
+        torch.testing.assert_close(found.double(), in_blocks.sum((1, 3)), atol=3e-6, rtol=3e-6)
+        found = pooled_tile(attention, lse, head, rows, keys, block, largest=True)
+        torch.testing.assert_close(found.double(), in_blocks.amax((1, 3)), atol=3e-6, rtol=3e-6)
 
 
 def test_small_steps_change_nothing(monkeypatch):
     attention = call()
     lse = attention_statistics(attention, [LogSumExp()], backend="auto")["lse"]
     whole = pooled_tile(attention, lse, 1, range(N), range(KEYS), 4)
+    most_of = pooled_tile(attention, lse, 1, range(N), range(KEYS), 4, largest=True)
     for most in (1, 3 * KEYS, 9 * KEYS):
         monkeypatch.setattr("interp_kernels.pooled_tile.SCORES", most)
         again = pooled_tile(attention, lse, 1, range(N), range(KEYS), 4)
         torch.testing.assert_close(again, whole, atol=1e-6, rtol=1e-6)
+        again = pooled_tile(attention, lse, 1, range(N), range(KEYS), 4, largest=True)
+        torch.testing.assert_close(again, most_of, atol=1e-6, rtol=1e-6)
 
 
 @pytest.mark.parametrize(

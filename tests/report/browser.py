@@ -67,6 +67,8 @@ class Browser:
         return f"/element/{self.call('POST', '/element', asked)[ELEMENT]}"
 
     def click(self, selector):
+        # in the middle of the window, not below what stays on its upper edge
+        self.run("document.querySelector(arguments[0]).scrollIntoView({block: 'center'})", selector)
         self.call("POST", f"{self.find(selector)}/click", {})
 
     def type(self, selector, keys):

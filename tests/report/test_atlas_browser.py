@@ -8,12 +8,15 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 from report.atlas_sample import HOSTILE, document, model, three
 from report.browser import DOWN, ENTER, ESCAPE, RIGHT, needs_browser
 from report.large import view
 from report.looking import CUT, PALE, SQUEEZED
 
+from interp.heads.patterns import View
+from interp.report.atlas.attention import heads_on_text
 from interp.report.atlas.page import atlas_page
 
 pytestmark = [pytest.mark.slow, needs_browser]
@@ -124,11 +127,33 @@ def test_links_lead_to_cards_and_back(browser, atlas) -> None:
     assert browser.wait(f"const c = (() => {{ {CARDS} }})(); return c[0] === 'L1H1 hub/base'")
     browser.call("POST", "/url", {"url": f"{atlas.as_uri()}#nobody/L99H1"})
     assert browser.run(CARDS) == []
+    asks = "The address asks for nobody/L99H1, which this page does not have."
+    assert browser.text("header .warning") == asks
+
+
+def test_one_click_on_a_map_shows_its_head_on_a_text(browser, tmp_path) -> None:
+    patterns = np.random.default_rng(0).dirichlet(np.ones(4), (12, 12, 4))
+    shown = View.of_patterns(patterns, ["<i>", " the", " cat", " שלום"])
+    path = tmp_path / "atlas.html"
+    views = {"a": {"file": "view.html", **heads_on_text(shown)}}
+    path.write_text(atlas_page(document(model("a", 12, 12)), views=views))
+    browser.open(path)
+    browser.run("openHead('a', 'L3H5')")
+    browser.wait("return document.querySelector('aside .passage span')")
+    text = "return [...document.querySelectorAll('aside .passage span')].map(s => s.textContent)"
+    assert browser.run(text) == ["<i>", " the", " cat", " שלום"]
+    browser.run("document.querySelectorAll('aside .passage span')[2].dispatchEvent("
+                "new MouseEvent('mouseover', {bubbles: true}))")  # fmt: skip
+    row = patterns[3, 5, 2]
+    best = ["<i>", "the", "cat", "שלום"][int(row.argmax())]
+    said = browser.text("aside .reading output")
+    assert said.startswith(f"L3H5. “cat” looks at “{best}” {row.max():.2f}")
+    assert [entry["message"] for entry in browser.log("browser")] == []
 
 
 def test_a_card_leads_to_the_attention_of_its_head(browser, tmp_path) -> None:
     path = tmp_path / "atlas.html"
-    path.write_text(atlas_page(document(model("a", 12, 12)), views={"a": "view.html"}))
+    path.write_text(atlas_page(document(model("a", 12, 12)), views={"a": {"file": "view.html"}}))
     view(tmp_path / "view.html", 8)
     browser.open(path)
     browser.run("openHead('a', 'L11H11')")

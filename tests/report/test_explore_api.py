@@ -157,6 +157,51 @@ def test_ablated_logits_are_those_of_the_edit(client, model, intervention, refer
     assert {one["id"] for one in answer["tokens"]} == top
 
 
+def test_every_head_can_have_an_intervention_of_its_own(client, model):
+    given = {"prompt": asked(client, TEXT)["prompt"], "heads": ["L1H3", "L0H2", "L1H0"],
+             "intervention": ["zero", "uniform-attention", "zero"]}  # fmt: skip
+    answer = client.post("/api/ablate", given).data
+    assert answer["intervention"].startswith("zero(decoder L1H3, L1H0); uniform-attention(")
+    changed = model.run(TEXT, [zero(["L1H3", "L1H0"]), uniform(["L0H2"])]).detach()[0, -1]
+    for one in answer["tokens"]:
+        assert one["after"]["logit"] == pytest.approx(float(changed[one["id"]]), abs=1e-4)
+    mixed = given | {"intervention": ["zero", "mean-dataset", "zero"], "reference": "A dog ran."}
+    assert "mean-dataset(" in client.post("/api/ablate", mixed).data["intervention"]
+
+
+def test_the_change_is_said_with_its_ranks(client):
+    given = {"prompt": asked(client, TEXT)["prompt"], "heads": ["L0H3", "L0H2", "L1H3"]}
+    answer = client.post("/api/ablate", given).data
+    first, last = answer["tokens"][0], min(answer["tokens"], key=lambda x: x["after"]["rank"])
+    a, b = (first[side]["probability"] for side in ("before", "after"))
+    assert b < a
+    token, then = (one["token"].replace("\n", "⏎") for one in (first, last))
+    assert answer["said"] == (
+        f"The probability of “{token}” falls from {100 * a:.1f} % to {100 * b:.1f} %, from rank 1 "
+        f"to {first['after']['rank']}; “{then}” becomes the likeliest."
+    )
+    assert client.post("/api/ablate", given | {"heads": []}).data["said"] == ""
+
+
+def test_heads_are_listed_by_their_weight_on_a_pair(client, model):
+    number = asked(client, TEXT)["prompt"]
+    given = {"prompt": number, "head": "L1H3", "query": 9, "key": 4}
+    listed = client.get("/api/heads", **given).data["heads"]
+    weights = {str(h): float(w[9, 4]) for h, w in view(model, TEXT).stacks[0].weights.items()}
+    assert [name for name, _ in listed] == sorted(weights, key=lambda h: -weights[h])[:8]
+    assert dict(listed) == pytest.approx({name: weights[name] for name, _ in listed}, abs=1e-6)
+    refused = client.get("/api/heads", **given | {"key": 999})
+    assert refused.status == 400
+    assert "keys 0 to" in refused.data["error"]
+
+
+def test_a_prompt_comes_with_its_text_in_pieces(client):
+    found = asked(client, TEXT)
+    [one] = found["texts"]
+    assert "".join(text for _, text, _ in one["pieces"]).replace("<s>", "").strip() == TEXT
+    assert found["stacks"][0]["reading"] == [0, 0]
+
+
 def test_patterns_of_an_ablation_are_those_under_the_edit(client, model):
     found = asked(client, TEXT)
     given = {"prompt": found["prompt"], "heads": ["L0H3"], "intervention": "zero"}
@@ -241,6 +286,9 @@ def test_a_wrong_body_is_a_400_with_the_reason(client, path, given, says):
         ({"heads": ["L1H3", "L1H3"]}, "named twice"),
         ({"heads": ["cross.L1H3"]}, "no stack 'cross'"),
         ({"intervention": "ablate"}, "unknown intervention"),
+        ({"intervention": ["zero", "zero"]}, "2 interventions for 1 heads"),
+        ({"intervention": [1]}, "a name, or a list of names"),
+        ({"heads": ["L1H3", "L1H3"], "intervention": ["zero", "mean-batch"]}, "named twice"),
         ({"intervention": "mean-position"}, "changes nothing for one prompt"),
         ({"intervention": "mean-dataset"}, "needs reference prompts"),
         ({"intervention": "zero", "reference": "a"}, "takes no reference"),

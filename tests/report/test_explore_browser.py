@@ -10,6 +10,7 @@ import pytest
 from report.asking import TOKEN
 from report.browser import RIGHT, needs_browser
 from report.looking import CROWDED, CUT, PALE, SQUEEZED
+from report.test_atlas_browser import axe
 
 import interp
 from interp.report.explore.app import application
@@ -19,6 +20,7 @@ from interp.report.explore.session import Session
 
 pytestmark = [pytest.mark.slow, needs_browser]
 EVIL = "</script><img src=x onerror=alert(1)>"
+MINUS = "\u2212"
 TEXT = "The cat sat on the mat. The cat sat on the"
 
 
@@ -113,9 +115,17 @@ def test_type_a_prompt_open_a_head_and_ablate_it(live):
         "return [...document.querySelectorAll('.logits tbody tr')]"
         ".map(r => [...r.cells].map(c => c.textContent))"
     )
-    assert any(row[1] not in ("0.00", "+0.00", "-0.00") for row in rows)
+    # before, after and what changed, side by side
+    assert len(rows[0]) == 8
+    for _, before, rank, after, then, points, moves, _ in rows:
+        change = float(points.replace(MINUS, "-"))
+        assert change == pytest.approx(float(after) - float(before), abs=0.11)
+        climbed = int(rank) - int(then)
+        assert moves == (f"{'▲' if climbed > 0 else '▼'} {abs(climbed)}" if climbed else "0")
+    assert any(row[7] not in ("+0.00", f"{MINUS}0.00") for row in rows)
+    assert live.text(".logits .sentence").startswith("The probability of “")
     assert live.text(".panel .ablate") == "Bring L1H3 back"
-    live.click(".chips button")
+    live.click(".chips .remove")
     live.wait("return document.querySelector('.named').textContent === 'No head is ablated.'")
     assert live.run(heat) == whole  # no later layer reads L1H3
     head(live, 3)  # L0H3, which the heads of layer 1 read
@@ -125,7 +135,7 @@ def test_type_a_prompt_open_a_head_and_ablate_it(live):
     assert live.run(heat) != whole
     assert live.text(".panel h3") == "decoder L0H3"
     live.wait("return document.querySelector('.panel .ablate')?.textContent === 'Bring L0H3 back'")
-    live.click(".chips button")
+    live.click(".chips .remove")
     live.wait("return document.querySelector('.note.ablated').textContent === ''")
     assert live.run(heat) == whole
 
@@ -162,7 +172,7 @@ def test_the_prompt_box_is_on_the_first_screen_and_no_column_is_cut(
             browser.wait("return document.querySelector('.panel canvas')")
             corner(browser, 3)
             named(browser, "zero")
-            browser.wait("return document.querySelectorAll('.logits thead th').length === 6")
+            browser.wait("return document.querySelectorAll('.logits thead th').length === 11")
             cut = browser.run(
                 "return [...document.querySelectorAll('#live .scroll')]"
                 ".filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.innerText)"
@@ -182,6 +192,97 @@ def test_another_intervention_replaces_what_the_ablated_heads_write(live):
     live.run("const s = document.querySelector('#live fieldset select');"
              "s.value = 'mean-dataset'; s.dispatchEvent(new Event('change'))")  # fmt: skip
     live.wait("return document.querySelector('.logits').textContent.includes('needs reference')")
+
+
+STEPS = "return [...document.querySelectorAll('.steps button')].map(b => b.textContent)"
+
+
+def chips(browser):
+    return browser.run(
+        "return [...document.querySelectorAll('.chip')].map("
+        "c => [c.querySelector('.flip').textContent, c.classList.contains('on')])"
+    )
+
+
+def test_an_edit_is_switched_off_and_on_and_removed(live):
+    prompt(live, TEXT)
+    for h in (2, 11):
+        corner(live, h)
+    named(live, "zero(decoder L0H2, L1H3)")
+    live.click(".chip .flip")
+    named(live, "zero(decoder L1H3)")
+    assert chips(live) == [["L0H2", False], ["L1H3", True]]
+    assert live.run("return document.querySelector('.chip .flip').ariaPressed") == "false"
+    live.run("const s = document.querySelector('.chip.on select');"
+             "s.value = 'mean-batch'; s.dispatchEvent(new Event('change'))")  # fmt: skip
+    named(live, "mean-batch(decoder L1H3)")
+    live.click(".chip .flip")
+    named(live, "zero(decoder L0H2); mean-batch(decoder L1H3)")
+    live.click(".chip .remove")
+    named(live, "mean-batch(decoder L1H3)")
+    assert chips(live) == [["L1H3", True]]
+
+
+def test_steps_are_undone_and_done_again_with_their_prompts(live):
+    prompt(live, TEXT)
+    corner(live, 2)
+    named(live, "zero(decoder L0H2)")
+    live.run("document.querySelector('#live-text').value = 'the dog and the dog'")
+    live.click("#live form button")
+    live.wait("return document.querySelector('.steps').children.length === 3")
+    named(live, "zero(decoder L0H2)")  # an edit stays for the next prompt
+    corner(live, 11)
+    named(live, "zero(decoder L0H2, L1H3)")
+    assert len(live.run(STEPS)) == 4
+    done = "return document.querySelector('.status').textContent.includes('tokens in')"
+    undo = "[...document.querySelectorAll('#live button')].find(b => b.textContent === 'Undo')"
+    redo = undo.replace("Undo", "Redo")
+    live.run(f"{undo}.click()")
+    named(live, "zero(decoder L0H2):")
+    live.run(f"{undo}.click()")
+    live.wait(f"return document.querySelector('#live-text').value === '{TEXT}'")
+    live.wait(done)
+    time.sleep(0.3)
+    named(live, "zero(decoder L0H2):")
+    live.run("document.querySelector('.chip .flip').focus(); document.activeElement.dispatchEvent("
+             "new KeyboardEvent('keydown', {key: 'z', ctrlKey: true, bubbles: true}))")  # fmt: skip
+    live.wait("return document.querySelector('.named').textContent === 'No head is ablated.'")
+    assert live.run(f"return {undo}.disabled")
+    for step in range(2, 5):
+        live.run(f"{redo}.click()")
+        live.wait(f"return document.querySelector('.history summary').textContent.includes({step})")
+        live.wait(done)
+        named(live, "zero(decoder L0H2, L1H3)" if step == 4 else "zero(decoder L0H2):")
+        time.sleep(0.3)
+    assert live.run("return document.querySelector('#live-text').value") == "the dog and the dog"
+    live.run(f"{undo}.click()")
+    named(live, "zero(decoder L0H2):")
+    corner(live, 0)  # another way from here
+    named(live, "zero(decoder L0H2, L0H0)")
+    assert live.run(STEPS)[3:] == ["zero L0H0"]
+    assert live.run(f"return {redo}.disabled")
+
+
+def test_two_tokens_of_the_text_open_their_edge_and_its_rules(live, session):
+    """Without an open head, the head that attends most opens on the pair."""
+    prompt(live, TEXT)
+    spans = "document.querySelectorAll('#live .passage span')"
+    n = live.run(f"return {spans}.length")
+    live.run(f"{spans}[1].click(); {spans}[{n - 1}].click()")
+    live.wait("return document.querySelector('.pair h4')")
+    weights = interp.view(session.model, TEXT).stacks[0].weights
+    best = max(weights, key=lambda one: weights[one][n - 1, 1])
+    assert live.text(".panel h3") == f"decoder {best}"
+    assert live.text(".pair h4").startswith(f"query {n - 1} ")
+    live.wait("return document.querySelector('.pair .others button')")
+    why = "const w = document.querySelector('.pair .why');"
+    live.wait(why + "return w && !w.innerText.includes('Looking')")
+    assert "fire" in live.text(".pair .why")
+    query = live.text(".pair h4")
+    live.run("document.querySelector('.pair .others button:nth-of-type(2)').click()")
+    other = "const h = document.querySelector('.pair h4');"
+    live.wait(f"{other} return h && h.textContent !== {query!r}")
+    assert live.text(".pair h4").split(":")[0] == query.split(":")[0]
 
 
 def test_zoom_from_a_long_prompt_to_single_tokens(live):
@@ -233,6 +334,25 @@ def test_on_a_screen_everything_can_be_read(live, theme, width):
         assert live.run(complaint) == []
 
 
+def test_a_screen_reader_finds_no_serious_fault(live):
+    script = axe()
+    if script is None:
+        pytest.skip("needs axe-core (npm install --global axe-core, or its folder in NODE_PATH)")
+    prompt(live, TEXT)
+    head(live, 11)
+    live.wait("return document.querySelector('.panel canvas')")
+    for h in (2, 11):
+        corner(live, h)
+    named(live, "zero(decoder L0H2, L1H3)")
+    live.click(".chip .flip")
+    named(live, "zero(decoder L1H3)")
+    live.run("document.querySelector('.history').open = true")
+    run = f"{script}; const done = arguments[0]; axe.run().then((r) => done(r.violations.map("
+    run += "(v) => `${v.impact} ${v.id}: ${v.nodes.length} ${v.nodes[0].html.slice(0, 160)}`)))"
+    found = live.call("POST", "/execute/async", {"script": run, "args": []})
+    assert [x for x in found if x.startswith(("serious", "critical"))] == []
+
+
 def test_the_atlas_of_results_has_the_prompt_and_its_links_open_heads(
     browser, session, stored_scores
 ):
@@ -246,6 +366,15 @@ def test_the_atlas_of_results_has_the_prompt_and_its_links_open_heads(
         browser.run("location.hash = '#bundled-induction/L1H3'")
         browser.wait("return document.querySelector('#live .panel canvas')")
         assert browser.text("#live .panel h3") == "decoder L1H3"
+        # a click on a map opens its card with the head on the prompt
+        browser.wait("return document.querySelector('aside .passage span')")
+        browser.run("[...document.querySelectorAll('aside .passage span')].at(-1).dispatchEvent("
+                    "new MouseEvent('mouseover', {bubbles: true}))")  # fmt: skip
+        assert browser.text("aside .reading output").startswith("L1H3. “the” looks at ")
+        browser.run("location.hash = '#bundled-induction/L8H8'")
+        browser.wait("return !document.querySelector('header .warning').hidden")
+        asks = "The address asks for bundled-induction/L8H8, which this page does not have."
+        assert browser.text("header .warning") == asks
         for theme, width in (("light", 390), ("dark", 1280)):
             browser.emulate(theme, width)
             time.sleep(0.3)  # the page is drawn again for its width

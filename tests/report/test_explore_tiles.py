@@ -11,7 +11,6 @@ import torch
 import interp
 from interp.core.errors import OptionError, PromptError
 from interp.core.head import Head
-from interp.heads.patterns.coding import coarser
 from interp.report.explore.queries_keys import TILE, KeptPrompt, coarsest
 from interp.report.explore.session import Session
 from interp.report.explore.turns import NewerRequest
@@ -36,10 +35,18 @@ def patterns_of(model, ids):
     }
 
 
+def largest_of(pattern, block):
+    """The largest weight of each block."""
+    down, across = (-(-n // block) for n in pattern.shape)
+    whole = np.zeros((down * block, across * block), pattern.dtype)
+    whole[: pattern.shape[0], : pattern.shape[1]] = pattern
+    return whole.reshape(down, block, across, block).max((1, 3))
+
+
 def compare_all(session, found, patterns):
     for (stack, head), pattern in patterns.items():
         for block in found["blocks"]:
-            whole = coarser(pattern, block)
+            whole = largest_of(pattern, block)
             for row in range(-(-whole.shape[0] // TILE)):
                 for column in range(-(-whole.shape[1] // TILE)):
                     got = session.tile(found["prompt"], f"{stack}.{head}", block, row, column)
@@ -119,15 +126,21 @@ def test_a_fused_pass_gives_the_same_tiles_and_the_next_token(bundled_induction,
     assert top["before"]["logit"] == pytest.approx(float(logits.max()), abs=1e-4)
 
 
-def test_pieces_of_a_row_sum_to_one(bundled_induction):
+def test_no_weight_is_lost_in_a_coarser_map(bundled_induction):
+    """Every level has the largest weight of the one below it; rows of single weights sum to one."""
     session = Session(bundled_induction)
     found = session.prompt(ids_of(bundled_induction, 600))
+    rows = {}
     for block in found["blocks"]:
-        across = -(-600 // (TILE * block))
-        row = np.concatenate(
-            [tile_of(session.tile(found["prompt"], "L0H5", block, 1, c)) for c in range(across)], 1
-        )
-        np.testing.assert_allclose(row.sum(1), 1.0, atol=1e-5)
+        sides = range(-(-600 // (TILE * block)))
+        tiles = [
+            [tile_of(session.tile(found["prompt"], "L0H5", block, r, c)) for c in sides]
+            for r in sides
+        ]
+        rows[block] = np.block(tiles)
+    np.testing.assert_allclose(rows[1].sum(1), 1.0, atol=1e-5)
+    for block in (2, 4):
+        np.testing.assert_allclose(rows[block], largest_of(rows[1], block), atol=1e-6)
 
 
 @pytest.mark.parametrize(

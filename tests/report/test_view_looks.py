@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from report.browser import needs_browser
 from report.looking import CROWDED, CUT, PALE, SQUEEZED
+from report.test_atlas_browser import axe
 
 from interp.heads.patterns import View
 
@@ -68,3 +69,17 @@ def test_what_scrolls_can_be_scrolled_with_the_keyboard(browser, view_page) -> N
     reached = "return [...document.querySelectorAll('.scroll')].filter((e) => e.scrollWidth > "
     reached += "e.clientWidth + 1 && e.tabIndex < 0 && !e.querySelector('[tabindex=\"0\"],button'))"
     assert browser.run(f"{reached}.map((e) => e.innerHTML.slice(0, 60))") == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_screen_reader_finds_no_serious_fault(browser, view_page, theme) -> None:
+    script = axe()
+    if script is None:
+        pytest.skip("needs axe-core (npm install --global axe-core, or its folder in NODE_PATH)")
+    opened(browser, view_page, theme, 1400)
+    browser.run("const s = document.querySelectorAll('.passage span'); s[30].click(); s[2].click()")
+    browser.wait("return document.querySelector('.pair .others button')")
+    run = f"{script}; const done = arguments[0]; axe.run().then((r) => done(r.violations.map("
+    run += "(v) => `${v.impact} ${v.id}: ${v.nodes.length} ${v.nodes[0].html.slice(0, 160)}`)))"
+    found = browser.call("POST", "/execute/async", {"script": run, "args": []})
+    assert [x for x in found if x.startswith(("serious", "critical"))] == []

@@ -23,8 +23,8 @@ def opened(browser, tmp_path):
     """Open a view's page; at the end nothing was fetched and nothing was complained about."""
     path = tmp_path / "page.html"
 
-    def open_it(found, theme="light", width=1200):
-        found.save_html(path)
+    def open_it(found, theme="light", width=1200, **options):
+        found.save_html(path, **options)
         browser.emulate(theme, width)
         browser.open(path)
         return browser
@@ -49,6 +49,8 @@ def head(page) -> str:
 
 def test_a_click_or_enter_opens_a_head_and_escape_closes_it(opened, bundled_induction) -> None:
     page = opened(view(bundled_induction, "the cat and the cat"))
+    page.wait("return document.querySelector('.panel h3')")  # a page opens with a head
+    page.type(".panel h3", ESCAPE)
     assert head(page) == ""
     page.click("rect.pick[data-at='0,9']")
     page.wait("return document.querySelector('.panel h3')?.textContent === 'decoder L1H1'")
@@ -127,9 +129,11 @@ def test_tokens_are_shown_and_never_run(opened) -> None:
     page = opened(View.of_patterns(patterns, tokens, title=EVIL, stack=EVIL))
     page.wait("return document.querySelector('.lines button')")
     assert page.text(".panel h3") == f"{EVIL} L0H0"
-    assert page.text("h1") == EVIL
-    shown = "return document.querySelector('.lines button').getAttribute('aria-label')"
-    assert page.run(shown) == f"query 0 {EVIL}"
+    assert page.text("header .soft") == EVIL
+    assert page.text("h1").startswith("L0H0 gives 0.25 of the attention of “")
+    shown = "return document.querySelector('.lines button').getAttribute(arguments[0])"
+    assert page.run(shown, "title") == f"0 {EVIL}"
+    assert page.run(shown, "aria-label") == f"query 0 {EVIL[:17]}…"
     page.click(".lines .query button")
     page.click(".lines .key button[data-at='1']")
     page.wait("return document.querySelector('.pair h4')")
@@ -206,7 +210,8 @@ def test_an_image_is_coloured_where_its_patch_looks(opened) -> None:
 
 def test_tiles_of_a_long_prompt_open_token_by_token(opened, bundled_induction) -> None:
     prompt = [10 + i % 97 for i in range(700)]
-    found = long_view(bundled_induction, prompt, tiles=["L1H3:600-640,90-130"], heaviest=0)
+    tiles = ["L1H3:600-640,90-130"]
+    found = long_view(bundled_induction, prompt, tiles=tiles, heaviest=0, heads=["L0H0"])
     page = opened(found)
     page.click("figure.tile button")
     page.wait("return document.querySelector('.panel h3')?.textContent.includes('600-640')")
@@ -270,6 +275,10 @@ def test_without_scripts_the_page_still_shows_every_head(
         browser.open(tmp_path / "page.html")
         size = browser.call("GET", f"{browser.find('svg.thumbs image')}/rect")
         assert size["width"] > 300
+        text = browser.call("GET", f"{browser.find('p.prompt')}/text")
+        assert text.endswith("the cat and the cat")
+        said = browser.call("GET", f"{browser.find('h1')}/text")
+        assert re.fullmatch(r"L\dH\d gives [01]\.\d\d of the attention of .* not neighbours", said)
         browser.click("details summary")
         assert "L1H7" in browser.call("GET", f"{browser.find('details table')}/text")
     finally:
@@ -292,3 +301,174 @@ def test_fits_the_window_in_both_themes(opened, bundled_induction, theme, width)
     colours = [[int(n) for n in text[4:-1].split(",")] for text in seen[1:]]
     assert seen[0] <= width
     assert (sum(colours[0]) > sum(colours[1])) == (theme == "light")
+
+
+SPOKEN = "return [...document.querySelectorAll('.passage span')].map(s => s.textContent)"
+CLASSES = "return [...document.querySelectorAll('.passage span')].map(s => s.className)"
+
+
+def hover(page, at):
+    page.run("document.querySelectorAll('.passage span')[arguments[0]].dispatchEvent("
+             "new MouseEvent('mouseover', {bubbles: true}))", at)  # fmt: skip
+
+
+def test_the_text_shows_where_a_token_looks_and_what_looks_at_it(opened) -> None:
+    """Shares of words are means over their tokens; parts of one character are one piece."""
+    tokens = ["<s>", " a", "é[1/2]", "é[2/2]", "b", " cat"]
+    weights = np.tril(np.random.default_rng(0).random((6, 6))) + 1e-3 * np.eye(6)
+    weights /= weights.sum(-1, keepdims=True)
+    page = opened(View.of_patterns(weights[None, None], tokens))
+    page.wait("return document.querySelector('.panel canvas')")
+    assert page.run(SPOKEN) == ["<s>", " a", "é", "b", " cat"]
+    hover(page, 3)
+    levels = [f"q{round(32 * np.sqrt(w))}" for w in weights[4]]
+    found = page.run(CLASSES)
+    pair = weights[4, 2] + weights[4, 3]
+    assert found[:3] == [levels[0], levels[1], f"q{round(32 * np.sqrt(pair))}"]
+    assert found[3].split() == [levels[4], "at"]
+    assert found[4] == f"by{int(np.ceil(4 * np.sqrt(weights[5, 4])))}"
+    said = page.text(".reading output")
+    assert f"“b” looks at “é” {pair:.2f}" in said
+    assert said.endswith(f"It is looked at by “cat” {weights[5, 4]:.2f}.")
+    choose = "const s = document.querySelector('.reading select'); s.value = arguments[0];"
+    page.run(choose + "s.dispatchEvent(new Event('change'))", "words")
+    assert page.run(SPOKEN) == ["<s>", " aéb", " cat"]
+    hover(page, 1)
+    mean = weights[1:5, 0].mean()
+    assert f"“<s>” {mean:.2f}" in page.text(".reading output")
+    page.run(choose + "s.dispatchEvent(new Event('change'))", "tokens")
+    assert page.run(SPOKEN) == tokens
+
+
+def test_the_text_is_reached_with_the_keyboard_and_opens_pairs_and_heads(
+    opened, bundled_induction
+) -> None:
+    found = view(bundled_induction, "the cat and the cat")
+    page = opened(found)
+    page.wait("return document.querySelector('.panel canvas')")
+    last = len(found.stacks[0].queries) - 1
+    page.type(".passage span", RIGHT * last + ENTER)  # kept
+    focus = "return document.activeElement.dataset.unit"
+    assert page.run(focus) == str(last)
+    page.run("document.querySelectorAll('.passage span')[1].click()")
+    page.wait("return document.querySelector('.pair .others button')")
+    assert page.text(".pair h4").startswith(f"query {last} ")
+    heads = [h for h, w in found.stacks[0].weights.items()]
+    best = sorted(heads, key=lambda h: -found.pattern(h)[last, 1])
+    listed = page.run("return [...document.querySelectorAll('.pair .others button')]"
+                      ".map(b => b.textContent)")  # fmt: skip
+    assert listed[0] == f"{best[0]} {found.pattern(best[0])[last, 1]:.2f}"
+    page.run("document.querySelector('.pair .others button:nth-of-type(2)').click()")
+    page.wait(f"return document.querySelector('.panel h3').textContent === 'decoder {best[1]}'")
+    page.wait("return document.querySelector('.pair h4')")
+    assert page.text(".pair h4").startswith(f"query {last} ")
+    assert page.run("return location.hash") == f"#{best[1]}"
+
+
+def test_an_address_opens_its_head_and_one_that_names_no_head_is_said(
+    opened, bundled_induction
+) -> None:
+    found = view(bundled_induction, "the cat and the cat")
+    page = opened(found)
+    page.wait("return document.querySelector('.panel canvas')")
+    page.run("document.querySelector('details').open = true")
+    # a row of the table leads to the largest weight of its head
+    page.run("document.querySelector('th.head a[href^=\"#L1H2:\"]').click()")
+    page.wait("return document.querySelector('.panel h3')?.textContent === 'decoder L1H2'")
+    page.wait("return document.querySelector('.pair h4')")
+    off = found.pattern("L1H2")[1:]
+    assert page.text(".pair h4").endswith(f"weight {spoken(off.max())}")
+    page.run("location.hash = '#L1H2:99,0'")
+    page.wait("return !document.querySelector('header .warning').hidden")
+    assert "no query 99 and key 0 of L1H2" in page.text("header .warning")
+    page.run("location.hash = '#L7H9'")
+    page.wait("return document.querySelector('header .warning').textContent.includes('L7H9')")
+    told = page.text("header .warning")
+    assert told == (
+        "This page has no head “L7H9”, which its address asks for; it has L0H0 to L1H7."
+    )
+    assert head(page) == "decoder L1H2"
+    page.run("location.hash = '#L0H1'")
+    page.wait("return document.querySelector('.panel h3')?.textContent === 'decoder L0H1'")
+    assert page.run("return document.querySelector('header .warning').hidden")
+
+
+def test_a_text_from_right_to_left_is_one_line_that_arrows_follow(opened) -> None:
+    tokens = ["<b>", " שלום", " עולם", "\u202e"]
+    page = opened(View.of_patterns(np.full((1, 1, 4, 4), 0.25), tokens))
+    page.wait("return document.querySelector('.panel canvas')")
+    assert (
+        page.run("return getComputedStyle(document.querySelector('.passage')).direction") == "ltr"
+    )
+    assert page.run(SPOKEN)[3].strip() == "[U+202E]"
+    page = opened(View.of_patterns(np.full((1, 1, 3, 3), 1 / 3), ["שלום", " עולם", " x"]))
+    page.wait("return document.querySelector('.panel canvas')")
+    assert (
+        page.run("return getComputedStyle(document.querySelector('.passage')).direction") == "rtl"
+    )
+    page.type(".passage span", "\ue012")  # to the left, where the text goes on
+    assert page.run("return document.activeElement.dataset.unit") == "1"
+
+
+def level(page):
+    return page.wait("const l = document.querySelector('.zoom .level');"
+                     "return l?.dataset.missing === '0' && l.textContent", 30)  # fmt: skip
+
+
+def test_a_long_prompt_is_zoomed_in_the_page_down_to_single_tokens(
+    opened, bundled_induction
+) -> None:
+    ids = np.random.default_rng(0).integers(3, bundled_induction.d_vocab, 1_300).tolist()
+    ids[700:1_200] = ids[100:600]
+    found = long_view(bundled_induction, ids, heads=["L1H3"], heaviest=0)
+    page = opened(found)
+    assert "the largest weight between 16 queries and 16 keys" in level(page)
+    exact = found.tile(1, 3, (900, 1_000), (290, 310)).weights
+    query, key = (int(x) for x in np.unravel_index(exact.argmax(), exact.shape))
+    go = "const z = document.querySelectorAll('.zoom input'); z[0].value = arguments[0];"
+    go += "z[1].value = arguments[1]; [...document.querySelectorAll('.zoom button')].at(-1).click()"
+    page.run(go, 900 + query, 290 + key)
+    assert "Each point is one weight" in level(page)
+    said = page.wait("const t = document.querySelector('.zoom output').textContent;"
+                     "return t.includes('weight') && t")  # fmt: skip
+    assert said.startswith(f"query {900 + query} ")
+    assert float(said.split()[-1]) == pytest.approx(exact.max(), rel=2e-3, abs=1e-4)
+    # at every level a block has its largest weight: the pattern of the whole prompt, once
+    whole = bundled_induction.capture([ids], ["pattern"])["pattern", 1][0, 3].numpy()
+    for block in (16, 4, 1):
+        tile = page.call("POST", "/execute/async", {"args": [block], "script": (
+            "const [block, done] = arguments, item = page.stacks[0].heads[11];"
+            "tileOf(item, 16, {block, row: Math.floor(900 / 64 / block),"
+            "column: Math.floor(300 / 64 / block)}).then(t => done({...t, values: [...t.values]}))"
+        )})  # fmt: skip
+        rows, columns = tile["shape"]
+        part = whole[tile["query"] : tile["query"] + rows * block,
+                     tile["key"] : tile["key"] + columns * block]  # fmt: skip
+        padded = np.zeros((rows * block, columns * block))
+        padded[: part.shape[0], : part.shape[1]] = part
+        most = padded.reshape(rows, block, columns, block).max((1, 3))
+        np.testing.assert_allclose(np.reshape(tile["values"], (rows, columns)), most, atol=4e-3)
+    page.run("document.querySelectorAll('.passage span')[60].click();"
+             "document.querySelectorAll('.passage span')[20].click()")  # fmt: skip
+    assert level(page).startswith("Queries 952 to ")
+    page.run("location.hash = '#L1H3:1000,300'")
+    page.wait("return document.querySelector('.zoom output').textContent.startsWith('query 1000 ')")
+
+
+def test_tokens_of_a_head_in_less_detail_are_read_by_its_blocks(opened) -> None:
+    """No share is counted twice: those of one row of blocks sum to one."""
+    n = 64
+    weights = np.random.default_rng(0).dirichlet(np.ones(n), (1, 20, n))
+    found = View.of_patterns(weights, [f" t{i}" for i in range(n)])
+    whole = len(found.html(budget=10**7).encode())
+    page = opened(found, budget=whole - 20 * n * n * 2 * 4 // 3 + 95_000)  # 12 heads in full
+    page.wait("return document.querySelector('.panel canvas')")
+    assert page.run("return opened.shown.block") == 1  # the head that opens is in full
+    at = page.run("return page.stacks[0].heads.findIndex((head) => head.block > 1)")
+    page.run("open(0, arguments[0])", at)
+    page.wait("return opened.shown.block > 1")
+    block = page.run("return opened.shown.block")
+    assert len(page.run(SPOKEN)) == n // block
+    of_unit = "reading.places.reduce((sum, v) => sum + reading.weight(u, v), 0)"
+    sums = page.run(f"return reading.places.map((u) => {of_unit})")
+    np.testing.assert_allclose(sums, 1, atol=0.02)

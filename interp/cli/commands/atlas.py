@@ -160,7 +160,7 @@ def atlas(
     made = atlas_of(found, title=title, command=as_given(), named=top)
     for note in made.get("notes", []):
         run.voice.note(note)
-    views: dict[str, str] = {}
+    views: dict[str, Any] = {}
     if examples and batch is not None:
         named = {n: s for s, n in source_labels(models).items() if n not in batch.failed}
         load = run.loading.load
@@ -175,5 +175,6 @@ def atlas(
     for path in numbers:
         table.save(path)
     written = f"; its numbers in {' and '.join(files)}" if files else ""
-    written += f"; the attention of its heads in {' and '.join(views.values())}" if views else ""
+    files = " and ".join(view["file"] for view in views.values())
+    written += f"; the attention of its heads in {files}" if files else ""
     run.voice.note(f"{run.out}: {len(page) / _MB:.2f} MB{written}")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 LONG = 512  # number of tokens above which a prompt is shown in blocks by default
+SHORT_MB, LONG_MB = 1.5, 4.0  # of a page by default
 _MB = 1_000_000
 GROUP = "Look"
 
@@ -101,7 +102,7 @@ def view(
     show: Literal["auto", "tokens", "blocks"] = "auto",
     block: int | None = None,
     tiles: Sequence[str] = (),
-    max_mb: float = 1.5,
+    max_mb: float | None = None,
     title: str | None = None,
     progress: Any = None,
 ) -> None:
@@ -118,7 +119,8 @@ def view(
         tiles: show a part of a block map token by token, such as L1H3:4000-4256,0-256 (ends not
             included). Repeatable.
         max_mb: maximum size of the page in MB; maps that do not fit are shown with less detail,
-            which the page states.
+            which the page states. By default 1.5, and 4 for a text in blocks, whose page zooms
+            into the named heads, or into the one with the strongest link, down to single tokens.
         title: title of the page.
     """
     from interp.heads import patterns
@@ -144,7 +146,9 @@ def view(
             )  # fmt: skip
         else:
             made = patterns.view(model, ids, **shared)
-    made.save_html(run.out, budget=round(max_mb * _MB))
+    long = any(one.block > 1 for one in made.stacks)
+    size = max_mb or (LONG_MB if long else SHORT_MB)
+    made.save_html(run.out, budget=round(size * _MB))
     run.voice.note(f"{run.out}: {run.out.stat().st_size / _MB:.2f} MB")
     run.say(str(run.out))
 

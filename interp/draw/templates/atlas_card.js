@@ -1,6 +1,8 @@
 // Cards of heads: what is known of one, in a panel beside the page; two can be pinned side by side.
 const panel = document.querySelector("aside.cards");
 const shown = { heads: [], from: null };
+const gone = make("p", { class: "warning", role: "status", hidden: true });
+document.querySelector("header").append(gone);
 
 function openHead(model, label, from = null, beside = null) {
   if (from) shown.from = from;
@@ -15,6 +17,9 @@ function go(hash) {
 }
 function follow() {
   shown.heads = headsIn(location.hash);
+  const lost = location.hash.slice(1).split(",").filter((part) => part.includes("/") && !headsIn(part).length);
+  gone.hidden = !lost.length;
+  gone.textContent = `The address asks for ${lost.map((part) => { try { return decodeURIComponent(part); } catch { return part; } }).join(" and ")}, which this page does not have.`;
   shown.pinned &&= shown.heads.length > 0;
   if (shown.heads.length === 2) shown.pinned = true;
   panel.hidden = !shown.heads.length;
@@ -41,10 +46,13 @@ function cardOf(model, label, at) {
   }, { "aria-pressed": String(Boolean(shown.pinned && at === 0)), title: "keep this card and open the next head beside it" });
   const view = atlas.views[model.id];
   const bar = make("div", { class: "bar-row" }, control("Close", () => closeCard(at)), pin, ...around(model, i, at));
-  if (view) bar.append(make("a", { href: `${view}#${encodeURIComponent(label)}` }, "Attention view"));
+  if (view) bar.append(make("a", { href: `${view.file}#${encodeURIComponent(label)}` }, "Attention view"));
   const article = make("article", { "aria-labelledby": id }, title, bar,
     make("p", {}, ...(role ? [sign(role), ` ${role[1]}`] : ["Not judged: no score of it has a null."]), kv === undefined || kv === null ? "" : ` · key-value head ${kv}`));
   const add = (heading, ...contents) => { if (contents.length) article.append(make("h3", {}, heading), ...contents); };
+  if (!view && !card.profile && !document.getElementById("live-data")) {
+    article.append(make("p", { class: "note" }, "On a text of yours: ", make("code", {}, `interp view ${model.name} --text TEXT --heads ${label.split(".").at(-1)}`)));
+  }
   if (card.profile) article.append(...onText(model, i, label, card.profile));
   // what prompts show is folded where a profile says more
   const folded = card.profile ? make("details", { class: "before" }, make("summary", {}, "Scores and examples on prompts")) : article;

@@ -1,5 +1,5 @@
 // Asks the server; a kernel is asked with the same names by another `call`.
-const READS = ["pattern", "tile", "progress", "rules", "explain"];
+const READS = ["pattern", "tile", "progress", "rules", "explain", "heads"];
 
 async function call(name, given) {
   const headers = { "X-Interp-Token": page.token };

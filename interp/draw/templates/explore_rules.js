@@ -1,16 +1,16 @@
 // Rules on the prompt: which fire on a pair, what explains its row, and which heads follow the user's own.
 const ownRules = make("div", { class: "logits" });
 let fired = null; // names, phrases and bits of the rules on the prompt that is shown
-let reading = null; // the prompt whose rules were asked for
+let readFor = null; // the prompt whose rules were asked for
 
 function forgetRules() {
-  fired = reading = null;
+  fired = readFor = null;
   ownRules.replaceChildren();
 }
 async function readRules() {
   const found = state.prompt;
-  if (found.block !== 1 || reading === found) return;
-  reading = found;
+  if (found.block !== 1 || readFor === found) return;
+  readFor = found;
   try {
     const answer = await call("rules", { prompt: found.prompt });
     if (state.prompt !== found) return; // a newer prompt came
@@ -38,20 +38,25 @@ function ownTable(rule) {
   return [title, make("div", { class: "scroll", tabindex: 0 }, table("", ["head", "attention on its keys", against], rows)),
     make("p", { class: "note" }, `Shares of attention off the sink on this prompt, on the ${rule.fires.toLocaleString()} pairs on which the rule fires. For shares judged on unseen text, profile a corpus with it.`)];
 }
-function openNamed(name) {
-  page.stacks.forEach((stack, s) => {
-    const h = stack.heads.findIndex((head) => stack.key + head.name === name);
-    if (h >= 0) openHead(s, h);
-  });
+function placeOf(name) { // stack and head, or null
+  for (const [s, stack] of page.stacks.entries()) {
+    const h = stack.heads.findIndex((head) => name === head.name || name === stack.key + head.name);
+    if (h >= 0) return [s, h];
+  }
+  return null;
+}
+function openNamed(name, focus = true) {
+  const found = placeOf(name);
+  if (found) openHead(...found, focus);
+  return found !== null;
 }
 const two = (x) => x.toFixed(2);
 page.explained = async (place, shown, query, key) => {
   if (!opened || shown.tile || shown.step > 1) return;
   const box = make("section", { class: "why", "aria-live": "polite" }, make("p", { class: "note" }, "Looking for rules …"));
   place.querySelector("h4").after(box);
-  const after = state.after === null ? {} : { after: state.after };
   try {
-    const found = await call("explain", { prompt: state.prompt.prompt, head: headOf(opened.s, opened.h), query, key, ...after });
+    const found = await call("explain", { prompt: state.prompt.prompt, head: headOf(opened.s, opened.h), query, key, ...afterEdits() });
     box.replaceChildren(...why(found));
   } catch (error) {
     box.replaceChildren(...(error.replaced ? [] : [make("p", { class: "note" }, error.message)]));

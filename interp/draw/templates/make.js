@@ -27,3 +27,4 @@ function table(caption, heads, rows) {
   return make("table", {}, ...above, make("thead", {}, head), make("tbody", {}, ...rows));
 }
 function within(x, low, high) { return Math.min(Math.max(x, low), high); }
+function labelled(name, input) { return make("label", {}, `${name} `, input); }

@@ -1,10 +1,11 @@
 // One head as lines from queries (left) to keys (right), and, over an image, as coloured patches.
-const ROW = 20, GAP = 150;
+const ROW = 20, GAP = 150, NEAR = 4;
 
 class Lines {
   constructor(shown, onpair) {
     Object.assign(this, { shown, onpair, pinned: null, over: null, least: 0.05 });
-    this.canvas = make("canvas", { class: "heat", role: "img", "aria-label": "lines between tokens" });
+    this.canvas = make("canvas", { class: "heat", role: "img", "aria-label": "lines between tokens; the lists beside them reach every line with the keyboard",
+      onclick: (event) => this.edge(event) });
     this.columns = {};
     for (const side of ["query", "key"]) {
       const on = (act) => (event) => {
@@ -26,7 +27,7 @@ class Lines {
       this.columns[side].replaceChildren();
       for (let i = from; i < to; i++) {
         const name = this.shown.label(side, i), text = short(this.shown.token(side, i), 18);
-        const about = { "data-at": i, title: name, "aria-label": `${side} ${name}`, tabindex: i === from ? 0 : -1 };
+        const about = { "data-at": i, title: name, "aria-label": `${side} ${text.endsWith("…") ? `${this.shown.place(side, i)} ${text}` : name}`, tabindex: i === from ? 0 : -1 };
         this.columns[side].append(make("li", {}, control(text, null, about)));
       }
     }
@@ -42,6 +43,17 @@ class Lines {
       this.pinned = this.pinned && this.pinned[1] === i ? null : [side, i];
     }
     this.draw();
+  }
+  edge(event) { // the line under the pointer, of those near it the one with the largest weight
+    const [q0, q1, k0, k1] = this.shown.ranges, focus = this.pinned, part = event.offsetX / GAP;
+    let best = null, most = 0;
+    for (let q = q0; q < q1; q++) for (let k = k0; k < k1; k++) {
+      const weight = this.shown.weight(q, k), y = (q - q0 + 0.5 + (k - k0 - q + q0) * part) * ROW;
+      if (weight < this.least || weight <= most || Math.abs(y - event.offsetY) > NEAR) continue;
+      if (focus && focus[1] !== (focus[0] === "query" ? q : k)) continue;
+      [best, most] = [[q, k], weight];
+    }
+    if (best) this.onpair(...best);
   }
   keys(side, event) {
     if (event.key === "Escape") { this.pinned = this.over = null; this.draw(); return; }

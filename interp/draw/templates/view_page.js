@@ -3,8 +3,16 @@ const PARTS = { all: "all", aa: "A → A", ab: "A → B", ba: "B → A", bb: "B 
 const panel = make("div", { class: "panel", hidden: true });
 let turns = 0;
 let opened = null; // { stack, head, tile, shown, redraw }
+let reading = null; // the running text, where the page has one
 
-const labelled = (name, input) => make("label", {}, `${name} `, input);
+// Puts the running text of a page in a place.
+function readIn(place) {
+  reading = page.texts?.length ? new RunningText(page.texts) : null;
+  place.replaceChildren(...(reading ? [reading.body] : []));
+  if (!reading || root !== document) return;
+  const room = () => { document.documentElement.style.scrollPaddingTop = `${place.isConnected && reading ? reading.body.offsetHeight + 8 : 0}px`; };
+  new ResizeObserver(room).observe(reading.body); // what is scrolled to must not lie below the text
+}
 
 async function open(s, h, tile = null, focus = true) {
   const stack = page.stacks[s], item = tile === null ? stack.heads[h] : stack.tiles[tile];
@@ -22,6 +30,7 @@ async function open(s, h, tile = null, focus = true) {
   const shown = new Shown(stack, item, weights, tile !== null);
   opened = { s, h, tile, shown };
   mark(tile === null ? `${s},${h}` : null);
+  if (tile === null) page.wentTo?.(s, item.name);
   fill(shown, section, `${stack.name} ${item.name}`);
   if (focus) {
     panel.querySelector("h3").focus({ preventScroll: true });
@@ -40,11 +49,18 @@ function fill(shown, section, name) {
   const onpair = async (q, k) => {
     shown.cursor = [q, k];
     draw();
+    if (reading?.shown === shown) reading.markPair(q, k);
     await showPair(pair, shown, q, k);
+    headsOnPair(pair, shown, q, k);
     page.explained?.(pair, shown, q, k);
     pair.querySelector("h4").focus({ preventScroll: true });
     pair.scrollIntoView({ block: "nearest" });
   };
+  if (shown.item.zoom && !shown.tile) {
+    intoZoom(shown, name);
+    return;
+  }
+  reading?.attach(shown.tile || !shown.stack.reading ? null : shown, onpair);
   const side = image ? new OverImage(shown, image, onpair) : new Lines(shown, onpair);
   let place = null;
   const draw = () => { place = drawMatrix(matrix, shown); };
@@ -54,10 +70,14 @@ function fill(shown, section, name) {
     const x = Math.floor((event.offsetX - place.left) / place.cell) + k0;
     return y >= q0 && y < q1 && x >= k0 && x < k1 ? [y, x] : null;
   };
-  const tell = () => { output.textContent = shown.said(...shown.cursor); };
+  const say = (cell) => {
+    output.textContent = shown.said(...cell);
+    if (reading?.shown === shown) reading.markPair(...cell);
+  };
+  const tell = () => say(shown.cursor);
   const onmousemove = (event) => {
     const cell = cellAt(event);
-    if (cell) output.textContent = shown.said(...cell);
+    if (cell) say(cell);
   };
   const onclick = (event) => {
     const cell = cellAt(event);
@@ -87,6 +107,38 @@ function fill(shown, section, name) {
   draw();
   side.draw();
   opened.redraw = () => { draw(); side.draw(); };
+  opened.onpair = onpair;
+  opened.at = (q, k) => onpair(...[q - shown.first[0], k - shown.first[1]].map((at) => Math.floor(at / shown.step)));
+}
+
+// The heads with the largest weight on a pair, each of which a click opens there.
+async function headsOnPair(place, shown, query, key) {
+  if (shown.tile || shown.stack.heads.length < 2) return;
+  const s = opened.s, box = make("p", { class: "others" });
+  place.querySelector("h4").after(box);
+  const found = await (page.strongest ?? strongest)(s, shown, query, key).catch(() => []);
+  if (!found.length || !box.isConnected) { box.remove(); return; }
+  const go = async (h) => { await (page.openHead ?? open)(s, h, null); await opened.onpair?.(query, key); };
+  box.append("Heads with the most attention on this pair: ", ...found.slice(0, MOST_HEADS).map(([h, weight]) =>
+    control(`${shown.stack.heads[h].name} ${weight.toFixed(2)}`, () => go(h), { "aria-pressed": String(shown.stack.heads[h] === shown.item) })));
+}
+const MOST_HEADS = 8, MOST_WEIGHTS = 5e7;
+async function strongest(s, shown, query, key) {
+  const same = shown.stack.heads.map((item, h) => [item, h]).filter(([item]) => item.block === shown.block);
+  if (same.length * shown.rows * shown.columns > MOST_WEIGHTS) return [];
+  const weights = await Promise.all(same.map(async ([item, h]) => [h, (await weightsOf(item))[query * shown.columns + key]]));
+  return weights.sort(([, a], [, b]) => b - a);
+}
+
+// A head over a long prompt, zoomed in the page; two blocks of the text open their part of the map.
+function intoZoom(shown, name) {
+  const zoom = page.zoomed(shown), { step } = shown;
+  const onpair = (q, k) => { zoom.show(q * step - step / 2, k * step - step / 2, 2 * step); zoom.body.scrollIntoView({ block: "nearest" }); };
+  reading?.attach(shown.stack.reading ? shown : null, onpair);
+  panel.replaceChildren(make("h3", { tabindex: -1 }, name), toolbar(shown, null, () => zoom.recolour()), zoom.body);
+  zoom.whole();
+  opened.at = (q, k) => zoom.goTo(q, k);
+  opened.redraw = () => zoom.draw();
 }
 
 function toolbar(shown, side, draw) {
@@ -97,7 +149,7 @@ function toolbar(shown, side, draw) {
       control("‹ head before", () => open(s, (h + heads - 1) % heads)),
       control("next head ›", () => open(s, (h + 1) % heads)));
   }
-  const colours = make("select", { onchange: () => { spread = colours.value; draw(); side.draw(); } },
+  const colours = make("select", { onchange: () => { spread = colours.value; draw(); side?.draw(); } },
     make("option", { value: "root", selected: spread === "root" }, "√ weight"),
     make("option", { value: "even", selected: spread === "even" }, "weight"));
   bar.append(labelled("Colour", colours));
@@ -126,6 +178,8 @@ function toolbar(shown, side, draw) {
 function close() {
   panel.hidden = true;
   panel.replaceChildren();
+  reading?.attach(null);
+  page.wentTo?.(0, "");
   turns++;
   const rect = opened && root.querySelector(`.thumbs rect.pick[data-at="${opened.s},${opened.h}"]`);
   opened = null;

@@ -30,6 +30,7 @@ from interp.heads.patterns.links import PER_QUERY, strongest_links
 from interp.heads.patterns.result import View
 from interp.heads.patterns.stack import Link, Stack, Tile
 from interp.heads.patterns.tile_names import TileAsked, require_within, tile_parts
+from interp.heads.patterns.zooming import with_zooms
 from interp.model.calls.call import Call, RecordedCall
 from interp.model.calls.sites import Site
 from interp.model.content import model_provenance
@@ -278,7 +279,8 @@ def long_view(
         (site.stack, site.layer): [PooledMap(size), TopK(PER_QUERY)] for site in sites
     }
     _streamed(model, inputs, reductions, keep, advance)
-    stacks = tuple(_in_blocks(name, masses, links, tokens[name], size) for name in tokens)
+    in_blocks = [_in_blocks(name, masses, links, tokens[name], size) for name in tokens]
+    stacks = with_zooms(model, inputs, in_blocks, named)
     made = model_provenance(model) | {
         "made_by": "interp.heads.patterns.long_view",
         "prompts": {
@@ -296,8 +298,8 @@ def long_view(
         title or f"{model.name}: attention over {n:,} tokens",
         named,
         (
-            f"Each point is the exact sum of the pattern over {size} queries and {size} keys, "
-            "divided by the number of queries; the pattern itself was never stored.",
+            f"Each point of the small maps is the exact sum of the pattern over {size} queries and "
+            f"{size} keys, divided by the number of queries; the pattern itself was never stored.",
             *edited_notes(model),
         ),
         made,

@@ -9,7 +9,7 @@ import numpy as np
 from interp.core.head import Head
 from interp.heads.patterns.coding import as_letters, coarser, compressed, quantised, triangular
 from interp.heads.patterns.result import View
-from interp.heads.patterns.stack import Stack, Terms, Tile, stack_summary
+from interp.heads.patterns.stack import Stack, Terms, Tile, ZoomTerms, stack_summary
 
 KEPT = 12  # heads in full where the others are reduced, if none is named
 PARTS = (0.75, 0.5, 0.25)  # shares of the heads in full, tried first
@@ -48,18 +48,18 @@ class LetterBlocks:
         return sum(map(len, self.blobs.values())) + 60 * len(self.blobs)
 
 
-def order(view: View) -> list[tuple[str, Head]]:
-    """Return the heads in reading order: named heads, then heads of low entropy."""
+def order(view: View, opened: tuple[str, Head] | None = None) -> list[tuple[str, Head]]:
+    """Return the heads in reading order: named heads, the opened one, then heads of low entropy."""
     rows = [row for stack in view.stacks for row in stack_summary(stack)]
     rows.sort(key=lambda row: row["entropy"])  # type: ignore[arg-type,return-value]
     found = [(str(r["stack"]), Head(r["layer"], r["head"])) for r in rows]  # type: ignore[arg-type]
     first = [at for head in view.named for at in found if at[1] == head]
-    return list(dict.fromkeys([*first, *found]))
+    return list(dict.fromkeys([*first, *([opened] if opened else []), *found]))
 
 
-def details(view: View) -> list[Detail]:
-    """Return levels of detail, from most to least."""
-    ordered = order(view)
+def details(view: View, opened: tuple[str, Head] | None = None) -> list[Detail]:
+    """Return levels of detail, from most to least; the opened head is among those in full."""
+    ordered = order(view, opened)
     longest = max(len(s.queries) for s in view.stacks)
     least = sum(head in view.named for _, head in ordered) or KEPT
     found = []
@@ -89,14 +89,21 @@ def heads_written(
     return found
 
 
-def terms_written(terms: Terms, store: LetterBlocks) -> dict[str, object]:
-    """Return queries and keys as 16-bit numbers, and the other terms of the scores."""
-    item: dict[str, object] = {"scale": terms.scale, "softcap": terms.softcap, "sink": terms.sink}
+def _vectors_written(terms: Terms | ZoomTerms, store: LetterBlocks) -> dict[str, object]:
+    """Return queries and keys in 16 bits per number, with the step of each vector."""
+    item: dict[str, object] = {}
     for name, vectors in (("q", terms.q), ("k", terms.k)):
         sizes = np.abs(vectors).max(1).astype("<f4")
         steps = np.where(sizes == 0, 1.0, sizes / 32767).astype("<f4")
         item[name] = store.put(np.rint(vectors / steps[:, None]).astype("<i2"))
         item[f"{name}s"] = store.put(steps[:, None])
+    return item
+
+
+def terms_written(terms: Terms, store: LetterBlocks) -> dict[str, object]:
+    """Return queries and keys as 16-bit numbers, and the other terms of the scores."""
+    item: dict[str, object] = {"scale": terms.scale, "softcap": terms.softcap, "sink": terms.sink}
+    item |= _vectors_written(terms, store)
     if terms.bias is not None:
         step = np.float32(max(float(np.abs(terms.bias).max()) / 32767, 1e-30))
         item["bias"] = store.put(np.rint(terms.bias / step).astype("<i2"))
@@ -113,6 +120,30 @@ def terms_size(terms: Terms) -> int:
     """Estimate the bytes of terms in a page."""
     numbers = terms.q.size + terms.k.size + (0 if terms.bias is None else terms.bias.size)
     return int(2 * numbers * 1.34) + 800
+
+
+def add_zooms(view: View, store: LetterBlocks, written: list[dict], room: float) -> list[str]:
+    """Add what zooms into heads of a long prompt, as far as it fits.
+
+    Returns:
+        The names of the heads that do not fit.
+    """
+    items = {(stack["name"], item["name"]): item for stack in written for item in stack["heads"]}
+    left = []
+    for stack in view.stacks:
+        for head, terms in stack.zooms.items():
+            numbers = terms.q.size + terms.k.size + terms.peaks.size // 2
+            if store.size + int(2 * numbers * 1.34) + 8 * terms.lse.size > room - 20_000:
+                left.append(str(head))
+                continue
+            items[stack.name, str(head)]["zoom"] = {
+                **_vectors_written(terms, store),
+                "lse": store.put(terms.lse.astype("<f4")[:, None]),
+                "peaks": store.put(quantised(terms.peaks, 8)),
+                "scale": terms.scale, "softcap": terms.softcap, "causal": terms.causal,
+                "window": terms.window, "offset": terms.offset,
+            }  # fmt: skip
+    return left
 
 
 def stacks_written(
@@ -157,12 +188,18 @@ def _tile(tile: Tile, store: LetterBlocks) -> dict[str, object]:
     }
 
 
-def add_terms(view: View, store: LetterBlocks, written: list[dict], room: float) -> tuple[int, int]:
+def add_terms(
+    view: View,
+    store: LetterBlocks,
+    written: list[dict],
+    room: float,
+    opened: tuple[str, Head] | None = None,
+) -> tuple[int, int]:
     """Add queries and keys of as many heads as fit; return their number and the possible one."""
     by_name = {stack.name: stack for stack in view.stacks}
     items = {(stack["name"], item["name"]): item for stack in written for item in stack["heads"]}
     could = done = 0
-    for name, head in order(view):
+    for name, head in order(view, opened):
         terms = by_name[name].terms.get(head)
         if terms is None:
             continue

@@ -16,7 +16,15 @@ from interp.core.display import drawn
 from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.core.result import Result
-from interp.heads.patterns.stack import Link, Picture, Stack, Terms, Tile, stack_summary
+from interp.heads.patterns.stack import (
+    Link,
+    Picture,
+    Stack,
+    Terms,
+    Tile,
+    ZoomTerms,
+    stack_summary,
+)
 
 if TYPE_CHECKING:
     import os
@@ -54,7 +62,7 @@ class View(Result):
     _units = ("stack", "layer", "head")
     _same_as = MappingProxyType({"score": "entropy"})
     _by = "lowest"
-    _holds = (Stack, Terms, Picture, Tile, Link)
+    _holds = (Stack, Terms, Picture, Tile, Link, ZoomTerms)
 
     def __post_init__(self) -> None:
         if not self.stacks:
@@ -192,7 +200,9 @@ class View(Result):
             if held:
                 tiles = tuple(tile for tile in stack.tiles if tile.head in held)
                 links = {head: x for head, x in stack.links.items() if head in held}
-                stacks.append(replace(stack, weights=held, tiles=tiles, links=links))
+                zooms = {head: x for head, x in stack.zooms.items() if head in held}
+                kept_parts = {"tiles": tiles, "links": links, "zooms": zooms}
+                stacks.append(replace(stack, weights=held, **kept_parts))
         named = tuple(h for h in self.named if any(h in stack.weights for stack in stacks))
         return replace(self, stacks=tuple(stacks), named=named)
 

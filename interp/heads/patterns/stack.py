@@ -81,6 +81,25 @@ class Tile:
         return f"{self.head}:{q.start}-{q.stop},{k.start}-{k.stop}"
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class ZoomTerms:
+    """Terms of every weight of one head: exp(cap(scale q k) - lse) where the key is visible.
+
+    Query i is at position `offset + i`, key j at position j; `peaks` are the largest weights of
+    blocks of the prompt.
+    """
+
+    q: Float[np.ndarray, "query_pos d_head"]
+    k: Float[np.ndarray, "key_pos d_head"]
+    lse: Float[np.ndarray, " query_pos"]
+    scale: float
+    softcap: float | None
+    causal: bool
+    window: int | None
+    offset: int
+    peaks: Float[np.ndarray, "query_block key_block"]
+
+
 @dataclass(frozen=True)
 class Link:
     """One weight from a query to a key of a long prompt, by token positions."""
@@ -113,6 +132,7 @@ class Stack:
     n_keys: int = 0
     tiles: tuple[Tile, ...] = ()
     links: Mapping[Head, tuple[Link, ...]] = field(default_factory=dict)  # of a long prompt
+    zooms: Mapping[Head, ZoomTerms] = field(default_factory=dict)  # of some heads of a long prompt
 
     def __post_init__(self) -> None:
         shape = len(self.queries), len(self.keys)

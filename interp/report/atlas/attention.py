@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from interp.core.resources import folder
 from interp.core.text_file import read_lines
+from interp.heads.patterns.coding import as_letters, compressed, quantised, triangular
 from interp.report.atlas.from_model import LONGEST, default_ids, found_model
+from interp.report.atlas.pack import ModelView
+from interp.report.view_texts import as_data, readings
 
 if TYPE_CHECKING:
     from interp.heads.patterns import View
@@ -15,7 +18,11 @@ if TYPE_CHECKING:
     from interp.report.atlas.document import Atlas
 
 
-def write_view(atlas: Atlas, model: LoadedModel, page: Path) -> dict[str, str]:
+MOST = 1_500_000
+"""Bytes of the attention of all heads of a model in the page of an atlas."""
+
+
+def write_view(atlas: Atlas, model: LoadedModel, page: Path) -> dict[str, ModelView]:
     """Write the attention of a model beside the page of an atlas.
 
     Args:
@@ -24,8 +31,9 @@ def write_view(atlas: Atlas, model: LoadedModel, page: Path) -> dict[str, str]:
         page: the file of the atlas. The view is `NAME-MODEL.html` in its folder.
 
     Returns:
-        The address of the view by the `id` of the model, for `atlas_page(views=...)`; empty for a
-        model that is not in the atlas or that does not read tokens.
+        The file of the view and, unless it is too large, the attention of its heads, by the `id` of
+        the model, for `atlas_page(views=...)`; empty for a model that is not in the atlas or that
+        does not read tokens.
 
     Raises:
         StoreError: the file cannot be written.
@@ -39,7 +47,28 @@ def write_view(atlas: Atlas, model: LoadedModel, page: Path) -> dict[str, str]:
         return {}
     path = page.with_name(f"{page.stem}-{found['id']}.html")
     view.save_html(path)
-    return {found["id"]: path.name}
+    return {found["id"]: {"file": path.name, **heads_on_text(view)}}
+
+
+def heads_on_text(view: View) -> dict[str, Any]:
+    """Return the texts and the weights of all heads of a short view, in 8 bits; nothing if large.
+
+    Args:
+        view: the view, token by token.
+    """
+    texts, of_stacks = readings(view)
+    stacks, size = [], 0
+    for stack, sides in zip(view.stacks, of_stacks, strict=True):
+        heads = []
+        for head, weights in stack.weights.items():
+            triangle = triangular(weights)
+            letters = as_letters(compressed(quantised(weights, 8), triangle=triangle))
+            size += len(letters) + 80
+            coded = {"d": letters, "n": list(weights.shape), "t": triangle, "s": 1}
+            heads.append({"name": str(head), "block": 1, "bits": 8, "w": coded})
+        tokens = {"queries": stack.queries, "keys": stack.keys}
+        stacks.append({"name": stack.name, "reading": sides, "heads": heads, **tokens})
+    return {"texts": as_data(texts), "stacks": stacks} if size <= MOST else {}
 
 
 def repeated_text(model: LoadedModel) -> View | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,14 +29,20 @@ CUTS = (
 )
 
 
-def packed(document: Atlas, found: dict[str, Sign], cut: int, views: dict[str, str]) -> str:
+ModelView = Mapping[str, Any]
+"""The `file` of an attention view; `texts` and `stacks` with the attention of heads on its text."""
+
+
+def packed(
+    document: Atlas, found: dict[str, Sign], cut: int, views: Mapping[str, ModelView]
+) -> str:
     """Return a document as JSON that can stand in a script element.
 
     Args:
         document: The document.
         found: The signs of its roles.
         cut: The number of parts of `CUTS` to leave out.
-        views: Addresses of attention views by the `id` of their model.
+        views: Attention views by the `id` of their model.
     """
     data: dict[str, Any] = {
         "roles": [[s.role, s.name, s.letter, s.class_] for s in found.values()],

@@ -17,7 +17,7 @@ from interp.report.atlas.document import Atlas, Comparison, Model, Part
 from interp.report.atlas.figures import figure_of
 from interp.report.atlas.maps import difference_map, has_roles, legend_list, map_width, role_maps
 from interp.report.atlas.metric_table import metric_table
-from interp.report.atlas.pack import CUTS, packed
+from interp.report.atlas.pack import CUTS, ModelView, packed
 from interp.report.atlas.profile_html import text_summary
 from interp.report.atlas.signs import Sign, sign_rules, signs
 from interp.report.atlas.texts import (
@@ -37,6 +37,8 @@ SCRIPTS = (
     "text_example", "atlas_data", "atlas_map", "atlas_profile", "atlas_card", "atlas_scatter",
     "atlas_find", "atlas_compare", "atlas_graph",
 )  # fmt: skip
+ON_TEXT = ("view_decode", "view_draw", "view_text", "atlas_text")
+"""Further scripts of a page that holds the attention of heads on a text."""
 
 
 def atlas_page(
@@ -44,7 +46,7 @@ def atlas_page(
     *,
     budget: int = BUDGET,
     beside: Sequence[str] = (),
-    views: Mapping[str, str] | None = None,
+    views: Mapping[str, ModelView] | None = None,
     scripts: Sequence[str] = (),
     live: Mapping[str, Markup] | None = None,
     sections: Sequence[tuple[str, Sequence[Markup]]] = (),
@@ -55,7 +57,7 @@ def atlas_page(
         document: What the page shows.
         budget: The largest size in bytes. A larger page leaves out details, and states which.
         beside: Names of files in the same folder that the page links to.
-        views: Addresses of attention views by the `id` of their model, which cards link to.
+        views: Attention views by the `id` of their model, which cards show and link to.
         scripts: Names of further scripts in the folder of templates, which run after the page's.
         live: Data and script of the view of a local server, which the page may then ask.
         sections: Further sections below the results, each a heading with its elements.
@@ -78,12 +80,18 @@ def atlas_page(
     }  # fmt: skip
     styles = asset("atlas.css") + sign_rules(found.values())
     styles += asset("explore.css") if live else ""
-    page = ""
+    page = patterns = ""
+    views = dict(views or {})
     for cut, left in enumerate(CUTS):
+        on_text = any("texts" in one for one in views.values())
+        if cut == 1 and on_text:
+            views = {model: {"file": one["file"]} for model, one in views.items()}
+            patterns, on_text = "the attention of heads on a text, ", False
+        used: list[Any] = [*SCRIPTS[:2], *[ON_TEXT] * on_text, *SCRIPTS[2:], *scripts]
         page = render(
-            "atlas", document["title"], heading=answer_line(document),
-            scripts=[*SCRIPTS, *scripts], styles=styles, left=left, budget=f"{budget / 1e6:g}",
-            data=Markup(packed(document, found, cut, dict(views or {}))),
+            "atlas", document["title"], heading=answer_line(document), scripts=used,
+            styles=styles, left=left and patterns + left, budget=f"{budget / 1e6:g}",
+            data=Markup(packed(document, found, cut, views)),
             live=live, sections=sections,
             **shown,
         )  # fmt: skip

@@ -12,6 +12,7 @@ from interp.profiles.headvis_read import is_headvis
 if TYPE_CHECKING:
     from interp.core.table import HeadTable
     from interp.model.model import Model
+    from interp.report.atlas.pack import ModelView
 
 TABLES = (".parquet", ".csv", ".json")
 
@@ -59,7 +60,7 @@ def only_metrics(tables: Sequence[HeadTable], names: Sequence[str]) -> list[Head
 
 def add_examples(
     atlas: Any, names: Iterable[str], load: Callable[[str], Model], out: Path
-) -> tuple[dict[str, str], list[str]]:
+) -> tuple[dict[str, ModelView], list[str]]:
     """Add the examples of models to their cards, and write their attention beside the page.
 
     Args:
@@ -69,12 +70,12 @@ def add_examples(
         out: file of the page.
 
     Returns:
-        The addresses of the attention views by the id of their model, and why a model has none.
+        The attention views by the id of their model, and why a model has none.
     """
     from interp.report.atlas.attention import write_view
     from interp.report.atlas.from_model import add_model
 
-    views: dict[str, str] = {}
+    views: dict[str, ModelView] = {}
     notes = []
     for name in names:
         try:

@@ -12,7 +12,7 @@ from torch import Tensor
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.head import Head
 from interp.core.prompts import Prompts
-from interp.core.tokens import separate_words
+from interp.core.tokens import separate_words, shown
 from interp.model.edits import Edit, mean, resample, uniform, zero
 from interp.model.inputs import takes
 from interp.report.explore.turns import GoingOn
@@ -36,6 +36,37 @@ _PER_POSITION = (
     "mean-position averages over prompts at each position, so it changes nothing for one prompt; "
     "use mean-batch or mean-dataset, or `interp importance ablate` with several prompts"
 )
+
+
+def all_edits_of(
+    model: Model,
+    heads: Sequence[tuple[str, Head]],
+    interventions: str | Sequence[str],
+    reference: str | None,
+    length: int,
+) -> list[Edit]:
+    """Return the edits of one intervention on heads, or of one on each head; none without heads.
+
+    Raises:
+        OptionError: There is not one intervention per head, a head is named twice, or as for
+            `edits_of`.
+    """
+    if isinstance(interventions, str):
+        interventions = [interventions] * len(heads)
+    if len(interventions) != len(heads):
+        raise OptionError(
+            f"{len(interventions)} interventions for {len(heads)} heads; give one for all heads, "
+            "or one for each"
+        )
+    if len(set(heads)) < len(heads):
+        twice = next(head for _, head in heads if sum(head == other for _, other in heads) > 1)
+        raise OptionError(f"head {twice} is named twice")
+    kinds, found = dict.fromkeys(interventions), []
+    for kind in kinds:
+        of = [head for head, each in zip(heads, interventions, strict=True) if each == kind]
+        of_kind = reference if kind in NEEDS_REFERENCE or len(kinds) == 1 else None
+        found += edits_of(model, of, kind, of_kind, length)
+    return found
 
 
 def edits_of(
@@ -156,8 +187,8 @@ def moved(
 
     Returns:
         `tokens`, the union of both runs' ten likeliest tokens in the order of the plain run, each
-        with logit, probability and rank `before` and `after`; and `kl`, the KL divergence of the
-        plain run's distribution from the edited one's in nats.
+        with logit, probability and rank `before` and `after`; `kl`, the KL divergence of the plain
+        run's distribution from the edited one's in nats; and `said`, the change in a sentence.
     """
     runs = [before] if after is None else [before, after]
     chosen: dict[int, None] = {}
@@ -181,4 +212,22 @@ def moved(
         for i, text in zip(ids, separate_words(model, ids), strict=True)
     ]
     kl = None if after is None else float((logs[0].exp() * (logs[0] - logs[1])).sum())
-    return {"tokens": rows, "kl": kl}
+    said = "" if after is None else change_sentence(rows)
+    return {"tokens": rows, "kl": kl, "said": said}
+
+
+def change_sentence(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Say what an edit does to the likeliest token of the plain run, and what is likeliest then."""
+    first = next(row for row in rows if row["before"]["rank"] == 1)
+    then = min(rows, key=lambda row: row["after"]["rank"])
+    a, b = (first[side]["probability"] for side in ("before", "after"))
+    now = f"{100 * a:.1f} % to {100 * b:.1f} %"
+    name = f"“{shown(first['token'])}”"
+    if f"{a:.3f}" == f"{b:.3f}":
+        change = f"The probability of {name} stays at {100 * a:.1f} %"
+    else:
+        change = f"The probability of {name} {'falls' if b < a else 'rises'} from {now}"
+    rank = first["after"]["rank"]
+    if rank == 1:
+        return f"{change}; it stays the likeliest token."
+    return f"{change}, from rank 1 to {rank:,}; “{shown(then['token'])}” becomes the likeliest."

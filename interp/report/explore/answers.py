@@ -21,6 +21,7 @@ TYPES: Mapping[str, tuple[Mapping[str, type], Mapping[str, type]]] = {
     "progress": ({}, {}),
     "rules": ({"prompt": int}, {}),
     "explain": (_PATTERN | {"query": int, "key": int}, {"after": int}),
+    "heads": (_PATTERN | {"query": int, "key": int}, {"after": int}),
 }
 """Needed and optional fields of the calls that are queries."""
 

@@ -10,6 +10,7 @@
 | `GET /api/tile?prompt=&head=&block=&row=&column=&turn=` | a tile of a long one; `Session.tile` |
 | `GET /api/rules?prompt=` | which rules fire where; `Session.rules` |
 | `GET /api/explain?prompt=&head=&query=&key=&after=` | what explains a row; `Session.explain` |
+| `GET /api/heads?prompt=&head=&query=&key=&after=` | heads by their weight; `Session.heads` |
 | `POST /api/ablate` | `{"prompt":, "heads": [...], "intervention":, ...}`; see `Session.ablate` |
 
 Every request carries the token, as `?token=` or as the header `X-Interp-Token`; without it the

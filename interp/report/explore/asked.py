@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from interp.core.errors import OptionError
+from interp.core.errors import OptionError, PromptError
+from interp.core.prompts import Prompts
 from interp.heads.patterns.result import View
 from interp.report.explore.queries_keys import KeptPrompt
+from interp.report.explore.requests import require_text
 
 if TYPE_CHECKING:
     from jaxtyping import Float
     from torch import Tensor
 
-    from interp.core.prompts import Prompts
     from interp.model.model import Model
     from interp.profiles.on_prompt import PromptRules
+
+
+_CHARACTERS = 64  # of a prompt, per position that a model has
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +83,29 @@ class AskedPrompt:
         if isinstance(self.shown, KeptPrompt):
             block = self.shown.block
             notes.append(
-                f"Each point is the exact share of attention between {block} queries and {block} "
-                "keys, as a mean over the queries; zoom in to see single tokens."
+                f"A point of the small maps is the exact share of attention between {block} "
+                f"queries and {block} keys, as a mean over the queries; a point of an opened map "
+                "is the largest weight in its block, so that no single one is lost."
             )
         return notes
+
+
+def checked_prompt(model: Model, text: str | Sequence[int]) -> Prompts:
+    """Return a prompt that a model can read.
+
+    Raises:
+        PromptError: It is empty, or too long for the model.
+    """
+    if isinstance(text, str):
+        if not text.strip():
+            raise PromptError("the text is empty")
+        require_text("the text", text)
+        limit = model.limit
+        if limit is not None and len(text) > _CHARACTERS * limit:
+            raise PromptError(
+                f"the text has {len(text):,} characters; {model.name} has positions for "
+                f"{limit:,} tokens; shorten it"
+            )
+    prompts = Prompts.of(text, model)
+    prompts.check(model)
+    return prompts

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.draw.colours import palette
 from interp.draw.sprite import data_url, thumbnails
@@ -15,6 +16,10 @@ from interp.heads.patterns.detail import LetterBlocks, terms_written
 from interp.heads.patterns.result import View
 from interp.heads.patterns.stack import Stack
 from interp.report.explore.queries_keys import TILE, KeptPrompt, Shares
+from interp.report.view_texts import as_data, readings
+
+HEADS = 8
+"""Heads that are listed for a pair."""
 
 
 def prompt(
@@ -23,18 +28,19 @@ def prompt(
     """Return the stacks of a prompt with a picture of all heads; see `Session.prompt`."""
     if isinstance(shown, View):
         stacks = [_stack(s.name, dict(s.weights), s.queries, s.keys) for s in shown.stacks]
-        for stack, of in zip(stacks, shown.stacks, strict=True):
-            stack["why"] = of.without_terms
+        texts, sides = readings(shown)
+        for stack, of, reading in zip(stacks, shown.stacks, sides, strict=True):
+            stack |= {"why": of.without_terms, "reading": reading}
         block, blocks = 1, [1]
     else:
         stacks = [
             _stack(name, {h: w for (s, h), w in shown.means.items() if s == name}, *texts)
             for name, texts in shown.texts.items()
         ]
-        block, blocks = shown.block, shown.blocks
+        texts, block, blocks = [], shown.block, shown.blocks
     return {
         "prompt": number, "tokens": list(tokens), "stacks": stacks, "block": block,
-        "blocks": blocks, "tile": TILE, "notes": list(notes),
+        "blocks": blocks, "tile": TILE, "notes": list(notes), "texts": as_data(texts),
     }  # fmt: skip
 
 
@@ -62,6 +68,22 @@ def heads_picture(weights: dict[Head, Shares]) -> str:
     grid: Any = [[weights.get(Head(layer, h)) for h in range(across)] for layer in layers]
     shape = next(iter(weights.values())).shape
     return data_url(thumbnails(grid, shape, palette(False)))
+
+
+def heads_on_pair(stack: Stack, query: int, key: int) -> list[list[Any]]:
+    """Return names of the heads with the largest weights on a pair, with these weights.
+
+    Raises:
+        OptionError: There is no such query or key.
+    """
+    shape = len(stack.queries), len(stack.keys)
+    if not (0 <= query < shape[0] and 0 <= key < shape[1]):
+        raise OptionError(
+            f"query {query} and key {key}; there are queries 0 to {shape[0] - 1} and keys 0 to "
+            f"{shape[1] - 1}"
+        )
+    found = [[str(head), float(weights[query, key])] for head, weights in stack.weights.items()]
+    return sorted(found, key=lambda one: -one[1])[:HEADS]
 
 
 def pattern(stack: Stack, head: Head) -> dict[str, Any]:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from interp.model.model import Model
     from interp.report.atlas.profiles import TextProfile
 
-SCRIPTS = ("view_decode", "view_draw", "view_lines", "view_pair", "view_page", "explore_zoom",
-           "text_example", "explore_rules", "explore")  # fmt: skip
+SCRIPTS = ("view_decode", "view_draw", "view_text", "view_lines", "view_pair", "view_page",
+           "view_zoom", "text_example", "explore_rules", "explore", "explore_edits")  # fmt: skip
 
 
 def scripts(root: str, page: str, call: Sequence[str]) -> str:
@@ -37,7 +37,7 @@ def scripts(root: str, page: str, call: Sequence[str]) -> str:
     return (
         "(() => {\n"
         + "".join([asset("make.js"), opening, *call, *(asset(f"{name}.js") for name in SCRIPTS)])
-        + "})();\n"
+        + "begin();\n})();\n"
     )
 
 

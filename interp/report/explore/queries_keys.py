@@ -184,7 +184,7 @@ class KeptPrompt:
                     f"takes more than {self.memory / 1e9:.2f} GB; shorten the prompt"
                 )
             if keep is not None:
-                keep(np.stack([_sums(p.cpu().numpy(), self.block) for p in pattern]))
+                keep(np.stack([_pooled(p.cpu().numpy(), self.block) for p in pattern]))
             return KeptLayer(None, pattern.clone(), None)
         try:
             found = to_attention(call, real, None)
@@ -242,7 +242,7 @@ class KeptPrompt:
     def tile(
         self, stack: str, head: Head, block: int, row: int, column: int, going_on: GoingOn
     ) -> Shares:
-        """Return one tile of 64 by 64 blocks: means over the queries of their weight on the keys.
+        """Return one tile of 64 by 64 blocks: the largest weight in each.
 
         Args:
             stack: The stack.
@@ -283,26 +283,21 @@ class KeptPrompt:
     def _computed(
         self, stack: str, head: Head, block: int, queries: range, keys: range, going_on: GoingOn
     ) -> Shares:
-        if block == self.block:
-            rows, columns = (slice(r.start // block, -(-r.stop // block)) for r in (queries, keys))
-            return self.means[stack, head][rows, columns]
         kept = self._layer(stack, head.layer, going_on)
         if kept.attention is None:
             assert kept.pattern is not None, "a layer has queries and keys, or its pattern"
             part = kept.pattern[head.head, queries.start : queries.stop, keys.start : keys.stop]
-            sums = _sums(part.cpu().numpy(), block)
-        else:
-            assert kept.lse is not None, "a softmax has a log-sum-exp"
-            sums = pooled_tile(
-                kept.attention, kept.lse, head.head, queries, keys, block, going_on=going_on
-            ).cpu().numpy()  # fmt: skip
-        size = np.minimum(block, len(queries) - np.arange(0, len(queries), block))[:, None]
-        return (sums / size).astype(np.float32)
+            return _pooled(part.cpu().numpy(), block, np.maximum)
+        assert kept.lse is not None, "a softmax has a log-sum-exp"
+        return pooled_tile(
+            kept.attention, kept.lse, head.head, queries, keys, block, largest=True,
+            going_on=going_on,
+        ).float().cpu().numpy()  # fmt: skip
 
 
-def _sums(pattern: Shares, block: int) -> Shares:
-    rows = np.add.reduceat(pattern, np.arange(0, pattern.shape[0], block), 0)
-    return np.add.reduceat(rows, np.arange(0, pattern.shape[1], block), 1)
+def _pooled(pattern: Shares, block: int, how: np.ufunc = np.add) -> Shares:
+    rows = how.reduceat(pattern, np.arange(0, pattern.shape[0], block), 0)
+    return how.reduceat(rows, np.arange(0, pattern.shape[1], block), 1)
 
 
 def _part(at: int, size: int, n: int, what: str) -> range:

@@ -99,8 +99,11 @@ def ablation_of(given: Any) -> dict[str, Any]:
     Raises:
         OptionError: A field is missing, unknown or of another type.
     """
-    optional = {"intervention": str, "position": int, "reference": str}
+    several = isinstance(given, Mapping) and isinstance(given.get("intervention"), list)
+    optional = {"intervention": list if several else str, "position": int, "reference": str}
     found = fields(given, {"prompt": int, "heads": list}, optional)
     if not all(isinstance(head, str) for head in found["heads"]):
         raise OptionError('heads must be a list of names, such as ["L1H3"]')
+    if several and not all(isinstance(name, str) for name in found["intervention"]):
+        raise OptionError('intervention must be a name, or a list of names, such as ["zero"]')
     return found

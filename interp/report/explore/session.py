@@ -18,11 +18,16 @@ from interp.model.inputs import is_encoder_decoder, ran_out
 from interp.profiles.on_prompt import PromptRules
 from interp.profiles.rules import chosen_rules
 from interp.report.explore import encoded
-from interp.report.explore.ablated import INTERVENTIONS, edits_of, logits_at, moved, position_logits
-from interp.report.explore.asked import AskedPrompt
+from interp.report.explore.ablated import (
+    INTERVENTIONS,
+    all_edits_of,
+    logits_at,
+    moved,
+    position_logits,
+)
+from interp.report.explore.asked import AskedPrompt, checked_prompt
 from interp.report.explore.explained import row_answer, rules_answer
 from interp.report.explore.queries_keys import TILE, KeptPrompt
-from interp.report.explore.requests import require_text
 from interp.report.explore.turns import GoingOn, Turns
 
 if TYPE_CHECKING:
@@ -33,7 +38,6 @@ if TYPE_CHECKING:
 SHORT = 512  # tokens up to which every pattern is stored
 DENSE = 1 << 28  # bytes of all stored patterns
 MEMORY = 1 << 30  # bytes of queries, keys and maps of a long prompt
-_CHARACTERS = 64  # of a prompt, per position that a model has
 
 
 class Session:
@@ -116,7 +120,7 @@ class Session:
             PromptError: The text is empty, too long for the model or for the memory limit.
             NewerRequest: A newer prompt came.
         """
-        prompts = self._checked(text)
+        prompts = checked_prompt(self.model, text)
         with self._turns.taken("prompt") as going_on:
             self._advance(0, len(self.model.sites))
             self._asked = None  # its memory is free before the next one's is taken
@@ -185,7 +189,7 @@ class Session:
         self,
         prompt: int,
         heads: Sequence[str],
-        intervention: str = "zero",
+        intervention: str | Sequence[str] = "zero",
         position: int | None = None,
         reference: str | None = None,
     ) -> dict[str, Any]:
@@ -194,15 +198,16 @@ class Session:
         Args:
             prompt: The number of the prompt.
             heads: The heads, such as "L1H3" or "cross.L1H3"; none for the plain run alone.
-            intervention: What replaces their output, one of `INTERVENTIONS`.
+            intervention: What replaces their output, one of `INTERVENTIONS`; or one per head.
             position: The position whose next token is predicted; the last one by default.
             reference: Reference prompts, one per line, for mean-dataset and resample.
 
         Returns:
             `intervention`, the full name of the edits; `tokens` with logit, probability and rank
-            before and after; `kl`, the KL divergence between both in nats; `position` and its
-            token. Of a short prompt also `after`, the number of the ablation for `pattern`, and
-            `pictures`, of all heads of each stack as they attend with these heads ablated.
+            before and after; `kl`, the KL divergence between both in nats; `said`, the change in a
+            sentence; `position` and its token. Of a short prompt also `after`, the number of the
+            ablation for `pattern`, and `pictures`, of all heads of each stack as they attend with
+            these heads ablated.
 
         Raises:
             OptionError: A head, the position or the intervention does not fit.
@@ -213,11 +218,9 @@ class Session:
             at = asked.n - 1 if position is None else position
             default = self.model.sites[0].stack
             chosen = [stack_and_head(head, default) for head in heads]
-            edits = (
-                edits_of(self.model, chosen, intervention, reference, len(asked.prompts.ids[0]))
-                if chosen
-                else []
-            )
+            n = len(asked.prompts.ids[0])
+            given = intervention if chosen else []
+            edits = all_edits_of(self.model, chosen, given, reference, n)
             going_on()
             before = self._clean(asked, at, going_on)
             going_on()
@@ -275,6 +278,29 @@ class Session:
             stack, one = stack_and_head(head, of.stacks[0].name)
             return row_answer(self._on_prompt(asked), of, stack, one, query, key)
 
+    def heads(
+        self, prompt: int, head: str, query: int, key: int, after: int | None = None
+    ) -> dict[str, Any]:
+        """Return the heads of a stack with the largest weights on a pair, as `heads`.
+
+        Args:
+            prompt: The number of the prompt.
+            head: A head of the stack, such as "L1H3" or "cross.L1H3".
+            query: Position of the query.
+            key: Position of the key.
+            after: The number of an ablation, for the weights with its heads ablated.
+
+        Raises:
+            OptionError: The prompt or the ablation is not the latest one, the prompt is long, or
+                there is no such head or pair.
+        """
+        with self._turns.taken("heads"):
+            of = self._latest(prompt).patterns(after)
+            stack, one = stack_and_head(head, of.stacks[0].name)
+            shown = of.stack(stack)
+            shown.head(one)
+            return {"heads": encoded.heads_on_pair(shown, query, key)}
+
     def _on_prompt(self, asked: AskedPrompt) -> PromptRules:
         """Return the rules on a short prompt, evaluated once."""
         asked.patterns()
@@ -295,21 +321,6 @@ class Session:
         asked.ablated[self._ablations] = found
         pictures = [encoded.heads_picture(dict(stack.weights)) for stack in found.stacks]
         return {"after": self._ablations, "pictures": pictures}
-
-    def _checked(self, text: str | Sequence[int]) -> Prompts:
-        if isinstance(text, str):
-            if not text.strip():
-                raise PromptError("the text is empty")
-            require_text("the text", text)
-            limit = self.model.limit
-            if limit is not None and len(text) > _CHARACTERS * limit:
-                raise PromptError(
-                    f"the text has {len(text):,} characters; {self.model.name} has positions for "
-                    f"{limit:,} tokens; shorten it"
-                )
-        prompts = Prompts.of(text, self.model)
-        prompts.check(self.model)
-        return prompts
 
     def _run(self, prompts: Prompts, going_on: GoingOn) -> AskedPrompt:
         model = self.model

@@ -43,6 +43,41 @@ def test_masses_are_the_block_sums_of_the_pattern(family) -> None:
     assert seen == len(found.masses)
 
 
+@pytest.mark.parametrize("family", ["gpt2", "gemma2", "gpt_oss", "mistral_sliding", "bert", "t5",
+                                    "bloom"])  # fmt: skip
+def test_terms_for_zooming_make_the_pattern_again(family) -> None:
+    """Soft caps, sinks and windows too; heads with a bias per position are left out."""
+    model = interp.load(FAMILIES[family].model(), name=family, check=False)
+    prompt = [5 + i % 7 for i in range(11)]
+    named = [str(head) for head in model.heads(None)[:2]]
+    found = long_view(model, prompt, block=4, heaviest=0, heads=named)
+    made = {(s.name, head): (s, x) for s in found.stacks for head, x in s.zooms.items()}
+    assert bool(made) == (family not in ("t5", "bloom"))
+    cache = model.capture([prompt]).by_site("pattern")
+    for (stack, head), (_, terms) in made.items():
+        dense = cache[stack, head.layer][0, head.head].double().numpy()
+        score = terms.scale * (terms.q.astype(float) @ terms.k.astype(float).T)
+        if terms.softcap is not None:
+            score = terms.softcap * np.tanh(score / terms.softcap)
+        query, key = np.arange(len(terms.q))[:, None] + terms.offset, np.arange(len(terms.k))
+        seen = (key <= query) | (not terms.causal)
+        if terms.window is not None:
+            seen &= key > query - terms.window
+        weight = np.where(seen, np.exp(score - terms.lse[:, None]), 0)
+        np.testing.assert_allclose(weight, dense, atol=3e-6)
+        want = np.maximum.reduceat(np.maximum.reduceat(dense, [0, 4, 8], 0), [0, 4, 8], 1)
+        np.testing.assert_allclose(terms.peaks, want, atol=3e-6)
+
+
+def test_a_page_without_room_for_zooming_says_what_it_takes(bundled_induction) -> None:
+    found = long_view(bundled_induction, ids(bundled_induction, 1_200), heads=["L1H3"], heaviest=0)
+    assert "To zoom into" not in found.html()
+    assert "zoom" in reading.data_of(found.html())["stacks"][0]["heads"][11]
+    small = found.html(budget=220_000)
+    assert "To zoom into L1H3 token by token, the page must be larger than 0.22 MB" in small
+    assert "zoom" not in reading.data_of(small)["stacks"][0]["heads"][11]
+
+
 def test_tiles_are_pieces_of_the_pattern(bundled_induction) -> None:
     prompt = ids(bundled_induction, 120)
     dense = bundled_induction.capture([prompt])["pattern", 1][0].numpy()

@@ -122,7 +122,7 @@ def test_smaller_pages_state_what_they_leave_out() -> None:
     found = View.of_patterns(patterns, [f"t{i}" for i in range(96)], named=["L1H2"])
     [last] = [str(head) for _, head in order(found)[-1:]]  # attends to the most keys
     ways = []
-    for budget in range(300_000, 112_500, -12_500):
+    for budget in range(325_000, 137_500, -12_500):
         page = found.html(budget=budget)
         assert len(page.encode()) <= budget
         heads = {h["name"]: h for h in reading.data_of(page)["stacks"][0]["heads"]}

@@ -2,9 +2,9 @@
 const MARGIN = 64, FINEST = 8, KEPT_TILES = 600, AT_ONCE = 4;
 
 class Zoom {
-  constructor(stack, item, prompt) {
-    Object.assign(this, { stack, item, prompt, tiles: new Map(), asked: new Set(), cursor: null, failed: "" });
-    this.name = stack.key + item.name;
+  // ask: returns a tile, given its block, row and column: { query, key, shape, values }
+  constructor(stack, item, prompt, ask) {
+    Object.assign(this, { stack, item, prompt, ask, tiles: new Map(), asked: new Set(), cursor: null, failed: "" });
     this.least = Math.min(FINEST, Math.max(...stack.tokens));
     this.canvas = make("canvas", { class: "heat", tabindex: 0, role: "img",
       onpointerdown: (e) => this.down(e), onpointermove: (e) => this.move(e), onpointerup: () => { this.from = null; },
@@ -20,15 +20,15 @@ class Zoom {
   }
   buttons() {
     const [q, k] = ["query", "key"].map((name) => make("input", { type: "number", min: 0, "aria-label": name, placeholder: name }));
-    const go = () => {
-      const [row, column] = [q, k].map((input) => Number(input.value) || 0);
-      this.cursor = [row, column];
-      this.show(row - 16, column - 16, 32);
-      this.tell();
-    };
+    const go = () => this.goTo(...[q, k].map((input) => Number(input.value) || 0));
     return make("p", { class: "controls" },
       control("+", () => this.zoom(0.5), { "aria-label": "zoom in" }), control("−", () => this.zoom(2), { "aria-label": "zoom out" }),
       control("All of it", () => this.whole()), q, k, control("Go to", go));
+  }
+  goTo(row, column) {
+    this.cursor = [row, column];
+    this.show(row - 16, column - 16, 32);
+    this.tell();
   }
   whole() { this.show(0, 0, Math.max(...this.stack.tokens)); }
   show(q, k, span) { // tokens: the first query, the first key, and how many of each
@@ -104,7 +104,7 @@ class Zoom {
       for (let tile = missing.shift(); tile && this.turn === turn; tile = missing.shift()) {
         const { block, row, column, name } = tile;
         try {
-          const found = await call("tile", { prompt: this.prompt.prompt, head: this.name, block, row, column, turn });
+          const found = await this.ask({ block, row, column, turn });
           this.keep(name, found);
         } catch (error) {
           if (!error.replaced) this.failed = error.message;
@@ -117,14 +117,17 @@ class Zoom {
     this.draw();
   }
   keep(name, found) {
-    const letters = atob(found.float32), bytes = Uint8Array.from(letters, (c) => c.charCodeAt(0));
-    const values = new Float32Array(bytes.buffer), [rows, columns] = found.shape;
+    const { values } = found, [rows, columns] = found.shape;
     const picture = new OffscreenCanvas(columns, rows), pen = picture.getContext("2d");
     const pixels = pen.createImageData(columns, rows), colours = page.palette.map(rgb);
     values.forEach((x, i) => pixels.data.set([...colours[Math.round(share(x) * (colours.length - 1))], 255], 4 * i));
     pen.putImageData(pixels, 0, 0);
-    this.tiles.set(name, { ...found, values, picture });
+    this.tiles.set(name, { ...found, picture });
     if (this.tiles.size > KEPT_TILES) this.tiles.delete(this.tiles.keys().next().value);
+  }
+  recolour() {
+    for (const [name, tile] of [...this.tiles]) this.keep(name, tile);
+    this.draw();
   }
   draw() {
     const side = this.side(), scale = side / this.span, block = this.block(), [nq, nk] = this.stack.tokens;
@@ -148,7 +151,7 @@ class Zoom {
     pen.restore();
     this.axes(pen, side, scale);
     const missing = this.around(block).filter((t) => !this.tiles.has(t.name)).length;
-    const what = block === 1 ? "Each point is one weight" : `Each point is ${block} queries by ${block} keys: the mean share of attention`;
+    const what = block === 1 ? "Each point is one weight" : `Each point is the largest weight between ${block} queries and ${block} keys`;
     this.level.textContent = `Queries ${Math.floor(this.q)} to ${Math.ceil(Math.min(this.q + this.span, nq)) - 1}, keys ${Math.floor(this.k)} to `
       + `${Math.ceil(Math.min(this.k + this.span, nk)) - 1}. ${what}.${this.failed ? ` ${this.failed}` : missing ? " Computing …" : ""}`;
     this.level.dataset.block = block;
@@ -181,7 +184,7 @@ class Zoom {
       const to = Math.min(from + (level || 1), texts.length) - 1;
       return to > from ? `${from}–${to} ${visible(texts[from])}…` : `${from} ${visible(texts[from])}`;
     };
-    const value = level === undefined ? "not computed yet" : `${level > 1 ? "mean share" : "weight"} ${spoken(this.at(level, row, column, tile))}`;
+    const value = level === undefined ? "not computed yet" : `${level > 1 ? "largest weight" : "weight"} ${spoken(this.at(level, row, column, tile))}`;
     this.said.textContent = `query ${label("query", row)} → key ${label("key", column)}: ${value}`;
   }
   at(block, row, column, size) {
