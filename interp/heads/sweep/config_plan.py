@@ -39,7 +39,7 @@ class PlannedModel:
     """
 
     name: str
-    module: nn.Module
+    module: Any  # a PreTrainedModel
     sites: tuple[Site, ...]
     width: int
     dtype: torch.dtype

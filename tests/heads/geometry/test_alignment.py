@@ -71,7 +71,9 @@ def test_canonical_correlations_of_another_library() -> None:
     x = torch.cat([x + y, outputs(60, 1, seed=3)], 1)
     model = linear.CCA(n_components=1).fit((x.numpy(), y.numpy()))
     expected = float(model.score((x.numpy(), y.numpy())))
-    found = projection_weighted(y[None, None], x[None, None], 0, torch.float64)  # one direction: no weights
+    found = projection_weighted(
+        y[None, None], x[None, None], 0, torch.float64
+    )  # one direction: no weights
     assert float(found) == pytest.approx(expected, abs=1e-6)
 
 
@@ -100,7 +102,7 @@ def test_short_prompts_and_constant_outputs_have_no_alignment() -> None:
 
 
 def test_rounding_is_no_direction() -> None:
-    """Heads that read few different tokens have few directions; the others are those of rounding."""
+    """Heads that read few different tokens have few directions; the others are rounding."""
     draw = torch.Generator().manual_seed(0)
     read = torch.randn(1, 2, 12, 2, generator=draw, dtype=torch.double)
     exact = read @ torch.randn(1, 2, 2, 8, generator=draw, dtype=torch.double)
