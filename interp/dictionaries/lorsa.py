@@ -152,9 +152,10 @@ class LorsaUnits:
         self, call: Call, real: Tensor
     ) -> tuple[Callable[[Tensor], Tensor], Bool[Tensor, "batch unit query_pos"]]:
         """Return the pattern of every head, and where it is kept."""
-        lorsa, x = self.lorsa, self.inputs()
-        patterns = lorsa.patterns(x)
-        kept = lorsa.kept(lorsa.encode(x)).transpose(1, 2)
+        lorsa = self.lorsa
+        x = self.inputs().to(lorsa.W_Q.device)  # where the layer's weights are
+        patterns = lorsa.patterns(x).to(real.device)
+        kept = lorsa.kept(lorsa.encode(x)).transpose(1, 2).to(real.device)
         share = lorsa.n_heads // len(lorsa.W_Q)
 
         def rows(index: Tensor) -> Tensor:

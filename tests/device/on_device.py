@@ -144,6 +144,16 @@ def test_an_analysis_gives_the_numbers_of_the_cpu(name: str, inductions: Pair) -
     close([ANALYSES[name](model) for model in inductions])
 
 
+def test_a_trained_layer_of_heads_is_profiled_there(inductions: Pair) -> None:
+    from interp.dictionaries import profile_lorsa, score_lorsa, train_lorsa
+
+    here, there = inductions
+    lorsa = train_lorsa(here, interp.repeats(here, n=4), layer=1, n_heads=8, k=2, steps=3).lorsa
+    texts = interp.repeats(here, n=2, seed=5)
+    close([score_lorsa(m, lorsa, texts) for m in (here, there)])
+    close([profile_lorsa(m, lorsa, texts) for m in (here, there)])
+
+
 def test_a_capture_stays_on_the_device(inductions: Pair) -> None:
     here, there = (m.capture(interp.repeats(m, n=2), ["pattern", "z"]) for m in inductions)
     for part in ("pattern", "z"):
