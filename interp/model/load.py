@@ -128,16 +128,13 @@ def load(
         "revision": revision,
         "dtype": _dtype(dtype) or "auto",
         "use_safetensors": None if allow_pickle else True,
+        "attn_implementation": attention,
+        **placement(device=device, **spread),
     }
-    if attention is not None:
-        options["attn_implementation"] = attention
-    options |= placement(device=device, **spread)
-    if offload and device is not None:
-        options["device"] = device
     module, found_revision, unused = _from_pretrained(folder, options, local, offload)
     if tokenizer is None:
         tokenizer = _tokenizer(folder, local, trust_remote_code, module.config)
-    if device is not None and not offload:
+    if device is not None:
         module = module.to(device)
     require_here(module, folder)
     module.eval()

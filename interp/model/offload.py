@@ -149,9 +149,7 @@ def offloaded(
     _require_ties(module, checkpoint)
     _read_buffers(module, checkpoint, saved, device)
     plan = module._get_dtype_plan(dtype)
-    like = {
-        name: (_dtype(name, p.dtype, plan), device) for name, p in module.named_parameters()
-    }
+    like = {name: (_dtype(name, p.dtype, plan), device) for name, p in module.named_parameters()}
     parts = parts_of(module)
     _require_room(folder, parts, module, like)
     reading = skeleton(lambda: cls._from_config(config, **kernel))  # converters read its sizes
@@ -164,11 +162,11 @@ def offloaded(
     stats = [(file, stat.st_size, stat.st_mtime_ns) for file in files
              for stat in [Path(file).stat()]]  # fmt: skip
     Streamed(module, parts, make, like, f"{stats} {dtype}")
-    module.register_state_dict_pre_hook(_no_state_dict)
+    module.register_state_dict_pre_hook(_refuse_state_dict)
     return module, info
 
 
-def _no_state_dict(module: nn.Module, *_: object) -> None:
+def _refuse_state_dict(module: nn.Module, *_: object) -> None:
     raise LoadError(
         f"the weights of this {type(module).__name__} are offloaded, so they cannot be copied or "
         "saved as a whole; load the model without offload"
@@ -182,7 +180,7 @@ def _files(folder: str, revision: str | None) -> list[str]:
     try:
         index = cached_file(folder, _INDEX, **given)
         if index is not None:
-            return list(get_checkpoint_shard_files(folder, index, revision=revision)[0])
+            return list(get_checkpoint_shard_files(folder, index, revision=revision)[0] or ())
         single = cached_file(folder, _SINGLE, **given)
     except (OSError, ValueError, KeyError) as error:
         raise LoadError(f"{folder} cannot be loaded: {error_line(error)}") from error
@@ -216,9 +214,7 @@ _TYPES = {
 }  # fmt: skip
 
 
-def _plan(
-    module: Any, folder: str, stored: Mapping[str, Stored]
-) -> tuple[Checkpoint, list[str]]:
+def _plan(module: Any, folder: str, stored: Mapping[str, Stored]) -> tuple[Checkpoint, list[str]]:
     """Find which checkpoint tensors give which tensors of a module, and which give none."""
     from transformers.conversion_mapping import get_model_conversion_mapping
     from transformers.core_model_loading import (

@@ -3,9 +3,10 @@
 A streamed module is the module itself with one change: its tables of parameters make a tensor when
 the module's code reads it, together with the others of its part (a block's attention, its MLP, an
 embedding). Parts that were not read for longest are freed, so that all parts in memory are no
-larger than the largest part of a layer, or than one part that is larger itself. The code of the module decides what is read when, so the numbers are
-those of the same module with all its weights, and no table of families is needed. Iterating over
-parameters gives placeholders instead, with names, shapes, types and devices, without memory.
+larger than the largest part of a layer, or than one part that is larger itself. The code of the
+module decides what is read when, so the numbers are those of the same module with all its weights,
+and no table of families is needed. Iterating over parameters gives placeholders instead, with
+names, shapes, types and devices, without memory.
 
 Several batches in step share each part: a batch that needs a part that is not there waits until no
 other batch can go on with those that are.
@@ -29,6 +30,7 @@ from interp.core.errors import OptionError
 _Batch = TypeVar("_Batch")
 _Found = TypeVar("_Found")
 
+_LENT = "_interp_lent_as"  # attribute of a lent parameter: its name
 IN_STEP = 64  # batches in step, each with a thread and its activations between two parts
 
 
@@ -132,8 +134,7 @@ class Streamed:
         for name, lent in [item for made in self.present.values() for item in made.items()]:
             offset = start - lent.data_ptr()
             if 0 <= offset < lent.numel() * lent.element_size() and x.dtype == lent.dtype:
-                shift = lent.storage_offset() + offset // lent.element_size()
-                return _Saved(name, tuple(x.shape), x.stride(), shift - lent.storage_offset())
+                return _Saved(name, tuple(x.shape), x.stride(), offset // lent.element_size())
         return x
 
     def unpack(self, saved: Any) -> Tensor:
@@ -142,7 +143,7 @@ class Streamed:
             return saved
         with torch.no_grad():
             whole = self.tensor(saved.name)
-            start = whole.storage_offset() + saved.offset
+            start = int(whole.storage_offset()) + saved.offset
             return whole.detach().as_strided(saved.shape, saved.stride, start)
 
 
@@ -156,7 +157,7 @@ class _Saved:
 
 def _lent(x: Tensor, name: str, learns: bool) -> nn.Parameter:
     made = nn.Parameter(x, requires_grad=learns)
-    made.__dict__["lent_as"] = name
+    setattr(made, _LENT, name)
     return made
 
 
@@ -173,11 +174,11 @@ class _Table(dict):
         return self.weights.tensor(name) if name else stand
 
     def get(self, key: str, default: Any = None) -> Any:
-        return self[key] if key in self else default
+        return self[key] if key in self else default  # noqa: SIM401  dict's own would not make it
 
     def __setitem__(self, key: str, value: Any) -> None:
         # functional_call puts another tensor here for one call, and what was lent back after it
-        lent = getattr(value, "lent_as", None)
+        lent = getattr(value, _LENT, None)
         if lent is not None and self._stands.get(key, (None, ""))[1] == lent:
             stand, self.names[key] = self._stands.pop(key)
             return super().__setitem__(key, stand)
@@ -304,8 +305,8 @@ def in_step(
 ) -> list[_Found]:
     """Return the results of `run` for every batch, making each part of streamed weights once.
 
-    Each batch runs in a thread of its own, one at a time, so the numbers and the memory of a run are
-    those of one batch after the other, beside the activations that wait between two parts. Up to
+    Each batch runs in a thread of its own, one at a time, so the numbers and the memory are those
+    of one batch after the other, beside the activations that wait between two parts. Up to
     `IN_STEP` batches are in step; a module that is not streamed runs them in turn.
     """
     weights = weights_of(module)
@@ -334,7 +335,7 @@ def _together(
                 found[me] = run(todo[me])
         except _Stopped:
             pass
-        except BaseException as error:  # noqa: BLE001  raised again in the caller's thread
+        except BaseException as error:  # raised again in the caller's thread
             failed[me] = error
             turns.stop()
         finally:

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import zoo
 from together import over
 from torch import nn
 
 import interp
-import zoo
 from interp.model import random_weights, streamed
 from interp.model.content import content_hash
 from interp.model.hooks.inference import inference
@@ -78,7 +78,8 @@ def test_a_class_that_initialises_elsewhere_is_named(name: str) -> None:
 
 
 def test_draws_have_the_spread_of_the_class(llama: interp.Model) -> None:
-    one, other = random_init(llama, 0).module, random_init(llama, 1).module
+    one: Any = random_init(llama, 0).module
+    other: Any = random_init(llama, 1).module
     weight = one.model.layers[0].mlp.up_proj.weight.detach()
     std = llama.config.initializer_range
     assert float(weight.std()) == pytest.approx(std, rel=0.1)
@@ -159,7 +160,8 @@ def gradient(model: interp.Model) -> torch.Tensor:
         seen.append(output.detach().requires_grad_())
         return seen[0]
 
-    handle = model.module.get_input_embeddings().register_forward_hook(leave)
+    module: Any = model.module
+    handle = module.get_input_embeddings().register_forward_hook(leave)
     try:
         logits = model.run(IDS[:2])
     finally:

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import zoo
 from safetensors.torch import load_file, save_file
 from together import over
 
 import interp
-import zoo
 from interp.causal import all_but_one, gate_gradient, leave_one_out, repeats_task
 from interp.core.errors import InterpError, LoadError, OptionError
 from interp.lens import logit_lens
 from interp.model import offload
 from interp.model.identity import identity_of
 from interp.model.streamed import Streamed, weights_of
+from interp.profiles import first_look
 
 IDS = [[(7 * i + 3 * j) % 50 + 4 for j in range(12)] for i in range(10)]
 INDEX = "model.safetensors.index.json"
@@ -36,7 +38,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Llama with a tokenizer in several shards."""
     made = tmp_path_factory.mktemp("sharded")
     source = interp.load("bundled:induction")
-    source.module.save_pretrained(made, max_shard_size="200KB")
+    module: Any = source.module
+    module.save_pretrained(made, max_shard_size="200KB")
     source.tokenizer.save_pretrained(made)
     return made
 
@@ -107,7 +110,7 @@ ROOMS = {
     "profile": lambda m: frame(interp.profile(m, STORIES, **FEW)),
 }
 FEW: Any = {"n_documents": 8, "n_ablation_documents": 8, "n_ablated": 2}
-WORDS = "one day a girl named Lily found her red ball in the old park and was happy".split()
+WORDS = ["one", "day", "a", "girl", "found", "her", "red", "ball", "in", "the", "old", "park", "."]
 STORIES = [" ".join(WORDS[(i * j + j // 7) % len(WORDS)] for j in range(40)) for i in range(1, 12)]
 
 
@@ -121,6 +124,29 @@ def test_other_rooms_give_the_numbers_of_the_plain_model(
     else:
         assert one.equals(other)
     assert weights_of(streamed.module) is not None
+
+
+def reads(model: interp.Model, run: Callable[[], Any]) -> int:
+    """How often a run reads the part that it reads most often."""
+    held = weights(model)
+    held.made = [0] * len(held.parts)
+    run()
+    return max(held.made)
+
+
+def test_batches_and_documents_share_a_read(
+    streamed: interp.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _ = streamed.content_hash, streamed.padding.right  # found before the count
+    assert reads(streamed, lambda: streamed.mean_z(IDS, 2)) == 1
+
+    def profile() -> Any:
+        return interp.profile(streamed, STORIES, n_documents=8, effects=False)
+
+    monkeypatch.setattr(first_look, "GROUPS", 2)  # of documents: one to describe, one to judge
+    together = reads(streamed, profile)
+    monkeypatch.setattr(first_look, "GROUPS", 16)
+    assert reads(streamed, profile) - together >= 6
 
 
 def test_no_more_than_the_largest_part_is_in_memory(streamed: interp.Model) -> None:
@@ -144,7 +170,8 @@ def test_no_more_than_the_largest_part_is_in_memory(streamed: interp.Model) -> N
 
 def require_equal(family: zoo.Family, folder: Path) -> None:
     attention = family.attentions[0]
-    family.build(attention).save_pretrained(folder, max_shard_size="50KB")
+    module: Any = family.build(attention)
+    module.save_pretrained(folder, max_shard_size="50KB")
     options: dict[str, Any] = {"check": False, "attention": attention}
     plain, streamed = (interp.load(folder, offload=x, **options) for x in (False, True))
     given = family.inputs()
@@ -195,7 +222,7 @@ def test_a_shard_that_goes_later_is_named(copied: Path) -> None:
     before = model.run(IDS[:1])
     shard = max(copied.glob("*.safetensors"))
     moved = shard.rename(copied / "moved")
-    with pytest.raises(LoadError, match="cannot be read any more .* must stay as they are"):
+    with pytest.raises(LoadError, match=r"cannot be read any more .* must stay as they are"):
         model.run(IDS[:1])
     moved.rename(shard)
     assert torch.equal(model.run(IDS[:1]), before)
@@ -247,7 +274,8 @@ def test_tied_embeddings_may_lie_in_two_shards(copied: Path) -> None:
     tie(copied, equal=True)
     one, other = (interp.load(copied, offload=x) for x in (False, True))
     assert torch.equal(one.run(IDS), other.run(IDS))
-    assert other.module.lm_head.weight is other.module.model.embed_tokens.weight
+    module: Any = other.module
+    assert module.lm_head.weight is module.model.embed_tokens.weight
 
 
 def test_tied_embeddings_that_differ_are_refused(copied: Path) -> None:
@@ -279,7 +307,7 @@ def test_models_that_are_loaded_are_refused(plain: interp.Model) -> None:
 def test_copies_and_state_dicts_are_refused(streamed: interp.Model) -> None:
     import copy
 
-    with pytest.raises(OptionError, match="changes a copy of the model.*without offload"):
+    with pytest.raises(OptionError, match=r"changes a copy of the model.*without offload"):
         copy.deepcopy(streamed.module)
     with pytest.raises(LoadError, match="cannot be copied or saved as a whole"):
         streamed.module.state_dict()

@@ -38,6 +38,8 @@ def placement(
             "tp_plan spreads heads over processes, and this is one; start it with "
             "torchrun --nproc-per-node N"
         )
+    if offload:
+        return {"device": device}
     return {k: v for k, v in given.items() if v is not None and k != "device"}
 
 
@@ -47,6 +49,6 @@ def require_here(module: nn.Module, name: str) -> None:
     if away:
         raise LoadError(
             f"{name}: {len(away)} tensors stay on the disk or beside the device ({away[0]}), where "
-            "they cannot be read; load the model without offloading (device_map), or with offload=True "
-            "(--offload), which reads them"
+            "they cannot be read; load the model without offloading (device_map), or with "
+            "offload=True (--offload), which reads them"
         )
