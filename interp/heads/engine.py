@@ -33,7 +33,7 @@ from interp.model.locate.ranks import Ranks
 from interp.model.padding import LayersDone, backing_off, prompts_in
 from interp.model.single_prompts import pictured, single_prompts
 from interp.model.sources.remote import RemoteModel
-from interp.model.streamed import weights_of
+from interp.model.streamed import streamed_weights
 from interp_kernels import attention_statistics, reference
 from interp_kernels.backends import why_not as why_not_backend
 from interp_kernels.errors import KernelError, TooLittleMemory
@@ -144,7 +144,7 @@ def reduce_patterns(
             return [run(batch, done) for batch in mine]
         return backing_off(mine, lambda batch: run(batch, done), model.name)
 
-    apart = [todo] if weights_of(model.module) is None else [[batch] for batch in todo]
+    apart = [todo] if streamed_weights(model.module) is None else [[batch] for batch in todo]
     parts = list(chain(*each_batch(model, apart, run_all)))
     found = [PerPrompt(bound) for bound in bounds]
     for part in parts:

@@ -20,7 +20,7 @@ from xxhash import xxh3_128_digest
 
 from interp import __version__
 from interp.model.calls.sites import skipped_layers
-from interp.model.streamed import weights_of
+from interp.model.streamed import streamed_weights
 
 if TYPE_CHECKING:
     from interp.core.prompts import Prompts
@@ -51,7 +51,7 @@ def checksum(module: nn.Module) -> str:
 
     The version counters of torch do not suffice: writing through `.data` does not change them.
     """
-    if (streamed := weights_of(module)) is not None:
+    if (streamed := streamed_weights(module)) is not None:
         return streamed.identity
     if module not in _held:
         return checksum_of(_tensors(module))

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from interp.core.errors import OptionError
 from interp.core.random_state import drawn_with
 from interp.model.skeleton import parts_of, skeleton
-from interp.model.streamed import Part, Streamed
+from interp.model.streamed import Streamed, WeightPart
 
 if TYPE_CHECKING:
     from interp.model.transformer import Transformer
@@ -44,11 +44,11 @@ class Initialisation:
 
     build: Callable[[], nn.Module]
     module: nn.Module
-    parts: tuple[Part, ...]
+    parts: tuple[WeightPart, ...]
     calls: Mapping[str, tuple[Callable[[], None], ...]]
     like: Mapping[str, tuple[torch.dtype, torch.device]]
 
-    def draw(self, part: Part, seed: int, fill: float | None = None) -> dict[str, Tensor]:
+    def draw(self, part: WeightPart, seed: int, fill: float | None = None) -> dict[str, Tensor]:
         """Return the tensors of one part of one draw, by name; filled first with `fill`."""
         from transformers.initialization import guard_torch_init_functions
 
@@ -137,8 +137,8 @@ def initialisation(model: Transformer) -> Initialisation:
 
 
 def _recorded(
-    module: nn.Module, parts: list[Part]
-) -> tuple[dict[Part, bool], dict[str, tuple[Callable[[], None], ...]]]:
+    module: nn.Module, parts: list[WeightPart]
+) -> tuple[dict[WeightPart, bool], dict[str, tuple[Callable[[], None], ...]]]:
     """Initialise a module without weights; return its parts, and the calls that write each.
 
     Parts that one call writes are joined. A part is True if not all of it was seen to be written.
@@ -174,7 +174,7 @@ def _recorded(
     whole: dict[int, list[str]] = {}
     for i, part in enumerate(parts):
         whole.setdefault(joined[i], []).extend(part.parameters)
-    found = {Part(parts[g].name, tuple(n)): bool(unseen & {*n}) for g, n in whole.items()}
+    found = {WeightPart(parts[g].name, tuple(n)): bool(unseen & {*n}) for g, n in whole.items()}
     calls = {
         parts[group].name: tuple(call for call, part in order if joined[part] == group)
         for group in whole

@@ -21,9 +21,10 @@ from torch import Tensor, nn
 from interp.core.errors import LoadError, error_line
 from interp.core.memory import available_bytes
 from interp.core.random_state import drawn_with
+from interp.model.content import saved_tensors
 from interp.model.initialisation import initialising_calls
 from interp.model.skeleton import parts_of, skeleton
-from interp.model.streamed import Part, Streamed
+from interp.model.streamed import Streamed, WeightPart
 
 _INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
 
@@ -154,7 +155,7 @@ def offloaded(
     _require_room(folder, parts, module, like)
     reading = skeleton(lambda: cls._from_config(config, **kernel))  # converters read its sizes
 
-    def make(part: Part) -> dict[str, Tensor]:
+    def make(part: WeightPart) -> dict[str, Tensor]:
         read = checkpoint.read([n for n in part.parameters if n not in computed], reading)
         read |= {name: computed[name] for name in part.parameters if name in computed}
         return {name: x.to(like[name][1], like[name][0]) for name, x in read.items()}
@@ -228,7 +229,7 @@ def _plan(module: Any, folder: str, stored: Mapping[str, Stored]) -> tuple[Check
     renamings = [rule for rule in rules if isinstance(rule, WeightRenaming)]
     converters = [rule for rule in rules if isinstance(rule, WeightConverter)]
     by_pattern = {pattern: rule for rule in converters for pattern in rule.source_patterns}
-    own, prefix = module.state_dict(), module.base_model_prefix
+    own, prefix = dict(saved_tensors(module)), module.base_model_prefix
     sources: dict[str, list[tuple[str, str]]] = {}
     how: dict[str, Any] = {}
     unexpected: list[str] = []
@@ -261,7 +262,7 @@ def _plan(module: Any, folder: str, stored: Mapping[str, Stored]) -> tuple[Check
 
 def _saved(module: nn.Module) -> list[str]:
     """Return the names of parameters and saved buffers, tied ones once."""
-    buffers = [name for name in module.state_dict() if name not in _parameters(module)]
+    buffers = [name for name, _ in saved_tensors(module) if name not in _parameters(module)]
     return [*dict(module.named_parameters()), *buffers]
 
 
@@ -291,7 +292,7 @@ def _compare(
             made_by[first] = Recipe(first, recipe.converter, recipe.sources)
     ignored = module._keys_to_ignore_on_load_missing or ()
     missing = [n for n in saved if n not in made_by and not any(re.search(p, n) for p in ignored)]
-    own = module.state_dict()
+    own = dict(saved_tensors(module))
     wrong = []
     for name in saved:
         if name not in made_by:
@@ -361,7 +362,7 @@ def _dtype(name: str, own: torch.dtype, plan: Mapping[str, torch.dtype]) -> torc
 
 def _require_room(
     folder: str,
-    parts: Iterable[Part],
+    parts: Iterable[WeightPart],
     module: nn.Module,
     like: Mapping[str, tuple[torch.dtype, torch.device]],
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from interp.core.random_state import drawn_with
-from interp.model.streamed import Part
+from interp.model.streamed import WeightPart
 
 _construction = threading.RLock()
 
@@ -43,7 +43,7 @@ def skeleton(build: Callable[[], Any]) -> Any:
     return module.eval()
 
 
-def parts_of(module: nn.Module) -> list[Part]:
+def parts_of(module: nn.Module) -> list[WeightPart]:
     """Split the parameters of a module at its lists of layers: each child of a layer is a part.
 
     A child with lists of its own, such as experts, is split again; what lies outside lists, such as
@@ -62,7 +62,7 @@ def parts_of(module: nn.Module) -> list[Part]:
             own = paths.get(path)
         owner[id(parameter)] = path
         names.setdefault(path, []).append(name)
-    return [Part(path, tuple(mine)) for path, mine in names.items()]
+    return [WeightPart(path, tuple(mine)) for path, mine in names.items()]
 
 
 def _paths(module: nn.Module, path: str, item: bool) -> Iterator[tuple[str, bool]]:

@@ -35,18 +35,18 @@ IN_STEP = 64  # batches in step, each with a thread and its activations between 
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class WeightPart:
     """Parameters that are made and freed together: name of the part and names of its parameters."""
 
     name: str
     parameters: tuple[str, ...]
 
 
-Make = Callable[[Part], Mapping[str, Tensor]]
+MakePart = Callable[[WeightPart], Mapping[str, Tensor]]
 """Returns the tensors of a part by name of the parameter."""
 
 
-def placeholder(like: Tensor, dtype: torch.dtype, device: torch.device) -> nn.Parameter:
+def stand_in(like: Tensor, dtype: torch.dtype, device: torch.device) -> nn.Parameter:
     """Return a parameter of a shape without its memory, all NaN where its type has NaN."""
     value = torch.full((), torch.nan if dtype.is_floating_point else 0, dtype=dtype, device=device)
     learns = like.requires_grad and dtype.is_floating_point
@@ -67,8 +67,8 @@ class Streamed:
     def __init__(
         self,
         module: nn.Module,
-        parts: Sequence[Part],
-        make: Make,
+        parts: Sequence[WeightPart],
+        make: MakePart,
         like: Mapping[str, tuple[torch.dtype, torch.device]],
         identity: str,
     ) -> None:
@@ -82,7 +82,7 @@ class Streamed:
         self.bytes = [0] * len(self.parts)
         stands: dict[int, tuple[nn.Parameter, str]] = {}
         for name, parameter in module.named_parameters():
-            stand = placeholder(parameter, *like[name])
+            stand = stand_in(parameter, *like[name])
             stands[id(parameter)] = stand, name
             self._learns[name] = parameter.requires_grad
             self.bytes[self._at[name]] += stand.numel() * stand.element_size()
@@ -200,7 +200,7 @@ class _Table(dict):
     __copy__ = __reduce_ex__ = __deepcopy__  # type: ignore[assignment]
 
 
-def weights_of(module: nn.Module) -> Streamed | None:
+def streamed_weights(module: nn.Module) -> Streamed | None:
     """Return the streamed weights of a module or of one of its parts; None for a usual module."""
     table = module.__dict__.get("_parameters")
     return table.weights if isinstance(table, _Table) else None
@@ -209,7 +209,7 @@ def weights_of(module: nn.Module) -> Streamed | None:
 @contextmanager
 def lent_weights(module: nn.Module) -> Iterator[None]:
     """Free the last part after a run, and keep weights out of the graph of a backward pass."""
-    weights = weights_of(module)
+    weights = streamed_weights(module)
     if weights is None:
         yield
         return
@@ -309,7 +309,7 @@ def in_step(
     of one batch after the other, beside the activations that wait between two parts. Up to
     `IN_STEP` batches are in step; a module that is not streamed runs them in turn.
     """
-    weights = weights_of(module)
+    weights = streamed_weights(module)
     if weights is None or len(todo) < 2 or _turns.get() is not None:
         return [run(batch) for batch in todo]
     found: list[_Found] = []

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-MOST = {"load": 24, "score": 25}  # ranks of processes stand below sources; scores have intervals
+MOST = {"load": 25, "score": 26}  # ranks stand below sources; scores have intervals; runs lend weights
 MEASURE = """
 import json
 from files_touched import touched_by_load, touched_by_score

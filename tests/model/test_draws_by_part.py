@@ -22,7 +22,7 @@ from interp.model.content import content_hash
 from interp.model.hooks.inference import inference
 from interp.model.initialisation import NotApart, initialisation
 from interp.model.random_weights import RandomWeights, WholeDraws, random_init
-from interp.model.streamed import Streamed, weights_of
+from interp.model.streamed import Streamed, streamed_weights
 
 # Families that initialise a parameter outside `_init_weights`: their draws are made whole.
 WHOLE = {"wav2vec2": "original0", "clip": "logit_scale", "openai-gpt": "weight"}
@@ -38,7 +38,7 @@ def model_of(family: zoo.Family) -> Any:
 
 
 def streams(model: Any) -> Streamed:
-    found = weights_of(model.module)
+    found = streamed_weights(model.module)
     assert found is not None
     return found
 
@@ -137,7 +137,7 @@ def test_all_default_metrics_have_the_same_null(
     options: dict[str, Any] = {"prompts": IDS, "null_cache": False, "null_draws": 2}
     whole = interp.score(llama, **options).to_pandas()
     monkeypatch.setattr(random_weights, "_SMALL", 0)
-    assert weights_of(RandomWeights(llama, 0, again=False).draw(0).module) is not None
+    assert streamed_weights(RandomWeights(llama, 0, again=False).draw(0).module) is not None
     assert interp.score(llama, **options).to_pandas().equals(whole)
 
 
@@ -176,7 +176,7 @@ def test_no_more_than_a_part_is_in_memory(llama: interp.Model) -> None:
     most, make = 0, weights.make
     sizes = dict(zip((p.name for p in weights.parts), weights.bytes, strict=True))
 
-    def checked(part: streamed.Part) -> Any:
+    def checked(part: streamed.WeightPart) -> Any:
         nonlocal most
         there = sum(x.numel() * x.element_size() for p in weights.present.values()
                     for x in p.values())  # fmt: skip
@@ -195,7 +195,7 @@ def test_an_interrupt_ends_all_batches(llama: interp.Model) -> None:
     threads, make = threading.active_count(), weights.make
     calls = 0
 
-    def interrupted(part: streamed.Part) -> Any:
+    def interrupted(part: streamed.WeightPart) -> Any:
         nonlocal calls
         calls += 1
         if calls == 4:
@@ -247,4 +247,4 @@ def test_large_draws_that_are_made_whole_say_what_they_take(
     draws = RandomWeights(model, 0, 3, again=False)
     with pytest.warns(WholeDraws, match=r"3 draws .* made whole, .* MiB beside .*_init_weights"):
         draws.draw(0)
-    assert weights_of(draws.draw(1).module) is None
+    assert streamed_weights(draws.draw(1).module) is None

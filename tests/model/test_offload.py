@@ -20,7 +20,7 @@ from interp.core.errors import InterpError, LoadError, OptionError
 from interp.lens import logit_lens
 from interp.model import offload
 from interp.model.identity import identity_of
-from interp.model.streamed import Streamed, weights_of
+from interp.model.streamed import Streamed, streamed_weights
 from interp.profiles import first_look
 
 IDS = [[(7 * i + 3 * j) % 50 + 4 for j in range(12)] for i in range(10)]
@@ -28,13 +28,13 @@ INDEX = "model.safetensors.index.json"
 
 
 def weights(model: interp.Model) -> Streamed:
-    found = weights_of(model.module)
+    found = streamed_weights(model.module)
     assert found is not None
     return found
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sharded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Llama with a tokenizer in several shards."""
     made = tmp_path_factory.mktemp("sharded")
     source = interp.load("bundled:induction")
@@ -45,18 +45,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def plain(folder: Path) -> interp.Model:
-    return interp.load(folder)
+def plain(sharded: Path) -> interp.Model:
+    return interp.load(sharded)
 
 
 @pytest.fixture(scope="module")
-def streamed(folder: Path) -> interp.Model:
-    return interp.load(folder, offload=True)
+def streamed(sharded: Path) -> interp.Model:
+    return interp.load(sharded, offload=True)
 
 
 @pytest.fixture
-def copied(folder: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(folder, tmp_path / "copied"))
+def copied(sharded: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(sharded, tmp_path / "copied"))
 
 
 def change(folder: Path, **fields: Any) -> None:
@@ -123,7 +123,7 @@ def test_other_rooms_give_the_numbers_of_the_plain_model(
         assert torch.equal(one, other)
     else:
         assert one.equals(other)
-    assert weights_of(streamed.module) is not None
+    assert streamed_weights(streamed.module) is not None
 
 
 def reads(model: interp.Model, run: Callable[[], Any]) -> int:
@@ -198,8 +198,8 @@ def test_every_family_runs_from_its_files(name: str, tmp_path_factory: Any) -> N
 
 
 @over("dtype", ["bfloat16", "float16", "float64"])
-def test_another_data_type_is_that_of_the_plain_model(folder: Path, dtype: str) -> None:
-    one, other = (interp.load(folder, dtype=dtype, offload=x) for x in (False, True))
+def test_another_data_type_is_that_of_the_plain_model(sharded: Path, dtype: str) -> None:
+    one, other = (interp.load(sharded, dtype=dtype, offload=x) for x in (False, True))
     assert torch.equal(one.run(IDS), other.run(IDS))
     assert one.content_hash == other.content_hash
 
@@ -284,18 +284,18 @@ def test_tied_embeddings_that_differ_are_refused(copied: Path) -> None:
 
 
 def test_a_part_larger_than_memory_is_refused(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    sharded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(offload, "available_bytes", lambda: 1000)
-    assert "its largest part (model.layers.0.mlp) takes" in refused(folder)
+    assert "its largest part (model.layers.0.mlp) takes" in refused(sharded)
 
 
 @over(
     ("options", "said"),
     [({"device_map": "auto"}, "device_map and offload"), ({"tp_plan": "auto"}, "tp_plan and")],
 )
-def test_other_placements_do_not_combine(folder: Path, options: Any, said: str) -> None:
-    assert said in refused(folder, **options)
+def test_other_placements_do_not_combine(sharded: Path, options: Any, said: str) -> None:
+    assert said in refused(sharded, **options)
 
 
 def test_models_that_are_loaded_are_refused(plain: interp.Model) -> None:
@@ -313,18 +313,18 @@ def test_copies_and_state_dicts_are_refused(streamed: interp.Model) -> None:
         streamed.module.state_dict()
 
 
-def test_nothing_is_written(folder: Path, streamed: interp.Model) -> None:
-    before = {file: file.stat().st_mtime_ns for file in folder.iterdir()}
+def test_nothing_is_written(sharded: Path, streamed: interp.Model) -> None:
+    before = {file: file.stat().st_mtime_ns for file in sharded.iterdir()}
     streamed.run(IDS[:1])
-    assert before == {file: file.stat().st_mtime_ns for file in folder.iterdir()}
+    assert before == {file: file.stat().st_mtime_ns for file in sharded.iterdir()}
 
 
-def test_the_command_reads_a_model_from_its_files(folder: Path) -> None:
+def test_the_command_reads_a_model_from_its_files(sharded: Path) -> None:
     from click.testing import CliRunner
 
     from interp.cli.main import main
 
-    given = ["score", str(folder), "-m", "induction", "--null", "none", "--csv"]
+    given = ["score", str(sharded), "-m", "induction", "--null", "none", "--csv"]
     told = [CliRunner().invoke(main, [*given, *more]) for more in ([], ["--offload"])]
     assert told[0].exit_code == told[1].exit_code == 0, told[1].output
     assert told[0].stdout == told[1].stdout
