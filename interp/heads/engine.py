@@ -30,7 +30,7 @@ from interp.model.each_batch import each_batch
 from interp.model.hooks.kernel_call import LookedAt, as_attention, padded_tokens
 from interp.model.hooks.tap import tap_is_open
 from interp.model.locate.ranks import Ranks
-from interp.model.padding import LayersDone, backing_off, prompts_in
+from interp.model.padding import LayersDone, backing_off, prompts_in, tokens_in
 from interp.model.single_prompts import pictured, single_prompts
 from interp.model.sources.remote import RemoteModel
 from interp.model.streamed import streamed_weights
@@ -145,7 +145,7 @@ def reduce_patterns(
         return backing_off(mine, lambda batch: run(batch, done), model.name)
 
     apart = [todo] if streamed_weights(model.module) is None else [[batch] for batch in todo]
-    parts = list(chain(*each_batch(model, apart, run_all)))
+    parts = list(chain(*each_batch(model, apart, run_all, lambda mine: sum(map(tokens_in, mine)))))
     found = [PerPrompt(bound) for bound in bounds]
     for part in parts:
         for whole, p in zip(found, part, strict=True):

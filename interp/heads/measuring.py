@@ -145,7 +145,8 @@ def measure_layers(
 
         model.read(inputs, visit, last=1, streamed=engine != "stored")
 
-    each_batch(model, [([i], each) for i, each in enumerate(alone)] or parts, measure)
+    todo = [([i], each) for i, each in enumerate(alone)] or parts
+    each_batch(model, todo, measure, lambda part: len(part[0]) * longest)
     return found
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from interp.core.errors import OptionError
-from interp.core.random_state import drawn_with
+from interp.core.random_state import drawn_with, has_generator
 from interp.model.skeleton import parts_of, skeleton
 from interp.model.streamed import Streamed, WeightPart
 
@@ -54,13 +54,14 @@ class Initialisation:
 
         digest = hashlib.sha256(f"{seed} {part.parameters[0]}".encode()).digest()
         number, device = int.from_bytes(digest[:7], "little"), self.like[part.parameters[0]][1]
+        place = device if has_generator(device) else torch.device("cpu")
         made: dict[str, nn.Parameter] = {}
-        with drawn_with(number, device), torch.no_grad(), guard_torch_init_functions():
+        with drawn_with(number, place), torch.no_grad(), guard_torch_init_functions():
             empty = {name: self.module.get_parameter(name) for name in part.parameters}
             try:
                 for name, parameter in empty.items():
-                    dtype, on = self.like[name]
-                    made[name] = nn.Parameter(torch.empty(parameter.shape, dtype=dtype, device=on))
+                    value = torch.empty(parameter.shape, dtype=self.like[name][0], device=place)
+                    made[name] = nn.Parameter(value)
                     _exchange(self.module, parameter, made[name])
                     if fill is not None:
                         made[name].fill_(fill)
@@ -69,7 +70,7 @@ class Initialisation:
             finally:
                 for name, parameter in made.items():
                     _exchange(self.module, parameter, empty[name])
-        return {name: parameter.detach() for name, parameter in made.items()}
+        return {name: parameter.detach().to(device) for name, parameter in made.items()}
 
     def stream(self, seed: int) -> nn.Module:
         """Return a new module whose weights are drawn when they are read."""

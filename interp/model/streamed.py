@@ -31,7 +31,7 @@ _Batch = TypeVar("_Batch")
 _Found = TypeVar("_Found")
 
 _LENT = "_interp_lent_as"  # attribute of a lent parameter: its name
-IN_STEP = 64  # batches in step, each with a thread and its activations between two parts
+IN_STEP = 16  # batches in step, each with a thread and its activations between two parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +88,7 @@ class Streamed:
             self.bytes[self._at[name]] += stand.numel() * stand.element_size()
         # layers repeat, and what lies outside them, such as an embedding, does not
         often = [size for size, times in Counter(self.bytes).items() if times > 1]
-        self._room = max(often or self.bytes)
+        self.room = max(often or self.bytes)
         for inner in module.modules():
             table = _Table(self)
             for key, parameter in inner._parameters.items():
@@ -110,7 +110,7 @@ class Streamed:
             return self.present[part][name]
 
     def _make(self, part: int) -> None:
-        room = self._room - self.bytes[part]
+        room = self.room - self.bytes[part]
         while self.present and sum(self.bytes[i] for i in self.present) > room:
             self.present.popitem(last=False)
         # Some kernels of convolutions round otherwise without it; in the graph of a backward pass
@@ -306,16 +306,13 @@ def in_step(
     """Return the results of `run` for every batch, making each part of streamed weights once.
 
     Each batch runs in a thread of its own, one at a time, so the numbers and the memory are those
-    of one batch after the other, beside the activations that wait between two parts. Up to
-    `IN_STEP` batches are in step; a module that is not streamed runs them in turn.
+    of one batch after the other, beside the activations that wait between two parts. A module that
+    is not streamed runs them in turn.
     """
     weights = streamed_weights(module)
     if weights is None or len(todo) < 2 or _turns.get() is not None:
         return [run(batch) for batch in todo]
-    found: list[_Found] = []
-    for start in range(0, len(todo), IN_STEP):
-        found += _together(weights, todo[start : start + IN_STEP], run)
-    return found
+    return _together(weights, todo, run)
 
 
 def _together(

@@ -35,7 +35,7 @@ from interp.model.inputs import (
     vocabulary,
 )
 from interp.model.locate.ranks import Ranks
-from interp.model.padding import Padding
+from interp.model.padding import Padding, tokens_in
 from interp.model.processing import processed
 from interp_kernels.vector_math import settle
 
@@ -352,7 +352,7 @@ class Transformer:
             count[key] = count.get(key, 0.0) + float(real.sum())
 
         batches = self.batches(Prompts.of(prompts, self), batch_size)
-        each_batch(self, batches, lambda batch: self.read(batch, visit))
+        each_batch(self, batches, lambda batch: self.read(batch, visit), tokens_in)
         return {key: (total[key] / count[key]).to(torch.float32) for key in total}
 
     def require_finite(self, call: Call, site: Site) -> None:

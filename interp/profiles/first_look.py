@@ -136,7 +136,7 @@ def first_look(look: Look, windows: Sequence[TextWindow], advance: Callable[[], 
         advance()
         return weight, visible
 
-    for weight, visible in each_batch(look.model, windows, run):
+    for weight, visible in each_batch(look.model, windows, run, lambda w: len(w.ids)):
         total.weight.append(weight)
         total.visible.append(visible)
     return total

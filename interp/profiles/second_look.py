@@ -126,7 +126,8 @@ def second_look(
         advance()
         return judged
 
-    found = each_batch(look.model, zip(windows, others, strict=True), run)
+    pairs = zip(windows, others, strict=True)
+    found = each_batch(look.model, pairs, run, lambda pair: len(pair[0].ids))
     parts: dict[str, Any] = {x: np.stack([one[x] for one in found]) for x in _WHOLE}
     parts |= {x: [one[x] for one in found] for x in _EACH}
     return JudgedRows(**parts)

@@ -128,7 +128,8 @@ def word_attention(
         if progress is not None:
             progress(model.name, done, len(kept))
 
-    each_batch(model, _batches([len(a.ids) for _, a, _ in kept]), run)
+    lengths = [len(a.ids) for _, a, _ in kept]
+    each_batch(model, _batches(lengths), run, lambda batch: sum(lengths[i] for i in batch))
     sentences = tuple(s for s, _, _ in kept)
     # every sentence was in a batch, so all values are set
     read = tuple(v for v in values if v is not None)
