@@ -126,7 +126,6 @@ def reduce_patterns(
     if engine != "streamed" or all(site.recorded for site in model.sites):
         require_engine(model, engine)  # "auto" streams the layers that can be streamed
     todo = batches(model, prompts, batch_size)
-    layers = len(model.sites)
 
     def run(batch: Prompts | Mapping[str, Tensor], done: LayersDone) -> list[PerPrompt]:
         done.begin(prompts_in(batch))
@@ -138,7 +137,7 @@ def reduce_patterns(
         return found
 
     def run_all(mine: list[Prompts | Mapping[str, Tensor]]) -> list[list[PerPrompt]]:
-        done = LayersDone(advance, sum(map(prompts_in, mine)), layers, len(mine))
+        done = LayersDone(advance, sum(map(prompts_in, mine)), len(model.sites), len(mine))
         # with several processes, none may retry alone with smaller batches
         if model.ranks is not None:
             return [run(batch, done) for batch in mine]

@@ -33,7 +33,7 @@ IDS = [[(7 * i + 3 * j) % 50 + 4 for j in range(12)] for i in range(10)]
 def model_of(family: zoo.Family) -> Any:
     module = family.model(family.attentions[0])
     return SimpleNamespace(
-        module=module, config=module.config, ranks=None, device=torch.device("cpu")
+        module=module, config=module.config, ranks=None, elsewhere=None, device=torch.device("cpu")
     )
 
 
