@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import nn
@@ -31,7 +31,7 @@ class EditableModel(Protocol):
         ...
 
     @property
-    def d_model(self) -> int:
+    def d_model(self) -> Any:  # a cached property does not match an int
         """Width of the residual stream."""
         ...
 

@@ -110,11 +110,13 @@ def initialisation(model: Transformer) -> Initialisation:
         raise NotApart(f"{kind.__name__} is not a class of transformers")
     if model.ranks is not None or model.elsewhere is not None:
         raise NotApart(f"{model.name} does not run in this process alone")
-    like = {n: (p.dtype, model.device) for n, p in model.module.named_parameters()}
-    if any(not dtype.is_floating_point for dtype, _ in like.values()):
+    own = {_plain(n): p.dtype for n, p in model.module.named_parameters()}
+    if any(not dtype.is_floating_point for dtype in own.values()):
         raise NotApart(f"{kind.__name__} holds packed weights")
-    buffers = {path: (dict(m._buffers), set(m._non_persistent_buffers_set))
-               for path, m in model.module.named_modules()}  # fmt: skip
+    buffers = {
+        _plain(path): (dict(m._buffers), set(m._non_persistent_buffers_set))
+        for path, m in model.module.named_modules()
+    }
     config, device = copy.deepcopy(model.config), model.device
 
     def build() -> nn.Module:
@@ -127,14 +129,19 @@ def initialisation(model: Transformer) -> Initialisation:
         parts, calls = _recorded(module, parts_of(module))
     except (RuntimeError, NotImplementedError, ValueError, TypeError, AttributeError) as error:
         raise NotApart(f"{kind.__name__} cannot be built without weights: {error}") from error
-    if like.keys() != {n for n, _ in module.named_parameters()}:
-        raise NotApart(f"the parameters of this {kind.__name__} are not those of its config")
+    # what a user added, such as adapters, is not drawn
+    like = {n: (own.get(n, model.dtype), device) for n, _ in module.named_parameters()}
     made = Initialisation(build, module, tuple(parts), calls, like)
     for part in (part for part, unseen in parts.items() if unseen):
         for name, value in made.draw(part, 0, fill=torch.nan).items():
             if bool(value.isnan().any()):
                 raise NotApart(f"{kind.__name__} does not initialise {name} in _init_weights")
     return made
+
+
+def _plain(name: str) -> str:
+    """Return a name inside a compiled layer as it is without torch.compile."""
+    return name.replace("_orig_mod.", "").removesuffix("._orig_mod")
 
 
 def _recorded(

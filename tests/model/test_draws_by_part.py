@@ -32,9 +32,8 @@ IDS = [[(7 * i + 3 * j) % 50 + 4 for j in range(12)] for i in range(10)]
 
 def model_of(family: zoo.Family) -> Any:
     module = family.model(family.attentions[0])
-    return SimpleNamespace(
-        module=module, config=module.config, ranks=None, elsewhere=None, device=torch.device("cpu")
-    )
+    here = {"device": torch.device("cpu"), "dtype": torch.float32}
+    return SimpleNamespace(module=module, config=module.config, ranks=None, elsewhere=None, **here)
 
 
 def streams(model: Any) -> Streamed:
