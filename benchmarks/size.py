@@ -131,7 +131,7 @@ def page(rows: list[dict[str, Any]], threads: int) -> str:
         once = forward.get((r["size"], r["tokens"]))
         ratio = "" if once is None else f"{r['processor'] / once:.1f}"
         lines.append(f"| {r['size']} | {r['gib']:.2f} | {mode} | {r['tokens']:,} | "
-                     f"{r['peak']:,.0f} | {r['processor']:.1f} | {ratio} |")  # fmt: skip
+                     f"{r['peak']:,.0f} | {r['processor']:.3g} | {ratio} |")  # fmt: skip
     return "\n".join([*lines, ""])
 
 
