@@ -46,6 +46,11 @@ LOADING = (
     click.Option(
         ["--attention"], metavar="NAME", help="Attention implementation, such as eager or sdpa."
     ),
+    click.Option(
+        ["--offload"], is_flag=True,
+        help="Leave the weights in their files and read each layer as it runs, for a model larger "
+        "than memory; the numbers are the same.",
+    ),
     click.Option(["--revision"], help="Branch, tag or commit of a hub model."),
     click.Option(
         ["--import", "imports"], type=IMPORT, multiple=True, metavar="FILE_OR_MODULE",

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,12 +26,14 @@ from interp.heads.map_rows import map_statistics
 from interp.model.calls.call import Call, ComputedCall, RecordedCall
 from interp.model.calls.map_call import MapCall
 from interp.model.calls.sites import APART, Site
+from interp.model.each_batch import each_batch
 from interp.model.hooks.kernel_call import LookedAt, as_attention, padded_tokens
 from interp.model.hooks.tap import tap_is_open
 from interp.model.locate.ranks import Ranks
-from interp.model.padding import LayersDone, backing_off, prompts_in
+from interp.model.padding import LayersDone, backing_off, prompts_in, tokens_in
 from interp.model.single_prompts import pictured, single_prompts
 from interp.model.sources.remote import RemoteModel
+from interp.model.streamed import streamed_weights
 from interp_kernels import attention_statistics, reference
 from interp_kernels.backends import why_not as why_not_backend
 from interp_kernels.errors import KernelError, TooLittleMemory
@@ -123,9 +126,8 @@ def reduce_patterns(
     if engine != "streamed" or all(site.recorded for site in model.sites):
         require_engine(model, engine)  # "auto" streams the layers that can be streamed
     todo = batches(model, prompts, batch_size)
-    done = LayersDone(advance, sum(map(prompts_in, todo)), len(model.sites), len(todo))
 
-    def run(batch: Prompts | Mapping[str, Tensor]) -> list[PerPrompt]:
+    def run(batch: Prompts | Mapping[str, Tensor], done: LayersDone) -> list[PerPrompt]:
         done.begin(prompts_in(batch))
         if isinstance(model, RemoteModel):
             found = _reduced_elsewhere(model, batch, bounds, done)
@@ -134,11 +136,15 @@ def reduce_patterns(
         done.end()
         return found
 
-    # with several processes, none may retry alone with smaller batches
-    if model.ranks is not None:
-        parts = [run(batch) for batch in todo]
-    else:
-        parts = backing_off(todo, run, model.name)
+    def run_all(mine: list[Prompts | Mapping[str, Tensor]]) -> list[list[PerPrompt]]:
+        done = LayersDone(advance, sum(map(prompts_in, mine)), len(model.sites), len(mine))
+        # with several processes, none may retry alone with smaller batches
+        if model.ranks is not None:
+            return [run(batch, done) for batch in mine]
+        return backing_off(mine, lambda batch: run(batch, done), model.name)
+
+    apart = [todo] if streamed_weights(model.module) is None else [[batch] for batch in todo]
+    parts = list(chain(*each_batch(model, apart, run_all, lambda mine: sum(map(tokens_in, mine)))))
     found = [PerPrompt(bound) for bound in bounds]
     for part in parts:
         for whole, p in zip(found, part, strict=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from interp.heads.layer import LayerCall
 from interp.heads.one_call import equal_lengths
 from interp.model.calls.call import Call
 from interp.model.calls.sites import APART, Site, softmax_sites
+from interp.model.each_batch import each_batch
 from interp.model.segments import segment_labels
 from interp.model.single_prompts import pictured, single_prompts
 from interp.model.softmax_view import softmax_view
@@ -113,15 +114,13 @@ def measure_layers(
     longest = max(map(len, whole.ids)) if whole else 0
     turning = _turns(model, longest) if "turns" in needs and whole else {}
     parts = equal_lengths(whole, batch_size) if whole else [(list(range(size)), prompts)]
-    for which, batch in [([i], each) for i, each in enumerate(alone)] or parts:
+
+    def measure(part: tuple[list[int], Any]) -> None:
+        which, batch = part
         last: dict[str, LayerCall] = {}
         inputs = model.inputs(batch)  # type: ignore[arg-type]
 
-        def visit(
-            site: Site, call: Call, real: Tensor,
-            which: list[int] = which, last: dict[str, LayerCall] = last,
-            inputs: Mapping[str, Tensor] = inputs,
-        ) -> None:  # fmt: skip
+        def visit(site: Site, call: Call, real: Tensor) -> None:
             model.require_finite(call, site)
             if not bool(real.all()):
                 raise PromptError(
@@ -145,6 +144,9 @@ def measure_layers(
             last[site.stack] = LayerCall(site, call, engine)
 
         model.read(inputs, visit, last=1, streamed=engine != "stored")
+
+    todo = [([i], each) for i, each in enumerate(alone)] or parts
+    each_batch(model, todo, measure, lambda part: len(part[0]) * longest)
     return found
 
 

@@ -20,6 +20,7 @@ from xxhash import xxh3_128_digest
 
 from interp import __version__
 from interp.model.calls.sites import skipped_layers
+from interp.model.streamed import streamed_weights
 
 if TYPE_CHECKING:
     from interp.core.prompts import Prompts
@@ -50,6 +51,8 @@ def checksum(module: nn.Module) -> str:
 
     The version counters of torch do not suffice: writing through `.data` does not change them.
     """
+    if (streamed := streamed_weights(module)) is not None:
+        return streamed.identity
     if module not in _held:
         return checksum_of(_tensors(module))
     if not _held[module]:
@@ -98,19 +101,25 @@ def saved_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     `state_dict` gives the same names, and is never called on a caller's module: packed weights of
     bitsandbytes are unpacked by it, in place, to other numbers.
     """
+    for name, part, table in _saved(module):
+        yield name, getattr(part, table)[name.rpartition(".")[2]]
+
+
+def _saved(module: nn.Module) -> Iterator[tuple[str, nn.Module, str]]:
+    """Yield names of parameters and saved buffers, with the submodule and its table."""
     for path, part in module.named_modules(remove_duplicate=False):
-        own = part._parameters | {
-            name: x
-            for name, x in part._buffers.items()
-            if name not in part._non_persistent_buffers_set
-        }
         prefix = f"{path}." if path else ""
-        yield from ((f"{prefix}{name}", x) for name, x in own.items() if x is not None)
+        for key, x in part._parameters.items():
+            if x is not None and key not in part._buffers:
+                yield f"{prefix}{key}", part, "_parameters"
+        for key, x in part._buffers.items():
+            if x is not None and key not in part._non_persistent_buffers_set:
+                yield f"{prefix}{key}", part, "_buffers"
 
 
 def unsaved_buffers(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Yield buffers that are computed and not saved, such as rotary frequencies, in order."""
-    saved = {name for name, _ in saved_tensors(module)}
+    saved = {name for name, _, _ in _saved(module)}
     return ((name, x) for name, x in sorted(module.named_buffers()) if name not in saved)
 
 
@@ -121,8 +130,8 @@ def is_plain(x: Tensor) -> bool:
 
 def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Yield the plain tensors of a module by name; packed weights with the scales they need."""
-    named = sorted(saved_tensors(module), key=lambda item: item[0])
-    for name, x in named:
+    for name, holder, table in sorted(_saved(module), key=lambda item: item[0]):
+        x = getattr(holder, table)[name.rpartition(".")[2]]  # one at a time: it may be streamed
         for part, tensor in _plain_parts(x):
             yield f"{name}{part}", tensor
         if not x.is_floating_point() and isinstance(x, nn.Parameter):

@@ -47,6 +47,7 @@ def load(
     remote: bool | str = False,
     device_map: str | dict | None = None,
     tp_plan: str | dict | None = None,
+    offload: bool = False,
 ) -> Model:
     """Load a model and check that its heads can be read.
 
@@ -73,6 +74,9 @@ def load(
             receive only numbers per head; "local" does this in the present process, for testing.
         device_map: spread layers over this machine's devices, such as "auto" (needs accelerate).
         tp_plan: spread heads over processes started by torchrun: "auto" uses the family's plan.
+        offload: leave the weights in their safetensors files and read each part (an attention, an
+            MLP, an embedding) when it runs, for a model larger than memory. The numbers are the
+            same; each forward pass reads the weights once, and batches of one score share a read.
 
     Raises:
         LoadError: the source is missing or damaged, or needs permission that was not given.
@@ -81,7 +85,7 @@ def load(
         NonFiniteError: NaN or infinity in the weights.
     """
     package = package_of(source)
-    spread = {"device_map": device_map, "tp_plan": tp_plan}
+    spread = {"device_map": device_map, "tp_plan": tp_plan, "offload": offload or None}
     if package is not None or isinstance(source, nn.Module) or str(source).startswith(_BUILT):
         _refuse(spread, "for a model that is already loaded")
     if remote and not (package and hasattr(adapter(package), "remote")):
@@ -124,11 +128,10 @@ def load(
         "revision": revision,
         "dtype": _dtype(dtype) or "auto",
         "use_safetensors": None if allow_pickle else True,
+        "attn_implementation": attention,
+        **placement(device=device, **spread),
     }
-    if attention is not None:
-        options["attn_implementation"] = attention
-    options |= placement(device=device, **spread)
-    module, found_revision, unused = _from_pretrained(folder, options, local)
+    module, found_revision, unused = _from_pretrained(folder, options, local, offload)
     if tokenizer is None:
         tokenizer = _tokenizer(folder, local, trust_remote_code, module.config)
     if device is not None:
@@ -167,7 +170,8 @@ def _adopt(
             "pass a transformers PreTrainedModel, a folder or a hub id"
         )
     require_tensors(module, name)
-    for key, x in module.named_parameters():
+    for key, _ in module.named_parameters():
+        x = module.get_parameter(key)
         numbers = (part for part in plain_tensors(x) if part.is_floating_point())
         if not all(_finite(part) for part in numbers if part.device.type != "meta"):
             raise NonFiniteError(
@@ -273,7 +277,7 @@ def _config(folder: str, options: dict[str, Any], local: bool) -> Any:
 
 
 def _from_pretrained(
-    folder: str, options: dict[str, Any], local: bool
+    folder: str, options: dict[str, Any], local: bool, offload: bool
 ) -> tuple[nn.Module, str | None, tuple[str, ...]]:
     from transformers.utils import logging
 
@@ -283,14 +287,19 @@ def _from_pretrained(
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
-        # differing shapes are reported by name below; transformers' own error only points at a log
-        module, info = cls.from_pretrained(
-            folder,
-            config=config,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,
-            **_accepted(options),
-        )
+        if offload:
+            from interp.model.offload import offloaded
+
+            module, info = offloaded(cls, folder, config, _accepted(options))
+        else:
+            # differing shapes are reported by name below; transformers' error only points at a log
+            module, info = cls.from_pretrained(
+                folder,
+                config=config,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,
+                **_accepted(options),
+            )
     except _UNLOADABLE as error:
         if "trust_remote_code" in str(error):
             raise LoadError(_needs_code(folder)) from error

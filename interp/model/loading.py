@@ -37,6 +37,7 @@ class Loading:
         device_map: distribution of layers over devices.
         remote: the nnsight server that runs the model, or "local".
         tp_plan: spreads heads over the processes of torchrun.
+        offload: leaves the weights in their files, read as they run.
         imports: modules and files that are imported first.
         session: while it is open, nothing but this process changes the weights of its models.
         note: called with what a user should know of a model.
@@ -52,6 +53,7 @@ class Loading:
     device_map: str | None = None
     remote: str | None = None
     tp_plan: str | None = None
+    offload: bool = False
     imports: tuple[str, ...] = ()
     session: ExitStack | None = field(default=None, compare=False, repr=False)
     note: Callable[[str], None] | None = field(default=None, compare=False, repr=False)
@@ -78,6 +80,11 @@ class Loading:
         through = self.through or PLAIN
         if through != PLAIN:
             adapter(through)  # checked before any weights are read
+            if self.offload:
+                raise OptionError(
+                    f"--offload cannot be combined with --source {through}, which holds all "
+                    "weights in memory"
+                )
         options = {k: v for k, v in vars(self).items() if k not in _OWN}
         model = load(source, name=name, check=False, **options)
         if model.unused and self.note is not None:
@@ -99,7 +106,7 @@ class Loading:
 
         given = {"--source": self.through, "--device": self.device, "--dtype": self.dtype,
                  "--attention": self.attention, "--device-map": self.device_map,
-                 "--tp-plan": self.tp_plan}  # fmt: skip
+                 "--tp-plan": self.tp_plan, "--offload": self.offload or None}  # fmt: skip
         wrong = [option for option, value in given.items() if value is not None]
         if wrong:
             raise OptionError(

@@ -240,6 +240,13 @@ def batch_parts(batch: Batch, size: int) -> list[Batch]:
     return [{k: part(x, start) for k, x in batch.items()} for start in range(0, n, size)]
 
 
+def tokens_in(batch: Batch) -> int:
+    """Return the tokens of a batch, padding included; of pictures the rows of their tensors."""
+    if isinstance(batch, Prompts):
+        return len(batch) * max(map(len, batch.ids))
+    return max(x[..., 0].numel() for x in batch.values())
+
+
 def backing_off(todo: Sequence[Batch], run: Callable[[Batch], _Found], name: str) -> list[_Found]:
     """Return the results of `run` for every batch, split into as many parts as memory requires.
 

@@ -9,6 +9,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -19,10 +20,12 @@ from interp.core.files import open_file
 if TYPE_CHECKING:
     import numpy as np
 
+    from interp.model.initialisation import Initialisation
     from interp.model.model import Model
 
 DRAWS = 6  # default number of draws of random weights
 _KEPT = 2 * 2**30  # bytes of random models that are kept in memory for the next metric
+_SMALL = 2**25  # bytes of a random model that is made whole, since parts would save nothing
 _APART = 1_000_003  # step between the seeds of draws, so that different seeds share no draws
 _FORMAT = "interp null 1"
 
@@ -32,15 +35,39 @@ DrawMeans = dict[str, "np.ndarray"]
 _known: WeakKeyDictionary[Any, tuple[str, str | None]] = WeakKeyDictionary()
 
 
-def random_init(model: Model, seed: int) -> Model:
-    """Return the same architecture with new random weights; the global generator is unchanged."""
+class WholeDraws(UserWarning):
+    """Warning that large random models are made whole, with the memory that each of them takes."""
+
+
+def random_init(
+    model: Model, seed: int, *, by_part: Initialisation | None = None, streamed: bool | None = None
+) -> Model:
+    """Return the same architecture with new random weights; the global generator is unchanged.
+
+    Args:
+        model: the model whose architecture is drawn.
+        seed: seed of the draw. Each part of the model (an attention, an MLP, an embedding) has a
+            seed of its own, made from it.
+        by_part: how parts are drawn (see `interp.model.initialisation`); found by default.
+        streamed: make each part when it runs and free it afterwards, which gives the same numbers;
+            by default for models of more than 2 GiB. A class whose parts cannot be initialised
+            apart is made whole.
+    """
     # imported here, so that a command can read the default number of draws without torch
     from interp.core.random_state import drawn_with
+    from interp.model.initialisation import NotApart, initialisation
     from interp.model.locate.probe import probe
     from interp.model.model import Model
+    from interp.model.skeleton import parameter_bytes
 
-    with drawn_with(seed):
-        module = model.untrained()
+    if streamed is None:
+        streamed = parameter_bytes(model.module) > _KEPT
+    try:
+        by_part = by_part or initialisation(model)
+        module = by_part.stream(seed) if streamed else by_part.fill(seed)
+    except NotApart:
+        with drawn_with(seed):
+            module = model.untrained()
     name = f"{model.name} (random weights)"
     if model.ranks is None and {s.module for s in model.sites} <= {
         at for at, _ in module.named_modules()
@@ -144,7 +171,8 @@ class RandomWeights:
         seed: seed of the first draw.
         draws: their number.
         kept: where scores are kept; nowhere by default.
-        again: they will be asked for more than once, so small ones stay in memory.
+        again: they will be asked for more than once, so small ones stay in memory. Others are made
+            part by part in each run, so that no random model is in memory as a whole.
     """
 
     def __init__(
@@ -220,17 +248,40 @@ class RandomWeights:
         architecture = _architecture(self.model) if self.kept.folders else None
         if architecture is None:
             return {}
-        common = {"architecture": architecture, "seed": self.seed}
+        common = {"architecture": architecture, "seed": self.seed, "drawn": "by part"}
         return {x: json.dumps(common | {"of": dict(of)}, sort_keys=True) for x, of in asked.items()}
 
     def _drawn(self, draw: int) -> Model:
+        from interp.model.skeleton import parameter_bytes
+
         if draw in self._models:
             return self._models[draw]
-        made = random_init(self.model, self.seed + _APART * draw)
-        size = sum(p.numel() * p.element_size() for p in made.module.parameters())
-        if self.again and size * (len(self._models) + 1) <= _KEPT:
+        size = parameter_bytes(self.model.module)
+        how: dict[str, Any] = {}
+        if size > (_KEPT if self.again else _SMALL) and self._by_part is not None:
+            how = {"by_part": self._by_part, "streamed": True}
+        made = random_init(self.model, self.seed + _APART * draw, **how)
+        if self.again and not how and size * (len(self._models) + 1) <= _KEPT:
             self._models[draw] = made
         return made
+
+    @cached_property
+    def _by_part(self) -> Initialisation | None:
+        """How parts are drawn; None, with a warning, where they cannot be drawn apart."""
+        from interp.model.initialisation import NotApart, initialisation
+        from interp.model.skeleton import parameter_bytes
+
+        try:
+            return initialisation(self.model)
+        except NotApart as error:
+            size = parameter_bytes(self.model.module) / 2**20
+            warnings.warn(
+                f"{self.model.name}: each of {self.draws} draws of random weights is made whole, "
+                f"which takes {size:,.0f} MiB beside the model: {error}",
+                WholeDraws,
+                stacklevel=4,
+            )
+            return None
 
 
 class DrawnElsewhere(RandomWeights):

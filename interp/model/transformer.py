@@ -21,6 +21,7 @@ from interp.core.prompts import Prompts
 from interp.model.calls.call import Call
 from interp.model.calls.sites import POOLING, Site
 from interp.model.content import checksum, content_hash
+from interp.model.each_batch import each_batch
 from interp.model.edits import Edit
 from interp.model.head_arguments import require_heads
 from interp.model.hooks.tap import Visit, visiting
@@ -34,7 +35,7 @@ from interp.model.inputs import (
     vocabulary,
 )
 from interp.model.locate.ranks import Ranks
-from interp.model.padding import Padding
+from interp.model.padding import Padding, tokens_in
 from interp.model.processing import processed
 from interp_kernels.vector_math import settle
 
@@ -350,8 +351,8 @@ class Transformer:
             total[key] = total.get(key, torch.zeros_like(z)) + z
             count[key] = count.get(key, 0.0) + float(real.sum())
 
-        for batch in self.batches(Prompts.of(prompts, self), batch_size):
-            self.read(batch, visit)
+        batches = self.batches(Prompts.of(prompts, self), batch_size)
+        each_batch(self, batches, lambda batch: self.read(batch, visit), tokens_in)
         return {key: (total[key] / count[key]).to(torch.float32) for key in total}
 
     def require_finite(self, call: Call, site: Site) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from interp.model.each_batch import each_batch
 from interp.profiles.position import position_features
 from interp.profiles.reading import TokenReader
 from interp.profiles.rows_read import AttentionRows, read_rows
@@ -114,34 +115,30 @@ def first_look(look: Look, windows: Sequence[TextWindow], advance: Callable[[], 
         [],
     )
     order = {place.start: at for at, place in enumerate(look.places.values())}
-    for window in windows:
+
+    def run(window: TextWindow) -> tuple[Tensor, Tensor]:
         masks = look.masks(window).float().flatten(1)
         places = position_features(window.queries, len(window.ids)).flatten(1)
         queries, keys = look.token_vectors(window)
         weight = torch.zeros(heads, len(window.queries))
         visible = torch.zeros(len(look.sites), len(window.queries), len(window.ids)).bool()
 
-        def add(
-            at: slice,
-            rows: AttentionRows,
-            masks: Tensor = masks,
-            places: Tensor = places,
-            tokens: tuple[Tensor, Tensor] = (queries, keys),
-            weight: Tensor = weight,
-            visible: Tensor = visible,
-        ) -> None:
+        def add(at: slice, rows: AttentionRows) -> None:
             flat = rows.mass.flatten(1)
             total.rules[at] += (flat @ masks.T).double()
             total.position[at] += (flat @ places.T).double()
-            total.tokens[at] += tokens[0].T @ (rows.mass @ tokens[1])
+            total.tokens[at] += queries.T @ (rows.mass @ keys)
             weight[at] = rows.weight
             visible[order[at.start]] = rows.visible
             total.uniform[at] += row_divergence(rows, uniform_rows(rows.visible)).double().sum(1)
 
         look.rows(window, add)
+        advance()
+        return weight, visible
+
+    for weight, visible in each_batch(look.model, windows, run, lambda w: len(w.ids)):
         total.weight.append(weight)
         total.visible.append(visible)
-        advance()
     return total
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from interp.model.each_batch import each_batch
 from interp.profiles.edges import WindowEdges
 from interp.profiles.explain import Description
 from interp.profiles.first_look import Look, row_divergence, uniform_rows
@@ -119,10 +120,14 @@ def second_look(
         advance: called after each window.
         n_edges: queries of each window that give an edge.
     """
-    found = []
-    for window, other in zip(windows, others, strict=True):
-        found.append(_one(look, window, other, description, seed, n_edges))
+
+    def run(pair: tuple[TextWindow, TextWindow]) -> dict[str, np.ndarray]:
+        judged = _one(look, *pair, description, seed, n_edges)
         advance()
+        return judged
+
+    pairs = zip(windows, others, strict=True)
+    found = each_batch(look.model, pairs, run, lambda pair: len(pair[0].ids))
     parts: dict[str, Any] = {x: np.stack([one[x] for one in found]) for x in _WHOLE}
     parts |= {x: [one[x] for one in found] for x in _EACH}
     return JudgedRows(**parts)

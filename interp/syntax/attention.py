@@ -18,6 +18,7 @@ from torch import Tensor
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress
+from interp.model.each_batch import each_batch
 from interp.model.model_argument import takes_model
 from interp.syntax.align import Aligned, By, align, how
 from interp.syntax.treebank import Sentence, Treebank
@@ -117,13 +118,18 @@ def word_attention(
     names = [f"L{layer}H{h}" + (f" {stack}" if several else "") for stack, layer, h in places]
     values: list[Array | None] = [None] * len(kept)
     done = 0
-    for batch in _batches([len(a.ids) for _, a, _ in kept]):
+
+    def run(batch: Sequence[int]) -> None:
+        nonlocal done
         rows = _run(model, sites, [kept[i] for i in batch], reading)
         for at, found in zip(batch, rows, strict=True):
             values[at] = found
         done += len(batch)
         if progress is not None:
             progress(model.name, done, len(kept))
+
+    lengths = [len(a.ids) for _, a, _ in kept]
+    each_batch(model, _batches(lengths), run, lambda batch: sum(lengths[i] for i in batch))
     sentences = tuple(s for s, _, _ in kept)
     # every sentence was in a batch, so all values are set
     read = tuple(v for v in values if v is not None)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from interp.heads.sweep import worker_memory
 from interp.heads.sweep.worker_memory import BASE_BYTES, activation_bytes, worker_bytes
+from interp.model.loading import Loading
 
 
 @dataclass
@@ -24,6 +26,7 @@ class Run:
     prompt_file: Path | None = None
     batch_size: int = 16
     engine: str = "auto"
+    loading: Loading = field(default_factory=Loading)
 
 
 @pytest.fixture
@@ -60,6 +63,14 @@ def test_random_weights_count_and_an_unknown_model_is_small(wide_llama) -> None:
     without, drawn = worker_bytes(Run(), task), worker_bytes(Run(null="auto"), task)
     assert drawn - without == 6 * weights
     assert worker_bytes(Run(), "org/name") == BASE_BYTES
+    offloaded = Run(loading=Loading(offload=True))
+    assert without - worker_bytes(offloaded, task) == weights
+
+
+def test_random_weights_of_a_large_model_are_never_whole(wide_llama, monkeypatch) -> None:
+    monkeypatch.setattr(worker_memory, "_KEPT_DRAWS", 1000)
+    task = str(wide_llama)
+    assert worker_bytes(Run(null="auto"), task) == worker_bytes(Run(), task)
 
 
 @pytest.mark.slow

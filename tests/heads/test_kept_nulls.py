@@ -49,9 +49,9 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     seeds: list[int] = []
     plain = random_weights.random_init
 
-    def counted(model: interp.Model, seed: int) -> interp.Model:
+    def counted(model: interp.Model, seed: int, **how: Any) -> interp.Model:
         seeds.append(seed)
-        return plain(model, seed)
+        return plain(model, seed, **how)
 
     monkeypatch.setattr(random_weights, "random_init", counted)
     return seeds

@@ -12,7 +12,7 @@ from interp.core.prompt_file import prompt_text, read_prompt_file
 
 BASE_BYTES = 700 * 2**20
 """Resident memory of a process with the packages loaded and a small model."""
-_KEPT_DRAWS = 2 * 2**30  # see interp.model.random_weights
+_KEPT_DRAWS = 2 * 2**30  # random weights in memory; larger ones are made part by part
 _STORED = 2**24  # patterns of a layer that "auto" stores; see interp.heads.scoring
 _TILES = 2**26  # of a layer whose patterns are computed in tiles
 _DEFAULT_PROMPTS, _DEFAULT_TOKENS = 16, 49  # see interp.core.prompts.repeats
@@ -48,7 +48,8 @@ def worker_bytes(run: Any, source: str) -> int:
         return BASE_BYTES
     weights = sum(f.stat().st_size for f in folder.glob("*.safetensors"))
     draws = 0 if run.null == "none" else run.null_draws
-    copies = 1 + (draws if draws * weights <= _KEPT_DRAWS else 1)
+    whole = draws if draws * weights <= _KEPT_DRAWS else int(weights <= _KEPT_DRAWS)
+    copies = whole + (not run.loading.offload)
     return BASE_BYTES + weights * copies + activation_bytes(run, folder)
 
 

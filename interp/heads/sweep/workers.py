@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from interp.core.errors import InterpError, KeptWarning, StoreError
+from interp.core.memory import available_bytes
 from interp.core.shards import Shard
 from interp.core.store import Key, Store
 from interp.heads.sweep.worker_memory import worker_bytes
@@ -93,16 +94,6 @@ def task_grid(
         for part in range(parts)
         for source in models
     ]
-
-
-def available_bytes() -> int | None:
-    """Return the memory that new processes can use, or None where the system does not tell."""
-    try:
-        text = Path("/proc/meminfo").read_text()
-    except OSError:
-        return None
-    found = [line.split()[1] for line in text.splitlines() if line.startswith("MemAvailable")]
-    return int(found[0]) * 1024 if found else None
 
 
 def fitting_jobs(run: Any, tasks: Sequence[ScoreTask], jobs: int) -> int:

@@ -26,6 +26,7 @@ import torch
 from torch import nn
 
 from interp.core.interrupts import guarded, holding
+from interp.model.streamed import lent_weights, runs_for
 
 _T = TypeVar("_T")
 _lock = RLock()
@@ -40,7 +41,7 @@ def in_this_thread(hook: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(hook)
     def guarded(*args: Any, **kwargs: Any) -> Any:
-        return hook(*args, **kwargs) if get_ident() == thread else None
+        return hook(*args, **kwargs) if runs_for(thread) else None
 
     return guarded
 
@@ -97,6 +98,7 @@ class _Dispatch:
 
     def here(self) -> Callable[..., Any]:
         mine = self.put.get(get_ident())
+        mine = mine or next((put for thread, put in self.put.items() if runs_for(thread)), None)
         return mine[-1] if mine else self.own
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -299,7 +301,9 @@ def inference(module: nn.Module) -> Iterator[None]:
     keeping = [m for m in module.modules() if _KEPT in m.__dict__]
     handles = [m.register_forward_hook(in_this_thread(_let_go)) for m in keeping]
     try:
-        with unchanged(module), eager(module), _training.off(module.modules()):
+        with (
+            unchanged(module), eager(module), _training.off(module.modules()), lent_weights(module)
+        ):  # fmt: skip
             yield
     finally:
         for handle in handles:

@@ -52,7 +52,8 @@ def centred(x: Float[Tensor, "entry ..."], width: int) -> Float[Tensor, "entry .
 def read_norm(module: nn.Module, shape: Sequence[int]) -> Norm | None:
     """Return the norm that `module` computes for inputs of `shape` (without batch), or None."""
     width = shape[-1]
-    own = [*module.named_parameters(), *module.named_buffers()]
+    named = [(n, module.get_parameter(n)) for n, _ in module.named_parameters()]
+    own = [*named, *module.named_buffers()]
     if width < 2 or not all(is_plain(x) for _, x in own):  # packed weights are those of matrices
         return None
     weights = {name: x.detach().float() for name, x in own if x.is_floating_point()}

@@ -12,7 +12,11 @@ from interp.core.errors import LoadError
 
 
 def placement(
-    *, device: Any, device_map: str | dict | None, tp_plan: str | dict | None
+    *,
+    device: Any,
+    device_map: str | dict | None,
+    tp_plan: str | dict | None,
+    offload: bool | None = None,
 ) -> dict[str, Any]:
     """Return the options of `from_pretrained` for the requested placement.
 
@@ -21,6 +25,8 @@ def placement(
     """
     given = {"device": device, "device_map": device_map, "tp_plan": tp_plan}
     asked = [name for name, value in given.items() if value is not None]
+    if offload and asked != ["device"]:
+        asked += ["offload"]
     if len(asked) > 1:
         raise LoadError(f"{' and '.join(asked)} are different ways to place a model; give one")
     if device_map is not None and find_spec("accelerate") is None:
@@ -32,6 +38,8 @@ def placement(
             "tp_plan spreads heads over processes, and this is one; start it with "
             "torchrun --nproc-per-node N"
         )
+    if offload:
+        return {"device": device}
     return {k: v for k, v in given.items() if v is not None and k != "device"}
 
 
@@ -41,6 +49,6 @@ def require_here(module: nn.Module, name: str) -> None:
     if away:
         raise LoadError(
             f"{name}: {len(away)} tensors stay on the disk or beside the device ({away[0]}), where "
-            "they cannot be read; load the model without offloading (device_map), which may need "
-            "more memory or a smaller dtype"
+            "they cannot be read; load the model without offloading (device_map), or with "
+            "offload=True (--offload), which reads them"
         )
