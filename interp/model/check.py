@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from interp.model.calls.sites import softmax_sites
 from interp.model.model import Model
 from interp.model.model_argument import one_model
 from interp.model.self_check import SelfCheck, check_loaded
-from interp_kernels.self_test import SelfTest, self_test
-from interp_kernels.verdicts import Width, keep
+
+if TYPE_CHECKING:
+    from interp_kernels.self_test import SelfTest
 
 
 def check_model(model: Any, seed: int = 1, kernels: bool | None = None) -> SelfCheck:
@@ -37,6 +38,9 @@ def check_model(model: Any, seed: int = 1, kernels: bool | None = None) -> SelfC
 
 
 def _kernel_tests(model: Model) -> Iterator[SelfTest]:
+    from interp_kernels.self_test import self_test
+    from interp_kernels.verdicts import Width, keep
+
     widths = {
         Width(s.n_heads, s.n_kv_heads, s.d_head, s.d_v, model.dtype): None
         for s in softmax_sites(model.sites)

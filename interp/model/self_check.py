@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +31,9 @@ from interp.model.locate.linear import rounding_of
 from interp.model.locate.probe import probe_run
 from interp.model.model import Model
 from interp.model.sources.remote import RemoteModel
-from interp_kernels.self_test import SelfTest
+
+if TYPE_CHECKING:
+    from interp_kernels.self_test import SelfTest
 
 # Largest error relative to the largest entry, from rounding of one attention in each type.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}

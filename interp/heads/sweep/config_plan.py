@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
 
 from interp.core.errors import LoadError
 from interp.heads.estimate import forward_bytes, readable, statistics_bytes
 from interp.heads.machine_limits import PARTS, Machine, pass_cost
 from interp.heads.scoring import STORED_BYTES
 from interp.model.calls.sites import Site
+from interp.model.skeleton import parts_of
 
 if TYPE_CHECKING:
     from interp.heads.declaration import BoundAnalysis
@@ -58,11 +58,10 @@ class PlannedModel:
         return sum(found.values())
 
     @property
-    def block(self) -> int:
-        """Number of weights of the largest block."""
-        lists = [m for m in self.module.modules() if isinstance(m, nn.ModuleList)]
-        blocks = max(lists, key=lambda m: sum(p.numel() for p in m.parameters()), default=())
-        return max((sum(p.numel() for p in b.parameters()) for b in blocks), default=0)
+    def part(self) -> int:
+        """Number of weights of the largest part, such as an embedding or an MLP."""
+        sizes = {name: p.numel() for name, p in self.module.named_parameters()}
+        return max(sum(sizes[n] for n in part.parameters) for part in parts_of(self.module))
 
     @property
     def experts(self) -> int:
@@ -147,9 +146,8 @@ def peak_bytes(
 
 
 def offloaded_bytes(model: PlannedModel, parts: dict[str, int]) -> int:
-    """Return the bytes at the peak if blocks are read when they run: two of them, and the ends."""
-    resident = (2 * model.block + model.embeddings) * model.dtype.itemsize
-    return sum(parts.values()) - parts["weights"] + resident
+    """Return the bytes at the peak if parts are read when they run (`interp.load`, offload)."""
+    return sum(parts.values()) - parts["weights"] + model.part * model.dtype.itemsize
 
 
 def work(
@@ -212,8 +210,8 @@ def plan_text(
         f" ({site.n_kv_heads} of keys), {model.weights / 1e9:.3g} billion weights"
         f"{of_experts if model.active < 1 else ''}",
         f"  weights   {readable(parts['weights'])} in {str(model.dtype).removeprefix('torch.')}:"
-        f" {readable(model.embeddings * size)} embeddings, a block up to"
-        f" {readable(model.block * size)}",
+        f" {readable(model.embeddings * size)} embeddings, the largest part"
+        f" {readable(model.part * size)}",
         f"  memory    {batch} x {longest:,} tokens, {'stored' if stored else 'streamed'}: about"
         f" {readable(need)} at the peak (forward pass {readable(parts['forward'])}, statistics"
         f" {readable(parts['statistics'])}, Python and libraries {readable(PROCESS)}); without"
