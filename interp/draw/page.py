@@ -98,7 +98,7 @@ def section_contents(parts: Iterable[Sequence[Any]]) -> list[tuple[str, list[Mar
 def _shown(content: Any) -> Markup:
     if hasattr(content, "__html__"):
         return Markup(content.__html__())
-    return element("p", content) if isinstance(content, str) else html_table(content)
+    return element("p", content) if isinstance(content, str) else _noted_table(content)
 
 
 @cache
@@ -214,9 +214,14 @@ def data_table(frame: pd.DataFrame, name: str) -> Markup:
     large = f"The rows as CSV exceed {CSV / 1e6:g} MB and are omitted here."
     link = element("p", large if len(content.encode()) > CSV else csv_link(content, name))
     rest = element("p", f"{more:,} more rows are not on this page.") if more > 0 else ""
+    return link + _noted_table(frame) + rest
+
+
+def _noted_table(frame: pd.DataFrame) -> Markup:
+    """Return the columns that differ between rows as a table, and a note on the others."""
     kept, about, unit = _varying(frame)
-    note = element("p", about, class_="note") if about else ""
-    return link + note + html_table(kept.head(ROWS), unit) + rest
+    note = element("p", about, class_="note") if about else Markup("")
+    return note + html_table(kept.head(ROWS), unit)
 
 
 def _varying(frame: pd.DataFrame) -> tuple[pd.DataFrame, str, str]:

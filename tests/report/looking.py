@@ -116,8 +116,7 @@ REACHED = r"""
 const able = "a[href], button, input, select, textarea, summary, [tabindex]";
 const groups = new Set(), kept = [];
 for (const e of document.querySelectorAll(able)) {
-  if (!e.getClientRects().length || e.disabled || e.tabIndex < 0) continue;
-  if (getComputedStyle(e).visibility === "hidden") continue;
+  if (!e.checkVisibility({ visibilityProperty: true }) || e.disabled || e.tabIndex < 0) continue;
   if (e.type === "radio") { if (groups.has(e.name)) continue; groups.add(e.name); }
   kept.push(e);
 }
