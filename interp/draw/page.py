@@ -190,7 +190,7 @@ def html_table(frame: pd.DataFrame, unit: str = "") -> Markup:
         unit: The unit of scores, in the heads of their columns.
     """
     first = frame.iloc[0] if len(frame) else frame.columns
-    of = element("span", f", {unit}", class_="unit") if unit else ""
+    of = Markup(" ") + element("span", unit, class_="unit") if unit else ""
     columns = [
         (element("span", name, of) if name in _SCORES else name, "text" * isinstance(x, str))
         for name, x in zip(map(str, frame), first, strict=True)
