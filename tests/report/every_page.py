@@ -22,6 +22,7 @@ from interp.heads.roles.decide import roles
 from interp.report.atlas.page import atlas_page
 from interp.report.atlas.single import changes_page
 from interp.report.models_page import models_page
+from interp.report.several_page import several, several_page
 
 Maker = Callable[[Path], None]
 
@@ -74,6 +75,19 @@ def differences(path: Path) -> None:
     interp.compare(model, other, ["induction", "first_token"], prompts).save_html(path)
 
 
+def several_differences(path: Path) -> None:
+    """Three models beside the planted one, of which one is damaged and one is missing."""
+    model = interp.load("planted:bystander")
+    prompts = repeats(model, n=12, max_length=16, seed=0)
+    found = []
+    for i, name in enumerate(("same", "damaged", "half")):
+        other = interp.load("planted:bystander", name=name)
+        attention = other.module.model.layers[1].self_attn
+        attention.q_proj.weight.data[: attention.head_dim] *= 1 - i / 2 if i != 1 else 0.0
+        found.append(interp.compare(model, other, ["induction", "entropy"], prompts, top=0))
+    path.write_bytes(several_page(several(found, {"missing": "no config.json in missing"})))
+
+
 def maps(path: Path) -> None:
     from interp.report.vision_folder import write_maps
     from interp.vision.own_images import Pictures
@@ -109,6 +123,9 @@ PAGES: dict[str, tuple[str, Maker]] = {
         "interp.report.circuit_page:circuit_page", example("interp.circuits.result.Circuit")
     ),
     "differences": ("interp.report.differences_page:differences_page", differences),
+    "several_differences": (
+        "interp.report.several_page:several_page", several_differences
+    ),
     "models": ("interp.report.models_page:models_page", models),
     "attribution": ("interp.report.tokens:attribution_page", large.attribution),
     "faithfulness": ("interp.report.faithfulness:faithfulness_page", large.faithfulness),

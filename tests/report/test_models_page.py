@@ -193,6 +193,17 @@ def scored(name: str, best: float) -> HeadTable:
     )  # fmt: skip
 
 
+def test_two_hundred_models_of_which_three_failed() -> None:
+    table = HeadTable.concat([scored(f"model-{i}", i / 200) for i in range(197)])
+    failed = {f"broken-{i}": f"reason {i}" for i in range(3)}
+    page = models_page(table, roles(table), failed=failed)
+    assert "Of 197 models" in page
+    assert "3 could not be scored" in page
+    assert len(rows_of(page, "scores")) == 198
+    for name, why in failed.items():
+        assert f"<dt>{name}</dt><dd>{why}</dd>" in page
+
+
 def test_checkpoints_of_one_run_are_a_line() -> None:
     scores = {"run@step10": 0.1, "run@step1000": 0.9, "run@step100": 0.2, "other": 0.5}
     table = HeadTable.concat([scored(*each) for each in scores.items()])
