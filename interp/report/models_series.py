@@ -11,18 +11,20 @@ from interp.draw.panel import sparkline
 from interp.draw.svg import element
 from interp.heads.checkpoints.steps import LEAST, named_step
 
-Row = tuple[str, list[tuple[float, str]]]  # a name, and its models by their step or size
-Best = Mapping[tuple[str, str], Mapping[str, object]]  # the first head of a model and a metric
+SeriesRow = tuple[str, list[tuple[float, str]]]  # a name, and its models by their step or size
+BestScores = Mapping[
+    tuple[str, str], Mapping[str, object]
+]  # the first head of a model and a metric
 _SIZE = re.compile(r"(?<![a-z0-9])(\d+(?:[._]\d+)?)([kmbt])(?![a-z0-9])", re.I)
 _LETTERS = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 
 
-def runs(models: Sequence[str]) -> list[Row]:
+def runs(models: Sequence[str]) -> list[SeriesRow]:
     """Return training runs, each with its checkpoints in order, by the ends of their names."""
     return _grouped(models, named_step)
 
 
-def families(models: Sequence[str]) -> list[Row]:
+def families(models: Sequence[str]) -> list[SeriesRow]:
     """Return families, each with its sizes in order, by a number of weights in their names."""
     return _grouped(models, named_size)
 
@@ -36,7 +38,9 @@ def named_size(name: str) -> tuple[str, float] | None:
     return f"{name[: found.start()]}\u2026{name[found.end() :]}", size
 
 
-def _grouped(models: Sequence[str], state: Callable[[str], tuple[str, float] | None]) -> list[Row]:
+def _grouped(
+    models: Sequence[str], state: Callable[[str], tuple[str, float] | None]
+) -> list[SeriesRow]:
     rows: dict[str, list[tuple[float, str]]] = {}
     for name in models:
         if (stated := state(name)) is not None:
@@ -44,7 +48,9 @@ def _grouped(models: Sequence[str], state: Callable[[str], tuple[str, float] | N
     return [(name, sorted(of)) for name, of in rows.items() if len({at for at, _ in of}) >= LEAST]
 
 
-def series_table(rows: Sequence[Row], best: Best, units: Mapping[str, str], what: str) -> Markup:
+def series_table(
+    rows: Sequence[SeriesRow], best: BestScores, units: Mapping[str, str], what: str
+) -> Markup:
     """Return a row per run or family, with a line per metric; nothing without rows.
 
     The lines of a column share the range of its numbers, and all lines have a logarithmic axis.
@@ -76,7 +82,9 @@ def series_table(rows: Sequence[Row], best: Best, units: Mapping[str, str], what
     return element("div", element("table", *inside, class_="series"), class_="scroll", tabindex=0)
 
 
-def _points(of: Sequence[tuple[float, str]], best: Best, metric: str) -> list[tuple[float, float]]:
+def _points(
+    of: Sequence[tuple[float, str]], best: BestScores, metric: str
+) -> list[tuple[float, float]]:
     found = ((at, best.get((name, metric))) for at, name in of)
     return [(at, float(str(row["score"]))) for at, row in found if row is not None]
 

@@ -177,8 +177,9 @@ def _table(found: Several) -> Markup:
         change, _, p = found.losses.get(name, (math.nan, math.nan, math.nan))
         loss = "" if math.isnan(change) else f"{change:+.3g} (p_holm {p:.2g})"
         rows.append(
-            [name, int(counts.get(name, 0)), _label(row), element("td", row["metric"], class_="words"),
-             score_text(row["score_a"]), score_text(row["score_b"]), f"{row['score']:+.3g}{within}",
+            [name, int(counts.get(name, 0)), _label(row),
+             element("td", row["metric"], class_="words"), score_text(row["score_a"]),
+             score_text(row["score_b"]), f"{row['score']:+.3g}{within}",
              element("td", interval(middle, low, high, most)), f"{row['p_holm']:.2g}", loss]
         )  # fmt: skip
     axis = element("span", "share of the metric's largest difference", interval_axis(most))

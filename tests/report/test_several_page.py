@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 
 import numpy as np
@@ -109,6 +110,8 @@ def test_the_command_goes_on_after_a_model_that_fails(run, tmp_path) -> None:
     assert "config.json" in text.partition("Could not be compared")[2]
     rows = pd.read_csv(page.with_name("differences.csv"))
     assert set(rows["model"]) == {"planted:induction", "planted:bystander"}
+    printed = run("compare", *asked, "-m", "induction", "--set", "each", "--csv", "-q").stdout
+    assert pd.read_csv(io.StringIO(printed))["p_holm"].tolist() == rows["p_holm"].tolist()
 
 
 def test_each_goes_with_one_model_a(errors) -> None:

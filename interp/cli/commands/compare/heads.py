@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from interp.cli.between import expanded, write_comparison
@@ -49,8 +50,10 @@ def _beside(run: Run) -> None:
 
     failed = each_model(source_labels(run.values["others"]), run.voice, work)
     run.failed += len(failed)
-    run.results.append((model, found))
     result = several(found, failed)
+    corrected = iter(result.rows["p_holm"])
+    kept = [replace(one, p_holm=tuple(next(corrected) for _ in one.rows)) for one in found]
+    run.results.append((model, kept))
     run.say(f"{result.sentence}.")
     for one in found:
         if one.answer is not None:
