@@ -228,8 +228,9 @@ def _varying(frame: pd.DataFrame) -> tuple[pd.DataFrame, str, str]:
     """Return the columns that differ between rows, a note on the others, and the unit of scores."""
     if len(frame) < 2:
         return frame, "", ""
-    text = frame.astype(str)
-    blank = [c for c in frame if (frame[c].isna() | (text[c] == "")).all()]
+    text: Any = frame.astype(str)
+    empty: Any = frame.isna() | (text == "")
+    blank = [c for c in frame if empty[c].all()]
     same = [c for c in frame if c not in blank and text[c].nunique() == 1]
     unit = str(frame["unit"].iloc[0]) if "unit" in same and "score" in frame else ""
     stated = [c for c in same if not (unit and c == "unit")]

@@ -52,11 +52,12 @@ class Several:
         """The answer in one sentence."""
         if not self.names:
             return f"No model could be compared; {len(self.failed)} failed"
-        sure = self.rows[self.rows["p_holm"] < LEVEL]
+        rows: Any = self.rows
+        sure = rows[rows["p_holm"] < LEVEL]
         n = sure["model"].nunique()
         changed = f"{n} of {len(self.names)} models differ from {self.base}"
         if n:
-            first = sure[sure["metric"] == self.rows["metric"].iloc[0]]
+            first = sure[sure["metric"] == rows["metric"].iloc[0]]
             largest = (first if len(first) else sure)["score"].abs()
             row = sure.loc[largest.idxmax()]
             ends = f"{score_text(row['score_a'])} to {score_text(row['score_b'])}"
@@ -102,7 +103,7 @@ def several(found: Sequence[ModelDifferences], failed: Mapping[str, str] | None 
     return Several(tuple(order), whole, losses, base, claims, dict(failed or {}))
 
 
-def _size(rows: pd.DataFrame, name: str) -> tuple[int, float]:
+def _size(rows: Any, name: str) -> tuple[int, float]:
     """Return how many heads of a model differ in the first metric, and the largest difference."""
     mine = rows[(rows["model"] == name) & (rows["metric"] == rows["metric"].iloc[0])]
     return int((mine["p_holm"] < LEVEL).sum()), float(mine["score"].abs().max())
