@@ -193,6 +193,16 @@ def scored(name: str, best: float) -> HeadTable:
     )  # fmt: skip
 
 
+def test_the_first_line_of_an_atlas_names_few_of_a_long_list() -> None:
+    document = three()
+    one = document["models"][0] | {"roles": [None], "results": [
+        {"title": "Do they agree?", "text": "Correlation: a 0.1; b 0.2; c 0.3; d 0.4; e 0.5. More."}
+    ]}  # fmt: skip
+    document |= {"models": [one], "comparisons": []}
+    line = "Do they agree: Correlation: a 0.1; b 0.2; c 0.3; 2 more"
+    assert answer_line(document) == line
+
+
 def test_two_hundred_models_of_which_three_failed() -> None:
     table = HeadTable.concat([scored(f"model-{i}", i / 200) for i in range(197)])
     failed = {f"broken-{i}": f"reason {i}" for i in range(3)}

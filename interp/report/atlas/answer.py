@@ -30,13 +30,15 @@ def _of_model(model: Model, title: str) -> str:
     if said := _with_roles(model):
         return f"{model['name']}: {said}"
     if model["results"]:
-        return f"{model['results'][0]['title']}: {_first(model['results'][0])}"
+        return f"{model['results'][0]['title'].rstrip('?')}: {_first(model['results'][0])}"
     return f"{model['name']}: {_best_head(model) or title}"
 
 
 def _first(part: Mapping[str, Any]) -> str:
-    """Return the first sentence of a part."""
-    return part["text"].partition(". ")[0].rstrip(".")
+    """Return the first sentence of a part, without most of what it lists."""
+    listed = part["text"].partition(". ")[0].rstrip(".").split("; ")
+    more = [f"{len(listed) - FEW} more"] if len(listed) > FEW + 1 else []
+    return "; ".join([*listed[: FEW if more else None], *more])
 
 
 def _best_head(model: Model) -> str:
