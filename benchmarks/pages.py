@@ -33,10 +33,12 @@ import numpy as np
 import torch
 
 import interp
+from interp.circuits.result import Circuit
 from interp.core.table import HeadTable
 from interp.heads.patterns import View, long_view, view
 from interp.report.atlas.build import build_atlas
 from interp.report.atlas.page import atlas_page
+from interp.report.circuit_page import circuit_page
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "tests"))  # the browser that the tests drive
@@ -44,6 +46,7 @@ sys.path.insert(0, str(HERE.parent / "tests"))  # the browser that the tests dri
 LENGTHS = (32, 128, 512)
 LONG = 16_384
 SCORES = "interp atlas"  # a page of scores
+CIRCUITS = "interp circuit"
 METRICS = (
     "induction", "previous_token", "duplicate_token", "first_token", "recency", "local_window",
     "streaming", "attention_distance", "entropy", "largest_weight", "current_token", "sink",
@@ -52,7 +55,7 @@ METRICS = (
 LIMIT = 60  # seconds that a page may keep the browser busy
 # What a page has drawn once it shows something.
 DRAWN = {
-    "interp": "document.querySelectorAll('svg.thumbs image, svg.map').length",
+    "interp": "document.querySelectorAll('svg.thumbs image, svg.map, .graph svg').length",
     "BertViz": "document.querySelectorAll('svg rect, svg line').length",
     "CircuitsVis": "document.querySelectorAll('canvas, img').length",
 }
@@ -137,7 +140,7 @@ def timed(browser: Any, path: Path, tool: str, repeats: int) -> dict[str, Any]:
     }
     if browser.run("return typeof openHead !== 'undefined'"):
         row["open_ms"] = statistics.median(card_opened(browser, i) for i in range(repeats))
-    elif tool == "interp" and browser.run("return typeof panel !== 'undefined'"):
+    elif tool == "interp" and browser.run("return document.querySelector('svg.thumbs') !== null"):
         row["open_ms"] = statistics.median(head_opened(browser) for _ in range(repeats))
     return row
 
@@ -209,6 +212,30 @@ def atlas_pages() -> Iterator[tuple[str, str, str, int, Callable[[], str]]]:
         table = HeadTable.concat(tables)
         shown = f"{layers * heads:,} heads x {len(METRICS)} metrics"
         yield "interp", SCORES, shown, 0, lambda t=table: atlas_page(build_atlas(t))
+
+
+def circuit_pages() -> Iterator[tuple[str, str, str, int, Callable[[], str]]]:
+    """Circuits with made-up effects of every head and 5,000 edges."""
+    for layers, heads in ((12, 12), (32, 32), (100, 100)):
+        found = made_circuit(layers, heads)
+        shown = f"{layers * heads:,} heads, {len(found.edges):,} edges"
+        yield "interp", CIRCUITS, shown, 0, lambda c=found: circuit_page(c).decode()
+
+
+def made_circuit(layers: int, heads: int, edges: int = 5_000) -> Circuit:
+    rng = np.random.default_rng(0)
+    names = [f"L{layer}H{head}" for layer in range(layers) for head in range(heads)]
+    nodes = ("embed", *names, *(f"mlp{i}" for i in range(layers)))
+    pairs: dict[tuple[str, str], None] = {}
+    while len(pairs) < edges:
+        a, b = sorted(rng.integers(len(names), size=2).tolist())
+        if a // heads < b // heads:
+            pairs[names[a], f"{names[b]}.{'qkv'[len(pairs) % 3]}"] = None
+    return Circuit(
+        "random", layers, heads, "made", "attribution_patching", "edge", nodes,
+        rng.normal(size=len(nodes)) ** 3, np.full(len(nodes), 0.1), 32, "logits", tuple(pairs),
+        rng.normal(size=edges) ** 3, {}, made={},
+    )  # fmt: skip
 
 
 def measure(repeats: int, sources: Sequence[Iterator]) -> list[dict[str, Any]]:
@@ -302,15 +329,15 @@ def main() -> None:
         name = browser.run("return navigator.userAgent")
     before = json.loads((HERE / "pages.json").read_text())
     if options.only == "report":
-        rows = [row for row in before["rows"] if row["page"] != SCORES]
-        rows += measure(options.repeats, [atlas_pages()])
+        rows = [row for row in before["rows"] if row["page"] not in (SCORES, CIRCUITS)]
+        rows += measure(options.repeats, [atlas_pages(), circuit_pages()])
     elif options.only:
-        sources = attention_pages(), atlas_pages()
+        sources = attention_pages(), atlas_pages(), circuit_pages()
         ours = [(row for row in source if row[0] == "interp") for source in sources]
         measured = iter(measure(options.repeats, ours))
         rows = [next(measured) if row["tool"] == "interp" else row for row in before["rows"]]
     else:
-        rows = measure(options.repeats, [attention_pages(), atlas_pages()])
+        rows = measure(options.repeats, [attention_pages(), atlas_pages(), circuit_pages()])
     number = name.partition("Chrome/")[2].partition(".")[0]
     write(rows, options.repeats, f"Chromium {number}", before["about"] if options.only else {})
 

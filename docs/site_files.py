@@ -1,9 +1,10 @@
 """MkDocs hook: the files of the repository as the files of the site, with generated pages.
 
 A file keeps its path in the repository, so a link that works there works in the site, and MkDocs
-reports every link that does not. Generated are the pages of methods (`method_table.py`), papers
-(`literature_page.py`), measured errors (`trust.py`), commands and the reference (`reference.py`);
-notebooks become pages with the outputs that they are stored with.
+reports every link that does not. Generated are the pages of methods (`method_table.py`),
+papers (`literature_page.py`), parts of the pages (`design_page.py`), measured errors (`trust.py`),
+commands and the reference (`reference.py`); notebooks become pages with the outputs that they are
+stored with.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent
 sys.path.insert(0, str(HERE))  # its neighbours, however it is called
 
-import literature_page  # noqa: E402 - after the line above
+import design_page  # noqa: E402 - after the line above
+import literature_page  # noqa: E402
 import method_pages  # noqa: E402
 import method_table  # noqa: E402
 import notebook_pages  # noqa: E402
@@ -30,6 +32,7 @@ import reference  # noqa: E402
 import trust  # noqa: E402
 
 TABLES = {
+    "design_page": design_page.tables,
     "literature_page": literature_page.page,
     "method_table": method_table.page,
     "trust": trust.page,
@@ -75,6 +78,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
                 found.append(File.generated(config, source, abs_src_path=str(path)))
     for source, text in generated():
         found.append(_file(config, source, text))
+    found.append(_file(config, "docs/design_parts.html", design_page.parts()))
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         text, pictures = notebook_pages.page(path)
         found.append(_file(config, f"notebooks/{path.name}", text, _Notebook))

@@ -229,7 +229,7 @@ class Attribution(Result):
         """
         write_atomically(
             Path(path),
-            drawn("page", self, title=title or "Attribution").encode(),
+            drawn("page", self, title=title).encode(),
         )
 
     def to_dict(self) -> dict[str, Any]:

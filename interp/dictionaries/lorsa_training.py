@@ -135,7 +135,8 @@ def train_lorsa(
     made = result_provenance(model, "interp.dictionaries.train_lorsa", given, **options)
     objects = {"lorsa": _unscaled(trained, scale_in, scale_out), "untrained": untrained}
     return ResultRows(
-        "LorsaTraining", curve_columns(curve, batch_size), ("step",), made, CURVE_FACTS,
+        "LorsaTraining", curve_columns(curve, batch_size), ("step",), made,
+        {**CURVE_FACTS, "trained": repr(objects["lorsa"])},
         why_no_per_prompt="a step is a batch of prompts", objects=objects,
     )  # fmt: skip
 

@@ -147,7 +147,8 @@ def train_dictionary(
     }
     return ResultRows(
         "DictionaryTraining", curve_columns(found.curve, made["options"]["batch_rows"]), ("step",),
-        made | {"buffer_bytes": stream.memory_bytes}, CURVE_FACTS, objects=objects,
+        made | {"buffer_bytes": stream.memory_bytes},
+        {**CURVE_FACTS, "trained": repr(objects["dictionary"])}, objects=objects,
         why_no_per_prompt="a step is a batch of positions of many prompts",
     )  # fmt: skip
 

@@ -76,6 +76,8 @@ def page(
     figure: go.Figure | Markup | None,
     parts: Iterable[Sequence[Any]],
     made: Mapping[str, Any] | Sequence[Any] | None,
+    *,
+    heading: str,
     **context: Any,
 ) -> bytes:
     """Return a page of sections as UTF-8.
@@ -86,8 +88,9 @@ def page(
         parts: Sections, each a heading followed by its contents: texts become paragraphs, data
             frames tables, and elements are kept.
         made: The provenance, shown as JSON.
-        context: `about` and `warnings`, above the sections, and what `render` prints: `heading`,
-            `command` and `beside`.
+        heading: The first line: the answer of the page in a sentence.
+        context: `about` and `warnings`, above the sections, and what `render` prints: `command`
+            and `beside`.
     """
     if figure is not None and not isinstance(figure, Markup):
         from interp.draw.figure import svg
@@ -95,7 +98,7 @@ def page(
         figure = svg(figure)
     sections = section_contents(parts)
     scripts = ["slider"] if figure is not None and "data-rank" in figure else []
-    context |= {"figure": figure, "parts": sections, "made": made}
+    context |= {"figure": figure, "parts": sections, "made": made, "heading": heading}
     return render("result", title, scripts=scripts, **context).encode()
 
 
@@ -107,7 +110,7 @@ def section_contents(parts: Iterable[Sequence[Any]]) -> list[tuple[str, list[Mar
 def _shown(content: Any) -> Markup:
     if hasattr(content, "__html__"):
         return Markup(content.__html__())
-    return element("p", content) if isinstance(content, str) else html_table(content)
+    return element("p", content) if isinstance(content, str) else _noted_table(content)
 
 
 @cache
@@ -191,12 +194,25 @@ def _cells(row: Sequence[Any], named: Sequence[tuple[Any, Any]], headed: bool) -
             yield element("td", _spelled(cell), class_=kind or None)
 
 
-def html_table(frame: pd.DataFrame) -> Markup:
-    """Return a data frame as a table: numbers with four digits, texts aligned left."""
+def html_table(frame: pd.DataFrame, unit: str = "") -> Markup:
+    """Return a data frame as a table: numbers with four digits, texts aligned left.
+
+    Args:
+        frame: The rows.
+        unit: The unit of scores, in the heads of their columns.
+    """
     first = frame.iloc[0] if len(frame) else frame.columns
-    words = [isinstance(x, str) for x in first]
-    columns = [(str(c), "text" if w else "") for c, w in zip(frame, words, strict=True)]
-    return table(columns, frame.itertuples(index=False, name=None), headed=False)
+    of = Markup(" ") + element("span", unit, class_="unit") if unit else ""
+    columns = [
+        (element("span", name, of) if name in _SCORES else name, "text" * isinstance(x, str))
+        for name, x in zip(map(str, frame), first, strict=True)
+    ]
+    kind = "many" if len(columns) > _MANY else None
+    return table(columns, frame.itertuples(index=False, name=None), headed=False, kind=kind)
+
+
+_SCORES = ("score", "sem", "low", "high", "null")
+_MANY = 8  # columns above which a table is set smaller on paper
 
 
 def data_table(frame: pd.DataFrame, name: str) -> Markup:
@@ -210,7 +226,34 @@ def data_table(frame: pd.DataFrame, name: str) -> Markup:
     large = f"The rows as CSV exceed {CSV / 1e6:g} MB and are omitted here."
     link = element("p", large if len(content.encode()) > CSV else csv_link(content, name))
     rest = element("p", f"{more:,} more rows are not on this page.") if more > 0 else ""
-    return link + html_table(frame.head(ROWS)) + rest
+    return link + _noted_table(frame) + rest
+
+
+def _noted_table(frame: pd.DataFrame) -> Markup:
+    """Return the columns that differ between rows as a table, and a note on the others."""
+    kept, about, unit = _varying(frame)
+    note = element("p", about, class_="note") if about else Markup("")
+    return note + html_table(kept.head(ROWS), unit)
+
+
+def _varying(frame: pd.DataFrame) -> tuple[pd.DataFrame, str, str]:
+    """Return the columns that differ between rows, a note on the others, and the unit of scores."""
+    if len(frame) < 2:
+        return frame, "", ""
+    text: Any = frame.astype(str)
+    empty: Any = frame.isna() | (text == "")
+    blank = [c for c in frame if empty[c].all()]
+    same = [c for c in frame if c not in blank and text[c].nunique() == 1]
+    unit = str(frame["unit"].iloc[0]) if "unit" in same and "score" in frame else ""
+    stated = [c for c in same if not (unit and c == "unit")]
+    said = [f"{c} {plainly(frame[c].iloc[0])}" for c in stated]
+    kept = frame.drop(columns=[*blank, *same])
+    if not len(kept.columns):
+        return frame, "", unit
+    lines = [f"In every row: {'; '.join(said)}."] if said else []
+    lines += [f"Without a value: {', '.join(blank)}."] if blank else []
+    lines += ["An empty cell has no value."] if kept.isna().any(axis=None) else []
+    return kept, " ".join(lines), unit
 
 
 def csv_link(content: str, name: str) -> Markup:

@@ -11,7 +11,7 @@ from interp.draw.colours import Scale, scale_ends
 from interp.draw.svg import element, svg_picture
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
 
@@ -91,6 +91,76 @@ def bar(
         parts.append(element("path", class_="null", d=f"M{x(null):g} 0v14"))
     return element("svg", *parts, class_="score", viewBox=f"-1 0 {width + 2} 14", width=width + 2,
                    height=14, aria_hidden="true")  # fmt: skip
+
+
+def interval(middle: float, low: float, high: float, most: float) -> Markup:
+    """Draw a signed number as a dot with its interval, on the axis of `interval_axis`.
+
+    Args:
+        middle: The number.
+        low: The low end of its interval; NaN draws the dot alone.
+        high: The high end.
+        most: The end of the axis, which is around zero.
+    """
+    x = _signed(most)
+    parts = [
+        element("path", class_="null", d=f"M{x(0):g} 0v14"),
+        element("circle", class_="above" if middle >= 0 else "below", cx=x(middle), cy=7, r=4),
+    ]
+    if not math.isnan(low):
+        parts.insert(1, element("path", class_="error", d=f"M{x(low):g} 7H{x(high):g}"))
+    return element("svg", *parts, class_="signed score", viewBox=f"-5 0 {_SPAN + 10} 14",
+                   width=_SPAN + 10, height=14, aria_hidden="true")  # fmt: skip
+
+
+def interval_axis(most: float) -> Markup:
+    """Draw the axis of intervals around zero, with numbers at its ends, for the head of a column.
+
+    Args:
+        most: The end of the axis.
+    """
+    x = _signed(most)
+    line = element("path", class_="null", d=f"M{x(-most):g} 1H{x(most):g}M{x(-most):g} 0v4"
+                   f"M{x(0):g} 0v4M{x(most):g} 0v4", fill="none")  # fmt: skip
+    ends = ((-most, "start"), (0.0, "middle"), (most, "end"))
+    texts = [
+        element("text", f"{v:.2g}".replace("-", "\u2212"), x=x(v), y=15, text_anchor=anchor)
+        for v, anchor in ends
+    ]
+    return element("svg", line, *texts, class_="axis score", viewBox=f"-5 0 {_SPAN + 10} 18",
+                   width=_SPAN + 10, height=18, role="img",
+                   aria_label=f"axis from {-most:.2g} to {most:.2g}")  # fmt: skip
+
+
+_SPAN = 150  # pixels of an interval
+
+
+def _signed(most: float) -> Callable[[float], float]:
+    return lambda v: round(_SPAN / 2 * (1 + v / most), 1)
+
+
+def sparkline(
+    points: Sequence[tuple[float, float]], what: str, ends: tuple[float, float]
+) -> Markup:
+    """Draw numbers over steps or sizes, on a logarithmic axis, as a line that stands in a row.
+
+    Args:
+        points: Pairs of a step (0 or more) and a number, in order.
+        what: A description for screen readers, which gets the first and the last number.
+        ends: The range of the numbers, which all lines of a column share.
+    """
+    low, high = ends
+    at = [math.log10(1 + step) for step, _ in points]
+    wide, start = (at[-1] - at[0]) or 1.0, at[0]
+    places = [
+        (round(2 + 76 * (a - start) / wide, 1), round(18 - 16 * (v - low) / ((high - low) or 1), 1))
+        for a, (_, v) in zip(at, points, strict=True)
+    ]
+    line = element("polyline", class_="spark", points=" ".join(f"{x:g},{y:g}" for x, y in places))
+    dots = [element("circle", cx=x, cy=y, r=1.8) for x, y in places]
+    (first, a), (last, b) = points[0], points[-1]
+    said = f"{what}: {a:.3g} at {first:,.0f}, {b:.3g} at {last:,.0f}"
+    return svg_picture(80, 20, line, *dots, class_="sparkline", role="img", aria_label=said)
 
 
 def map_axes(n_layers: int, n_heads: int, cell: int) -> Markup:

@@ -91,7 +91,11 @@ FORMS: Mapping[str, Mapping[str, str]] = {
         "SimilarityMatrix": "interp.report.token_grids:similarity_matrix_figure",
         "WordTimes": "interp.report.summaries.alignment:word_times_figure",
     },
-    "first_line": {"Displayed": "interp.report.rows:first_line"},
+    "first_line": {
+        "Displayed": "interp.report.rows:first_line",
+        "Portability": "interp.report.printed.portability:portability_line",
+        "ProfileChanges": "interp.report.printed.changes:changes_line",
+    },
     "differences": {"Result": "interp.core.differences:differences"},
     "bounds": {
         "BothDirections": "interp.alignment.directions:bounds_of_rates",

@@ -49,7 +49,17 @@ def check_page(frame: pd.DataFrame, provenance: Sequence[Mapping[str, Any]], com
         (model, table(_COLUMNS, _lines(rows), kind="many", headed=False))
         for model, rows in frame.groupby("model", sort=False)
     ]
-    return page(_TITLE, None, parts, list(provenance), command=command, about=_ABOUT).decode()
+    return page(
+        _TITLE, None, parts, list(provenance), command=command, about=_ABOUT, heading=_answer(frame)
+    ).decode()
+
+
+def _answer(frame: pd.DataFrame) -> str:
+    """Return how many scores have each verdict, the most frequent first."""
+    rows = frame.drop_duplicates(["model", "metric"])
+    counts = rows["verdict"].value_counts()
+    said = ", ".join(f"{n} {verdict}" for verdict, n in counts.items())
+    return f"The top heads of {len(rows)} score{'s' * (len(rows) != 1)}: {said}"
 
 
 def _lines(rows: pd.DataFrame) -> Iterator[list[Any]]:

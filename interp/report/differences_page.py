@@ -14,7 +14,7 @@ from interp.core.head import Head
 from interp.core.tokens import shown
 from interp.draw.colours import Scale
 from interp.draw.page import data_table, fold, page, table
-from interp.draw.panel import colour_bar, colour_class, head_map
+from interp.draw.panel import colour_bar, colour_class, head_map, interval, interval_axis
 from interp.draw.svg import element
 from interp.heads.special import LEVEL
 
@@ -28,7 +28,6 @@ ABOUT = (
     "probability of any false finding; p_bh the expected share of false ones. A change is claimed "
     f"where p_holm is below {LEVEL:g}."
 )
-_BAR = 150  # pixels of an interval
 
 
 def differences_page(found: ModelDifferences, *, title: str | None = None) -> bytes:
@@ -101,30 +100,13 @@ def _heads(found: ModelDifferences, changes: Sequence[Any]) -> Markup:
         p = "exact" if math.isnan(x.p_holm) else f"{x.p_holm:.2g}"
         rows.append(
             [name, element("td", x.metric, class_="words"), score_text(x.a), score_text(x.b),
-             f"{row['score']:+.3g}{within}", _interval(middle, low, high, most), p,
+             f"{row['score']:+.3g}{within}", element("td", interval(middle, low, high, most)), p,
              element("td", ", ".join(x.also), class_="words")]
         )  # fmt: skip
-    axis = f"share of the metric's range, \u2212{most:.2g} to {most:.2g}"
+    axis = element("span", "share of the metric's range", interval_axis(most))
     change = "B \u2212 A [95 %]"
-    heads = ["head", ".metric", "A", "B", change, f".{axis}", "p_holm", ".also changed in"]
+    heads = ["head", ".metric", "A", "B", change, (axis, "words"), "p_holm", ".also changed in"]
     return table(heads, rows)
-
-
-def _interval(middle: float, low: float, high: float, most: float) -> Markup:
-    """Draw a difference with its interval on an axis around zero."""
-
-    def x(v: float) -> float:
-        return round(_BAR / 2 * (1 + v / most), 1)
-
-    parts = [
-        element("path", class_="null", d=f"M{x(0):g} 0v14"),
-        element("circle", class_="above" if middle >= 0 else "below", cx=x(middle), cy=7, r=4),
-    ]
-    if not math.isnan(low):
-        parts.insert(1, element("path", class_="error", d=f"M{x(low):g} 7H{x(high):g}"))
-    svg = element("svg", *parts, class_="signed score", viewBox=f"-5 0 {_BAR + 10} 14",
-                  width=_BAR + 10, height=14, aria_hidden="true")  # fmt: skip
-    return element("td", svg)
 
 
 def _maps(found: ModelDifferences, metric: str) -> Markup:

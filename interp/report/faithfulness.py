@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from interp.draw.colours import Scale
-from interp.draw.page import fold, page, pair_list, table
+from interp.draw.page import data_table, fold, page, pair_list, table
 from interp.draw.panel import bar
 from interp.draw.svg import element
 
@@ -44,7 +44,8 @@ def faithfulness_page(
         "about": _ABOUT,
         "warnings": warnings,
     }
-    return page(title, None, [(model, *parts)], None, **values).decode()
+    numbers = "In numbers", data_table(found.to_pandas(), "faithfulness")
+    return page(title, None, [(model, *parts), numbers], None, **values).decode()
 
 
 def _measures(found: Faithfulness) -> Iterator[Markup | str]:

@@ -15,6 +15,7 @@ from interp.draw.svg import element
 from interp.heads.roles.declared import ROLES, UNCLEAR, role_named
 from interp.heads.roles.result import HeadRoles
 from interp.report.atlas.rows import anchor
+from interp.report.models_series import families, runs, series_table
 
 HEADS = "heads.html"
 NAMED = 3  # roles of the first line
@@ -42,8 +43,12 @@ def models_page(
     models, failed = list(table.models), dict(failed or {})
     taken: set[str] = set()
     links = {name: anchor(name, taken) for name in models} if HEADS in beside else {}
+    best, units = _best(table)
     shown = {
-        "roles": _roles(roles, models, table, links), "scores": _scores(table, models, links),
+        "roles": _roles(roles, models, table, links),
+        "scores": _scores(table, models, links, best, units),
+        "runs": series_table(runs(models), best, units, "checkpoints"),
+        "families": series_table(families(models), best, units, "weights"),
         "state": state, "failed": failed, "n": len(models),
     }  # fmt: skip
     return render(
@@ -129,21 +134,33 @@ def _head(head: str | None, name: str, links: Mapping[str, str]) -> Markup:
     return element("a", head, href=address)
 
 
-def _scores(table: HeadTable, models: Sequence[str], links: Mapping[str, str]) -> Markup:
-    """Return a row per model: the first head of each metric, at the end that it declares."""
+def _best(table: HeadTable) -> tuple[dict[tuple[str, str], dict[str, Any]], dict[str, str]]:
+    """Return the first head of each model and metric, at the end it declares, and the units."""
     frame: Any = table.to_pandas()
-    several = set(frame.groupby("model")["stack"].nunique().loc[lambda n: n > 1].index)
     ends = {metric: made.get("end") for (_, metric), made in table.provenance.items()}
     cells: dict[tuple[str, str], dict[str, Any]] = {}
-    for (name, metric), mine in frame[frame["n"] > 0].groupby(["model", "metric"], sort=False):
+    known = frame[(frame["n"] > 0) & frame["score"].notna()]
+    for (name, metric), mine in known.groupby(["model", "metric"], sort=False):
         (cells[str(name), str(metric)],) = first(mine, 1, "end", ends[metric]).to_dict("records")
-    units = dict(zip(frame["metric"], frame["unit"], strict=True))
+    return cells, dict(zip(frame["metric"], frame["unit"], strict=True))
+
+
+def _scores(
+    table: HeadTable,
+    models: Sequence[str],
+    links: Mapping[str, str],
+    cells: Mapping[tuple[str, str], Mapping[str, Any]],
+    units: Mapping[str, str],
+) -> Markup:
+    """Return a row per model: the first head of each metric."""
+    frame: Any = table.to_pandas()
+    several = set(frame.groupby("model")["stack"].nunique().loc[lambda n: n > 1].index)
     rows = []
     for name in models:
         found = []
         for metric in units:
             row = cells.get((name, metric))
-            if row is None or row["score"] != row["score"]:
+            if row is None:
                 found.append(element("td", "", data_value="", title="not measured"))
                 continue
             label = f"L{row['layer']}H{row['head']}"

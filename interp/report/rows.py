@@ -70,39 +70,54 @@ def save_vector(result: Displayed, path: Path) -> None:
 
 
 def first_line(result: Displayed) -> str:
-    """Return the summary as the first line of a page: its first rows, where it only counts them."""
+    """Return the summary as the first line of a page: with its first rows if it has no number."""
     said = result.heading()
-    if re.fullmatch(r"\w+: [\d,]+ rows?", said):
-        said = f"{result._name}: {_first_rows(result) or said.partition(': ')[2]}"
+    counted = re.fullmatch(r"(\w+): [\d,]+ rows?", said)
     if found := re.fullmatch(r"(\w+)\((.*)\)", said):
         said = f"{found[1]}: {found[2]}"
-    return re.sub(r"^[A-Z]\w*", lambda name: spaced(name[0]), said)
+    told = re.search(r"\d\.\d|\d ?%|\de[-+]\d", said) and not said.endswith(":")
+    if not told and (rows := _first_rows(result)):
+        said = f"{counted[1]}: {rows}" if counted else f"{said.rstrip(':')}; {rows}"
+    return re.sub(r"^[A-Z]\w*", lambda name: spaced(name[0]), said.rstrip(":"))
 
 
 def _first_rows(result: Displayed) -> str:
-    """Name the first rows with their scores; nothing where rows have none."""
+    """Name the first rows of the first metric with their scores; nothing where none has one."""
     if not isinstance(result, Result):
         return ""
     rows: Any = result.top(3).to_pandas()
-    if "score" not in rows or rows["score"].isna().all():
+    rows = rows[rows["score"].notna()]
+    if not len(rows):
         return ""
-    unit = str(rows["unit"].iloc[0]) if "unit" in rows else ""
+    several = rows["metric"].nunique() > 1 and "metric" not in result._units
+    rows = rows[rows["metric"] == rows["metric"].iloc[0]].head(3)
+    by = f" by {rows['metric'].iloc[0]}:" if several else ""
     named = zip(_names(result, rows), rows["score"].tolist(), strict=True)
-    return f"first {', '.join(f'{name} {score:.3g}' for name, score in named)} {unit}".rstrip()
+    said = ", ".join(f"{name}{':' * (' ' in name)} {score:.3g}" for name, score in named)
+    return f"first{by} {said} {rows['unit'].iloc[0]}".rstrip()
 
 
 def _names(result: Result, rows: Any) -> list[str]:
-    """Name rows by what they are of; a head by its label."""
+    """Name rows by what they are of: a head by its label, a number after the name of its column."""
     units = [u for u in result._units if u in rows.columns] or ["metric"]
     if {"layer", "head"} <= {*units} and rows[["layer", "head"]].notna().all(axis=None):
         label = [f"L{int(a)}H{int(b)}" for a, b in zip(rows["layer"], rows["head"], strict=True)]
         units = [u for u in units if u not in ("layer", "head", "stack", "model")]
     else:
         label = [""] * len(rows)
-    rest = rows[units].itertuples(index=False, name=None) if units else [()] * len(rows)
-    return [" ".join(filter(None, (a, *map(str, b)))) for a, b in zip(label, rest, strict=True)]
+    rest = [_named(rows[u]) for u in units]
+    each = zip(label, *rest, strict=True)
+    return [" ".join(filter(None, dict.fromkeys(parts))) for parts in each]
+
+
+def _named(column: Any) -> list[str]:
+    if column.dtype.kind not in "iuf":
+        return [*map(str, column)]
+    name = str(column.name).replace("_", " ")
+    return [f"{name} {value:g}" if value == value else "" for value in column]  # noqa: PLR0124
 
 
 def spaced(name: str) -> str:
-    """Return the name of a type as words, such as "Head roles"."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).capitalize()
+    """Return the name of a type as words, such as "Head roles"; capitals such as QK stay."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", name).split()
+    return " ".join(w if w.isupper() or not i else w.lower() for i, w in enumerate(words))

@@ -33,7 +33,7 @@ def write_safety(found: ResultRows, folder: Path, command: str) -> None:
         ("Heads out, one after another", curves),
     ]
     title = f"Refusal of {found.facts['model']}"
-    content = page(title, found.curves.plot(), parts, made)
+    content = page(title, found.curves.plot(), parts, made, heading=found.first_line())
     for name, frame in (("heads", heads), ("directions", directions), ("curves", curves)):
         write_atomically(folder / f"{name}.csv", frame.to_csv(index=False).encode())
     write_atomically(folder / "safety.json", json_document(document))

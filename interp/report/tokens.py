@@ -49,13 +49,27 @@ def attribution_page(
     warnings = [warning] if warning else []
     if any(_reads_attention(one) for one in found):
         warnings.append(attention_warning())
-    values = {"command": command, "about": _ABOUT, "warnings": warnings}
+    values = {
+        "command": command, "about": _ABOUT, "warnings": warnings, "heading": _first_line(found)
+    }  # fmt: skip
     return page(title, None, parts, None, **values).decode()
 
 
-def page_of(one: Attribution, *, title: str) -> str:
+def page_of(one: Attribution, *, title: str | None = None) -> str:
     """Return the page of one attribution."""
-    return attribution_page([one], title=title)
+    return attribution_page([one], title=title or "Attribution")
+
+
+def _first_line(found: Sequence[Attribution]) -> str:
+    """Return the answer: the largest tokens, or the largest of each of several attributions."""
+    if len(found) == 1:
+        return found[0].first_line()
+    said = [
+        f"{shown(token)} {score:.3g} {one.unit} by {one.method}"
+        for one in found
+        for _, token, score in one.largest(1)
+    ]
+    return f"Largest token for {found[0].target}: {', '.join(said)}" if said else ""
 
 
 def _reads_attention(one: Attribution) -> bool:

@@ -51,7 +51,11 @@ def trees_page(
         pairs: The loss of a model on minimal pairs, by its name, or why there is none.
     """
     sections = [_section(one, (pairs or {}).get(one.model)) for one in found]
-    return fill("trees", title, command=command, beside=beside, sections=sections)
+    line = "; ".join(one.first_line() for one in found[:2])
+    more = f"; {len(found) - 2} more models" if len(found) > 2 else ""
+    return fill(
+        "trees", title, heading=line + more, command=command, beside=beside, sections=sections
+    )
 
 
 def _section(one: TreeScores, pairs: ResultRows | str | None) -> dict[str, Any]:

@@ -33,7 +33,8 @@ def write_maps(
     folder = folder_for(out, name, "maps.html", {**about, "maps": list(maps)})
     found.save(folder / "maps.json")
     parts = [(f"image {i}", svg(found.plot(i))) for i in range(len(found.pixels))]
-    content = page(f"Maps of {model.name}", None, parts, found.provenance)
+    title = f"Maps of {model.name}"
+    content = page(title, None, parts, found.provenance, heading=found.first_line())
     write_atomically(folder / "maps.html", content)
     return folder / "maps.html"
 

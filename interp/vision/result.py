@@ -52,7 +52,8 @@ class ImageScores(Result):
     def score(self) -> Float[Array, " row"]:
         """Mean over the images on which a row is defined; NaN where it is defined on none."""
         known = ~np.isnan(self.per_prompt)
-        total = np.where(known, self.per_prompt, 0.0).sum(1)
+        values = np.where(known, self.per_prompt, 0.0)
+        total = np.ascontiguousarray(values).sum(1)  # the order of the sum is that of a saved file
         return np.where(known.any(1), total / np.maximum(known.sum(1), 1), np.nan)
 
     def _rows(self) -> pd.DataFrame:

@@ -20,7 +20,10 @@ FEW = ("-n", 8, "--set", "n_heads=2", "--random", 2)
 def test_it_runs_on_its_own_model_without_files(run, tmp_path) -> None:
     result = run("study", "safety", *FEW, "-o", tmp_path)
     assert result.exit_code == 0
-    assert result.stdout.startswith("bundled:refusal\n  declined: 100% of harmful, 0% of harmless")
+    assert result.stdout.startswith(
+        "bundled:refusal: top 2 heads by projection ablated (L1H3 L1H0)"
+    )
+    assert "\n  declined: 100% of harmful, 0% of harmless" in result.stdout
     folder = tmp_path / "bundled-refusal"
     told = json.loads((folder / "safety.json").read_text())
     assert told["refused"] == [1.0, 0.0]

@@ -98,7 +98,9 @@ def attribution() -> Attribution:
             provenance={"prompts": {"text": {"source": OVERRIDE}}},
         ).html(),
         lambda: attribution_page([attribution()], title=OVERRIDE, command=OVERRIDE),
-        lambda: page(OVERRIDE, None, [(OVERRIDE, OVERRIDE)], {"prompts": OVERRIDE}).decode(),
+        lambda: page(
+            OVERRIDE, None, [(OVERRIDE, OVERRIDE)], {"prompts": OVERRIDE}, heading=OVERRIDE
+        ).decode(),
     ],
     ids=["view", "attribution", "result"],
 )  # fmt: skip

@@ -74,6 +74,12 @@ class Browser:
     def type(self, selector, keys):
         self.call("POST", f"{self.find(selector)}/value", {"text": keys})
 
+    def press(self, key):
+        """Press a key where the focus is."""
+        actions = [{"type": way, "value": key} for way in ("keyDown", "keyUp")]
+        keys = {"type": "key", "id": "keys", "actions": actions}
+        self.call("POST", "/actions", {"actions": [keys]})
+
     def touch(self, on):
         """A screen for fingers, or a mouse again."""
         asked = {"cmd": "Emulation.setTouchEmulationEnabled", "params": {"enabled": on}}

@@ -215,7 +215,7 @@ def safety(path: Path) -> None:
     )
     found = SimpleNamespace(
         facts={"model": "large"}, wide=table(metrics=4).to_pandas, curves=curves, provenance=MADE,
-        sahara=(), spread={},
+        sahara=(), spread={}, first_line=lambda: "large: refusal is 2 nats lower",
         search=SimpleNamespace(to_pandas=lambda: directions, refused=()),
     )  # fmt: skip
     write_safety(found, path.parent, "interp study safety large")  # type: ignore[arg-type]

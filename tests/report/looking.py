@@ -86,3 +86,40 @@ for (const map of document.querySelectorAll("svg.map")) {
 }
 return [...new Set(out)].slice(0, 10);
 """
+
+# Pictures without words for those who do not see them: no name, and not hidden from screen readers.
+PICTURES = r"""
+const out = [];
+for (const e of document.querySelectorAll("svg, canvas, img")) {
+  const inside = e.closest("[aria-hidden=true]") || e.parentElement.closest("svg");
+  if (!e.getClientRects().length || inside) continue;
+  const by = e.getAttribute("aria-labelledby"), title = e.querySelector(":scope > title");
+  const words = [e.getAttribute("aria-label"), e.getAttribute("alt"), title?.textContent];
+  if (by) words.push(document.getElementById(by)?.textContent);
+  if (!words.some((x) => x && x.trim())) out.push(e.outerHTML.slice(0, 120));
+}
+return out.slice(0, 5);
+"""
+
+# What shows a hand under the mouse and cannot have the focus.
+POINTED = r"""
+const able = "a[href], button, input, select, textarea, summary, label, [tabindex]";
+const out = new Set();
+for (const e of document.querySelectorAll("body *"))
+  if (e.getClientRects().length && getComputedStyle(e).cursor === "pointer" && !e.closest(able))
+    out.add(e.outerHTML.slice(0, 120));
+return [...out].slice(0, 5);
+"""
+
+# Number the controls that the Tab key stops at, and say how many there are.
+REACHED = r"""
+const able = "a[href], button, input, select, textarea, summary, [tabindex]";
+const groups = new Set(), kept = [];
+for (const e of document.querySelectorAll(able)) {
+  if (!e.checkVisibility({ visibilityProperty: true }) || e.disabled || e.tabIndex < 0) continue;
+  if (e.type === "radio") { if (groups.has(e.name)) continue; groups.add(e.name); }
+  kept.push(e);
+}
+kept.forEach((e, i) => (e.dataset.control = i));
+return kept.length;
+"""

@@ -6,6 +6,7 @@ import json
 import re
 import struct
 from base64 import b64decode
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from report.atlas_sample import HOSTILE, circuit, document, model, three
 
 from interp.core.errors import OptionError
 from interp.core.table import HeadTable
-from interp.draw.colours import _TO_LMS, ink
+from interp.draw.colours import ink
 from interp.draw.page import asset
 from interp.heads.roles import decide, statements
 from interp.report.atlas.build import build_atlas
@@ -22,8 +23,6 @@ from interp.report.atlas.page import SCRIPTS, atlas_page
 from interp.report.atlas.signs import (
     _COLOURS,
     _OTHERS,
-    _SEVERAL,
-    _UNCLEAR,
     sign_rules,
     signs,
 )
@@ -145,26 +144,13 @@ def test_letters_can_be_read_on_every_colour_of_a_role() -> None:
             assert (max(pair) + 0.05) / (min(pair) + 0.05) >= 4.5, (sign.role, colour)
 
 
-# Machado, Oliveira and Fernandes 2009: what is left of linear RGB without one kind of cone.
-VISIONS = {
-    "normal": np.eye(3),
-    "protan": [[0.1523, 1.0526, -0.2049], [0.1145, 0.7863, 0.0992], [-0.0039, -0.0481, 1.052]],
-    "deutan": [[0.3673, 0.8606, -0.2280], [0.2801, 0.6725, 0.0474], [-0.0118, 0.0429, 0.9689]],
-    "tritan": [[1.2555, -0.0767, -0.1788], [-0.0784, 0.9308, 0.1476], [0.0047, 0.6914, 0.3039]],
-}
-OKLAB = [[0.2105, 0.7936, -0.0041], [1.978, -2.4286, 0.4506], [0.0259, 0.7828, -0.8087]]
-
-
-@pytest.mark.parametrize("vision", VISIONS)
 @pytest.mark.parametrize("theme", [0, 1])
-def test_colours_of_roles_differ_for_every_kind_of_colour_blindness(vision, theme) -> None:
-    pairs = [*_COLOURS.values(), _SEVERAL, _UNCLEAR]
-    srgb = np.array([[*bytes.fromhex(pair[theme][1:])] for pair in pairs]) / 255
-    linear = np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
-    seen = np.clip(linear @ np.transpose(VISIONS[vision]), 0, 1)
-    lab = np.cbrt(seen @ np.transpose(_TO_LMS)) @ np.transpose(OKLAB)
-    apart = np.linalg.norm(lab[:, None] - lab, axis=-1) + 9 * np.eye(len(lab))
-    assert apart.min() > 0.1
+def test_colours_of_roles_differ_for_every_kind_of_colour_blindness(docs, theme) -> None:
+    design = import_module("design_page")
+    colours = [pair[theme] for pair in design.ROLES.values()]
+    for vision in design.VISIONS:
+        apart = design.distances(colours, vision) + 9 * np.eye(len(colours))
+        assert apart.min() > 0.1, vision
 
 
 def test_a_large_page_leaves_out_details_and_says_which() -> None:

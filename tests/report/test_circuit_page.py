@@ -151,6 +151,15 @@ def test_no_edge_and_no_score(nodes) -> None:
     assert b"<b>task" not in page
 
 
+def test_a_circuit_of_a_model_that_is_not_there(planted_circuit, tmp_path) -> None:
+    found, _ = planted_circuit
+    replace(found, model="gone/model").to_toml(tmp_path / "circuit.toml")
+    again = Circuit.load(tmp_path / "circuit.toml")
+    page = circuit_page(again)  # the file holds all that is drawn
+    assert "gone/model" in heading(page)
+    assert len(data_of(page)["nodes"]) == len(found.nodes)
+
+
 def test_names_of_others_stay_text(planted_circuit) -> None:
     found, _ = planted_circuit
     hostile = "</script><script>alert(1)</script>\u202egpj.exe"

@@ -184,3 +184,71 @@ def test_a_head_of_several_roles_counts_for_each() -> None:
     base["legend"] = [r | {"count": base["roles"].count(r["id"])} for r in base["legend"]]
     line = answer_line(document)
     assert line == "hub/base: 2 of 4 heads have a role: 2 previous-token, 1 induction"
+
+
+def scored(name: str, best: float) -> HeadTable:
+    return HeadTable.from_scores(
+        model=name, metric="induction", score=[[best, 0.01]], unit="attention mass",
+        provenance={"end": "high"},
+    )  # fmt: skip
+
+
+def test_the_first_line_of_an_atlas_names_few_of_a_long_list() -> None:
+    document = three()
+    one = document["models"][0] | {"roles": [None], "results": [
+        {"title": "Do they agree?", "text": "Correlation: a 0.1; b 0.2; c 0.3; d 0.4; e 0.5. More."}
+    ]}  # fmt: skip
+    document |= {"models": [one], "comparisons": []}
+    line = "Do they agree: Correlation: a 0.1; b 0.2; c 0.3; 2 more"
+    assert answer_line(document) == line
+
+
+def test_two_hundred_models_of_which_three_failed() -> None:
+    table = HeadTable.concat([scored(f"model-{i}", i / 200) for i in range(197)])
+    failed = {f"broken-{i}": f"reason {i}" for i in range(3)}
+    page = models_page(table, roles(table), failed=failed)
+    assert "Of 197 models" in page
+    assert "3 could not be scored" in page
+    assert len(rows_of(page, "scores")) == 198
+    for name, why in failed.items():
+        assert f"<dt>{name}</dt><dd>{why}</dd>" in page
+
+
+def test_checkpoints_of_one_run_are_a_line() -> None:
+    scores = {"run@step10": 0.1, "run@step1000": 0.9, "run@step100": 0.2, "other": 0.5}
+    table = HeadTable.concat([scored(*each) for each in scores.items()])
+    page = models_page(table, roles(table))
+    section = page.partition("<h2>Over training")[2].partition("</section>")[0]
+    assert '<th scope="row">run</th>' in section
+    assert "other" not in section
+    assert 'aria-label="induction: 0.1 at 10, 0.9 at 1,000"' in section
+    xs = [float(x.partition(",")[0]) for x in re.search(r'points="([^"]*)"', section)[1].split()]
+    assert xs == sorted(xs)  # in the order of the steps
+    assert xs[1] - xs[0] == pytest.approx(xs[2] - xs[1], rel=0.05)  # on a logarithmic axis
+    assert "Families by size" not in page
+
+
+def test_a_family_is_in_the_order_of_its_sizes() -> None:
+    scores = {"pythia-1.4b": 0.9, "pythia-70m": 0.1, "pythia-160m": 0.4, "gpt2": 0.2, "a1m2": 0.3}
+    table = HeadTable.concat([scored(*each) for each in scores.items()])
+    page = models_page(table, roles(table))
+    section = page.partition("<h2>Families by size")[2].partition("</section>")[0]
+    assert 'aria-label="induction: 0.1 at 70,000,000, 0.9 at 1,400,000,000"' in section
+    assert section.count("<tr>") == 2  # its head, and one family
+    assert "Over training" not in page
+
+
+def test_one_checkpoint_is_no_line() -> None:
+    table = HeadTable.concat([scored("run@step10", 0.1), scored("other-70m", 0.5)])
+    page = models_page(table, roles(table))
+    assert "Over training" not in page
+    assert "Families by size" not in page
+
+
+def test_names_from_right_to_left_and_with_markup_in_lines() -> None:
+    names = [f"<b>\u202eevil</b>@step{step}" for step in (1, 2)]
+    table = HeadTable.concat([scored(name, 0.5) for name in names])
+    page = models_page(table, roles(table))
+    assert "<b>" not in page
+    assert "\u202e" not in page
+    assert "Over training" in page

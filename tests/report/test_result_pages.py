@@ -122,7 +122,7 @@ def drawing_page() -> bytes:
     """Pictures that are drawn in dark ink, in a section and in what scrolls."""
     svg = element("svg", element("text", "drawn", x=5, y=20, fill="#111"), width=640, height=30)
     parts = [("Drawn", svg), ("Too", element("div", svg, class_="scroll", tabindex=0))]
-    return draw.page.page("Drawings", None, parts, {})
+    return draw.page.page("Drawings", None, parts, {}, heading="Two drawings")
 
 
 @pytest.mark.slow

@@ -39,6 +39,12 @@ def training_step(source: str | Path) -> int | None:
     return None if match is None else int(match[1])
 
 
+def named_step(name: str) -> tuple[str, int] | None:
+    """Return the run and the step that the end of a name states; None where it states none."""
+    found = _NAMED.search(name)
+    return None if found is None else (name[: found.start()], int(found[1]))
+
+
 def checkpoints_of(source: str | Path) -> list[tuple[int, str]]:
     """Return step and folder of every checkpoint of a run, in order of steps.
 

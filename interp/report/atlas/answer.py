@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from typing import Any
 
 from interp.report.atlas.document import Atlas, Model
 
@@ -15,18 +17,40 @@ def answer_line(document: Atlas) -> str:
     if document["comparisons"]:
         one = document["comparisons"][0]
         names = {model["id"]: model["name"] for model in models}
-        first = one["text"].partition(". ")[0].rstrip(".")
-        return f"{names[one['a']]} and {names[one['b']]}: {first}"
+        return f"{names[one['a']]} and {names[one['b']]}: {_first(one)}"
     if len(models) > 1:
         return _of_models(models)
-    if not models:
-        return document["title"]
-    (model,) = models
-    said = _with_roles(model)
+    return _of_model(models[0], document["title"]) if models else document["title"]
+
+
+def _of_model(model: Model, title: str) -> str:
+    """Say what the heads of a model do, or what its first result says, or name its best head."""
     if "profile" in model:
-        said = model["profile"]["text"].partition(". ")[0].rstrip(".")
-        return f"{model['name']} on {model['profile']['corpus']}: {said}"
-    return f"{model['name']}: {said}" if said else f"{document['title']}: {model['name']}"
+        return f"{model['name']} on {model['profile']['corpus']}: {_first(model['profile'])}"
+    if said := _with_roles(model):
+        return f"{model['name']}: {said}"
+    if model["results"]:
+        return f"{model['results'][0]['title'].rstrip('?')}: {_first(model['results'][0])}"
+    return f"{model['name']}: {_best_head(model) or title}"
+
+
+def _first(part: Mapping[str, Any]) -> str:
+    """Return the first sentence of a part, without most of what it lists."""
+    listed = part["text"].partition(". ")[0].rstrip(".").split("; ")
+    more = [f"{len(listed) - FEW} more"] if len(listed) > FEW + 1 else []
+    return "; ".join([*listed[: FEW if more else None], *more])
+
+
+def _best_head(model: Model) -> str:
+    """Name the head at the end of the first metric that the metric declares."""
+    for metric in model["metrics"]:
+        known = [(x, i) for i, x in enumerate(metric["score"]) if x is not None]
+        if known:
+            sizes = {"low": lambda x: -x[0], "both": lambda x: abs(x[0])}
+            score, at = max(known, key=sizes.get(metric["end"], lambda x: x[0]))
+            head = model["heads"][at]["label"]
+            return f"first by {metric['name']}: {head} {score:.3g} {metric['unit']}"
+    return ""
 
 
 def _with_roles(model: Model) -> str:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from interp.heads.special import LEVEL
 from interp.profiles.behaviours import ON
-from interp.report.atlas.document import Comparison, Curves, Difference, Line, Model, Nearest, Place
+from interp.report.atlas.document import (
+    Comparison,
+    Curves,
+    Difference,
+    Line,
+    Metric,
+    Model,
+    Nearest,
+    Place,
+)
 from interp.report.atlas.rows import (
     FoundPart,
     frame_rows,
@@ -139,11 +148,28 @@ def untested_comparison(a: Model, b: Model, id: str) -> Comparison | None:
         }
         for name in shared
     ]  # fmt: skip
-    text = (
+    text = _largest(metrics, mine, [p["label"] for p in a["heads"]])
+    text += (
         f"{b['name']} minus {a['name']}, score by score, without a test: the models were scored "
         "one by one. `interp compare` pairs the prompts and tests each difference."
     )
     return {"id": id, "a": a["id"], "b": b["id"], "text": text, "metrics": metrics}
+
+
+def _largest(metrics: list[Difference], of: Mapping[str, Metric], labels: list[str]) -> str:
+    """Name the largest difference, as a share of the range of its metric where that is known."""
+    sized = []
+    for one in metrics:
+        low, high = of[one["metric"]]["low"], of[one["metric"]]["high"]
+        width = high - low if low is not None and high is not None and high > low else None
+        for label, value in zip(labels, one["difference"], strict=True):
+            if value is not None:
+                share = abs(value) / width if width else 0.0
+                sized.append((share, abs(value), label, one["metric"], value, one["unit"]))
+    if not sized:
+        return ""
+    *_, label, metric, value, unit = max(sized)
+    return f"The largest difference is {label}, {metric} {value:+.3g} {unit}. "
 
 
 def match_part(found: HeadMatches) -> FoundPart:

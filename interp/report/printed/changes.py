@@ -20,6 +20,11 @@ def changes_summary(found: ResultRows) -> str:
     return changes_text([found], top=5).rstrip()
 
 
+def changes_line(found: ResultRows) -> str:
+    """Return how many heads changed, as the first line of a page."""
+    return f"{found.provenance['model']}: {counted_changes(found).partition('. ')[0].rstrip('.')}"
+
+
 def counted_changes(found: ResultRows) -> str:
     """Return how many heads changed and how that was tested, in two sentences."""
     n, heads = len(found.changes), found.n_heads

@@ -37,6 +37,14 @@ def portability_summary(found: ResultRows) -> str:
     return "\n".join(lines)
 
 
+def portability_line(found: ResultRows) -> str:
+    """Return the mean share on the corpus of the fit and on others, as the first line of a page."""
+    means = _means(found).to_numpy()
+    same = np.eye(len(means), dtype=bool)
+    text = f"The rules explain {means[same].mean():.2f} of the pattern on the corpus they are from"
+    return text + (f" and {means[~same].mean():.2f} on others" if len(means) > 1 else "")
+
+
 def portability_text(results: Sequence[ResultRows], *, top: int = 8) -> str:
     """Format the shares, and the heads whose labels do not hold on other text.
 

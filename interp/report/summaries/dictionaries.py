@@ -50,7 +50,7 @@ def lorsa_scores_summary(found: ResultRows) -> str:
 def lorsa_training_summary(found: ResultRows) -> str:
     """Return the trained layer, and the last step of its curve."""
     return (
-        f"{found.objects.get('lorsa')!r}\n  after {found.step[-1]:.0f} steps, on the last training "
+        f"{found.trained}\n  after {found.step[-1]:.0f} steps, on the last training "
         f"batch: explained variance {found.score[-1]:.3f}, {found.k[-1]:.0f} heads per position"
     )
 
@@ -58,7 +58,7 @@ def lorsa_training_summary(found: ResultRows) -> str:
 def dictionary_training_summary(found: ResultRows) -> str:
     """Return the trained dictionary, and the last step of its curve."""
     return (
-        f"{found.objects.get('dictionary')!r}\n  after {found.step[-1]:.0f} steps, on the last "
+        f"{found.trained}\n  after {found.step[-1]:.0f} steps, on the last "
         f"training batch: explained variance {found.score[-1]:.3f}, {found.l0[-1]:.1f} codes per "
         f"position, {found.dead_share[-1]:.1%} of the features dead"
     )

@@ -94,7 +94,7 @@ def safety_curves_figure(found: ResultRows) -> go.Figure:
 
 
 def safety_study_summary(found: ResultRows) -> str:
-    """Return a line for each part of the study, and for the ablation of the top heads."""
+    """Return a line for the ablation of the top heads, and for each part of the study."""
     from interp.safety.curves import damage_at, outside_band
 
     curves, k = found.curves, len(found.curves.removed)
@@ -105,15 +105,14 @@ def safety_study_summary(found: ResultRows) -> str:
     values = ["outside" if one else "within" for one in beyond]
     return "\n".join(
         [
-            found.facts["model"],
+            f"{found.facts['model']}: top {k} heads by {found.ranking} ablated"
+            f" ({' '.join(curves.removed)}): refusal {effect:.3g} nats lower ({values[0]} the band"
+            f" of random heads), harmless loss {damage:+.3g} nats/token ({values[1]} theirs)",
             *(f"  {line}" for line in str(found.search).splitlines()),
             f"  projected on {found.direction}",
             *(f"  spread of {name}: {one}" for name, one in found.spread.items()),
             f"  {found.ships}",
             *(f"  {one}" for one in found.sahara),
-            f"  top {k} heads by {found.ranking} ablated ({' '.join(curves.removed)}):"
-            f" refusal {effect:.3g} nats lower ({values[0]} the band of random heads),"
-            f" harmless loss {damage:+.3g} nats/token ({values[1]} theirs)",
         ]
     )
 

@@ -35,7 +35,8 @@ def topic_products_summary(found: ResultRows) -> str:
 
 def learned_head_weights_summary(found: ResultRows) -> str:
     """Return the correlations on held-out texts and the largest weights."""
-    lines = ["rank correlation with the change under ablation, held-out texts [95 %]"]
+    first = ", ".join(f"{row['weights']} {row['score']:+.3f}" for row in found.held_out)
+    lines = [f"rank correlation with the change under ablation on held-out texts [95 %]: {first}"]
     for row in found.held_out:
         says = f"null {row['null']:+.3f}, p {row['p_holm']:.2g}, {row['n']} texts"
         lines.append(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from interp.cli.between import expanded, write_comparison
 from interp.cli.making import command
 from interp.cli.run import Run
 from interp.cli.vocabulary import Spelling
+from interp.cli.written import as_given
+from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
     from interp.heads.between_models.result import ModelDifferences
@@ -16,10 +19,58 @@ if TYPE_CHECKING:
 
 def _with_more(run: Run) -> None:
     first, *others = run.sources
-    run.sources = (first, *run.values["more"], *others)
+    if run.values["each"]:
+        if run.values["more"] or run.values["paired"]:
+            raise OptionError(
+                "--set each compares every model B by itself with one model A; leave out --with "
+                "and --set paired"
+            )
+        run.sources, run.values["others"] = (first,), tuple(others)
+    else:
+        run.sources = (first, *run.values["more"], *others)
+
+
+def _beside(run: Run) -> None:
+    """Compare one model after another with A; those that fail are listed with their reason."""
+    import interp
+    from interp.core.files import write_atomically
+    from interp.core.result_folder import folder_for
+    from interp.heads.sweep.each import each_model
+    from interp.model.loading import source_labels
+    from interp.report.several_page import several, several_page
+
+    given = {k: run.values[k] for k in ("match", "seed", "batch_size")}
+    (model,) = run.made["models"]
+    found: list[ModelDifferences] = []
+
+    def work(source: str, name: str) -> None:
+        asked = run.values["metrics"] or None
+        other = run.load(source)
+        found.append(interp.compare(model, other, asked, run.made.get("prompts"), top=0, **given))
+
+    failed = each_model(source_labels(run.values["others"]), run.voice, work)
+    run.failed += len(failed)
+    result = several(found, failed)
+    corrected = iter(result.rows["p_holm"])
+    kept = [replace(one, p_holm=tuple(next(corrected) for _ in one.rows)) for one in found]
+    run.results.append((model, kept))
+    run.say(f"{result.sentence}.")
+    for one in found:
+        if one.answer is not None:
+            run.say(f"  {one.answer.sentence}")
+    if run.out is not None:
+        about = {"hashes": [model.content_hash], "others": list(run.values["others"]), **given}
+        about["metrics"] = run.values["metrics"]
+        folder = folder_for(run.out, f"models beside {model.name}", "differences.html", about)
+        page = several_page(result, command=as_given())
+        write_atomically(folder / "differences.csv", result.rows.to_csv(index=False).encode())
+        write_atomically(folder / "differences.html", page)
+        run.voice.note(f"{folder}: differences.html (open it in a browser), differences.csv")
 
 
 def _write(run: Run, results: list[Any]) -> None:
+    if run.values["each"]:
+        return _beside(run)
     [found] = results
     folder = write_comparison(run, found, "differences", found.provenance["model"])
     if folder is not None and found.patterns:
@@ -52,12 +103,13 @@ def heads(
     *,
     more: tuple[str, ...] = (),
     paired: bool = False,
+    each: bool = False,
     match: Literal["patterns", "ov", "qk"] | None = None,
     top: int = 5,
     seed: int = 0,
     batch_size: int = 16,
     progress: Any = None,
-) -> ModelDifferences:
+) -> ModelDifferences | None:
     """Compare every head of model A with the same head of model B, on the same prompts.
 
     The answer comes first: the roles that heads gained or lost, the heads that changed most over
@@ -72,6 +124,8 @@ def heads(
         more: a further model on the side of A, such as another seed; repeatable.
         paired: the models of both sides correspond in order, such as runs before and after
             fine-tuning.
+        each: compare every model B with A by itself, on one page: a map for each, claims corrected
+            over all of them, and the models that failed. They are loaded one after another.
         match: pair similar heads (see interp compare match) instead of those with the same layer
             and index; over all layers, if the models have different numbers of them.
         top: number of heads to print, of each metric.
@@ -80,6 +134,8 @@ def heads(
     """
     import interp
 
+    if each:
+        return None  # the models follow one after another, each as it is loaded
     first = 1 + len(more)
     return interp.compare(
         models[:first], models[first:], metrics or None, prompts, match=match, paired=paired,

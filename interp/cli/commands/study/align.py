@@ -148,4 +148,5 @@ def _draw(model: Model, found: Any, pair: SentencePair, path: Path) -> None:
     one = pair_alignment(model, pair, best.of[0], rows=best.rows[0])
     parts = [("Links between the words", svg(one.lines())), ("Best heads", found.best().wide())]
     title = f"Spelling alignment by cross attention of {model.name}"
-    write_atomically(path, page(title, one.matrix(), parts, dict(found.provenance)))
+    made, line = dict(found.provenance), one.first_line()
+    write_atomically(path, page(title, one.matrix(), parts, made, heading=line))
