@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import nn
@@ -19,7 +19,7 @@ from interp.model.content import result_provenance
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
-    from interp.heads.sweep.config_plan import PlannedModel
+    from interp.model.calls.sites import Site
     from interp.model.model import Model
 
 PER_ENTRY = {
@@ -184,10 +184,29 @@ def roofline(
     )  # fmt: skip
 
 
+class SizedModel(Protocol):
+    """Model whose sizes are known, with weights or without."""
+
+    @property
+    def module(self) -> Any:
+        """Module, whose weights may be on the meta device."""
+        ...
+
+    @property
+    def sites(self) -> Sequence[Site]:
+        """Attention layers."""
+        ...
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Data type of the weights."""
+        ...
+
+
 PARTS = ("parameters", "attention", "statistics")
 
 
-def linear_weights(model: Model | PlannedModel) -> int:
+def linear_weights(model: SizedModel) -> int:
     """Return the number of weights of the linear maps, the unembedding included."""
     return sum(
         m.weight.numel()  # type: ignore[union-attr]
@@ -199,7 +218,7 @@ def linear_weights(model: Model | PlannedModel) -> int:
 
 
 def pass_cost(
-    model: Model | PlannedModel,
+    model: SizedModel,
     lengths: Sequence[int],
     asked: Sequence[BoundAnalysis],
     stored: bool,

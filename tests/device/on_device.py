@@ -50,12 +50,12 @@ def inductions() -> Pair:
 
 
 @pytest.fixture(scope="module")
-def prompts(llamas: Pair) -> Prompts:
+def device_prompts(llamas: Pair) -> Prompts:
     return repeated_halves(llamas[0])
 
 
-def scores(model: interp.Model, name: str, prompts: Any) -> np.ndarray:
-    table = interp.score(model, [OF_IDS.get(name, name)], prompts, null="none")
+def scores(model: interp.Model, name: str, texts: Any) -> np.ndarray:
+    table = interp.score(model, [OF_IDS.get(name, name)], texts, null="none")
     return table.to_pandas()["score"].to_numpy()
 
 
@@ -83,16 +83,22 @@ def test_the_model_is_there(llamas: Pair) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_metric_gives_the_scores_of_the_cpu(name: str, llamas: Pair, prompts: Prompts) -> None:
-    here, there = (scores(model, name, prompts) for model in llamas)
+def test_a_metric_gives_the_scores_of_the_cpu(
+    name: str, llamas: Pair, device_prompts: Prompts
+) -> None:
+    here, there = (scores(model, name, device_prompts) for model in llamas)
     np.testing.assert_allclose(there, here, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("engine", ["stored", "streamed", "fused"])
-def test_engines_agree_there(engine: str, llamas: Pair, prompts: Prompts) -> None:
+def test_engines_agree_there(engine: str, llamas: Pair, device_prompts: Prompts) -> None:
     found = [
         interp.score(
-            m, ["entropy", "induction", "previous_token"], prompts, engine=engine, null="none"
+            m,
+            ["entropy", "induction", "previous_token"],
+            device_prompts,
+            engine=engine,
+            null="none",
         )
         for m in llamas
     ]
@@ -115,9 +121,11 @@ def test_copies_do_not_grow_with_tokens(name: str, llamas: Pair) -> None:
     assert counts[1] == counts[2] <= 60 * len(llamas[1].sites)
 
 
-def test_half_precision_runs_there(llamas: Pair, prompts: Prompts) -> None:
+def test_half_precision_runs_there(llamas: Pair, device_prompts: Prompts) -> None:
     half = interp.load(deepcopy(llamas[0].module).to(torch.bfloat16).to(DEVICE), name="half")
-    found = interp.score(half, ["entropy", "induction", "previous_token", "key_norm"], prompts)
+    found = interp.score(
+        half, ["entropy", "induction", "previous_token", "key_norm"], device_prompts
+    )
     assert np.isfinite(found.to_pandas()["score"]).all()
 
 

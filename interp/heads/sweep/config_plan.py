@@ -83,7 +83,7 @@ def planned(source: str, name: str, dtype: str | None = None) -> PlannedModel:
     Raises:
         LoadError: the config cannot be read, or does not state the sizes of its attention.
     """
-    from interp.model.load import module_of_config
+    from interp.model.sources.described import module_of_config
 
     folder = str(Path(source).expanduser())
     with torch.device("meta"):

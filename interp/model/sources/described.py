@@ -1,0 +1,102 @@
+"""Config and class of a model folder or hub id, and the module that they describe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from torch import nn
+
+from interp.core.errors import LoadError, error_line
+from interp.model.sources.folder import check_config
+from interp.model.sources.imported_classes import config_of_imported, imported_classes
+
+MOST_LAYERS = 1000
+"""Layers of a model without weights; to build many more of them takes hours."""
+
+# errors that classes raise for sizes that are zero, not numbers or inconsistent
+_ODD_CONFIG = (TypeError, ZeroDivisionError, AttributeError, KeyError, IndexError)
+UNLOADABLE = (OSError, ValueError, ImportError, RuntimeError, SafetensorError, *_ODD_CONFIG)
+
+
+def module_of_config(folder: str) -> nn.Module:
+    """Return the model that a folder's config describes, as its class initialises it.
+
+    Raises:
+        LoadError: the config cannot be read or used.
+    """
+    check_config(Path(folder) / "config.json")
+    config = config_of(folder, {"trust_remote_code": False, "revision": None}, local=True)
+    cls = class_of(config, folder, trusted=False)
+    if (layers := getattr(config.get_text_config(), "num_hidden_layers", 0)) > MOST_LAYERS:
+        raise LoadError(f"{folder}: a model of {layers} layers; at most {MOST_LAYERS} are planned")
+    try:
+        return cls.from_config(config) if hasattr(cls, "from_config") else cls(config)
+    except UNLOADABLE as error:
+        raise LoadError(f"{folder}: the config cannot be used: {error_line(error)}") from error
+
+
+def config_of(folder: str, options: dict[str, Any], local: bool) -> Any:
+    """Return the config of a folder or a hub id; raises LoadError if it cannot be used."""
+    from huggingface_hub.errors import HFValidationError, StrictDataclassError
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(
+            folder, trust_remote_code=options["trust_remote_code"], revision=options["revision"]
+        )
+    except (OSError, HFValidationError) as error:
+        if local:
+            raise LoadError(f"{folder}: the config cannot be read: {error_line(error)}") from error
+        raise LoadError(
+            f"{folder!r} is neither a folder nor a model that the hub or its cache can give "
+            f"({error_line(error)}); check the name, the network and your access"
+        ) from error
+    except (StrictDataclassError, *_ODD_CONFIG) as error:
+        raise LoadError(f"{folder}: the config cannot be used: {error_line(error)}") from error
+    except ValueError as error:
+        if "trust_remote_code" in str(error):
+            raise LoadError(needs_code(folder)) from error
+        config = config_of_imported(folder) if local else None
+        if config is None:
+            why = error_line(error).partition(". ")[0]
+            raise LoadError(f"{folder}: {why}; import its class first (--import FILE)") from error
+    return config
+
+
+def class_of(config: Any, folder: str, trusted: bool) -> Any:
+    """Return the class the checkpoint was saved from, including the head it was trained with."""
+    import transformers
+
+    names = list(getattr(config, "architectures", None) or [])
+    remote = getattr(config, "auto_map", None) or {}
+    for name in names:
+        cls = getattr(transformers, name, None)
+        cls = cls or next((c for c in imported_classes() if c.__name__ == name), None)
+        if cls is not None and not (remote and trusted):
+            return cls
+    if remote and not trusted:
+        raise LoadError(needs_code(folder))
+    if names and not remote:  # the standard class of that model type may compute something else
+        raise LoadError(
+            f"{folder}: no class {' or '.join(names)} is known; import the file that defines it "
+            "first (--import FILE)"
+        )
+    if len(of_task := [name for name in remote if name.startswith("AutoModelFor")]) == 1:
+        return getattr(transformers, of_task[0])
+    for auto in (transformers.AutoModelForCausalLM, transformers.AutoModel):
+        if type(config) in auto._model_mapping or any(auto.__name__ in k for k in remote):
+            return auto
+    raise LoadError(
+        f"{folder}: no class for {config.model_type!r}; import the file that defines it first "
+        "(--import FILE)"
+    )
+
+
+def needs_code(folder: str) -> str:
+    """Return the message for a checkpoint that brings code of its own."""
+    return (
+        f"{folder} needs code that comes with the checkpoint; read that code, and if you trust it "
+        "pass trust_remote_code=True (--trust-remote-code)"
+    )
