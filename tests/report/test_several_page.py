@@ -121,3 +121,16 @@ def test_each_goes_with_one_model_a(errors) -> None:
     )  # fmt: skip
     assert code == 2
     assert "leave out --with" in lines[0]
+
+
+def test_a_page_of_models_that_all_failed_says_so(run, tmp_path) -> None:
+    out = tmp_path / "out"
+    found = run(
+        "compare", "bundled:induction", "bundled:one-layer", "--set", "each", "-m", "induction",
+        "-o", out,
+    )  # fmt: skip
+    assert found.exit_code == 1
+    assert "No model could be compared; 1 failed" in found.stdout
+    assert "heads are compared one by one only between models of one shape" in found.stderr
+    [page] = out.glob("*/differences.html")
+    assert "between models of one shape" in page.read_text(encoding="utf-8")

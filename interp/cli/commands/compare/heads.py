@@ -51,7 +51,7 @@ def _beside(run: Run) -> None:
     failed = each_model(source_labels(run.values["others"]), run.voice, work)
     run.failed += len(failed)
     result = several(found, failed)
-    corrected = iter(result.rows["p_holm"])
+    corrected = iter(result.rows["p_holm"] if found else ())
     kept = [replace(one, p_holm=tuple(next(corrected) for _ in one.rows)) for one in found]
     run.results.append((model, kept))
     run.say(f"{result.sentence}.")
