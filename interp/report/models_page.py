@@ -63,7 +63,7 @@ def models_answer(roles: HeadRoles, models: Sequence[str], failed: Mapping[str, 
         role.noun: len({x.model for x in roles.assigned if role.id in x.roles}) for role in ROLES
     }
     order = sorted(((n, noun) for noun, n in count.items() if n), key=lambda x: -x[0])
-    found = ", ".join(f"{n} have {_a(noun)}" for n, noun in order[:NAMED])
+    found = ", ".join(f"{n} {'has' if n == 1 else 'have'} {_a(noun)}" for n, noun in order[:NAMED])
     text = f"Of {len(models)} models, {found or 'none has a head with a role'}"
     return f"{text}; {len(failed)} could not be scored" if failed else text
 
