@@ -165,15 +165,13 @@ def differences(
         ulps: allowed rounding of the largest value, beside that of plain PyTorch.
     """
     exact = reference.statistics(attention, reductions, torch.float64)
-    pattern = reference.pattern(attention, dtype=torch.float64)
     plain = reference.statistics(attention, reductions)
+    weights = [reference.pattern(attention, dtype=dtype) for dtype in (torch.float64, None)]
     eps = torch.finfo(attention.work_dtype).eps
     for r in reductions:
         value, truth, naive = (_tensors(x[r.name]) for x in (found, exact, plain))
-        if isinstance(r, ask.Largest | ask.TopK):  # a key is right when its weight is
-            keys = value[1].view(*pattern.shape[:3], -1)
-            held = (pattern.gather(-1, keys.clamp(min=0)) * (keys >= 0)).view(value[0].shape)
-            value, truth, naive = (value[0], held), (truth[0],) * 2, (naive[0],) * 2
+        if isinstance(r, ask.Largest | ask.TopK):
+            value, truth, naive = _chosen(value, truth[0], naive[0], weights)
         for x, y, z in zip(value, truth, naive, strict=True):
             if x.shape != y.shape:
                 raise KernelError(f"{r.name} has shape {list(x.shape)}, not {list(y.shape)}")
@@ -182,6 +180,23 @@ def differences(
             if isinstance(r, ask.Output):
                 allowed += torch.finfo(x.dtype).eps / 2 * size
             yield r.name, largest_error(x, y), allowed
+
+
+def _chosen(
+    value: tuple[Tensor, ...], exact: Tensor, plain: Tensor, weights: Sequence[Tensor]
+) -> list[tuple[Tensor, ...]]:
+    """Return what is compared of chosen weights: value, definition and plain PyTorch.
+
+    A size must be that of the definition, and the key must hold the weight. Which of two weights of
+    one size is chosen, perhaps of other signs, is left to rounding.
+    """
+    found, key = value
+    held = [
+        (w.gather(-1, key.view(*w.shape[:3], -1).clamp(min=0)) * (key.view(*w.shape[:3], -1) >= 0))
+        .view(found.shape)
+        for w in weights
+    ]  # fmt: skip
+    return [(found.abs(), found), (exact.abs(), held[0]), (plain.abs(), held[1])]
 
 
 def largest_error(found: Tensor, exact: Tensor) -> float:

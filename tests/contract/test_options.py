@@ -130,7 +130,7 @@ LOADING = "decides how a model is loaded, in one place for all commands (tests/c
 WHY = {
     "--device": LOADING, "--dtype": LOADING, "--attention": LOADING, "--revision": LOADING,
     "--import": LOADING, "--trust-remote-code": LOADING, "--allow-pickle": LOADING,
-    "--remote": LOADING, "--tp-plan": LOADING,
+    "--remote": LOADING, "--tp-plan": LOADING, "--offload": LOADING,
     "--set": "gives settings, which are tested each",
     "--overwrite": "replaces the output file; tests/cli/test_overwrite.py",
     "--debug": "shows the traceback of an error", "--quiet": "silences notes on stderr",

@@ -37,6 +37,7 @@ from interp_kernels import (
     reference,
     stock,
 )
+from interp_kernels.self_test import every_reduction
 
 CHEAP = [Diagonal((0, 1)), KeySetMass("first", (0,)), Rows((0, 3))]
 
@@ -215,7 +216,6 @@ def test_a_call_takes_no_more_memory_than_was_estimated(backend):
     code = f"""
 import resource, torch
 from interp_kernels import *
-from interp_kernels.self_test import every_reduction
 def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 def call(n):
     q, k, v = (torch.randn(1, 4, n, 32) for _ in range(3))

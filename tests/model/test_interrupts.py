@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import signal
 import sys
 from collections.abc import Callable
@@ -48,7 +49,9 @@ def stepping(call: Callable[[], Any], at: int | None, line: int = 0) -> tuple[in
         def step(frame: FrameType, event: str, arg: Any) -> Any:
             nonlocal left
             left -= 1
-            if left == -1:
+            # Python itself drops what is raised while it closes a generator that was not used up
+            closing = event == "return" and frame.f_code.co_flags & inspect.CO_GENERATOR
+            if left == -1 and not closing:
                 signal.raise_signal(signal.SIGINT)
             return step
 
