@@ -12,6 +12,7 @@ from jaxtyping import Float
 from interp.core.declaration import Bound, Declaration
 from interp.core.errors import NonFiniteError, OptionError
 from interp.core.registry import ATTRIBUTION_METHODS
+from interp.model.precision import on_its_device
 
 if TYPE_CHECKING:
     from interp.attribution.example import Example
@@ -180,6 +181,7 @@ def declared_attribution(method: Any, name: str | None = None) -> AttributionMet
     )
 
 
+@on_its_device
 def attribute(
     model: Any,
     prompt: Any,

@@ -35,6 +35,7 @@ from interp.model.content import model_provenance
 from interp.model.inputs import least_length, probe_inputs
 from interp.model.joint_view import view_for
 from interp.model.model_argument import given_models
+from interp.model.precision import on_its_device
 from interp.model.random_weights import (
     DRAWS,
     DrawMeans,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 STORED_BYTES = 2**24  # "auto" stores the patterns of a layer up to this size
 
 
+@on_its_device
 def score(
     model: Any,
     metrics: Metric | Iterable[Metric] | None = None,

@@ -19,6 +19,7 @@ from interp.core.interrupts import held
 from interp.core.random_state import drawn_with
 from interp.model.content import plain_tensors
 from interp.model.model import Model
+from interp.model.precision import float64_or_less
 from interp.model.self_check import check_loaded
 from interp.model.sources.described import UNLOADABLE, class_of, config_of, needs_code
 from interp.model.sources.folder import check_folder
@@ -176,11 +177,20 @@ def _adopt(
             raise NonFiniteError(
                 f"{name}: NaN or infinity in the weights {key}; the checkpoint is damaged"
             )
-    with held(), drawn_with(None):  # some models draw random numbers in their forward pass
+    with (
+        held(),
+        float64_or_less(_device(module)),
+        drawn_with(None),
+    ):  # some models draw random numbers in their forward pass
         model = probe(module, name, tokenizer, revision)
         if check:
             check_loaded(model).require()
     return model
+
+
+def _device(module: nn.Module) -> torch.device:
+    """Return the device of a module's first parameter; the CPU if it has none."""
+    return next((p.device for p in module.parameters()), torch.device("cpu"))
 
 
 def _finite(x: torch.Tensor) -> bool:

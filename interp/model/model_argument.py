@@ -13,6 +13,7 @@ from torch import nn
 from interp.core.errors import OptionError
 from interp.model.load import load
 from interp.model.model import Model
+from interp.model.precision import float64_or_less
 from interp.model.sources.packages import package_of
 
 Rest = ParamSpec("Rest")
@@ -122,6 +123,8 @@ def takes_model(
 
     @wraps(function)
     def call(model: Any, *args: Rest.args, **options: Rest.kwargs) -> Found:
-        return function(model if isinstance(model, Model) else one_model(model), *args, **options)
+        loaded = model if isinstance(model, Model) else one_model(model)
+        with float64_or_less(loaded.device):
+            return function(loaded, *args, **options)
 
     return call

@@ -16,6 +16,7 @@ from interp.core.shards import Shard
 from interp.core.tokens import words
 from interp.model.content import model_provenance
 from interp.model.model_argument import one_model
+from interp.model.precision import on_its_device
 from interp.profiles.behaviour_facts import BehaviourFacts
 from interp.profiles.behaviours import behaviours_of
 from interp.profiles.corpus import DocumentCorpus, Sample, sample_corpus
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from interp.profiles.rules import KeyRule
 
 
+@on_its_device
 def profile(
     model: Any,
     corpus: Any = None,

@@ -6,7 +6,7 @@ stays registered.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from typing import Any
 
@@ -19,6 +19,7 @@ from device import stand_in
 import interp
 from interp.core.prompts import Prompts
 from interp.core.registry import METRICS
+from interp.model import precision
 from interp.testing.metric import repeated_halves
 
 DEVICE = stand_in.install()
@@ -183,3 +184,50 @@ def test_the_check_compares_the_kernels_there(llamas: Pair) -> None:
     [test] = found.kernels
     assert test.passed("chunked")
     assert {row.backend for row in test.compared} == {"chunked"}
+
+
+@pytest.fixture
+def no_float64(monkeypatch) -> Iterator[None]:
+    """The device as one that has no float64."""
+    monkeypatch.setattr(precision, "WITHOUT", {stand_in.NAME})
+    with stand_in.without_float64():
+        yield
+
+
+IN_FLOAT32 = (
+    "entropy", "induction", "key_norm", "ov_copying", "pwcca", "sink", "pattern_rank",
+    "contrastive_covariance", "active_dormant", "k_composition", "similar_head", "copying_score",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", IN_FLOAT32)
+def test_a_metric_needs_no_float64(
+    name: str, llamas: Pair, device_prompts: Prompts, no_float64: None
+) -> None:
+    here = llamas[0]
+    there = interp.load(deepcopy(here.module).to(DEVICE), name="llama")
+    one, two = (scores(model, name, device_prompts) for model in (here, there))
+    np.testing.assert_allclose(two, one, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["ablate", "score with nulls", "lens", "compare"])
+def test_an_analysis_needs_no_float64(name: str, inductions: Pair, no_float64: None) -> None:
+    close([ANALYSES[name](model) for model in inductions], atol=1e-3)
+
+
+def test_what_asks_for_float64_there_gets_float32(no_float64: None) -> None:
+    there, here = torch.ones(3, device=DEVICE), torch.ones(3, dtype=torch.double)
+    with pytest.raises(TypeError, match="float64"):
+        there.double()
+    with precision.float64_or_less(DEVICE):
+        for made in (
+            there.double(), there.to(torch.float64), here.to(DEVICE), there.new_zeros(2).double(),
+            torch.zeros(2, dtype=torch.double, device=DEVICE), there.sum(dtype=torch.double),
+        ):  # fmt: skip
+            assert (made.dtype, made.device) == (torch.float32, DEVICE)
+        assert float(torch.zeros(1, device=DEVICE).clamp_min(1e-300)) > 0
+        assert there.cpu().double().dtype == torch.float64
+        assert torch.ones(2, dtype=torch.double).dtype == torch.float64
+        here[0] = there.cpu()[0]
+        assert (torch.eye(3, dtype=torch.double) @ there.cpu()).dtype == torch.float64
+    assert torch.ones(2).double().dtype == torch.float64

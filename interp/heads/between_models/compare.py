@@ -32,6 +32,7 @@ from interp.heads.between_models.result import ModelDifferences
 from interp.heads.between_models.shared_prompts import SharedPrompts, vocabulary_of
 from interp.heads.roles.decide import roles
 from interp.model.content import model_provenance, versions
+from interp.model.precision import on_its_device
 
 if TYPE_CHECKING:
     from interp.core.prompts import Prompts
@@ -43,6 +44,7 @@ METRICS = ("previous_token", "induction", "duplicate_token", "first_token", "ent
 """Metrics of a comparison that names none."""
 
 
+@on_its_device
 def compare(
     a: Any,
     b: Any,

@@ -21,6 +21,7 @@ from interp.model.content import model_provenance
 from interp.model.inputs import is_encoder_decoder, takes
 from interp.model.joint_view import view_for
 from interp.model.model_argument import one_model
+from interp.model.precision import on_its_device
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -33,6 +34,7 @@ SHOWN = 4_000
 """Characters of a text that a page and its provenance show."""
 
 
+@on_its_device
 def view(
     model: Any,
     text: Any,

@@ -26,6 +26,7 @@ import torch
 from torch import nn
 
 from interp.core.interrupts import guarded, holding
+from interp.model.precision import carried
 from interp.model.streamed import lent_weights, runs_for
 
 _T = TypeVar("_T")
@@ -52,7 +53,7 @@ def aside(run: Callable[[], _T]) -> _T:
     It runs in a separate thread, to which they do not apply.
     """
     with ThreadPoolExecutor(1) as other:
-        return other.submit(run).result()
+        return other.submit(carried(run)).result()
 
 
 class Flag(Generic[_T]):
