@@ -13,6 +13,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,21 +46,28 @@ LENGTHS = (4096, 131072)
 H100 = "989000,3350"  # GFLOP/s in bfloat16 and GB/s, by its data sheet
 
 
-def measure(sizes: str) -> None:
-    """Print the measured and the planned peak of one model, in bytes."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
+def config_of(sizes: Sequence[Any]) -> Any:
+    """The config of a measured model."""
+    from transformers import LlamaConfig
 
-    import interp
-    from interp.heads.declaration import bound
-    from interp.heads.sweep.config_plan import peak_bytes, planned_of
-
-    *numbers, dtype = json.loads(sizes)
-    layers, width, heads, kv, mlp, vocabulary, n, length = numbers
-    config = LlamaConfig(
+    layers, width, heads, kv, mlp, vocabulary, *_ = sizes
+    return LlamaConfig(
         vocab_size=vocabulary, hidden_size=width, intermediate_size=mlp, num_hidden_layers=layers,
         num_attention_heads=heads, num_key_value_heads=kv, max_position_embeddings=8192,
     )  # fmt: skip
+
+
+def measure(sizes: str) -> None:
+    """Print the measured peak of one model, in bytes."""
+    import torch
+    from transformers import LlamaForCausalLM
+
+    import interp
+    from interp.heads.declaration import bound
+
+    given = json.loads(sizes)
+    *_, vocabulary, n, length, dtype = given
+    config = config_of(given)
     torch.manual_seed(0)
     torch.set_default_dtype(getattr(torch, dtype))
     module = LlamaForCausalLM(config).eval()
@@ -70,9 +78,23 @@ def measure(sizes: str) -> None:
     interp.score(model, asked, prompts, null="none")
     status = Path("/proc/self/status").read_text()
     peak = 1024 * int(status.partition("VmHWM:")[2].split()[0])
+    print(json.dumps({"peak": peak}))
+
+
+def planned_peak(sizes: tuple[Any, ...]) -> dict[str, int]:
+    """The number of weights, and the peak that is planned from the config."""
+    import torch
+    from transformers import LlamaForCausalLM
+
+    from interp.heads.declaration import bound
+    from interp.heads.sweep.config_plan import peak_bytes, planned_of
+
+    *_, n, length, dtype = sizes
+    with torch.device("meta"):
+        module = LlamaForCausalLM(config_of(sizes))
     plan = planned_of(module, "planned", dtype)
-    parts = peak_bytes(plan, min(16, n), length, asked)
-    print(json.dumps({"weights": plan.weights, "peak": peak, "planned": sum(parts.values())}))
+    parts = peak_bytes(plan, min(16, n), length, [bound(x) for x in METRICS])
+    return {"weights": plan.weights, "planned": sum(parts.values())}
 
 
 def measured() -> list[dict[str, Any]]:
@@ -86,7 +108,7 @@ def measured() -> list[dict[str, Any]]:
             done = subprocess.run(run, env=env, capture_output=True, text=True, check=True)
             found[key] = json.loads(done.stdout.splitlines()[-1])
             kept.write_text(json.dumps(found, indent=1) + "\n")
-    return [{"sizes": sizes, **found[json.dumps(sizes)]} for sizes in MEASURED]
+    return [{"sizes": s, **found[json.dumps(s)], **planned_peak(s)} for s in MEASURED]
 
 
 def plans() -> list[str]:

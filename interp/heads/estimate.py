@@ -83,7 +83,7 @@ def forward_bytes(module: Any, width: int, batch: int, length: int, size: int) -
     last = output_embedding(module)
     linear = [m for m in module.modules() if isinstance(m, nn.Linear) and m is not last]
     widest = max((m.out_features for m in linear), default=4 * width)
-    return batch * length * (size * (7 * width + 3 * widest) + 4 * 6 * width)
+    return batch * length * (size * (7 * width + 3 * widest) + 4 * 5 * width)
 
 
 def statistics_bytes(

@@ -108,8 +108,8 @@ def initialisation(model: Transformer) -> Initialisation:
     kind = type(model.module)
     if not issubclass(kind, PreTrainedModel) or hasattr(model.module, "fresh"):
         raise NotApart(f"{kind.__name__} is not a class of transformers")
-    if model.ranks is not None or model.elsewhere is not None:
-        raise NotApart(f"{model.name} does not run in this process alone")
+    if model.elsewhere is not None:
+        raise NotApart(f"{model.name} does not run in this process")
     own = {_plain(n): p.dtype for n, p in model.module.named_parameters()}
     if any(not dtype.is_floating_point for dtype in own.values()):
         raise NotApart(f"{kind.__name__} holds packed weights")
