@@ -104,9 +104,11 @@ return out.slice(0, 5);
 # What shows a hand under the mouse and cannot have the focus.
 POINTED = r"""
 const able = "a[href], button, input, select, textarea, summary, label, [tabindex]";
+const elsewhere = '[aria-label*="with the keyboard"]'; // a picture that says how keys do the same
 const out = new Set();
 for (const e of document.querySelectorAll("body *"))
-  if (e.getClientRects().length && getComputedStyle(e).cursor === "pointer" && !e.closest(able))
+  if (e.getClientRects().length && getComputedStyle(e).cursor === "pointer" && !e.closest(able)
+      && !e.matches(elsewhere))
     out.add(e.outerHTML.slice(0, 120));
 return [...out].slice(0, 5);
 """

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.slow
 SHORT = {"edge_masks": "edge_masks:steps=20,restarts=1", "codes": "codes:epochs=20,permutations=9",
          "acdc": "acdc:budget=20", "svd_trace": "svd_trace:check=2"}  # fmt: skip
 """Options with which a method that trains or searches takes about a second."""
-UNABLE = ("does not do", "the task needs")
+UNABLE = ("does not do", "the task needs", "which this task needs", "cannot be made")
 """What the command says of a model that is not able to do the task, or does not know its words."""
 NO_HEADS = ("compiled:nary_sequencemap",)
 """Tasks of models whose heads do nothing, so that there is no circuit of heads."""
