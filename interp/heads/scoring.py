@@ -47,6 +47,7 @@ from interp.model.random_weights import (
 if TYPE_CHECKING:
     from interp.model.model import Model
 
+LONGEST_PERIOD = 24  # tokens that are repeated in the longest default prompt
 STORED_BYTES = 2**24  # "auto" stores the patterns of a layer up to this size
 
 
@@ -172,7 +173,7 @@ def default_prompts(model: Model, seed: int) -> Prompts | Mapping[str, Tensor]:
     inputs = probe_inputs(model.module, seed)
     if not set(inputs) <= {"input_ids", "decoder_input_ids"}:
         return inputs
-    return repeats(model, seed=seed, max_length=max(24, least_length(model.config)))
+    return repeats(model, seed=seed, max_length=max(LONGEST_PERIOD, least_length(model.config)))
 
 
 def choose_engine(
@@ -208,9 +209,14 @@ def choose_engine(
     lengths = [len(ids) for ids in prompts.ids]
     if may_fuse and fused_is_faster(model, lengths):
         return "fused"
-    stored = 4 * batch * model.n_heads * length**2 <= STORED_BYTES
+    stored = fits_stored(batch, model.n_heads, length)
     compiled = may_fuse and compiled_pass_pays(model, lengths)
     return "stored" if stored and not compiled else "streamed"
+
+
+def fits_stored(batch: int, heads: int, length: int) -> bool:
+    """Return True if the patterns of one layer are small enough to be stored by "auto"."""
+    return 4 * batch * heads * length**2 <= STORED_BYTES
 
 
 def largest_batch(prompts: Prompts, batch_size: int) -> tuple[int, int]:

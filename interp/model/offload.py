@@ -69,7 +69,7 @@ class Checkpoint:
 
     folder: str
     stored: Mapping[str, Stored]
-    made_by: Mapping[str, Recipe]
+    made_by: dict[str, Recipe]
 
     def read(self, names: Iterable[str], module: Any) -> dict[str, Tensor]:
         """Return tensors of the module by name, mapped from the files where they need no change."""
@@ -288,7 +288,6 @@ def _compare(
         there = next((name for name in all_of_it if name in made_by), None)
         if there is not None and first not in made_by:
             recipe = made_by[there]
-            assert isinstance(made_by, dict)
             made_by[first] = Recipe(first, recipe.converter, recipe.sources)
     ignored = module._keys_to_ignore_on_load_missing or ()
     missing = [n for n in saved if n not in made_by and not any(re.search(p, n) for p in ignored)]

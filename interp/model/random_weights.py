@@ -83,14 +83,10 @@ def random_init(
 
 
 def null_folder() -> Path:
-    """Return the user's folder of kept nulls.
+    """Return the user's folder of kept nulls."""
+    from interp_kernels.verdicts import cache_folder
 
-    It is `interp/nulls` in `$XDG_CACHE_HOME`, or in `~/.cache` where that is not set. Its files may
-    be deleted at any time.
-    """
-    cache = os.environ.get("XDG_CACHE_HOME", "")
-    home = Path(cache) if os.path.isabs(cache) else Path("~/.cache").expanduser()
-    return home / "interp" / "nulls"
+    return cache_folder("nulls")
 
 
 class KeptNulls:

@@ -61,7 +61,7 @@ class Several:
             largest = (first if len(first) else sure)["score"].abs()
             row = sure.loc[largest.idxmax()]
             ends = f"{score_text(row['score_a'])} to {score_text(row['score_b'])}"
-            changed += f", {row['model']} the most ({_label(row)}, {row['metric']} {ends})"
+            changed += f", {row['model']} the most ({_head(row)}, {row['metric']} {ends})"
         return f"{changed}; {len(self.failed)} failed" if self.failed else changed
 
 
@@ -178,7 +178,7 @@ def _table(found: Several) -> Markup:
         change, _, p = found.losses.get(name, (math.nan, math.nan, math.nan))
         loss = "" if math.isnan(change) else f"{change:+.3g} (p_holm {p:.2g})"
         rows.append(
-            [name, int(counts.get(name, 0)), _label(row),
+            [name, int(counts.get(name, 0)), _head(row),
              element("td", row["metric"], class_="words"), score_text(row["score_a"]),
              score_text(row["score_b"]), f"{row['score']:+.3g}{within}",
              element("td", interval(middle, low, high, most)), f"{row['p_holm']:.2g}", loss]
@@ -191,5 +191,5 @@ def _table(found: Several) -> Markup:
     return table(heads, rows)
 
 
-def _label(row: Any) -> str:
-    return f"L{int(row['layer'])}H{int(row['head'])}"
+def _head(row: Any) -> str:
+    return str(Head(int(row["layer"]), int(row["head"])))

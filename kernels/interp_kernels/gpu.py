@@ -28,6 +28,7 @@ from interp_kernels.blockwise import finish, start
 from interp_kernels.cheap import entry_mass, from_lse
 from interp_kernels.errors import TooLittleMemory
 from interp_kernels.masks import ALL, Part, key_range
+from interp_kernels.moving import moved
 from interp_kernels.reductions import Chosen, Reduction, ScoreMoments
 from interp_kernels.reference import one_hot, result_norm
 from interp_kernels.targets import target_entries, target_tile
@@ -163,7 +164,7 @@ class Pass:
         self.block = request.block
         device = self.attention.q.device
         if device.type == "cuda":
-            asked = [on_device(r, device) for r in request.reductions]
+            asked = [moved(r, device) for r in request.reductions]
             self.request = request = replace(request, reductions=tuple(asked))
         self.rows_at_once = self.fitting_stripe()
 
@@ -346,9 +347,3 @@ class Pass:
 def _made(found: Tensor | None) -> Tensor:
     assert found is not None, "requested from a kernel, so computed by it"
     return found
-
-
-def on_device(reduction: Reduction, device: torch.device) -> Reduction:
-    """Move the labels and vectors of a reduction to the device of the call."""
-    tensors = {n: x.to(device) for n, x in vars(reduction).items() if isinstance(x, torch.Tensor)}
-    return replace(reduction, **tensors) if tensors else reduction  # pyright: ignore

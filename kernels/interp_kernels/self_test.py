@@ -11,7 +11,7 @@ import math
 import statistics as stat
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,6 +22,7 @@ from interp_kernels.api import attention_statistics
 from interp_kernels.backends import BACKENDS, why_not
 from interp_kernels.backward import attention_with_output
 from interp_kernels.errors import KernelError
+from interp_kernels.moving import moved
 from interp_kernels.problem import Attention
 from interp_kernels.reductions import Chosen, Reduction, ScoreMoments
 from interp_kernels.verdicts import Width
@@ -260,17 +261,6 @@ def _induction(query: Tensor, key: Tensor, tokens: Tensor) -> Tensor:
 
 def _even(query: Tensor, key: Tensor, tokens: Tensor) -> Tensor:
     return key % 2 == 0
-
-
-def moved(thing: Any, device: torch.device | str) -> Any:
-    """Return a call, a reduction or a result with its tensors on a device."""
-    if isinstance(thing, torch.Tensor):
-        return thing.to(device)
-    if isinstance(thing, Chosen | ScoreMoments):
-        return type(thing)(*(x.to(device) for x in thing))
-    here = {f.name: getattr(thing, f.name) for f in fields(thing)}
-    there = {n: x.to(device) for n, x in here.items() if isinstance(x, torch.Tensor)}
-    return replace(thing, **there) if there else thing
 
 
 def _masks(width: Width, tokens: int) -> dict[str, dict[str, Any]]:

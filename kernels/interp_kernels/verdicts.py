@@ -50,15 +50,19 @@ class Width:
         return f"{self.head} heads, {self.kv_head} of keys, {self.d} and {self.d_v} wide, {kind}"
 
 
-def verdict_folder() -> Path:
-    """Return the user's folder of verdicts.
+def cache_folder(name: str) -> Path:
+    """Return a folder of the user's cache, whose files may be deleted at any time.
 
-    It is `interp/kernels` in `$XDG_CACHE_HOME`, or in `~/.cache` where that is not set. Its files
-    may be deleted at any time.
+    It is in `interp` of `$XDG_CACHE_HOME`, or of `~/.cache` where that is not set.
     """
     cache = os.environ.get("XDG_CACHE_HOME", "")
     home = Path(cache) if os.path.isabs(cache) else Path("~/.cache").expanduser()
-    return home / "interp" / "kernels"
+    return home / "interp" / name
+
+
+def verdict_folder() -> Path:
+    """Return the user's folder of verdicts."""
+    return cache_folder("kernels")
 
 
 def card_of(device: torch.device) -> str:

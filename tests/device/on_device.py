@@ -194,20 +194,17 @@ def no_float64(monkeypatch) -> Iterator[None]:
         yield
 
 
-IN_FLOAT32 = (
-    "entropy", "induction", "key_norm", "ov_copying", "pwcca", "sink", "pattern_rank",
-    "contrastive_covariance", "active_dormant", "k_composition", "similar_head", "copying_score",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("name", IN_FLOAT32)
+@pytest.mark.parametrize("name", ALL)
 def test_a_metric_needs_no_float64(
     name: str, llamas: Pair, device_prompts: Prompts, no_float64: None
 ) -> None:
     here = llamas[0]
     there = interp.load(deepcopy(here.module).to(DEVICE), name="llama")
     one, two = (scores(model, name, device_prompts) for model in (here, there))
-    np.testing.assert_allclose(two, one, rtol=1e-3, atol=1e-4)
+    # a condition number grows with rounding: its share of error is stated in README.md
+    np.testing.assert_allclose(
+        two, one, rtol=2e-2 if name == "block_condition" else 1e-3, atol=1e-4
+    )
 
 
 @pytest.mark.parametrize("name", ["ablate", "score with nulls", "lens", "compare"])

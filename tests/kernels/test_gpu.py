@@ -30,7 +30,7 @@ from interp_kernels import (
     gpu,
     verdicts,
 )
-from interp_kernels.self_test import moved
+from interp_kernels.moving import moved
 
 HERE = Path(__file__).parent
 needs_triton = pytest.mark.skipif(

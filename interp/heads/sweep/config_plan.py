@@ -12,7 +12,7 @@ import torch
 from interp.core.errors import LoadError
 from interp.heads.estimate import forward_bytes, readable, statistics_bytes
 from interp.heads.machine_limits import PARTS, Machine, pass_cost
-from interp.heads.scoring import STORED_BYTES
+from interp.heads.scoring import fits_stored
 from interp.model.calls.sites import Site
 from interp.model.skeleton import parts_of
 
@@ -124,8 +124,19 @@ def planned_of(module: Any, name: str, dtype: str | None = None) -> PlannedModel
     return PlannedModel(name, module, sites, width, kind, chosen / experts if experts else 1.0)
 
 
+def planned_engine(model: PlannedModel, batch: int, length: int, engine: str) -> str:
+    """Return the engine that a run would use."""
+    if engine != "auto":
+        return engine
+    return "stored" if fits_stored(batch, model.sites[0].n_heads, length) else "streamed"
+
+
 def peak_bytes(
-    model: PlannedModel, batch: int, length: int, metrics: Sequence[BoundAnalysis]
+    model: PlannedModel,
+    batch: int,
+    length: int,
+    metrics: Sequence[BoundAnalysis],
+    engine: str = "auto",
 ) -> dict[str, int]:
     """Return the bytes at the peak of a scoring run, by part.
 
@@ -134,12 +145,11 @@ def peak_bytes(
     """
     size = model.dtype.itemsize
     site = model.sites[0]
-    stored = 4 * batch * site.n_heads * length**2 <= STORED_BYTES
     return {
         "weights": model.weights * size,
         "forward": forward_bytes(model.module, model.width, batch, length, size),
         "statistics": statistics_bytes(
-            site, size, batch, length, metrics, "stored" if stored else "streamed"
+            site, size, batch, length, metrics, planned_engine(model, batch, length, engine)
         ),
         "process": PROCESS,
     }
@@ -184,6 +194,7 @@ def plan_text(
     runs: int,
     machine: Machine,
     free: int | None,
+    engine: str = "auto",
 ) -> str:
     """Return the cost of scoring as lines of text.
 
@@ -195,13 +206,14 @@ def plan_text(
         runs: runs over the prompts, those of the nulls included.
         machine: peak rates.
         free: free bytes on the device, if they are known.
+        engine: as for `interp.score`.
     """
     site, longest = model.sites[0], max(lengths)
     batch = min(batch, len(lengths))
-    parts = peak_bytes(model, batch, longest, metrics)
+    engine = planned_engine(model, batch, longest, engine)
+    parts = peak_bytes(model, batch, longest, metrics, engine)
     need, size = sum(parts.values()), model.dtype.itemsize
-    stored = 4 * batch * site.n_heads * longest**2 <= STORED_BYTES
-    costs = work(model, lengths, metrics, stored)
+    costs = work(model, lengths, metrics, engine == "stored")
     done, moved = (sum(x[i] for x in costs.values()) for i in (0, 1))
     seconds = sum(max(machine.seconds(*x)) for x in costs.values())
     of_experts = f", of which a token passes {model.active:.1%} of the experts"
@@ -212,10 +224,10 @@ def plan_text(
         f"  weights   {readable(parts['weights'])} in {str(model.dtype).removeprefix('torch.')}:"
         f" {readable(model.embeddings * size)} embeddings, the largest part"
         f" {readable(model.part * size)}",
-        f"  memory    {batch} x {longest:,} tokens, {'stored' if stored else 'streamed'}: about"
+        f"  memory    {batch} x {longest:,} tokens, {engine}: about"
         f" {readable(need)} at the peak (forward pass {readable(parts['forward'])}, statistics"
-        f" {readable(parts['statistics'])}, Python and libraries {readable(PROCESS)}); without"
-        f" these fits {card(need - PROCESS)}",
+        f" {readable(parts['statistics'])}, Python and libraries {readable(PROCESS)});"
+        f" what a GPU holds of it fits {card(need - PROCESS)}",
         f"  work      {done:.3g} operations and {moved:.3g} bytes a run, {runs} runs (scores and"
         " nulls)",
         f"  time      at least {seconds * runs:.2g} s ({machine.name}:"

@@ -12,6 +12,7 @@ import torch
 from interp.core.prompts import Prompts
 from interp.heads.estimate import estimate_score, readable
 from interp.heads.machine_limits import PARTS, Machine, roofline
+from interp.heads.scoring import LONGEST_PERIOD
 from interp.heads.sweep.compiling import guessed_lengths
 from interp.heads.sweep.config_plan import config_alone, plan_text, planned
 from interp.heads.sweep.each import each_model
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from interp.heads.sweep.scored_models import ScoreSweep
     from interp.model.model import Model
 
-DEFAULT_TOKENS = 49  # of the longest default prompt
+DEFAULT_TOKENS = 2 * LONGEST_PERIOD + 1  # of the longest default prompt, with its first token
 
 
 def plan_all(
@@ -63,7 +64,12 @@ def plan_of_config(
     lengths = guessed_lengths(batch.prompt_file, batch.max_length) or [DEFAULT_TOKENS] * 16
     rates = machine or Machine.measured(device, model.dtype)
     free = None if machine else free_memory(device)  # a named machine has its own
-    return plan_text(model, metrics, batch.batch_size, lengths, _runs(batch, metrics), rates, free)
+    text = plan_text(
+        model, metrics, batch.batch_size, lengths, _runs(batch, metrics), rates, free, batch.engine
+    )  # fmt: skip
+    if batch.prompt_file is not None and batch.max_length is None:
+        text += "\n  tokens    guessed: four bytes of the file each, since there is no tokenizer"
+    return text
 
 
 def plan(batch: ScoreSweep, model: Model, machine: Machine | None = None) -> str:

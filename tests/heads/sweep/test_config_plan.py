@@ -12,7 +12,7 @@ import transformers
 import interp
 from interp.core.errors import LoadError
 from interp.heads.declaration import bound
-from interp.heads.estimate import estimate_score
+from interp.heads.estimate import estimate_score, readable
 from interp.heads.machine_limits import Machine, roofline
 from interp.heads.sweep.config_plan import (
     card,
@@ -129,6 +129,26 @@ def test_what_does_not_fit_is_said_with_what_helps(run, config_folder, monkeypat
     told = run("score", config_folder, "-m", "induction", "--dry-run").stdout
     assert "DOES NOT FIT: " in told
     assert "--offload" in told
+
+
+def test_the_plan_is_of_the_engine_that_is_asked_for(run, config_folder) -> None:
+    plan = planned(str(config_folder), "planned")
+    for engine in ("stored", "streamed"):
+        parts = peak_bytes(plan, 1, 4000, METRICS[:1], engine)
+        told = run(
+            "score", config_folder, "-m", "induction", "--dry-run", "--max-length", "4000",
+            "--engine", engine, "--set", "machine=100,10",
+        ).stdout  # fmt: skip
+        assert f"1 x 4,000 tokens, {engine}: about {readable(sum(parts.values()))}" in told
+    assert parts != peak_bytes(plan, 1, 4000, METRICS[:1], "stored")
+
+
+def test_tokens_of_a_file_are_said_to_be_guessed(run, config_folder, tmp_path) -> None:
+    file = tmp_path / "prompts.txt"
+    file.write_text("sixteen letters.")
+    told = run("score", config_folder, "-m", "induction", "--dry-run", "--file", file).stdout
+    assert "1 x 4 tokens" in told
+    assert "tokens    guessed: four bytes of the file each" in told
 
 
 def test_weights_are_still_needed_to_score(errors, config_folder) -> None:
