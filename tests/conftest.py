@@ -40,6 +40,7 @@ pytest_plugins = [
     "fixtures.commands",
     "fixtures.models",
     "fixtures.kernels",
+    "fixtures.pages",
     "fixtures.pictures",
     "fixtures.surroundings",
 ]

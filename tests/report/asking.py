@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 PORT = 8123
 TOKEN = "a-secret-token"
+TEXT = "The cat sat on the mat. The cat sat on the"
 
 
 @dataclass
@@ -63,3 +64,9 @@ class Client:
         start = {k.decode(): v.decode() for k, v in found[0]["headers"]}
         content = b"".join(one.get("body", b"") for one in found[1:])
         return Answer(found[0]["status"], start, content)
+
+
+def asked(client, text=TEXT):
+    answer = client.post("/api/prompt", {"text": text})
+    assert answer.status == 200, answer.body
+    return answer.data
