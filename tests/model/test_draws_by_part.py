@@ -22,7 +22,7 @@ from interp.model.content import content_hash
 from interp.model.hooks.inference import inference
 from interp.model.initialisation import NotApart, initialisation
 from interp.model.random_weights import RandomWeights, WholeDraws, random_init
-from interp.model.streamed import Streamed, streamed_weights
+from interp.model.streamed import Streamed, WeightPart, lent_weights, streamed_weights
 
 # Families that initialise a parameter outside `_init_weights`: their draws are made whole.
 WHOLE = {"wav2vec2": "original0", "clip": "logit_scale", "openai-gpt": "weight"}
@@ -247,3 +247,28 @@ def test_large_draws_that_are_made_whole_say_what_they_take(
     with pytest.warns(WholeDraws, match=r"3 draws .* made whole, .* MiB beside .*_init_weights"):
         draws.draw(0)
     assert streamed_weights(draws.draw(1).module) is None
+
+
+class _Sliced(nn.Module):
+    """A product with some rows of a weight, as of a matrix that holds q, k and v together."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.arange(24.0).reshape(6, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.weight[4:].mT
+
+
+def test_a_gradient_reads_the_rows_of_a_weight_that_were_used() -> None:
+    module = _Sliced()
+    whole = module.weight.detach().clone()
+    part = WeightPart("", ("weight",))
+    like = {"weight": (torch.float32, torch.device("cpu"))}
+    made = Streamed(module, [part], lambda _: {"weight": whole.clone()}, like, "sliced")
+    x = torch.ones(1, 4, requires_grad=True)
+    with lent_weights(module):
+        out = module(x)
+    made.release()
+    out.sum().backward()
+    assert torch.equal(x.grad, whole[4:].sum(0, keepdim=True))
