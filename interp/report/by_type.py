@@ -129,6 +129,7 @@ FORMS: Mapping[str, Mapping[str, str]] = {
         "Comparison": "interp.report.atlas.single:comparison_page",
         "PruningCurve": "interp.report.atlas.single:pruning_page",
     },
+    "publish": {"Displayed": "interp.report.publishing:publish"},
     "report": {"HeadTable": "interp.report.atlas.atlas_file:write_report"},
     "vector": {
         "AttributionGraph": "interp.report.attribution_graph:save_graph",
