@@ -1,19 +1,26 @@
+from .budgets import Budget, read_budgets, write_budgets
 from .cards import cache_cards
 from .methods import retrieval_methods
 from .patterns import read_pattern, write_pattern
 from .plan import cache_plan
+from .small_cache import held_bytes, small_cache
 from .sources import attribute_context, source_curve
 from .windows import Window, cut_cache, window_mask
 
 __all__ = [
+    "Budget",
     "Window",
     "attribute_context",
     "cache_cards",
     "cache_plan",
     "cut_cache",
+    "held_bytes",
+    "read_budgets",
     "read_pattern",
     "retrieval_methods",
+    "small_cache",
     "source_curve",
     "window_mask",
+    "write_budgets",
     "write_pattern",
 ]

@@ -21,7 +21,7 @@ from interp.model.rounding import BITS
 if TYPE_CHECKING:
     from os import PathLike
 
-SCORES = ("attention", "key_norm")
+SCORES = ("attention", "key_norm", "value_attention")
 FORMAT = "interp cache budgets 1"
 FIELDS = ("sink", "recent", "top", "by", "bits")
 
@@ -35,8 +35,10 @@ class Budget(Window):
         recent: last tokens, the current one included.
         top: number of tokens of the prompt kept in the tail, the best by `by`; 0 drops the tail,
             unless `bits` is given, which then keeps all of it.
-        by: score of a prompt's token: "attention", the mean weight of the last 16 rows of the
-            prompt (SnapKV without pooling), or "key_norm", minus the norm of its key.
+        by: score of a prompt's token: "attention", the mean weight that the last 16 rows
+            of the prompt give it or one of its 3 neighbours on each side (SnapKV), "key_norm",
+            minus the norm of its key, or "value_attention", the former times the sum of the
+            absolute values of its value (VATP).
         bits: bits of a number in the tail, 4 or 8, rounded to nearest per token; None for the
             model's own type.
 

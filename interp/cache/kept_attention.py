@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 ROWS = 256  # queries of a block of a prompt
 SCORED = 16  # last rows of the prompt whose weights score its tokens
+POOL = 7  # neighbours that share the largest of their scores
 SHAPES = ("__getitem__", "expand", "reshape", "view", "transpose", "permute", "unsqueeze")
 SAME = ("contiguous", "to", "type")
 BETWEEN = ("mul", "__mul__", "__rmul__", "div", "__truediv__", "tanh", "to", "float", "type")
@@ -179,7 +180,9 @@ class Step:
         """Let go of what the budgets do not keep."""
         for group, (k, v, at) in zip(self.groups, self.entries, strict=True):
 
-            def score(group: Group = group, k: Tensor = k) -> Float[Tensor, "batch head token"]:
+            def score(
+                group: Group = group, k: Tensor = k, v: Tensor = v
+            ) -> Float[Tensor, "batch head token"]:
                 assert group.budget is not None
                 if group.budget.by == "key_norm":
                     found = -k.norm(dim=-1)
@@ -190,6 +193,9 @@ class Step:
                         real = (rows >= self.first[:, None])[:, None, None, :, None]
                         each = each * real
                     found = each.sum(-2).mean(2)
+                    found = torch.nn.functional.max_pool1d(found, POOL, 1, POOL // 2)
+                    if group.budget.by == "value_attention":
+                        found = found * v.abs().sum(-1)
                 if self.first is not None:
                     before = torch.arange(k.shape[2], device=k.device) < self.first[:, None]
                     found = found.masked_fill(before[:, None], -torch.inf)

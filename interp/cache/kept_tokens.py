@@ -99,12 +99,12 @@ class Group:
             self._append(_taken(k, rest), _taken(v, rest), entries[2], rest)
 
     def _best(self, rest: Tensor, score: Tensor) -> Int[Tensor, "b head k"]:
-        """Return the entries of the highest score among the rest, in order."""
+        """Return the best of the rest, in order of positions; of equal ones the earlier."""
         assert self.budget is not None
         rest = rest[:, None].expand(*score.shape[:2], -1)
         size = min(self.budget.top, rest.shape[2])
-        best = score.gather(2, rest).topk(size, 2).indices
-        return rest.gather(2, best).sort(2).values
+        order = score.gather(2, rest).sort(dim=2, descending=True, stable=True).indices
+        return rest.gather(2, order[..., :size]).sort(2).values
 
     def _append(self, keys: Tensor, values: Tensor, at: Tensor | None, which: Tensor) -> None:
         assert at is not None

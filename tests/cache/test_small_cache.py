@@ -142,10 +142,15 @@ class Reference:
             if budget is not None and budget.top and rows > 1:
                 real = (torch.arange(rows) >= self.pads[:, None])[:, -16:, None]
                 score = (torch.stack(each, 1)[:, :, -16:] * real[:, None]).sum(2).mean(1)
+                near = torch.nn.functional.pad(score, (3, 3), value=-1.0).unfold(1, 7, 1)
+                score = near.amax(-1)
                 score = -k.norm(dim=-1) if budget.by == "key_norm" else score
+                score = score * v.abs().sum(-1) if budget.by == "value_attention" else score
                 last = rows - budget.recent + 1  # places that stay in the window afterwards
                 free = (rank >= budget.sink) & (at < last)
-                order = score.masked_fill(~free, -1e30).topk(budget.top, 1).indices
+                score = score.masked_fill(~free, -1e30)
+                ranked = score.sort(dim=1, descending=True, stable=True).indices
+                order = ranked[:, : budget.top]
                 best = torch.zeros(len(score), rows, dtype=torch.bool).scatter(1, order, True)
                 self.best[KVHead("decoder", layer, h)] = best & free
         return torch.stack(outs, 2), None
@@ -169,6 +174,7 @@ def used(reference: Reference) -> Iterator[None]:
 BUDGETS = {
     "top": Budget(2, 4, top=3),
     "norm": Budget(1, 2, top=4, by="key_norm"),
+    "value": Budget(1, 2, top=3, by="value_attention"),
     "eight": Budget(2, 3, bits=8),
     "four": Budget(0, 3, bits=4),
     "both": Budget(2, 4, top=3, bits=4),
@@ -176,7 +182,7 @@ BUDGETS = {
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
-@pytest.mark.parametrize("pads", [(0, 0), (0, 5)])
+@pytest.mark.parametrize("pads", [(0, 0), (0, 9)])
 def test_tails_against_a_masked_full_cache(loaded, attention, pads) -> None:
     """Decode steps after a prompt that was read in full; other heads keep all, or a window less."""
     model = loaded("llama", attention)
@@ -210,6 +216,9 @@ def test_memory_is_freed_by_the_bytes_of_the_plan(loaded) -> None:
     layers = len(cache.layers)
     # the current token is not stored: it comes with the next call; positions are 4 bytes each
     assert held_bytes(cache) == 2 * 31 * len(head) * width + layers * 31 * 4
+    last = small_cache(model, dict.fromkeys(head, Window(0, 30)))  # no view of the whole prompt
+    steps(model, ids, last, [400])
+    assert held_bytes(last) == 2 * 29 * len(head) * width + layers * 29 * 4
     one = small_cache(model, {head[0]: Window(2, 30)})
     steps(model, ids, one, [390] + [1] * 10)
     assert held_bytes(one) == 2 * width * (31 + 400 * (len(head) - 1)) + 31 * 4
