@@ -71,7 +71,7 @@ def cell(model: interp.Model, given: dict[KVHead, Window], length: int, n: int) 
 
         with torch.inference_mode():
             logits, each = read(list(x.prompt)), []
-            held.append(cache.held_bytes(small))
+            held.append(small.bytes)
             for token in x.answer:
                 each.append(logits.double().log_softmax(-1)[token].item())
                 right.append(int(logits.argmax()) == token)
@@ -101,8 +101,10 @@ def page(found: dict[str, Any]) -> str:
         f"prompt; speed is the median over prompts of {STEPS} further tokens per second of "
         "processor time, one prompt at a time; loss is that of the values, in nats per token, with "
         "its standard error over prompts; answered are the prompts of which every value had the "
-        "highest logit. Chance is about 1 in 60 per value. Windows also apply to the prompt; caches with a tail read it in "
-        "full. A needle at depth 0.9 of 4,096 tokens lies within a window of 512.",
+        "highest logit. Chance is about 1 in 60 per value. Windows also apply to the prompt; "
+        "caches with a tail read it in full. The full cache is the same class without budgets, "
+        "and holds the bytes of a DynamicCache. A needle at depth 0.9 of 4,096 tokens lies within "
+        "a window of 512.",
         "",
         "| tokens | cache | bytes | of full | tokens per CPU second | loss | answered |",
         "|---|---|---|---|---|---|---|",
@@ -140,7 +142,7 @@ def main() -> None:
     given = plans(model)
     cut = given["per head, planned at 256 tokens"]
     path = HERE / f"{args.stem}.json"
-    found = json.loads(path.read_text()) if path.exists() else {"cells": {}}
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"cells": {}}
     found |= {
         "device": args.device if args.device == "cpu" else torch.cuda.get_device_name(),
         "kept": ", ".join(str(h) for h in kv_heads(model) if h not in cut),
@@ -155,7 +157,7 @@ def main() -> None:
             found["cells"][key] = cell(model, budgets, length, 6 if length <= 16384 else 3)
             print(key, found["cells"][key], flush=True)
             path.write_text(json.dumps(found, indent=1) + "\n")
-            path.with_suffix(".md").write_text(page(found))
+    path.with_suffix(".md").write_text(page(found))
 
 
 if __name__ == "__main__":

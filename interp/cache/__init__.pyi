@@ -1,9 +1,9 @@
-from .budgets import Budget, read_budgets, write_budgets
+from .budgets import Budget
 from .cards import cache_cards
 from .methods import retrieval_methods
 from .patterns import read_pattern, write_pattern
 from .plan import cache_plan
-from .small_cache import held_bytes, small_cache
+from .small_cache import small_cache
 from .sources import attribute_context, source_curve
 from .windows import Window, cut_cache, window_mask
 
@@ -14,13 +14,10 @@ __all__ = [
     "cache_cards",
     "cache_plan",
     "cut_cache",
-    "held_bytes",
-    "read_budgets",
     "read_pattern",
     "retrieval_methods",
     "small_cache",
     "source_curve",
     "window_mask",
-    "write_budgets",
     "write_pattern",
 ]

@@ -71,22 +71,22 @@ class Budget(Window):
 
 
 def write_budgets(
-    path: str | PathLike, model: Any, budgets: Mapping[KVHead, Window | None]
+    path: str | PathLike, model: Any, windows: Mapping[KVHead, Window | None]
 ) -> Path:
     """Write what each key-value head of a model keeps as one JSON; return the path.
 
     Args:
         path: the file.
         model: the model.
-        budgets: what heads keep; those that are not named keep everything.
+        windows: what heads keep; those that are not named keep everything.
 
     Raises:
         UnknownName: a key-value head does not exist.
         StoreError: the file cannot be written.
     """
     read = one_model(model)
-    heads = require_heads(read, budgets)
-    return write_file(Path(path), read.name, read.content_hash, heads, budgets, {})
+    heads = require_kv_heads(read, windows)
+    return write_file(Path(path), read.name, read.content_hash, heads, windows, {})
 
 
 def write_file(
@@ -144,7 +144,7 @@ def require_same(name: str, made: str, model: Any) -> None:
         )
 
 
-def require_heads(model: Any, named: Mapping[KVHead, Any]) -> tuple[KVHead, ...]:
+def require_kv_heads(model: Any, named: Mapping[KVHead, Any]) -> tuple[KVHead, ...]:
     """Return the key-value heads of a model; raise if others are named.
 
     Raises:

@@ -18,7 +18,7 @@ from torch import Tensor
 from interp.core.errors import OptionError, UnreadableAttention
 
 if TYPE_CHECKING:
-    from interp.cache.kept_tokens import Entries, Group
+    from interp.cache.kept_tokens import Entries, KeptGroup
 
 ROWS = 256  # queries of a block of a prompt
 SCORED = 16  # last rows of the prompt whose weights score its tokens
@@ -28,7 +28,7 @@ SAME = ("contiguous", "to", "type")
 BETWEEN = ("mul", "__mul__", "__rmul__", "div", "__truediv__", "tanh", "to", "float", "type")
 
 
-class Step:
+class KeptCall:
     """One call of a layer: its new tokens, and what the attention says of them.
 
     Args:
@@ -41,7 +41,7 @@ class Step:
     """
 
     def __init__(
-        self, groups: list[Group], keys: Tensor, values: Tensor, seen: int,
+        self, groups: list[KeptGroup], keys: Tensor, values: Tensor, seen: int,
         first: Tensor | None, done: Callable[[Tensor | None], None],
     ) -> None:  # fmt: skip
         self.groups, self.seen, self.first, self.done = groups, seen, first, done
@@ -76,7 +76,7 @@ class Step:
         return out.reshape(*query.shape[:-1], sizes[-1])
 
     def _windowed(
-        self, group: Group, q: Tensor, k: Tensor, v: Tensor, at: Tensor, scale: float
+        self, group: KeptGroup, q: Tensor, k: Tensor, v: Tensor, at: Tensor, scale: float
     ) -> Tensor:
         """Return the output of several queries, each with its own window, in blocks of rows."""
         assert group.budget is not None
@@ -97,7 +97,7 @@ class Step:
             found.append(_sdpa(part, k[:, :, kept], v[:, :, kept], seen, False, scale))
         return torch.cat(found, 3)
 
-    def _inside(self, group: Group, at: Tensor, rows: slice) -> Tensor:
+    def _inside(self, group: KeptGroup, at: Tensor, rows: slice) -> Tensor:
         """Return which positions the queries of some rows see, `[batch or 1, 1, query, key]`."""
         assert group.budget is not None
         rank = at if self.first is None else at - self.first[:, None]
@@ -106,7 +106,7 @@ class Step:
         near = (query - key < group.budget.recent) | (rank < group.budget.sink)[:, None]
         return ((key <= query) & near)[:, None]
 
-    def scores(self, query: Tensor) -> Scores:
+    def scores(self, query: Tensor) -> KeptScores:
         """Return products of queries and kept keys at their positions, 0 elsewhere."""
         q = query.reshape(self.batch, self.kv, -1, self.new, query.shape[-1])
         made = q.new_zeros(*q.shape[:-1], self.seen + self.new)
@@ -118,7 +118,7 @@ class Step:
                 mine = torch.zeros_like(made[:, group.heads])
                 index = at[:, :, None, None].long().expand(*part.shape[:-1], -1)
                 made[:, group.heads] = mine.scatter(-1, index, part)
-        found = made.flatten(1, 2).as_subclass(Scores)
+        found = made.flatten(1, 2).as_subclass(KeptScores)
         found.step = self
         return found
 
@@ -176,12 +176,12 @@ class Step:
             seen = seen & _visible(self.mask)[:, :, None, -rows:]
         return scores.masked_fill(~seen, torch.finfo(scores.dtype).min).softmax(-1)
 
-    def _end(self, weights: Callable[[Group, Tensor], Tensor]) -> None:
+    def _end(self, weights: Callable[[KeptGroup, Tensor], Tensor]) -> None:
         """Let go of what the budgets do not keep."""
         for group, (k, v, at) in zip(self.groups, self.entries, strict=True):
 
             def score(
-                group: Group = group, k: Tensor = k, v: Tensor = v
+                group: KeptGroup = group, k: Tensor = k, v: Tensor = v
             ) -> Float[Tensor, "batch head token"]:
                 assert group.budget is not None
                 if group.budget.by == "key_norm":
@@ -207,9 +207,9 @@ class Step:
 
 
 class StandIn(Tensor):
-    """Keys or values of the full shape without memory, whose products a `Step` computes."""
+    """Keys or values of the full shape without memory, whose products a `KeptCall` computes."""
 
-    step: Step
+    step: KeptCall
     holds_values: bool
 
     @classmethod
@@ -241,10 +241,10 @@ class StandIn(Tensor):
         )
 
 
-class Scores(Tensor):
-    """Scores of eager attention on their way to the softmax, where kept tokens are told apart."""
+class KeptScores(Tensor):
+    """Scores of eager attention on their way to the softmax, which sees kept tokens only."""
 
-    step: Step
+    step: KeptCall
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -271,7 +271,7 @@ def _any(args: Any, kind: type) -> bool:
     return any(isinstance(x, kind) for x in args)
 
 
-def _reads_prompt(group: Group) -> bool:
+def _reads_prompt(group: KeptGroup) -> bool:
     return group.budget is not None and group.budget.reads_prompt
 
 

@@ -16,11 +16,11 @@ from torch import Tensor
 from interp.cache.budgets import Budget
 from interp.model.rounding import Packed, pack
 
-Held = Tensor | Packed
+KeptTensor = Tensor | Packed
 Entries = tuple[Tensor, Tensor, Tensor | None]
 
 
-class Group:
+class KeptGroup:
     """Heads of one layer that keep the same tokens, or as many.
 
     Args:
@@ -33,7 +33,7 @@ class Group:
         self.keys: Tensor | None = None  # [batch, head, token, d_head], the exact part
         self.values: Tensor | None = None
         self.at: Tensor | None = None  # [batch or 1, token]: positions of the exact part
-        self.tail: list[Held] = []  # keys and values
+        self.tail: list[KeptTensor] = []  # keys and values
         self.tail_at: Tensor | None = None  # [batch or 1, head or 1, token]
 
     @property
@@ -112,7 +112,7 @@ class Group:
         b, h = max(len(at), len(which)), max(at.shape[1], which.shape[1])
         new_at = at.expand(b, h, -1).gather(2, which.expand(b, h, -1))
         bits = self.budget.bits
-        new: list[Held] = [x if bits is None else pack(x, bits) for x in (keys, values)]
+        new: list[KeptTensor] = [x if bits is None else pack(x, bits) for x in (keys, values)]
         if self.tail_at is None:
             self.tail, self.tail_at = new, new_at
             return
@@ -163,7 +163,7 @@ def _taken(x: Float[Tensor, "b h m d"], which: Int[Tensor, "b1 h1 k"]) -> Tensor
     return x.gather(2, index)
 
 
-def _joined(one: Held, other: Held) -> Held:
+def _joined(one: KeptTensor, other: KeptTensor) -> KeptTensor:
     if isinstance(one, Packed) and isinstance(other, Packed):
         pairs = zip(one.tensors(), other.tensors(), strict=True)
         return one.with_tensors(*(torch.cat(pair, 2) for pair in pairs))

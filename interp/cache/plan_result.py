@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from os import PathLike
 
     import pandas as pd
-    from transformers import Cache
 
+    from interp.cache.small_cache import SmallCache
     from interp.model.edits import Edit
     from interp.model.model import Model
 
@@ -97,7 +97,7 @@ class CachePlan(Result):
         self.require(model)
         return cut_cache(model, self.cuts())
 
-    def cache(self, model: Model) -> Cache:
+    def cache(self, model: Model) -> SmallCache:
         """Return an empty cache for `generate(past_key_values=...)` that holds what the plan keeps.
 
         Every token, those of the prompt included, sees what it sees under `edit`.

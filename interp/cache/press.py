@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from interp.core.errors import OptionError
 
-if TYPE_CHECKING:
-    from interp.cache.plan_result import CachePlan
+
+class MasksKeys(Protocol):
+    """A plan, which knows the keys that a layer must not see."""
+
+    def masked_keys(self, layer: int, keys: Any) -> tuple[Any, Any, Any]:
+        """Return batch, key-value head and position of every key that is hidden."""
+        ...
 
 
-def plan_press(plan: CachePlan) -> Any:
+def plan_press(plan: MasksKeys) -> Any:
     """Return a press that hides from every key-value head what a plan does not keep.
 
     kvpress hides keys after a prompt has been read in full, and frees no memory.

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
 
-from interp.cache.budgets import Budget, require_heads
-from interp.cache.kept_attention import Step
-from interp.cache.kept_tokens import Group
+from interp.cache.budgets import Budget, read_budgets, require_kv_heads
+from interp.cache.kept_attention import KeptCall
+from interp.cache.kept_tokens import KeptGroup
 from interp.cache.windows import KVHead, Window
 from interp.core.errors import OptionError
 from interp.model.model_argument import one_model
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from interp.model.model import Model
 
 # families whose decode steps are tested against a masked full cache
@@ -28,7 +30,7 @@ FAMILIES = (
 IMPLEMENTATIONS = ("eager", "sdpa")
 
 
-def small_cache(model: Any, budgets: Mapping[KVHead, Window | None]) -> Cache:
+def small_cache(model: Any, windows: Mapping[KVHead, Window | None] | str | PathLike) -> SmallCache:
     """Make a cache for `generate(past_key_values=...)` whose heads keep only what they are given.
 
     From transformers 5.24 on the argument of `generate` is `cache`.
@@ -39,18 +41,22 @@ def small_cache(model: Any, budgets: Mapping[KVHead, Window | None]) -> Cache:
 
     Args:
         model: a decoder of transformers, of a family in `FAMILIES`.
-        budgets: what each key-value head keeps; heads that are not named keep everything.
+        windows: what each key-value head keeps; heads that are not named keep everything. Or the
+            file of `write_budgets`, or of a plan that was exported as "budgets".
 
     Returns:
-        A `Cache`, empty; `reset` empties it for another prompt. `held_bytes` measures it.
+        An empty `Cache`; `reset` empties it for another prompt, and `bytes` measures it.
 
     Raises:
-        OptionError: the family or the attention implementation is not supported.
+        StoreError: the file cannot be read.
+        OptionError: the file is of other weights, or the family or the attention implementation is
+            not supported.
         UnknownName: a key-value head does not exist.
     """
     read = one_model(model)
     _require_family(read)
-    heads = require_heads(read, budgets)
+    budgets = windows if isinstance(windows, Mapping) else read_budgets(windows, read)
+    heads = require_kv_heads(read, budgets)
     config: Any = read.module.config
     full = DynamicCache(config=config)  # knows which layers slide by themselves
     layers: list[Any] = []
@@ -60,7 +66,7 @@ def small_cache(model: Any, budgets: Mapping[KVHead, Window | None]) -> Cache:
         reach = getattr(own, "sliding_window", None)
         mine = {h.kv_head: _within(budgets.get(h), reach) for h in heads if h.layer == layer}
         layers.append(BudgetLayer(mine, place))
-    return Cache(layers=layers)
+    return SmallCache(layers=layers)
 
 
 def _require_family(model: Model) -> None:
@@ -88,6 +94,21 @@ def _within(window: Window | None, reach: int | None) -> Budget | None:
     return Budget.of(window)
 
 
+class SmallCache(Cache):
+    """Cache of transformers whose layers are `BudgetLayer`s."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of memory that its tensors hold, as storage: a view would hold its whole tensor."""
+        held: dict[int, int] = {}
+        for layer in self.layers:
+            for group in cast(BudgetLayer, layer).groups:
+                for x in group.tensors():
+                    storage = x.untyped_storage()
+                    held[storage.data_ptr()] = storage.nbytes()
+        return sum(held.values())
+
+
 class BudgetLayer(CacheLayerMixin):
     """One layer of a small cache: groups of heads with one budget each.
 
@@ -107,19 +128,23 @@ class BudgetLayer(CacheLayerMixin):
     def reset(self) -> None:
         """Forget every token."""
         self.groups = [
-            Group([h for h, b in self.budgets.items() if b == budget], budget)
+            KeptGroup([h for h, b in self.budgets.items() if b == budget], budget)
             for budget in dict.fromkeys(self.budgets.values())
         ]
         self.seen, self.rows = 0, 0
         self.first: Tensor | None = None
         self.is_initialized = False
 
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+    def lazy_initialization(self, key_states: Tensor, _values: Tensor) -> None:
         """Set the number of prompts from the first keys."""
         self.rows, self.is_initialized = len(key_states), True
 
     def update(
-        self, key_states: Float[Tensor, "b kv q d"], value_states: Tensor, *args: Any, **kwargs: Any
+        self,
+        key_states: Float[Tensor, "b kv q d"],
+        value_states: Tensor,
+        *_args: Any,
+        **_kwargs: Any,
     ) -> tuple[Tensor, Tensor]:
         """Take new keys and values, and return stand-ins for those that attention may see.
 
@@ -146,7 +171,7 @@ class BudgetLayer(CacheLayerMixin):
                 f"{new} further tokens in one call: heads with a tail (top or bits) are cut when "
                 "the prompt has been read, so give the whole prompt in the first call"
             )
-        step = Step(self.groups, key_states, value_states, self.seen, self.first, self._done)
+        step = KeptCall(self.groups, key_states, value_states, self.seen, self.first, self._done)
         self.seen += new
         keys, values = step.stand_ins
         return keys, values
@@ -192,19 +217,3 @@ class BudgetLayer(CacheLayerMixin):
             group.over_batch(change, self.rows)
         self.first = None if self.first is None else change(self.first)
         self.rows = rows
-
-
-def held_bytes(cache: Cache) -> int:
-    """Return the bytes of memory that the tensors of a cache of transformers hold.
-
-    Storage is counted, not shape: a view of a larger tensor holds all of it.
-    """
-    storages: dict[int, int] = {}
-    for layer in cache.layers:
-        held = [x for x in vars(layer).values() if isinstance(x, Tensor) and x.dim()]
-        for group in getattr(layer, "groups", ()):
-            held += group.tensors()
-        for x in held:
-            storage = x.untyped_storage()
-            storages[storage.data_ptr()] = storage.nbytes()
-    return sum(storages.values())

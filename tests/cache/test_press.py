@@ -52,11 +52,12 @@ def test_kvpress_loads_the_press_and_hides_what_the_plan_does_not_keep(tmp_path)
     import kvpress  # pyright: ignore[reportMissingImports]
 
     torch.manual_seed(0)
-    config = LlamaConfig(
-        num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, hidden_size=32,
-        intermediate_size=32, vocab_size=40, attn_implementation="sdpa", initializer_range=0.3,
-    )  # fmt: skip
-    module = LlamaForCausalLM(config).eval()
+    sizes: dict[str, Any] = {
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "hidden_size": 32, "intermediate_size": 32, "vocab_size": 40, "initializer_range": 0.3,
+        "attn_implementation": "sdpa",
+    }  # fmt: skip
+    module = LlamaForCausalLM(LlamaConfig(**sizes)).eval()
     plain = copy.deepcopy(module)
     plan_of(WINDOWS).save(tmp_path / "plan.json")
     press = CachePlan.load(tmp_path / "plan.json").press()

@@ -14,7 +14,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 import interp
 from interp.cache.budgets import Budget, read_budgets, write_budgets
 from interp.cache.plan import cache_plan
-from interp.cache.small_cache import FAMILIES, BudgetLayer, held_bytes, small_cache
+from interp.cache.small_cache import FAMILIES, BudgetLayer, small_cache
 from interp.cache.windows import KVHead, Window, cut_cache, kv_heads
 from interp.core.errors import OptionError, StoreError, UnknownName, UnreadableAttention
 from interp.model.inputs import cache_argument
@@ -208,26 +208,30 @@ def test_memory_is_freed_by_the_bytes_of_the_plan(loaded) -> None:
     model = loaded("llama", "sdpa")
     head, ids = kv_heads(model), some_ids(2, 400)
     width = 2 * model.site(0).d_head * 4  # bytes of a token of one head: key and value
-    full = DynamicCache(config=model.module.config)
+    full = small_cache(model, {})
     steps(model, ids, full, [400])
-    assert held_bytes(full) == 2 * 400 * len(head) * width
+    plain = DynamicCache(config=model.module.config)
+    steps(model, ids, plain, [400])
+    layers: Any = plain.layers
+    own = [x.nbytes for layer in layers for x in (layer.keys, layer.values)]
+    assert full.bytes == sum(own) == 2 * 400 * len(head) * width
     cache = small_cache(model, dict.fromkeys(head, Window(2, 30)))
     steps(model, ids, cache, [390] + [1] * 10)
     layers = len(cache.layers)
     # the current token is not stored: it comes with the next call; positions are 4 bytes each
-    assert held_bytes(cache) == 2 * 31 * len(head) * width + layers * 31 * 4
+    assert cache.bytes == 2 * 31 * len(head) * width + layers * 31 * 4
     last = small_cache(model, dict.fromkeys(head, Window(0, 30)))  # no view of the whole prompt
     steps(model, ids, last, [400])
-    assert held_bytes(last) == 2 * 29 * len(head) * width + layers * 29 * 4
+    assert last.bytes == 2 * 29 * len(head) * width + layers * 29 * 4
     one = small_cache(model, {head[0]: Window(2, 30)})
     steps(model, ids, one, [390] + [1] * 10)
-    assert held_bytes(one) == 2 * width * (31 + 400 * (len(head) - 1)) + 31 * 4
+    assert one.bytes == 2 * width * (31 + 400 * (len(head) - 1)) + 31 * 4
     tail = small_cache(model, dict.fromkeys(head, Budget(2, 30, bits=4)))
     steps(model, ids, tail, [390] + [1] * 10)
     d = model.site(0).d_head
     each = 2 * (-(-d // 2) + 2 * 4)  # codes, scale and lowest value, of a key and of a value
     wanted = 2 * len(head) * (31 * width + 369 * each) + layers * 4 * 400
-    assert held_bytes(tail) == wanted
+    assert tail.bytes == wanted
 
 
 def test_a_layer_that_slides_by_itself_frees_what_it_cannot_see(loaded) -> None:
@@ -285,7 +289,7 @@ def test_a_cache_is_used_again_after_reset(loaded) -> None:
     cache.batch_select_indices(torch.tensor([1]))
     one = steps(model, ids[1:, 13:], cache, [1, 1])
     cache.reset()
-    assert held_bytes(cache) == cache.get_seq_length() == 0
+    assert cache.bytes == cache.get_seq_length() == 0
     again = steps(model, ids, cache, [12, 1, 1, 1])
     torch.testing.assert_close(again[:, :13], before, rtol=0, atol=0)
     torch.testing.assert_close(again[1:, 13:], one, rtol=1e-4, atol=1e-6)
@@ -304,7 +308,8 @@ def test_a_plan_gives_its_cache_and_its_file(
     plan.export(tmp_path, "budgets")
     back = read_budgets(tmp_path / "budgets.json", planted_induction)
     assert {h: Window(b.sink, b.recent) for h, b in back.items() if b} == plan.cuts()
-    again = steps(planted_induction, ids, small_cache(planted_induction, back), [10] + [1] * 14)
+    again = small_cache(planted_induction, tmp_path / "budgets.json")
+    again = steps(planted_induction, ids, again, [10] + [1] * 14)
     torch.testing.assert_close(again, found, rtol=0, atol=0)
     with pytest.raises(OptionError, match="make a plan for it"):
         read_budgets(tmp_path / "budgets.json", planted_bystander)
