@@ -366,7 +366,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "SinkMass": lambda: sinks.sink_mass(model(), prompts()),
     "Compositions": lambda: composition_scores(model(), "k"),
     "QuantisedHeads": lambda: interp.heads.quantised_heads(
-        model(), prompts(), k=1, n_random=1, batch_size=4
+        model(), interp.repeats(model(), n=4, max_length=12), k=1, n_random=1
     ),
     "QueryMaps": query_maps,
     "CorrectedAccuracy": lambda: vision.correct_spurious_heads(
