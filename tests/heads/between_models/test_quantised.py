@@ -141,6 +141,17 @@ def _written(model: Any, site: Any, z: torch.Tensor) -> torch.Tensor:
     return torch.stack(found).double().detach()
 
 
+def test_weights_are_rounded_by_rows_of_outputs_also_where_inputs_come_first(loaded) -> None:
+    model = loaded("gpt2")
+    other, names = quantised_model(model, "int4")
+    name = next(x for x in names if x.endswith("c_attn.weight"))
+    one, two = (m.module.get_parameter(name) for m in (model, other))
+    assert one.shape[1] == 3 * one.shape[0], "GPT-2 keeps inputs first"
+    for column in (0, 7):
+        assert len(two[:, column].unique()) <= 16 < len(two.unique())
+        assert two[:, column].max().item() == pytest.approx(one[:, column].max().item())
+
+
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
 def test_all_heads_restored_are_the_attention_in_full_precision(name, loaded) -> None:
     model: Any = loaded(name)
