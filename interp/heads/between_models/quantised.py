@@ -237,8 +237,9 @@ def weights_of_head(model: Model, site: Site, head: int) -> WeightPlaces:
 def _rows_of_heads(model: Model, reading: Any, n: int) -> Int[Tensor, "head d"] | None:
     """Return the outputs of a matrix that make each head's vector; None where they are not known.
 
-    A row of zeros cannot be located by its value; in a matrix that holds this part alone, the rows
-    of a head are one block, of which the located ones are a part.
+    A row of zeros cannot be located by its value, and one of equal rows may be taken for another.
+    In a matrix that holds this part alone, the rows of a head are one block: each row that was
+    located lies in it, or equals the row of the block in its place.
     """
     if not isinstance(reading, ReadMatrix):
         return None
@@ -247,12 +248,15 @@ def _rows_of_heads(model: Model, reading: Any, n: int) -> Int[Tensor, "head d"] 
     if not plain_linear(linear) or rows.numel() % n:
         return None
     index = rows.reshape(n, -1)
-    if bool((index >= 0).all()):
+    if bool((index >= 0).all()) and len(index.unique()) == index.numel():
         return index
     blocks = torch.arange(index.numel()).reshape(n, -1)
-    alone = linear.weight.shape[axis_of(linear, "out")] == index.numel()
+    weight = linear.weight if axis_of(linear, "out") == 0 else linear.weight.T
+    if len(weight) != index.numel():
+        return None
     inside = (index < 0) | (index // index.shape[1] == blocks // index.shape[1])
-    return blocks if alone and bool(inside.all()) else None
+    same = (weight[index.clamp_min(0)] == weight[blocks]).all(-1).to(inside.device)
+    return blocks if bool((inside | same).all()) else None
 
 
 def layer_places(model: Model, sites: Any) -> WeightPlaces:

@@ -172,6 +172,20 @@ def test_all_heads_restored_are_the_attention_in_full_precision(name, loaded) ->
     assert not torch.allclose(kept[0][-1], kept[1][-1], atol=1e-4)
 
 
+def test_heads_with_equal_rows_are_told_apart(planted_bystander) -> None:
+    """L1H0 and L1H2 have the same queries; each is restored by its own block of rows."""
+    site = planted_bystander.site(1)
+    for head in range(site.n_heads):
+        places = module.weights_of_head(planted_bystander, site, head)
+        assert [name.rpartition(".")[0].rpartition(".")[2] for name, _, _ in places] == [
+            "q_proj", "k_proj", "v_proj", "o_proj",
+        ]  # fmt: skip
+        wanted = torch.arange(site.d_head) + head * site.d_head
+        assert torch.equal(places[0][2].sort().values, wanted)
+        kv = torch.arange(site.d_head) + site.kv_head(head) * site.d_head
+        assert torch.equal(places[1][2].sort().values, kv)
+
+
 def test_rounding_by_hand() -> None:
     row = torch.tensor([[0.0, 1.0, 7.4, 15.0], [-1.0, -1.0, -1.0, -1.0]])
     assert rounded_weight(row, "int4").tolist() == [[0, 1, 7, 15], [-1, -1, -1, -1]]
