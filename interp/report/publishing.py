@@ -139,6 +139,9 @@ def _mlflow(result: Result, out: Path | None) -> str:
     if out is not None:  # otherwise MLFLOW_TRACKING_URI, or what mlflow does without it
         out.mkdir(parents=True, exist_ok=True)
         mlflow.set_tracking_uri(f"sqlite:///{(out / 'mlflow.db').resolve()}")
+        if mlflow.get_experiment_by_name("interp") is None:
+            mlflow.create_experiment("interp", (out / "artifacts").resolve().as_uri())
+        mlflow.set_experiment("interp")
     with mlflow.start_run(run_name=_title(result)) as run:
         mlflow.log_metrics(
             {_plain_name(name): value for name, value in _numbers(result.to_pandas())}
