@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+_log = logging.getLogger(__name__)
 EVERY = 30.0  # seconds between two progress lines if bars cannot be drawn
 SOON = 5.0  # seconds until the first of them, and until the length of a step is estimated
 LONG = 60.0  # seconds of a command whose length is worth a line
@@ -47,6 +49,7 @@ class Voice:
 
     def note(self, text: str) -> None:
         """Print a note that is not an error."""
+        _log.info("%s", text)
         if not self.quiet:
             say(f"interp: {text}", err=True)
 

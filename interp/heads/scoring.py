@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,7 @@ from interp.model.random_weights import (
 if TYPE_CHECKING:
     from interp.model.model import Model
 
+_log = logging.getLogger(__name__)
 LONGEST_PERIOD = 24  # tokens that are repeated in the longest default prompt
 STORED_BYTES = 2**24  # "auto" stores the patterns of a layer up to this size
 
@@ -296,6 +298,10 @@ def _each(
                 require_segments(b, model, given)
         chosen = choose_engine(model, given, batch_size, engine, may_fuse=True)
         seen = view_for(model, given) if model.joint_sites else model
+        _log.info(
+            "scoring %s: %d metrics of patterns, engine %s, %d prompts", model.name,
+            len(patterned), chosen, len(given) if isinstance(given, Prompts) else 1,
+        )  # fmt: skip
         run = PatternRun(seen, given, seed, batch_size, chosen, progress, pieces)
         yield from _from_patterns(run, patterned, null, random, origin, parts, weights)
     for b in bounds:

@@ -7,6 +7,7 @@ attention does not reproduce its own output.
 
 from __future__ import annotations
 
+import logging
 import re
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from interp.model.sources.wrappers import require_tensors, unwrapped
 from interp.model.surplus import surplus
 from interp.planted import KINDS
 
+_log = logging.getLogger(__name__)
 _BUILT = (*(f"{kind}:" for kind in KINDS), "variant:")
 
 
@@ -104,25 +106,25 @@ def load(
             elsewhere = adapter(package).remote(source, remote, name, tokenizer)
             if check:
                 check_loaded(elsewhere).require()
-            return _with_chat(elsewhere, chat)
+            return _ready(elsewhere, chat)
         held = adapter(package).unwrap(source, attention)
         model = _adopt(
             held.module, tokenizer or held.tokenizer, name or held.name or _name_of(held.module),
             None, check,
         )  # fmt: skip
         model.source = held.source
-        return _with_chat(model, chat)
+        return _ready(model, chat)
     if isinstance(source, nn.Module):
         given = {"device": device, "dtype": dtype, "attention": attention, "revision": revision}
         _refuse(given, "for a model object")
-        return _with_chat(_adopt_object(source, tokenizer, name, check), chat)
+        return _ready(_adopt_object(source, tokenizer, name, check), chat)
     source = str(source)
     kind, _, rest = source.partition(":")
     if f"{kind}:" in _BUILT:
         module = _built(kind, rest).to(device=device, dtype=_dtype(dtype))
         if attention is not None:
             module.set_attn_implementation(attention)
-        return _with_chat(_adopt(module, tokenizer, name or source, None, check), chat)
+        return _ready(_adopt(module, tokenizer, name or source, None, check), chat)
     folder = str(_bundled(rest)) if kind == "bundled" else source
     path = Path(folder).expanduser()
     local = path.exists() or folder.startswith((".", "/", "~"))
@@ -147,13 +149,17 @@ def load(
     given_name = path.resolve().name if local and kind != "bundled" else source
     model = _adopt(module, tokenizer, name or given_name, found_revision, check)
     model.unused = unused
-    return _with_chat(model, chat)
+    return _ready(model, chat)
 
 
-def _with_chat(model: Model, chat: bool) -> Model:
+def _ready(model: Model, chat: bool) -> Model:
     if chat and not has_template(model.tokenizer):
         raise LoadError(f"{model.name} has no chat template; leave out chat=True (--chat)")
     model.chat = chat
+    _log.info(
+        "loaded %s: %s, %d attentions, %s on %s", model.name, type(model.module).__name__,
+        len(model.sites), model.dtype, model.elsewhere or model.device,
+    )  # fmt: skip
     return model
 
 
@@ -249,13 +255,13 @@ def _built(kind: str, name: str) -> Any:
 def _from_pretrained(
     folder: str, options: dict[str, Any], local: bool, offload: bool
 ) -> tuple[nn.Module, str | None, tuple[str, ...]]:
-    from transformers.utils import logging
+    from transformers.utils import logging as shown
 
     config = config_of(folder, options, local)
     cls = class_of(config, folder, options["trust_remote_code"])
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    level, bars = shown.get_verbosity(), shown.is_progress_bar_enabled()
+    shown.set_verbosity_error()
+    shown.disable_progress_bar()
     try:
         if offload:
             from interp.model.offload import offloaded
@@ -281,9 +287,9 @@ def _from_pretrained(
             ) from error
         raise LoadError(f"{folder} cannot be loaded: {error_line(error)}") from error
     finally:
-        logging.set_verbosity(level)
+        shown.set_verbosity(level)
         if bars:
-            logging.enable_progress_bar()
+            shown.enable_progress_bar()
     missing = sorted(
         k for k in info["missing_keys"] if not re.search(r"position_ids|inv_freq|rotary", k)
     )
