@@ -1,7 +1,9 @@
 from .calls.map_call import MapCall
 from .check import check_model
-from .edits import gate, mean, resample, set_pattern, set_z, uniform
+from .edits import gate, mean, resample, set_z
+from .key_edits import reweight, set_targets
 from .mixers.mixer import Mixer, register_mixer
+from .pattern_edits import set_pattern, uniform
 from .recorded.reading import RecordedActivations
 from .sources.packages import Held
 from .spans import segment_spans
@@ -16,8 +18,10 @@ __all__ = [
     "mean",
     "register_mixer",
     "resample",
+    "reweight",
     "segment_spans",
     "set_pattern",
+    "set_targets",
     "set_z",
     "uniform",
 ]

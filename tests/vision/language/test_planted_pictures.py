@@ -9,7 +9,7 @@ from zoo.joint import IMAGE, JOINT, joint_model
 
 import interp
 from interp.core.errors import OptionError, PromptError, UnknownName, UnreadableAttention
-from interp.model.edits import set_pattern
+from interp.model.pattern_edits import set_pattern
 from interp.planted.with_picture import ASK, PRIOR, SLOTS, image_text
 from interp.vision.language import (
     contrast_pictures,
