@@ -62,7 +62,7 @@ def reweight(
     _require_from_start(keys)
 
     def replace(call: Call, site: Site, real: Tensor) -> Tensor:
-        named = _named(keys, key_positions(call, real, site), site)[:, None, None]
+        named = named_keys(keys, key_positions(call, real, site), site)[:, None, None]
         hidden = named if factor == 0 else ~named
         z = torch.empty_like(call.z)
         for rows in _blocks(call):
@@ -144,10 +144,14 @@ def _require_from_start(keys: Keys) -> None:
         )
 
 
-def _named(
+def named_keys(
     keys: Keys, position: Int[Tensor, "batch key_pos"], site: Site
 ) -> Bool[Tensor, "batch key_pos"]:
-    """Return which keys an edit names, from the position of each in its prompt."""
+    """Return which keys an edit names, from the position of each in its prompt.
+
+    Raises:
+        OptionError: a mask has other prompts than the run.
+    """
     inside = position >= 0
     if isinstance(keys, slice):
         start, step = keys.start or 0, keys.step or 1
@@ -158,9 +162,7 @@ def _named(
         return inside & torch.isin(position, torch.tensor(wanted, device=position.device))
     mask, batch = keys.to(position.device), len(position)
     if batch % len(mask):
-        raise OptionError(
-            f"reweight at {site.name}: the mask of keys has {len(mask)} prompts, the run {batch}"
-        )
+        raise OptionError(f"{site.name}: the mask of keys has {len(mask)} prompts, the run {batch}")
     mask = mask.repeat_interleave(batch // len(mask), 0)  # beams of a prompt
     inside = inside & (position < mask.shape[1])
     return inside & mask.gather(1, position.clamp(0, mask.shape[1] - 1))

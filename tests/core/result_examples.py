@@ -323,6 +323,9 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     ),
     "TimeAlignments": speech_times,
     "WordTimes": spoken_times,
+    "Simultaneous": lambda: policies.simultaneous(
+        reordering(), alignment.made_sentence_pairs(2), "wait-k", values=[2]
+    ),
     "TranslationHeads": lambda: alignment.translation_heads(
         reordering(), alignment.made_sentence_pairs(4), null=False
     ),
