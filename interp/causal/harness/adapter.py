@@ -51,7 +51,7 @@ class HarnessRun:
         model: the model; its tokenizer is copied, because the harness changes it.
         tasks: names of the harness, and files: .yaml of the harness, or those of `own_task`.
         n_shot: examples in front of each document; by default those of each task.
-        limit: first documents of each task; by default all.
+        n: first documents of each task; by default all.
         batch_size: documents per forward pass.
         seed: seed of the examples in front.
 
@@ -66,7 +66,7 @@ class HarnessRun:
         tasks: Sequence[str],
         *,
         n_shot: int | None = None,
-        limit: int | None = None,
+        n: int | None = None,
         batch_size: int = 1,
         seed: int = 0,
     ) -> None:
@@ -78,7 +78,7 @@ class HarnessRun:
                 f"{model.name} ({model.kind}) has no tokenizer or writes no text; the harness "
                 "needs both"
             )
-        self.package, self.model, self.limit = package, model, limit
+        self.package, self.model, self.n = package, model, n
         backend: Any = "causal" if model.kind == "causal" else "seq2seq"
         with _quiet(), inference(model.module):
             self.lm = package.models.huggingface.HFLM(
@@ -125,7 +125,7 @@ class HarnessRun:
             _quiet(), inference(self.model.module), self.model.edited(*edits), torch.no_grad()
         ):  # fmt: skip
             return self.package.evaluator.evaluate(
-                lm=self.lm, task_dict=self.tasks, limit=self.limit, bootstrap_iters=0,
+                lm=self.lm, task_dict=self.tasks, limit=self.n, bootstrap_iters=0,
                 log_samples=True, verbosity="ERROR",
             )  # fmt: skip
 

@@ -25,7 +25,7 @@ def harness_task(
     task: str,
     *,
     n_shot: int | None = None,
-    limit: int | None = None,
+    n: int | None = None,
     seed: int = 0,
 ) -> Task:
     """Turn a task of choices into the task of a game: log p of the right choice over the others.
@@ -41,7 +41,7 @@ def harness_task(
         task: a task of the harness with choices, its .yaml file, or a .jsonl file; see
             `interp.causal.harness_scores`.
         n_shot: examples in front of each document; by default those of the task.
-        limit: first documents; by default all.
+        n: first documents; by default all.
         seed: seed of the examples.
 
     Raises:
@@ -49,10 +49,10 @@ def harness_task(
             network.
         PromptError: a choice is longer than the model's context.
     """
-    run = HarnessRun(model, [task], n_shot=n_shot, limit=limit, seed=seed)
+    run = HarnessRun(model, [task], n_shot=n_shot, n=n, seed=seed)
     if model.kind != "causal":
         raise OptionError(f"harness_task needs a causal model; {model.name} is {model.kind}")
-    wrong = [n for n, t in run.tasks["tasks"].items() if t.OUTPUT_TYPE != "multiple_choice"]
+    wrong = [x for x, t in run.tasks["tasks"].items() if t.OUTPUT_TYPE != "multiple_choice"]
     if wrong:
         raise OptionError(
             f"{', '.join(wrong)} has no choices; heads are scored on tasks of choices, others are "

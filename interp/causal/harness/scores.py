@@ -35,7 +35,7 @@ def harness_scores(
     *,
     edits: Mapping[str, Sequence[Edit]] | None = None,
     n_shot: int | None = None,
-    limit: int | None = None,
+    n: int | None = None,
     n_random: int = 4,
     batch_size: int = 1,
     seed: int = 0,
@@ -50,7 +50,7 @@ def harness_scores(
         heads: heads whose output is zero in the run `without`.
         edits: further runs by name, each with the edits under which it runs.
         n_shot: examples in front of each document; by default those of each task.
-        limit: first documents of each task; by default all.
+        n: first documents of each task; by default all.
         n_random: random sets of as many other heads, the null of `without`.
         batch_size: documents per forward pass; padding does not change causal models, but a mean
             over the batch.
@@ -92,7 +92,7 @@ def harness_scores(
         runs[name] = given
     sets = _random_sets(model, chosen, n_random, seed) if chosen else []
     harness = HarnessRun(
-        model, tasks, n_shot=n_shot, limit=limit, batch_size=batch_size, seed=seed
+        model, tasks, n_shot=n_shot, n=n, batch_size=batch_size, seed=seed
     )  # fmt: skip
     report, total = progress or silent, len(runs) + len(sets)
     found: dict[str, Values] = {}
@@ -107,7 +107,7 @@ def harness_scores(
         own = found[OWN]
         found[RANDOM] = {k: (np.mean([d[k][0] for d in drawn], 0),
                              float(np.mean([d[k][1] for d in drawn]))) for k in own}  # fmt: skip
-    options = {"n_shot": n_shot, "limit": limit, "batch_size": batch_size, "seed": seed,
+    options = {"n_shot": n_shot, "n": n, "batch_size": batch_size, "seed": seed,
                "n_random": n_random}  # fmt: skip
     made = model_provenance(model) | {
         "tasks": list(tasks), "without": [str(h) for h in chosen],
