@@ -44,10 +44,20 @@ def harness_task(
         n: first documents; by default all.
         seed: seed of the examples.
 
+    Reference: Gao et al., "The Language Model Evaluation Harness".
+
     Raises:
         OptionError: the task has no choices, the harness is not installed, or the task needs the
             network.
         PromptError: a choice is longer than the model's context.
+
+    Unit: nats.
+
+    Cost: One evaluation of the task.
+
+    Null: that of the method that scores heads.
+
+    Not for: tasks without choices: `harness_scores` evaluates them as a whole.
     """
     run = HarnessRun(model, [task], n_shot=n_shot, n=n, seed=seed)
     if model.kind != "causal":

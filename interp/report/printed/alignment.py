@@ -70,7 +70,7 @@ def simultaneous_text(found: ResultRows) -> str:
         f"right: share of the reference's tokens written at their place, mean over "
         f"{found.per_prompt.shape[1]} pairs; latencies in source words, AP as a share of them"
     )
-    return f"{found}\n  {about}\n{aligned_table(table)}"
+    return f"Simultaneous translation\n  {about}\n{aligned_table(table)}"
 
 
 def errors_text(found: ResultRows, top: int) -> str:
