@@ -96,7 +96,7 @@ class Edit:
         call.z = torch.where(where[..., None], self.replace(call, site, real).to(z.dtype), z)
 
 
-def fitting(value: Tensor, like: Tensor, what: str, site: Site) -> Tensor:
+def broadcast_value(value: Tensor, like: Tensor, what: str, site: Site) -> Tensor:
     """Broadcast a given value to a tensor of a call.
 
     Raises:
@@ -199,7 +199,7 @@ def mean(
     def replace(call: Call, site: Site, real: Tensor) -> Tensor:
         z, weight = call.z, real[:, None, :, None].to(call.z.dtype)
         if reference is not None:
-            return fitting(value(site), z, "mean over='dataset'", site)
+            return broadcast_value(value(site), z, "mean over='dataset'", site)
         if over == "batch":
             return (
                 (z * weight).sum((0, 2), keepdim=True) / weight.sum((0, 2), keepdim=True)
@@ -271,7 +271,7 @@ def set_z(heads, value: Tensor, *, positions: Positions = None, stack: str | Non
     return Edit(
         "set",
         parse_heads(heads),
-        lambda call, site, real: fitting(
+        lambda call, site, real: broadcast_value(
             rows_of_step(value, call, "set", site), call.z, "set", site
         ),
         positions,

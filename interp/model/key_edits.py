@@ -1,7 +1,7 @@
 """Interventions on a head's attention to chosen keys: raised, lowered, or as a description says.
 
-Keys are named by their position in the prompt, so that the same edit holds for a whole prompt and
-for every step of a generation, whatever the cache has kept.
+Keys are named by their position in the prompt, so that the same edit holds for a whole prompt and for
+every step of a generation, whatever the cache has kept.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from interp.model.calls.call import Call
     from interp.model.calls.sites import Site
 
-Keys = slice | int | Sequence[int] | Tensor
+ChosenKeys = slice | int | Sequence[int] | Tensor
 BLOCK = 2**22  # entries of a pattern that are changed at a time
 
 
 def reweight(
     heads,
-    keys: Keys,
+    keys: ChosenKeys,
     factor: float,
     *,
     positions: Positions = None,
@@ -127,7 +127,7 @@ def _blocks(call: Call) -> Iterator[Int[Tensor, " row"]]:
         yield torch.arange(start, min(start + size, queries), device=call.z.device)
 
 
-def _require_from_start(keys: Keys) -> None:
+def _require_from_start(keys: ChosenKeys) -> None:
     if isinstance(keys, Tensor):
         if keys.dtype != torch.bool or keys.dim() != 2:
             raise OptionError(
@@ -145,7 +145,7 @@ def _require_from_start(keys: Keys) -> None:
 
 
 def named_keys(
-    keys: Keys, position: Int[Tensor, "batch key_pos"], site: Site
+    keys: ChosenKeys, position: Int[Tensor, "batch key_pos"], site: Site
 ) -> Bool[Tensor, "batch key_pos"]:
     """Return which keys an edit names, from the position of each in its prompt.
 
@@ -211,7 +211,7 @@ def _targets(
     return found
 
 
-def _shown(keys: Keys) -> str:
+def _shown(keys: ChosenKeys) -> str:
     if isinstance(keys, slice):
         return f"keys {keys.start or 0}:{'' if keys.stop is None else keys.stop}"
     return "masked keys" if isinstance(keys, Tensor) else f"keys {keys}"

@@ -11,7 +11,7 @@ from torch import Tensor
 from interp.core.errors import OptionError
 from interp.model.calls.steps import columns_of_step, rows_of_step
 from interp.model.edit_parts import Positions
-from interp.model.edits import Edit, fitting
+from interp.model.edits import Edit, broadcast_value
 from interp.model.head_arguments import parse_heads
 
 if TYPE_CHECKING:
@@ -52,10 +52,12 @@ def set_pattern(
         own = call.pattern()
         if isinstance(pattern, Tensor):
             rows = rows_of_step(pattern, call, "pattern", site)
-            return call.mix(fitting(columns_of_step(rows, call, site), own, "pattern", site))
+            return call.mix(
+                broadcast_value(columns_of_step(rows, call, site), own, "pattern", site)
+            )
         # a copy: the function may write into it while the model still uses the original
         new = pattern(own.clone())
-        return call.mix(fitting(new, own, "pattern", site))
+        return call.mix(broadcast_value(new, own, "pattern", site))
 
     return Edit("pattern", parse_heads(heads), replace, positions, stack)
 

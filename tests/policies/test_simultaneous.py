@@ -22,12 +22,12 @@ def rows_of(order: str) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def model() -> interp.Model:
+def reordering_model() -> interp.Model:
     return interp.load("bundled:reorder")
 
 
 def test_aligning_heads_wait_as_long_as_the_word_order_needs(model) -> None:
-    found = simultaneous(model, PAIRS, "alignatt", values=[3], heads=ALIGNING)
+    found = simultaneous(reordering_model, PAIRS, "alignatt", values=[3], heads=ALIGNING)
     rows = found.to_pandas().set_index("policy")
     assert rows.loc["alignatt", "score"] == rows.loc["whole", "score"] == 1
     late = found.arrays["each_lagging"]
@@ -51,7 +51,9 @@ def test_they_are_better_than_other_heads_and_than_waiting_k_words(model) -> Non
         ("edatt of others", "edatt", 0.3, OTHERS),
         ("wait-k", "wait-k", 4, None),
     ):
-        found = simultaneous(model, PAIRS, policy, values=[value], heads=heads).to_pandas()
+        found = simultaneous(
+            reordering_model, PAIRS, policy, values=[value], heads=heads
+        ).to_pandas()
         at[name] = found.iloc[0]
     assert at["aligning"]["score"] > 0.9 > at["wait-k"]["score"] + 0.05
     assert at["aligning"]["lagging"] < at["wait-k"]["lagging"] + 0.5
@@ -62,7 +64,7 @@ def test_they_are_better_than_other_heads_and_than_waiting_k_words(model) -> Non
 
 def test_waiting_k_words_is_k_words_late(model) -> None:
     keep = [PAIRS[i] for i in rows_of("keep")]
-    found = simultaneous(model, keep, "wait-k", values=[2, 3])
+    found = simultaneous(reordering_model, keep, "wait-k", values=[2, 3])
     np.testing.assert_allclose(found.score[:2], 1)
     # a target is one word shorter than its source
     late = found.arrays["each_differentiable_lagging"]
@@ -95,10 +97,10 @@ def test_the_rules_are_the_published_ones() -> None:
 
 def test_wrong_values_and_models_are_refused(model) -> None:
     with pytest.raises(OptionError, match="above 0"):
-        simultaneous(model, PAIRS[:2], "edatt", values=[-1])
+        simultaneous(reordering_model, PAIRS[:2], "edatt", values=[-1])
     with pytest.raises(OptionError, match="whole ones"):
-        simultaneous(model, PAIRS[:2], "wait-k", values=[1.5])
+        simultaneous(reordering_model, PAIRS[:2], "wait-k", values=[1.5])
     with pytest.raises(OptionError, match="no cross attention"):
         simultaneous("bundled:induction", PAIRS[:2])
     with pytest.raises(OptionError, match="L7H0"):
-        simultaneous(model, PAIRS[:2], heads=["L7H0"])
+        simultaneous(reordering_model, PAIRS[:2], heads=["L7H0"])

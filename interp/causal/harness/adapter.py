@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from interp.causal.harness.own_tasks import own_task
+from interp.causal.harness.file_tasks import file_task
 from interp.core.errors import OptionError, PromptError
 from interp.model.hooks.inference import inference
 
@@ -49,7 +49,7 @@ class HarnessRun:
 
     Args:
         model: the model; its tokenizer is copied, because the harness changes it.
-        tasks: names of the harness, and files: .yaml of the harness, or those of `own_task`.
+        tasks: names of the harness, and files: .yaml of the harness, or those of `file_task`.
         n_shot: examples in front of each document; by default those of each task.
         n: first documents of each task; by default all.
         batch_size: documents per forward pass.
@@ -96,7 +96,7 @@ class HarnessRun:
         for name in tasks:
             path = Path(name)
             if path.suffix in (".jsonl", ".txt"):
-                given.append(own_task(path))
+                given.append(file_task(path))
             elif name in known or (path.suffix in (".yaml", ".yml") and path.is_file()):
                 given.append(name)
             else:

@@ -50,7 +50,7 @@ def place_preference(
     return torch.stack([x.mean((0, 1)) for x in shares.values()]).mean(0).numpy()
 
 
-def ordered(relevance: Sequence[float], preference: Sequence[float]) -> tuple[int, ...]:
+def placed_passages(relevance: Sequence[float], preference: Sequence[float]) -> tuple[int, ...]:
     """Return the passage of each place: the most relevant at the most preferred one.
 
     Raises:
@@ -130,8 +130,8 @@ def passage_order(
         given = relevance[at] if relevance is not None else [i in chain.sources for i in range(n)]
         own = _odds(model, chain, range(n))
         orders = {
-            "preferred": [ordered(given, places)],
-            "least preferred": [ordered(given, -places)],
+            "preferred": [placed_passages(given, places)],
+            "least preferred": [placed_passages(given, -places)],
             "random": [tuple(rng.permutation(n).tolist()) for _ in range(n_random)],
         }
         for row, name in enumerate(ORDERS):

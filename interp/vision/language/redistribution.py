@@ -75,13 +75,21 @@ def redistribute(
     Raises:
         OptionError: an option is out of range.
         PromptError: the inputs hold no pictures.
+
+    Unit: none: it is an edit; `redistribution` measures its effect.
+
+    Cost: One run per prompt, and the patterns of the edited layers in each edited run.
+
+    Null: random tokens in place of the sinks, in `redistribution`.
+
+    Not for: models without massive activations: nothing is a sink, and nothing changes.
     """
     view, prompts = prompts_with_pictures(model, inputs)
     sites = edited_sites(view, first_layer, last_layer)
     ratios = [sink_ratios(view, each, sites) for each in prompts]
     sinks = _marked(sites, [{s: x[:, list(dims)].amax(-1) >= tau for s, x in r.items()}
                             for r in ratios])  # fmt: skip
-    return redistributed(view, prompts, sinks, keep=keep, rho=rho, least=least)
+    return redistributed(prompts, sinks, keep=keep, rho=rho, least=least)
 
 
 def edited_sites(view: Model, first_layer: int, last_layer: bool) -> list[Site]:
@@ -101,7 +109,6 @@ def edited_sites(view: Model, first_layer: int, last_layer: bool) -> list[Site]:
 
 
 def redistributed(
-    view: Model,
     prompts: Sequence[PicturePrompt],
     sinks: Marks,
     *,
@@ -210,7 +217,7 @@ def redistribution(
             marks: Mapping[Site, Tensor],
             prompt: PicturePrompt = prompt, plain: float = plain, options: Any = options,
         ) -> float:  # fmt: skip
-            with view.edited(redistributed(view, [prompt], _marked(sites, [marks]), **options)):
+            with view.edited(redistributed([prompt], _marked(sites, [marks]), **options)):
                 return answer_log_p(view, prompt) - plain
 
         change[0, at] = rise(own)

@@ -12,7 +12,8 @@ import transformers
 import interp
 from interp.core.errors import OptionError, PromptError
 from interp.text.chains import Chain
-from interp.text.context import ordered, passage_order, place_preference
+from interp.text.context import passage_order
+from interp.text.context.order import place_preference, placed_passages
 from interp.text.context.passages import read_passages
 
 PLACES, SIZE, QUESTION, FIRST_ANSWER, ANSWERS = 4, 3, 2, 40, 10
@@ -80,12 +81,12 @@ def test_without_a_preference_no_order_changes_the_answer() -> None:
 
 
 def test_the_most_relevant_passage_takes_the_most_preferred_place() -> None:
-    assert ordered([0.1, 0.9, 0.5], [0.2, 0.3, 0.5]) == (0, 2, 1)
-    assert ordered([0, 0, 1], [0.5, 0.1, 0.4]) == (2, 1, 0)
+    assert placed_passages([0.1, 0.9, 0.5], [0.2, 0.3, 0.5]) == (0, 2, 1)
+    assert placed_passages([0, 0, 1], [0.5, 0.1, 0.4]) == (2, 1, 0)
     with pytest.raises(OptionError, match="one finite number for each"):
-        ordered([1, 2], [0.1])
+        placed_passages([1, 2], [0.1])
     with pytest.raises(OptionError, match="one finite number for each"):
-        ordered([1, float("nan")], [0.1, 0.2])
+        placed_passages([1, float("nan")], [0.1, 0.2])
 
 
 def test_given_relevances_are_used_and_bad_chains_refused() -> None:

@@ -13,7 +13,7 @@ from interp.core.text_file import read_lines
 PAIR = ("sentence_good", "sentence_bad")
 
 
-def own_task(path: Path) -> dict[str, Any]:
+def file_task(path: Path) -> dict[str, Any]:
     """Return the configuration of a task whose documents are the lines of a file.
 
     Args:
