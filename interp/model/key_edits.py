@@ -1,6 +1,6 @@
 """Interventions on a head's attention to chosen keys: raised, lowered, or as a description says.
 
-Keys are named by their position in the prompt, so that the same edit holds for a whole prompt and for
+Keys are named by their position in the prompt, so that an edit holds for a whole prompt and for
 every step of a generation, whatever the cache has kept.
 """
 

@@ -6,23 +6,23 @@ import math
 from typing import Any
 
 from interp.core.errors import OptionError
-from interp.model.edits import Edit, zero
+from interp.model.edits import zero
 from interp.model.head_arguments import parse_heads
 from interp.model.policy import Action, Policy, Step
 from interp.model.second_run import SecondRun
 
 
-def decore(heads: Any, alpha: float | None = None, *, edit: Edit | None = None) -> Policy:
+def decore(heads: Any, alpha: float | None = None) -> Policy:
     """Make the policy that contrasts the model with a run in which some heads are masked.
 
     The next token is that of (1 + alpha) log p - alpha log p_masked. A run without context, whose
     heads retrieve nothing, loses little, so tokens that only the heads supply gain.
 
     Args:
-        heads: the masked heads, such as the best by `interp.score(model, "retrieval")`.
+        heads: the heads whose output is zero in the other run, such as the best by
+            `interp.score(model, "retrieval")`.
         alpha: strength of the contrast; by default the entropy of the model's own prediction in
             nats, so that it acts where the model is unsure.
-        edit: how the heads are masked; their output is zero by default.
 
     Reference: Gema et al. 2024, "DeCoRe: Decoding by Contrasting Retrieval Heads to Mitigate
     Hallucinations" (arXiv 2410.18860). Its plausibility limit is not applied in the published loop
@@ -33,7 +33,7 @@ def decore(heads: Any, alpha: float | None = None, *, edit: Edit | None = None) 
     """
     if alpha is not None and not 0 <= alpha < math.inf:
         raise OptionError(f"alpha={alpha:g}; give a number from 0, or None for the entropy")
-    masked = SecondRun([edit or zero(parse_heads(heads))])
+    masked = SecondRun([zero(parse_heads(heads))])
 
     def contrast_heads(step: Step) -> Action:
         log_p = step.logits.float().log_softmax(-1)

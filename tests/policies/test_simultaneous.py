@@ -26,7 +26,7 @@ def reordering_model() -> interp.Model:
     return interp.load("bundled:reorder")
 
 
-def test_aligning_heads_wait_as_long_as_the_word_order_needs(model) -> None:
+def test_aligning_heads_wait_as_long_as_the_word_order_needs(reordering_model) -> None:
     found = simultaneous(reordering_model, PAIRS, "alignatt", values=[3], heads=ALIGNING)
     rows = found.to_pandas().set_index("policy")
     assert rows.loc["alignatt", "score"] == rows.loc["whole", "score"] == 1
@@ -42,7 +42,7 @@ def test_aligning_heads_wait_as_long_as_the_word_order_needs(model) -> None:
     assert (targets == words - 1).all()
 
 
-def test_they_are_better_than_other_heads_and_than_waiting_k_words(model) -> None:
+def test_they_are_better_than_other_heads_and_than_waiting_k_words(reordering_model) -> None:
     at = {}
     for name, policy, value, heads in (
         ("aligning", "alignatt", 2, ALIGNING),
@@ -62,7 +62,7 @@ def test_they_are_better_than_other_heads_and_than_waiting_k_words(model) -> Non
     assert at["edatt of others"]["score"] < at["edatt"]["score"] - 0.1
 
 
-def test_waiting_k_words_is_k_words_late(model) -> None:
+def test_waiting_k_words_is_k_words_late(reordering_model) -> None:
     keep = [PAIRS[i] for i in rows_of("keep")]
     found = simultaneous(reordering_model, keep, "wait-k", values=[2, 3])
     np.testing.assert_allclose(found.score[:2], 1)
@@ -95,7 +95,7 @@ def test_the_rules_are_the_published_ones() -> None:
         assert bool(AlignAtt(heads, recent)(step_with(weights)).stop) == stops
 
 
-def test_wrong_values_and_models_are_refused(model) -> None:
+def test_wrong_values_and_models_are_refused(reordering_model) -> None:
     with pytest.raises(OptionError, match="above 0"):
         simultaneous(reordering_model, PAIRS[:2], "edatt", values=[-1])
     with pytest.raises(OptionError, match="whole ones"):
