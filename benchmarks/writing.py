@@ -119,8 +119,8 @@ def cost() -> dict[str, Any]:
             interp.model.reweight([f"L{i}H1" for i in range(12)], slice(8, 32), 4.0)
         ),
         "read the entropy of every head at every step": reading,
-        "capture every pattern": lambda: model.generate(ids, NEW, names=["pattern"]),
-        "a policy that reads every pattern": lambda: model.generate(ids, NEW, policy=_policy),
+        "capture every pattern": lambda: capturing(names=["pattern"]),
+        "a policy that reads every pattern": lambda: capturing(policy=_policy),
     }
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for each in range(ROUNDS + 1):  # the first round warms up

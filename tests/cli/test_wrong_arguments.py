@@ -109,7 +109,6 @@ study pictures {MODEL} -m sinks               | give the pictures by --image
 study pictures {MODEL} -m grounding --image afile | 0 --answer for 1 pictures
 study pictures {MODEL} -m sinks --image afile --text a --text b | 2 --text for 1 files
 texts order {MODEL} --file nowhere.jsonl      | nowhere.jsonl
-texts order {MODEL} --file x.jsonl --random 0 | '--random'
 evaluate harness planted:nosuch --task a.jsonl | unknown planted model 'nosuch'
 evaluate harness {MODEL} --task a --random -1 | '--random'
 study align {MODEL} --set policy=nosuch       | '--set policy'

@@ -33,9 +33,9 @@ def require_harness() -> Any:
         OptionError: it is not installed.
     """
     try:
-        import lm_eval.evaluator
-        import lm_eval.models.huggingface
-        import lm_eval.tasks
+        import lm_eval.evaluator  # pyright: ignore[reportMissingImports]
+        import lm_eval.models.huggingface  # pyright: ignore[reportMissingImports]
+        import lm_eval.tasks  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise OptionError(
             f"tasks of lm-evaluation-harness need its package ({error}): pip install "

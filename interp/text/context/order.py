@@ -130,8 +130,8 @@ def passage_order(
         given = relevance[at] if relevance is not None else [i in chain.sources for i in range(n)]
         own = _odds(model, chain, range(n))
         orders = {
-            "preferred": [placed_passages(given, places)],
-            "least preferred": [placed_passages(given, -places)],
+            "preferred": [placed_passages(given, places.tolist())],
+            "least preferred": [placed_passages(given, (-places).tolist())],
             "random": [tuple(rng.permutation(n).tolist()) for _ in range(n_random)],
         }
         for row, name in enumerate(ORDERS):

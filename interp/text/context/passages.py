@@ -64,4 +64,5 @@ def _passages(row: Mapping[str, Any]) -> Passages:
         type(i) is not int or not 0 <= i < len(texts) for i in sources
     ):  # fmt: skip
         raise PromptError("'sources' is not a list of passages that hold the answer, from 0")
-    return Passages(tuple(texts), *rest, tuple(sources))
+    question, answer = map(str, rest)
+    return Passages(tuple(texts), question, answer, tuple(sources))
