@@ -108,15 +108,17 @@ def cost() -> dict[str, Any]:
         with model.visited(entropy):
             write()
 
+    def capturing(**how: Any) -> None:
+        model.generate(ids.tolist(), NEW, **how)
+
+    every = [f"L{i}H1" for i in range(12)]
     runs: dict[str, Callable[[], None]] = {
         "plain": write,
         "zero one head": edited(interp.zero("L5H1")),
-        "zero a head of each layer": edited(interp.zero([f"L{i}H1" for i in range(12)])),
-        "uniform attention of a head of each layer": edited(
-            uniform([f"L{i}H1" for i in range(12)])
-        ),
+        "zero a head of each layer": edited(interp.zero(every)),
+        "uniform attention of a head of each layer": edited(uniform(every)),
         "raise a segment in a head of each layer": edited(
-            interp.model.reweight([f"L{i}H1" for i in range(12)], slice(8, 32), 4.0)
+            interp.model.reweight(every, slice(8, 32), 4.0)
         ),
         "read the entropy of every head at every step": reading,
         "capture every pattern": lambda: capturing(names=["pattern"]),
