@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -96,8 +97,13 @@ def harness_scores(
     )  # fmt: skip
     report, total = progress or silent, len(runs) + len(sets)
     found: dict[str, Values] = {}
+    read = hashlib.sha256()
     for done, (name, given) in enumerate(runs.items(), 1):
-        found[name] = document_values(harness.results(given))
+        results = harness.results(given)
+        if name == OWN:
+            each = (s for samples in results["samples"].values() for s in samples)
+            read.update("".join(s["doc_hash"] + s["prompt_hash"] for s in each).encode())
+        found[name] = document_values(results)
         report("harness", done, total)
     drawn = []
     for done, given in enumerate(sets, len(runs) + 1):
@@ -110,12 +116,13 @@ def harness_scores(
     options = {"n_shot": n_shot, "n": n, "batch_size": batch_size, "seed": seed,
                "n_random": n_random}  # fmt: skip
     made = model_provenance(model) | {
+        "prompts": ", ".join(tasks), "prompts_hash": read.hexdigest(),
         "tasks": list(tasks), "without": [str(h) for h in chosen],
         "runs": {name: [e.name for e in given] for name, given in runs.items()},
         "lm_eval": str(getattr(harness.package, "__version__", "")), "options": options,
         "made_by": "interp.causal.harness_scores",
     }  # fmt: skip
-    return _rows(found, made)
+    return run_rows(found, made)
 
 
 def document_values(results: Mapping[str, Any]) -> Values:
@@ -159,7 +166,8 @@ def _random_sets(
     ]
 
 
-def _rows(found: Mapping[str, Values], made: Mapping[str, Any]) -> ResultRows:
+def run_rows(found: Mapping[str, Values], made: Mapping[str, Any]) -> ResultRows:
+    """Return the rows of runs, the first of which is the unedited model, and their differences."""
     rows: list[dict[str, Any]] = []
     values: list[np.ndarray] = []
 

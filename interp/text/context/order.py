@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -142,6 +143,9 @@ def passage_order(
         "sem": standard_error(found) if len(chains) > 1 else np.nan,
     }  # fmt: skip
     made = model_provenance(model) | {
+        "prompts": "passages", "prompts_hash": sha256(
+            repr([(c.ids, c.spans, c.question, c.answer) for c in chains]).encode()
+        ).hexdigest(),
         "chains": len(chains), "n_random": n_random, "seed": seed,
         "made_by": "interp.text.context.passage_order",
     }  # fmt: skip
