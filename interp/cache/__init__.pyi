@@ -1,11 +1,14 @@
+from .budgets import Budget
 from .cards import cache_cards
 from .methods import retrieval_methods
 from .patterns import read_pattern, write_pattern
 from .plan import cache_plan
+from .small_cache import small_cache
 from .sources import attribute_context, source_curve
 from .windows import Window, cut_cache, window_mask
 
 __all__ = [
+    "Budget",
     "Window",
     "attribute_context",
     "cache_cards",
@@ -13,6 +16,7 @@ __all__ = [
     "cut_cache",
     "read_pattern",
     "retrieval_methods",
+    "small_cache",
     "source_curve",
     "window_mask",
     "write_pattern",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,12 +12,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.cache.budgets import require_same, write_file
 from interp.cache.bytes import spelled
 from interp.cache.losses import CutLosses
 from interp.cache.patterns import write_pattern
 from interp.cache.windows import KVHead, Window, cut_cache
 from interp.core.errors import OptionError, UnknownName
-from interp.core.files import write_atomically
 from interp.core.prompts import Prompts
 from interp.core.result import Result
 
@@ -27,11 +26,12 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from interp.cache.small_cache import SmallCache
     from interp.model.edits import Edit
     from interp.model.model import Model
 
-FORMATS = ("duo", "kvpress")
-KVPRESS = "kvpress.json"
+FORMATS = ("duo", "budgets")
+BUDGETS = "budgets.json"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -97,6 +97,20 @@ class CachePlan(Result):
         self.require(model)
         return cut_cache(model, self.cuts())
 
+    def cache(self, model: Model) -> SmallCache:
+        """Return an empty cache for `generate(past_key_values=...)` that holds what the plan keeps.
+
+        Every token, those of the prompt included, sees what it sees under `edit`.
+
+        Raises:
+            OptionError: the plan was made for another model, or caches of its family are not
+                tested.
+        """
+        from interp.cache.small_cache import small_cache
+
+        self.require(model)
+        return small_cache(model, self.cuts())
+
     def require(self, model: Model) -> None:
         """Raise if the plan was made for other weights.
 
@@ -104,11 +118,7 @@ class CachePlan(Result):
             OptionError: the hashes differ.
         """
         made = str(self.provenance.get("content_hash", ""))
-        if made != model.content_hash:
-            raise OptionError(
-                f"this plan was made for {self.provenance.get('model_id')} (weights {made[:12]}), "
-                f"and {model.name} has weights {model.content_hash[:12]}; make a plan for it"
-            )
+        require_same(str(self.provenance.get("model_id")), made, model)
 
     def losses(self, model: Model, prompts: Any, batch_size: int = 16) -> np.ndarray:
         """Return the increase of the loss under the plan on other prompts, in nats per token.
@@ -139,13 +149,12 @@ class CachePlan(Result):
         )
 
     def export(self, folder: str | PathLike, form: str = "duo") -> Path:
-        """Write the plan for DuoAttention ("duo") or kvpress ("kvpress"); return the folder.
+        """Write the plan for DuoAttention ("duo") or as one JSON ("budgets"); return the folder.
 
         "duo" writes `full_attention_heads.tsv` (1 for a full cache, 0 for a cut one) and
-        `config.json`, and needs one window for all cut heads. "kvpress" writes `kvpress.json`, per
-        layer and key-value head the sink and recent tokens, or null for a full cache; where there
-        is one window, also the settings and files of `DuoAttentionPress`. `masked_keys` gives what
-        a press assigns.
+        `config.json`, and needs one window for all cut heads. "budgets" writes `budgets.json`, the
+        file of `write_budgets`; where there is one window, with the settings under which kvpress's
+        `DuoAttentionPress` keeps the same tokens.
 
         Raises:
             UnknownName: the form is not known.
@@ -157,33 +166,35 @@ class CachePlan(Result):
         folder = Path(folder)
         cuts = self.cuts()
         one = set(cuts.values())
-        gates = [1.0 if w is None else 0.0 for w in self.windows]
         if form == "duo":
             if len(one) != 1:
                 raise OptionError(
                     f"the plan has {len(one)} windows and DuoAttention's layout has one for all "
-                    "cut heads; make a plan with recents=(N,), or export it for kvpress"
+                    "cut heads; make a plan with recents=(N,), or export its budgets"
                 )
+            gates = [1.0 if w is None else 0.0 for w in self.windows]
             return write_pattern(folder, self.kv, gates, one.pop())
-        layers: dict[int, list[list[int] | None]] = {}
-        for head, window in zip(self.kv, self.windows, strict=True):
-            kept = None if window is None else [window.sink, window.recent]
-            layers.setdefault(head.layer, []).append(kept)
-        content: dict[str, Any] = {
-            "model": self.provenance.get("model_id"),
-            "content_hash": self.provenance.get("content_hash"),
-            "keeps": {str(layer): row for layer, row in layers.items()},
-        }
+        more: dict[str, Any] = {}
         if len(one) == 1 and next(iter(one)).recent > 1:
             window = one.pop()
-            write_pattern(folder, self.kv, gates, window)
-            content["DuoAttentionPress"] = {
+            more["DuoAttentionPress"] = {
                 "head_compression_ratio": len(cuts) / len(self.kv),
                 "sink_size": window.sink,
                 "recent_size": window.recent - 1,
             }
-        write_atomically(folder / KVPRESS, (json.dumps(content, indent=1) + "\n").encode())
+        name, made = (str(self.provenance.get(x)) for x in ("model_id", "content_hash"))
+        write_file(folder / BUDGETS, name, made, self.kv, cuts, more)
         return folder
+
+    def press(self) -> Any:
+        """Return the plan as a press of kvpress, which hides keys once a prompt has been read.
+
+        Raises:
+            OptionError: kvpress is not installed.
+        """
+        from interp.cache.press import plan_press
+
+        return plan_press(self)
 
     def masked_keys(self, layer: int, keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the cached keys of a layer that the next token must not see.

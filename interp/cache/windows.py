@@ -142,6 +142,11 @@ def cut_cache(model: Model, windows: Mapping[KVHead, Window]) -> Edit:
             raise UnknownName("key-value head", str(head), [str(k) for k in known])
     heads, each = [], {}
     for head, window in windows.items():
+        if type(window) is not Window and getattr(window, "reads_prompt", False):
+            raise OptionError(
+                f"{head} has a tail beyond its window, which depends on where the prompt ends; run "
+                "it as a cache (interp.cache.small_cache)"
+            )
         for query in query_heads(model, head):
             heads.append(Head(head.layer, query, head.stack))
             each[head.stack, head.layer, query] = window

@@ -27,14 +27,14 @@ from interp.model.hooks.inference import Flag, inference
 
 
 def token_gradients(
-    game: Game, batch: GameBatch, level: float = 1.0
+    game: Game, batch: GameBatch, level: float | Mapping[Site, Float[Tensor, "1 head"]] = 1.0
 ) -> dict[Site, tuple[Float[Tensor, "prompt head token"], Tensor]]:
     """Compute the derivative of each prompt's value by every head's gate at every token.
 
     Args:
         game: the game.
         batch: one batch of prompts.
-        level: value of all players' gates.
+        level: value of all players' gates, or the gates of each attention.
 
     Returns:
         for each attention the derivatives and a mask of the real tokens, `[prompt, token]`.
@@ -50,7 +50,8 @@ def token_gradients(
             if site in base:
                 call.z = gated(z, base[site].expand(z.shape[0], -1), _other(site, call))
             return
-        gate = torch.full(z.shape[:3], level, dtype=z.dtype, device=z.device, requires_grad=True)
+        value = torch.tensor(level)[None, None] if isinstance(level, float) else level[site]
+        gate = value.to(z)[..., None].expand(z.shape[:3]).clone().requires_grad_()
         leaf[site], real_at[site] = gate, real
         free = playing[site].to(z.device)[None, :, None]
         gate = torch.where(free, gate, torch.ones_like(gate))
@@ -78,7 +79,7 @@ def token_gradients(
             )
         if not bool(torch.isfinite(value).all()):
             raise NonFiniteError(
-                f"{game.model.name}: {game.task.name} is NaN or infinite with every gate at {level}"
+                f"{game.model.name}: {game.task.name} is NaN or infinite with the gates at {level}"
             )
         given = torch.autograd.grad(value.sum(), [leaf[s] for s in sites], allow_unused=True)
     n = len(batch.which)
@@ -126,6 +127,19 @@ def path_gradients(game: Game, steps: int) -> np.ndarray:
             gradients = token_gradients(game, batch, (k + 0.5) / steps)
             by_player = _by_player(game, {s: g.sum(-1) for s, (g, _) in gradients.items()})
             found[:, list(batch.which)] += by_player.T.numpy() / steps
+    return found
+
+
+def coalition_gradients(
+    game: Game, gates: Float[Tensor, " player"]
+) -> Float[np.ndarray, "player prompt"]:
+    """Compute the derivative of each prompt's value by every player's gate at one coalition."""
+    level = game.players.spread(gates[None].double())
+    found = np.zeros((len(game), len(game.task)))
+    for batch in game.batches:
+        gradients = token_gradients(game, batch, level)
+        by_player = _by_player(game, {s: g.sum(-1) for s, (g, _) in gradients.items()})
+        found[:, list(batch.which)] = by_player.T.numpy()
     return found
 
 

@@ -163,6 +163,7 @@ WORDS: dict[str, Spelling] = {
         ("-m", "--metric"), METRIC_NAMES, "NAME[:OPTION=VALUE,...]", multiple=True, read=_split
     ),
     "null": Spelling(),
+    "tracker": Spelling(),
     "by": Spelling(),
     "by_cluster": Spelling(),
     "models": Spelling(("--model",), click.STRING, multiple=True),

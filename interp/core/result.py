@@ -183,6 +183,26 @@ class Result(Displayed):
 
         write_result(self, path)
 
+    def publish(self, to: str, out: str | os.PathLike | None = None) -> str:
+        """Send the rows, the page and the provenance to where a team keeps results.
+
+        Args:
+            to: "dataset" for a folder with a card, which `huggingface_hub` can upload and
+                `datasets` loads; "tensorboard", "wandb" or "mlflow", which need their packages.
+            out: the folder: required for the first two. Without it wandb and mlflow send to where
+                their own settings say (WANDB_MODE, MLFLOW_TRACKING_URI); with it nothing leaves
+                the machine.
+
+        Returns:
+            where the result is.
+
+        Raises:
+            UnknownName: there is no such tracker.
+            OptionError: its package is not installed, or the folder is missing.
+            StoreError: the folder of a dataset is not empty, or cannot be written.
+        """
+        return drawn("publish", self, to, out)
+
     @classmethod
     def load(cls, path: str | os.PathLike) -> Self:
         """Read a parquet, csv, json or toml file that `save` of this class wrote.

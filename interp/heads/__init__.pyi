@@ -1,5 +1,6 @@
 from . import needle, outliers, patterns
 from .between_models.match import match_heads
+from .between_models.quantised import quantised_heads
 from .checkpoints.emergence import emergence
 from .declaration import Analysis, detector, experiment, measurement, statistic
 from .estimate import choose_engine, estimate_score, readable
@@ -25,6 +26,7 @@ __all__ = [
     "needle",
     "outliers",
     "patterns",
+    "quantised_heads",
     "readable",
     "roofline",
     "score",

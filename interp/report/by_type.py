@@ -46,6 +46,7 @@ FORMS: Mapping[str, Mapping[str, str]] = {
         "Variables": "interp.report.printed.variables:variables_summary",
         "ProbeResult": "interp.report.summaries.heads:probe_summary",
         "ProfileChanges": "interp.report.printed.changes:changes_summary",
+        "QuantisedHeads": "interp.report.printed.quantised:quantised_summary",
         "QueryMaps": "interp.report.summaries.vision:query_maps_summary",
         "ReceiverHeads": "interp.report.summaries.texts:receiver_heads_summary",
         "ResultRows": "interp.report.rows:rows_summary",
@@ -95,6 +96,7 @@ FORMS: Mapping[str, Mapping[str, str]] = {
         "Displayed": "interp.report.rows:first_line",
         "Portability": "interp.report.printed.portability:portability_line",
         "ProfileChanges": "interp.report.printed.changes:changes_line",
+        "QuantisedHeads": "interp.report.printed.quantised:quantised_line",
     },
     "differences": {"Result": "interp.core.differences:differences"},
     "bounds": {
@@ -129,6 +131,7 @@ FORMS: Mapping[str, Mapping[str, str]] = {
         "Comparison": "interp.report.atlas.single:comparison_page",
         "PruningCurve": "interp.report.atlas.single:pruning_page",
     },
+    "publish": {"Displayed": "interp.report.publishing:publish"},
     "report": {"HeadTable": "interp.report.atlas.atlas_file:write_report"},
     "vector": {
         "AttributionGraph": "interp.report.attribution_graph:save_graph",

@@ -199,8 +199,8 @@ def test_duo_attention_reads_the_export(narrow, planted_induction, tmp_path) -> 
 
 
 def test_kvpress_masks_what_the_reference_mask_hides(plan, tmp_path) -> None:
-    plan.export(tmp_path, "kvpress")
-    keeps = json.loads((tmp_path / "kvpress.json").read_text())["keeps"]
+    plan.export(tmp_path, "budgets")
+    keeps = json.loads((tmp_path / "budgets.json").read_text())["layers"]
     assert [len(row) for row in keeps.values()] == [2, 2]
     for layer in range(2):
         cached = 45
@@ -213,7 +213,8 @@ def test_kvpress_masks_what_the_reference_mask_hides(plan, tmp_path) -> None:
                 continue
             seen = window_mask(1, cached + 1, window)[0, :-1]
             assert mine == (~seen).nonzero().flatten().tolist()
-            assert keeps[str(layer)][kv] == [window.sink, window.recent]
+            kept = keeps[str(layer)][kv]
+            assert [kept["sink"], kept["recent"], kept["top"]] == [window.sink, window.recent, 0]
 
 
 def test_published_gates_are_read_and_compared(planted_induction, tmp_path) -> None:

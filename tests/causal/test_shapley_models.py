@@ -9,18 +9,22 @@ import pytest
 import torch
 import zoo
 
+import interp
 from interp.causal import (
     banzhaf,
     custom,
     interactions,
     leave_one_out,
+    loss,
     repeats_task,
     shapley,
     shapley_per_layer,
     truncated_shapley,
 )
 from interp.causal.game.game import Game
+from interp.causal.shapley_values.gradients import solved
 from interp.causal.shapley_values.scores import estimate_shapley, shapley_of
+from interp.causal.shapley_values.surrogate import Draws
 from interp.core.errors import NonFiniteError, OptionError, UnknownName
 from interp.core.head import Head
 from interp.core.prompts import Prompts
@@ -184,6 +188,67 @@ def test_the_null_plays_the_same_game_on_random_weights():
         shapley(model, task, null="shuffled")
 
 
+def test_derivatives_are_right_in_games_whose_gates_are_quadratic():
+    """The trapezoid rule has no error there: only the choice of coalitions is left."""
+    rng = np.random.default_rng(3)
+    n, k = 7, 3
+    linear, own = rng.normal(size=(n, k)), rng.normal(size=(n, k))
+    pairs = rng.normal(size=(n, n, k))
+    pairs = np.triu(pairs.transpose(2, 0, 1), 1).transpose(1, 2, 0)
+    both = pairs + pairs.transpose(1, 0, 2)
+    exact = linear + own + both.sum(1) / 2  # a gate at 0 or 1 is its own square
+    value = lambda g: g @ linear + (g**2) @ own + np.einsum("i,j,ijk->k", g, g, pairs)  # noqa: E731
+    found = []
+    for seed in range(40):
+        gates = Draws(n, seed).pairs(0, 16)
+        slopes = np.stack([linear + 2 * g[:, None] * own + np.einsum("j,ijk->ik", g, both)
+                           for g in gates])  # fmt: skip
+        solution = solved(gates, slopes, value(np.ones(n)), value(np.zeros(n)))
+        assert abs(solution.efficiency_gap) < 1e-9
+        miss = np.abs(solution.score - exact.mean(1))
+        found.append((miss <= 2.1 * solution.sampling_sem).mean())
+    assert np.mean(found) > 0.9  # of the 95 % intervals
+    alone = gates[:2]  # one coalition and its complement: each player is at one of both ends
+    slopes = np.stack([linear] * 2)
+    np.testing.assert_allclose(solved(alone, slopes, linear.sum(0), 0 * linear[0]).score,
+                               linear.mean(1))  # fmt: skip
+
+
+def test_what_the_trapezoid_rule_misses_is_reported():
+    """Under zeros these heads are switches, whose derivatives tell little; the errors say so."""
+    model = interp.load("bundled:induction")
+    task = repeats_task(model, n=4)
+    covered, missed = [], []
+    for kind in ("zero", "mean-position"):
+        heads = [(x, h) for x in (0, 1) for h in range(4)]
+        game = Game(model, task, kind=kind, heads=heads)
+        exact = shapley_of(game, method="exact").score
+        for seed in range(4):
+            found = shapley_of(game, method="gradients", max_evaluations=40, seed=seed)
+            assert abs(found.notes["efficiency_gap"]) < 1e-9
+            assert found.notes["forward_passes"] == pytest.approx(108)
+            low, high = (found.score + sign * 2.13 * found.sampling_sem for sign in (-1, 1))
+            covered.append(((low <= exact) & (exact <= high)).mean())
+            missed.append(found.notes["bias_check"].startswith("bias detected: 8 contributions"))
+    assert np.mean(covered) > 0.9
+    assert sum(missed[:4]) >= 3  # zeros
+
+
+def test_derivatives_tell_of_all_heads_in_few_passes():
+    model = interp.load(zoo.FAMILIES["gpt2"].model("sdpa"))
+    prompts = torch.randint(0, 60, (4, 12), generator=torch.Generator().manual_seed(1))
+    game = Game(model, loss(model, prompts))
+    exact = shapley_of(game, method="surrogate", max_evaluations=1200).score
+    found = [shapley_of(game, method="gradients", max_evaluations=n) for n in (20, 120)]
+    few, many = (((x.score - exact) ** 2).sum() / (exact**2).sum() for x in found)
+    assert few < 0.08
+    assert many < 0.02
+    target = found[0].sampling_sem.max() / 1.2
+    goes_on = shapley_of(game, method="gradients", target_sem=target)
+    assert (goes_on.sampling_sem <= target).all()
+    assert goes_on.evaluations > 20
+
+
 def test_estimates_count_the_work():
     model, task = tiny()
     game = Game(model, task)
@@ -202,11 +267,14 @@ def test_estimates_count_the_work():
     assert some.coalitions == 200
     assert permutations.n_bytes > 0
     assert "method surrogate" in str(some)
+    assert estimate_shapley(game, method="gradients").coalitions == 36
 
 
 def test_bad_input_is_one_line_each():
     model, task = tiny()
     for options, message in (
+        ({"method": "gradients", "max_evaluations": 8}, "error over pairs .* at least 20"),
+        ({"method": "gradients", "heads": ["L0H0", "L0H1"]}, "2 players need no estimate"),
         ({"method": "exact"}, r"2\^18 coalitions of 18 players, but the limit is 16"),
         ({"target_sem": 0}, "target_sem=0"),
         ({"method": "permutations", "max_evaluations": 33}, "at least 34"),

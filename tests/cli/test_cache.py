@@ -58,7 +58,7 @@ def test_bad_input(run, tmp_path) -> None:
         (("--set", "sources_of", "--budget", "50%"), "sources_of makes no plan"),
         (("--set", "confidence=0.5"), "--set confidence is for the bound of a plan"),
         (("--budget", "50%", "--file", three), "or a lower level (--set confidence)"),
-        (("--export", tmp_path, "--set", "format=kvpress"), "layout duo only"),
+        (("--export", tmp_path, "--set", "format=budgets"), "layout duo only"),
         (("--budget", "50%", "--export", tmp_path / "file" / "x"), "file"),
         (("--against", tmp_path / "nowhere", "--set", "needles=ids"), "nowhere"),
     ):

@@ -54,6 +54,8 @@ score nobody/nosuch                           | 'nobody/nosuch' is neither a fol
 score planted:nosuch ./nowhere                | 2 of 2 models failed
 compare planted:nosuch {MODEL}                | unknown planted model 'nosuch'
 compare match {MODEL} planted:nosuch          | unknown planted model 'nosuch'
+compare quantised planted:nosuch              | unknown planted model 'nosuch'
+compare quantised {MODEL} --method int5       | unknown way of quantising 'int5'
 compare profiles {MODEL} planted:nosuch       | unknown planted model 'nosuch'
 compare corpora planted:nosuch --set alter=packed | unknown planted model 'nosuch'
 compare checkpoints planted:nosuch            | unknown planted model 'nosuch'

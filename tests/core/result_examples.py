@@ -385,6 +385,9 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "Roofline": lambda: roofline(model(), prompts(), ["entropy"], machine="100,10"),
     "SinkMass": lambda: sinks.sink_mass(model(), prompts()),
     "Compositions": lambda: composition_scores(model(), "k"),
+    "QuantisedHeads": lambda: interp.heads.quantised_heads(
+        model(), interp.repeats(model(), n=4, max_length=12), k=1, n_random=1
+    ),
     "QueryMaps": query_maps,
     "CorrectedAccuracy": lambda: vision.correct_spurious_heads(
         shapes(), drawn_shapes(), drawn_shapes().labels, drawn_shapes().cues, ["L2H1"], n_random=2

@@ -238,7 +238,7 @@ def test_a_hub_id_is_found_in_the_cache_with_its_revision(saved_llama, tmp_path,
 
 
 def test_names_that_are_no_names():
-    refused("gpt 2!", "neither a folder nor a model that the hub or its cache")
+    refused("gpt 2!", "neither a folder nor")
     refused("bundled:inductoin", "unknown bundled model", UnknownName)
     refused(
         "planted:inductoin",

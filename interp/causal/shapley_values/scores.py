@@ -10,6 +10,8 @@ positive value means that the head helps.
     permutations   random orders and their reverses: unbiased, any number of players
     surrogate      a model of the game, checked against a few orders: several times fewer
                    evaluations at the same error, with a bias that is measured and reported
+    gradients      derivatives at random coalitions: a first answer for any number of players in
+                   under 100 forward passes, with the bias of the trapezoid rule
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from interp.causal.game.game import Game, RunEstimate
 from interp.causal.importance import Importance, make_importance
 from interp.causal.shapley_values.exact import exact_values
 from interp.causal.shapley_values.gaussian_process import fit_seconds
+from interp.causal.shapley_values.gradients import DEFAULT, estimate_gradients, gradient_values
 from interp.causal.shapley_values.permutations import (
     DEFAULT_PAIRS,
     permutation_values,
@@ -58,8 +61,8 @@ from interp.model.model_argument import takes_model
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-ShapleyMethod = Literal["auto", "exact", "permutations", "surrogate"]
-METHODS = ("auto", "exact", "permutations", "surrogate")
+ShapleyMethod = Literal["auto", "exact", "permutations", "surrogate", "gradients"]
+METHODS = ("auto", "exact", "permutations", "surrogate", "gradients")
 _AUTO_EXACT = 12  # 4,096 coalitions
 _IN_THE_TASK = {"v_all_minus_v_none", "efficiency_gap", "efficiency_gap_before"}
 
@@ -89,8 +92,8 @@ def shapley(
     Args:
         model: the model.
         task: the task to measure.
-        method: "exact", "permutations", "surrogate", or "auto": exact up to 12 players or if
-            `max_evaluations` allows it, otherwise the surrogate.
+        method: "exact", "permutations", "surrogate", "gradients", or "auto": exact up to 12 players
+            or if `max_evaluations` allows it, otherwise the surrogate.
         kind: what replaces an ablated head; see `interp.causal.game.replacement`.
         target_sem: stop when the error over samples of every player is at most this, in the
             task's unit.
@@ -106,7 +109,8 @@ def shapley(
             positive, the budget is too small, or options do not fit the game.
         NonFiniteError: the task is NaN or infinite.
 
-    Cost: Exact up to 12 heads: 2^n coalitions; otherwise 16 per head, with a sampling error.
+    Cost: Exact up to 12 heads: 2^n coalitions; otherwise 16 per head, with a sampling error; of
+        "gradients" about 95 forward passes.
 
     Null: none by default; random weights on request.
 
@@ -147,6 +151,10 @@ def shapley_of(
             every = 2 ** min(len(game), EXACT) - 2
             check_budget(len(game), target, most, least=every, why="the exact mode")
             return exact_values(game, progress=progress)
+        if method == "gradients":
+            return gradient_values(
+                game, target_sem=target, max_evaluations=most, seed=seed, progress=progress
+            )
         sampler = permutation_values if method == "permutations" else surrogate_values
         return sampler(
             game, target_sem=target, max_evaluations=most, seed=seed, walk=walk, progress=progress
@@ -246,6 +254,8 @@ def estimate_shapley(
     """
     n = len(game)
     method = chosen_method(method, n, max_evaluations)
+    if method == "gradients":
+        return estimate_gradients(game, max_evaluations or DEFAULT)
     table, fitting = np.ones((0, n)), 0.0
     rounds: list[list[np.ndarray]] = []  # orders that the game evaluates at once
     if method == "exact":

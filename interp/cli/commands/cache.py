@@ -72,7 +72,7 @@ def cache(
     sink: int = 4,
     recent: tuple[int, ...] = (),
     export: Path | None = None,
-    format: Literal["duo", "kvpress"] = "duo",
+    format: Literal["duo", "budgets"] = "duo",
     published: Path | None = None,
     needles: str = "auto",
     max_length: int = 48,

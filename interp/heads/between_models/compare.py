@@ -182,7 +182,7 @@ def _run(
     table = score(model, bounds, prompts, null=null, progress=progress, **options)
     scores = {label: of_table(table, label) for label in table.metrics}
     why = _why_no_loss(model, prompts)
-    loss = _losses(model, prompts) if prompts is not None and not why else None
+    loss = prompt_losses(model, prompts) if prompts is not None and not why else None
     return ComparedRun(        model.name, scores, model if keep else None, model_provenance(model),
         roles(table) if alone else None, loss, why,
     )  # fmt: skip
@@ -199,7 +199,7 @@ def _why_no_loss(model: Model, prompts: Prompts | None) -> str:
     return "a prompt has no next token" if min(map(len, prompts.ids)) < 2 else ""
 
 
-def _losses(model: Model, prompts: Prompts) -> Float[np.ndarray, " prompt"]:
+def prompt_losses(model: Model, prompts: Prompts) -> Float[np.ndarray, " prompt"]:
     """Return the next-token loss on each prompt, in nats per token."""
     from interp.causal.game.game import Game
     from interp.causal.measures import next_token_task

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from interp.core.clusters import cluster_summary
+from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.core.intervals import MeanIntervals, mean_intervals
 from interp.core.result import Result
@@ -71,6 +73,52 @@ class HeadMatches(Result):
             for row in self.rows
             if row["head_b"]
         }
+
+    def preserved(self) -> pd.DataFrame:
+        """Return the share of A's maps that B preserves, as a whole and by layer of A.
+
+        The share of a head is its similarity with its match beyond that of random matches,
+        `(score - null) / (1 - null)`: 1 for equal maps, near 0 for unrelated models, and 0 for a
+        head without a match. Of a teacher A and a student B with fewer heads, the share of all
+        heads is at most the ratio of their numbers. It is a little above 0 for unrelated models of
+        different sizes, since the assignment leaves out the heads that resemble none.
+
+        Returns:
+            Rows "all" and one per layer of A: heads, matched, share with low and high (95 %, over
+            prompts), and layers_b, the number of matches in each layer of B.
+
+        Raises:
+            OptionError: there is no null (n_random=0), or it is 1.
+        """
+        import pandas as pd
+
+        null = float(self.rows[0]["null"])
+        if not null < 1:
+            raise OptionError(
+                "the share that is preserved needs the null of random matches, below 1; match with "
+                "n_random of at least 1, on prompts on which heads differ"
+            )
+        beyond = np.nan_to_num((np.asarray(self.per_prompt) - null) / (1 - null))
+        places = [(row["stack"], row["layer"]) for row in self.rows]
+        groups: dict[tuple[str, int], list[int]] = {}
+        for at, place in enumerate(places):
+            groups.setdefault(place, []).append(at)
+        named = {("all", -1): list(range(len(self.rows))), **groups}
+        means = np.stack([beyond[which].mean(0) for which in named.values()])
+        ends = mean_intervals(means, 0.95, clusters=self.clusters).ends
+        found = []
+        for (stack, layer), which, mean, (low, high) in zip(
+            named, named.values(), means, ends, strict=True
+        ):
+            matches = [Head.parse(self.rows[i]["head_b"]) for i in which if self.rows[i]["head_b"]]
+            counts = Counter(head.layer for head in matches)
+            found.append(
+                {"stack": stack, "layer": layer, "heads": len(which), "matched": len(matches),
+                 "share": float(cluster_summary(mean[:, None], self.clusters).score[0]),
+                 "low": float(low), "high": float(high),
+                 "layers_b": ", ".join(f"L{x}: {n}" for x, n in sorted(counts.items()))}
+            )  # fmt: skip
+        return pd.DataFrame(found)
 
     def _rows(self) -> pd.DataFrame:
         """Return heads, matches, similarity, next similarity, null, p and stability."""

@@ -49,10 +49,7 @@ def config_of(folder: str, options: dict[str, Any], local: bool) -> Any:
     except (OSError, HFValidationError) as error:
         if local:
             raise LoadError(f"{folder}: the config cannot be read: {error_line(error)}") from error
-        raise LoadError(
-            f"{folder!r} is neither a folder nor a model that the hub or its cache can give "
-            f"({error_line(error)}); check the name, the network and your access"
-        ) from error
+        raise LoadError(why_not_from_hub(folder, error, options["revision"])) from error
     except (StrictDataclassError, *_ODD_CONFIG) as error:
         raise LoadError(f"{folder}: the config cannot be used: {error_line(error)}") from error
     except ValueError as error:
@@ -63,6 +60,44 @@ def config_of(folder: str, options: dict[str, Any], local: bool) -> Any:
             why = error_line(error).partition(". ")[0]
             raise LoadError(f"{folder}: {why}; import its class first (--import FILE)") from error
     return config
+
+
+def why_not_from_hub(name: str, error: BaseException, revision: str | None) -> str:
+    """Return why the hub gives no files of a model, and what to do, from the error behind it."""
+    from huggingface_hub import errors, get_token
+
+    causes: list[BaseException] = []
+    at: BaseException | None = error
+    while at is not None and at not in causes:
+        causes.append(at)
+        at = at.__cause__ or at.__context__
+    token = "a token is set, which may lack the right" if get_token() else "no token is set"
+    login = f"{token}: set HF_TOKEN, or run `hf auth login`"
+
+    def is_a(*kinds: type[BaseException]) -> bool:
+        return any(isinstance(x, kinds) for x in causes)
+
+    if is_a(errors.GatedRepoError):
+        return (
+            f"{name}: access to this model is granted on its page https://huggingface.co/{name}; "
+            f"ask for it there with your account ({login})"
+        )
+    if is_a(errors.RevisionNotFoundError):
+        return f"{name} has no revision {revision!r}; its page lists branches, tags and commits"
+    if is_a(errors.RepositoryNotFoundError):
+        return (
+            f"{name!r} is neither a folder nor a model of the hub that you may see; check the "
+            f"name, and for a private model your access ({login})"
+        )
+    if is_a(errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError):
+        return (
+            f"{name!r} is neither a folder nor a model in the hub's cache, and the hub cannot be "
+            "reached (or HF_HUB_OFFLINE is set); give a folder, or run once with the network"
+        )
+    return (
+        f"{name!r} is neither a folder nor a model that the hub or its cache can give "
+        f"({error_line(error)}); check the name, the network and your access"
+    )
 
 
 def class_of(config: Any, folder: str, trusted: bool) -> Any:

@@ -110,9 +110,25 @@ def matches_text(results: Sequence[HeadMatches], *, top: int = 20) -> str:
             f"  whole assignment: p = {found.p_all:.3g} against {made['n_random']} random splits "
             "of the heads of both models"
         )
+    if made["within"] == "model" and made["n_random"]:
+        lines += _preserved_lines(found)
     if made["unmatched_b"]:
         lines.append(f"  heads of B without a match: {', '.join(made['unmatched_b'])}")
     return "\n".join([*lines, ""])
+
+
+def _preserved_lines(found: HeadMatches) -> list[str]:
+    rows = [
+        (
+            "all" if row["stack"] == "all" else f"{row['stack']} {row['layer']}",
+            f"{row['matched']} of {row['heads']} heads", f"{row['share']:.1%}",
+            f"[{row['low']:.1%}, {row['high']:.1%}]" if row["low"] == row["low"] else "",
+            row["layers_b"],
+        )
+        for row in found.preserved().to_dict("records")
+    ]  # fmt: skip
+    about = "  share of A's maps that B preserves beyond chance, and layers of B with the matches:"
+    return [about, aligned_columns(rows, "    ")]
 
 
 def _spelled(x: float, how: str) -> str:

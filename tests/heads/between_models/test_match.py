@@ -201,3 +201,48 @@ def test_files_page_and_errors(bundled_induction, tmp_path) -> None:
         interp.heads.match_heads(bundled_induction, "bundled:deceive", method="ov")
     with pytest.raises(UnknownName, match="similarity of heads"):
         interp.heads.match_heads(bundled_induction, bundled_induction, method="weights")
+
+
+def _without_layer(model, drop: int):
+    """A student: the teacher without one layer."""
+    import copy
+
+    student = copy.deepcopy(model)
+    del student.model.layers[drop]
+    for at, layer in enumerate(student.model.layers):
+        layer.self_attn.layer_idx = at
+    student.config.num_hidden_layers = len(student.model.layers)
+    return student
+
+
+def test_a_student_preserves_what_it_took_over_and_an_unrelated_one_little(wide_bystander) -> None:
+    from interp import planted
+
+    teacher = interp.load(wide_bystander.model, name="teacher")
+    prompts = repeats(teacher, n=10, max_length=16)
+    student = interp.load(_without_layer(wide_bystander.model, 1), name="student")
+    found = interp.heads.match_heads(teacher, student, prompts, within="model", n_boot=0)
+    shares = found.preserved().set_index("layer")
+    assert shares["matched"].tolist() == [16, 8, 0, 8]
+    assert shares["layers_b"].tolist() == ["L0: 8, L1: 8", "L0: 8", "", "L1: 8"]
+    assert shares.loc[0, "share"] == pytest.approx(1, abs=1e-4)
+    assert shares.loc[1, "share"] == 0
+    assert 0.9 < shares.loc[2, "share"] < 1
+    assert shares.loc[-1, "share"] == pytest.approx(shares.loc[[0, 1, 2], "share"].mean())
+    assert shares.loc[-1, "low"] < shares.loc[-1, "share"] < shares.loc[-1, "high"]
+    text = matches_text([found])
+    assert "share of A's maps that B preserves" in text
+    assert "0 of 8 heads" in text
+    whole = []
+    for seed in range(1, 4):
+        built = planted.noise(layers=2, heads=8, kv_heads=4, vocab=48, context=64, seed=seed)
+        other = interp.heads.match_heads(
+            teacher, interp.load(built.model, name="other"), prompts, within="model", n_random=99,
+            n_boot=0,
+        )  # fmt: skip
+        whole.append(other.preserved()["share"].iloc[0])
+    assert max(map(abs, whole)) < 0.12
+    assert shares.loc[-1, "share"] > 0.6
+    bare = interp.heads.match_heads(teacher, student, prompts, within="model", n_random=0, n_boot=0)
+    with pytest.raises(OptionError, match="n_random of at least 1"):
+        bare.preserved()

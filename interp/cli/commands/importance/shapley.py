@@ -44,7 +44,7 @@ def shapley(
     model: Model,
     task: Task,
     *,
-    method: Literal["auto", "exact", "permutations", "surrogate"] = "auto",
+    method: Literal["auto", "exact", "permutations", "surrogate", "gradients"] = "auto",
     value: Literal["shapley", "per-layer", "banzhaf", "truncated"] = "shapley",
     target_sem: float | None = None,
     max_evaluations: int | None = None,
@@ -61,7 +61,8 @@ def shapley(
 
     Args:
         method: exact runs all sets of up to 16 heads, permutations random orders, surrogate fits a
-            model of the game and checks it; auto is exact up to 12 heads, then the surrogate.
+            model of the game and checks it, gradients takes derivatives at random sets: a first
+            answer for any number of heads; auto is exact up to 12 heads, then the surrogate.
         value: kind of value. per-layer: exact values within each layer. banzhaf: contribution to a
             random half of the others. truncated: Held and Yang's estimator, which is biased.
         target_sem: stop when the sampling error of every head is at most this, in the task's unit.

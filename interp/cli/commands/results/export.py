@@ -1,9 +1,9 @@
-"""Command `interp results export`: scores or values per prompt of a folder as one file."""
+"""Command `interp results export`: scores of a folder as one file, or sent to a tracker."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from interp.cli.making import command
 from interp.cli.run import Input, Run
@@ -16,7 +16,17 @@ SUFFIXES = (".parquet", ".csv", ".json")
 
 
 def _check(run: Run) -> None:
-    out = run.values["out"]
+    out, tracker = run.values["out"], run.values["tracker"]
+    if tracker is not None:
+        if run.values["per_prompt"]:
+            raise OptionError(
+                f"--set per_prompt cannot be combined with --tracker {tracker}, which sends both"
+            )
+        return
+    if out is None:
+        raise OptionError(
+            "give the file to write (-o FILE), or where to send the scores (--tracker)"
+        )
     if out.suffix.lower() not in SUFFIXES:
         raise OptionError(f"{out}: unknown format; give a name that ends in {', '.join(SUFFIXES)}")
 
@@ -28,32 +38,41 @@ def _check(run: Run) -> None:
         **ONLY_OPTIONS,
         "out": Spelling(
             ("-o", "--out"), OUT_FILE, "FILE",
-            "File to write; its suffix is the format: .parquet, .csv or .json.",
+            "File to write; its suffix is the format: .parquet, .csv or .json. With --tracker the "
+            "folder.",
         ),
     },
     example="interp results export results -o scores.csv",
 )  # fmt: skip
 def export(
     run: Run,
-    out: Path,
+    out: Path | None = None,
     folder: Path = Path("results"),
     models: Any = (),
     metrics: Any = (),
     *,
+    tracker: Literal["dataset", "tensorboard", "wandb", "mlflow"] | None = None,
     per_prompt: bool = False,
 ) -> None:
-    """Write the scores, or the values per prompt, of a folder to one new file.
+    """Write the scores, or the values per prompt, of a folder to one new file, or send them.
 
     Scores as .csv get a second file, FILE.provenance.json, which states how they were made.
 
     Args:
-        out: the file.
+        out: the file; with --tracker the folder, which wandb and mlflow do not need.
+        tracker: a tracker of experiments, which gets the rows, the page and the provenance; or
+            dataset, a folder with a card that `hf upload` takes. wandb and mlflow follow their own
+            settings, and with -o send nothing.
         per_prompt: export the value of every head on every prompt.
     """
     from interp.core.files import write_atomically
     from interp.core.json_document import frame_bytes
 
     table = stored_scores(folder, models, metrics)
+    if tracker is not None:
+        run.say(f"{table.publish(tracker, out)}: {len(table)} rows")
+        return
+    assert out is not None  # checked
     if not per_prompt:
         table.save(out)
         run.say(f"{out}: {len(table)} rows")
