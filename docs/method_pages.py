@@ -51,9 +51,10 @@ def objects(part: str) -> list[str]:
         calls = (question.call for question in method_table.QUESTIONS.values())
         return list(dict.fromkeys(_defined(method_table.called(call)) for call in calls))
     if part == "replacement":
-        edits = import_module("interp.model.edits")
+        parts = [import_module(f"interp.model.{x}edits") for x in ("", "pattern_")]
         named = ("zero", "mean", "resample", "uniform", "gate")
-        return [_defined(getattr(edits, name)) for name in named]
+        found = (next(getattr(p, name) for p in parts if hasattr(p, name)) for name in named)
+        return [_defined(x) for x in found]
     package = method_table.PACKAGES[part]
     own = [(package, name) for name in method_table.functions(package)]
     beside = method_table.BESIDE.get(part, [])

@@ -18,7 +18,8 @@ PACKAGES = (  # in the order in which they import one another, after the names o
     *(f"interp.{name}" for name in ("attribution", "heads", "heads.needle", "heads.outliers")),
     *(f"interp.{name}" for name in ("cache", "alignment", "text.chains", "text.context")),
     *(f"interp.{name}" for name in ("text.graphs", "vision", "vision.language", "safety")),
-    *(f"interp.{name}" for name in ("syntax", "dictionaries", "probes", "circuits", "profiles")),
+    *(f"interp.{name}" for name in ("syntax", "dictionaries", "probes", "policies")),
+    *(f"interp.{name}" for name in ("circuits", "profiles")),
     *(f"interp.{name}" for name in ("testing", "report")),
     "interp_kernels",
 )

@@ -8,6 +8,8 @@ from .comparison.compare import compare_importances
 from .game.game import Game
 from .gating.learn import learn_gates
 from .gradient import aumann_shapley, gate_gradient, michel, patching_gradient
+from .harness.game_task import harness_task
+from .harness.scores import harness_scores
 from .importance import Importance
 from .influence.score import attention_influence
 from .measures import (
@@ -49,6 +51,8 @@ __all__ = [
     "custom",
     "find_function_vector",
     "gate_gradient",
+    "harness_scores",
+    "harness_task",
     "head_aggregation",
     "head_responsibilities",
     "interactions",

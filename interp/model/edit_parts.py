@@ -42,11 +42,18 @@ def chosen_positions(positions: Positions, real: Tensor, before: Tensor | None =
         before: number of tokens of each prompt already in the cache, during generation.
 
     Raises:
-        OptionError: no prompt of the batch has a chosen position (during generation: or can have
-            it).
+        OptionError: no prompt of the batch has a chosen position, or, during generation, positions
+            are counted from the end.
     """
     if positions is None:
         return torch.ones_like(real)
+    ends = [positions.start, positions.stop] if isinstance(positions, slice) else positions
+    ends = [ends] if isinstance(ends, int) else ends
+    if before is not None and any(p is not None and p < 0 for p in ends):
+        raise OptionError(
+            f"an edit names positions {positions}, counted from the end, which moves while a model "
+            "writes; count them from the first token"
+        )
     past = torch.zeros(len(real), dtype=torch.long, device=real.device)
     past = past if before is None else past + before
     # the position of each token within its own prompt

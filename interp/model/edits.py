@@ -7,6 +7,9 @@ attention, edits act on query heads.
 
     with model.edited(zero("L1H4"), mean(["L0H2"], over="batch")):
         logits = model.run(prompts)
+
+The block edits the module itself, also while its own `generate` writes: with any cache, beams or
+sampling. Edits of patterns are in `pattern_edits`, those of attention to some keys in `key_edits`.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from torch import Tensor
 
 from interp.core.errors import OptionError
 from interp.core.head import Head
+from interp.model.calls.steps import rows_of_step
 from interp.model.edit_parts import EditParts, Positions, chosen_positions
 from interp.model.head_arguments import parse_heads
 
@@ -38,6 +42,7 @@ class Edit:
         positions: edited query positions, counted from the first real token of each prompt.
         parts: the same intervention as data, for a model that runs on another machine; None where
             it needs the attention pattern.
+        of_run: what is read of all queries of a run, which a step with a cache does not have.
     """
 
     kind: str
@@ -47,6 +52,7 @@ class Edit:
     stack: str | None = None
     detail: str = ""
     parts: EditParts | None = field(default=None, repr=False)
+    of_run: str = ""
 
     @property
     def name(self) -> str:
@@ -66,20 +72,36 @@ class Edit:
         return [h.head for h in self.heads if h.layer == site.layer and h.stack in mine]
 
     def __call__(self, call: Call, site: Site, real: Tensor) -> None:
-        """Assign the edited z to the call; `real [batch, query_pos]` marks the real tokens."""
+        """Assign the edited z to the call; `real [batch, query_pos]` marks the real tokens.
+
+        Raises:
+            OptionError: the edit reads all queries of a run, and this is a step with a cache.
+        """
         heads = self.applies(site)
         if not heads:
             return
+        if self.of_run and call.past is not None:
+            raise OptionError(
+                f"{self.name} reads {self.of_run}, and a run with a cache has the new queries "
+                "only; use an edit whose value is fixed, such as mean(over='dataset'), or generate "
+                "with use_cache=False"
+            )
         z = call.z
         chosen = torch.zeros(z.shape[1], dtype=torch.bool, device=z.device)
         chosen[heads] = True
-        where = (
-            chosen[None, :, None] & chosen_positions(self.positions, real, call.before)[:, None, :]
-        )
+        rows = chosen_positions(self.positions, real, call.before)
+        if self.positions is not None and not bool(rows.any()):
+            return
+        where = chosen[None, :, None] & rows[:, None, :]
         call.z = torch.where(where[..., None], self.replace(call, site, real).to(z.dtype), z)
 
 
-def _fitting(value: Tensor, like: Tensor, what: str, site: Site) -> Tensor:
+def broadcast_value(value: Tensor, like: Tensor, what: str, site: Site) -> Tensor:
+    """Broadcast a given value to a tensor of a call.
+
+    Raises:
+        OptionError: it does not broadcast.
+    """
     try:
         return value.to(like).expand_as(like)
     except RuntimeError as error:
@@ -177,7 +199,7 @@ def mean(
     def replace(call: Call, site: Site, real: Tensor) -> Tensor:
         z, weight = call.z, real[:, None, :, None].to(call.z.dtype)
         if reference is not None:
-            return _fitting(value(site), z, "mean over='dataset'", site)
+            return broadcast_value(value(site), z, "mean over='dataset'", site)
         if over == "batch":
             return (
                 (z * weight).sum((0, 2), keepdim=True) / weight.sum((0, 2), keepdim=True)
@@ -185,7 +207,10 @@ def mean(
         return _position_mean(z, real)
 
     parts = {"batch": EditParts(mean=True), "dataset": EditParts(value=value)}.get(over)
-    return Edit(f"mean-{over}", parse_heads(heads), replace, positions, stack, parts=parts)
+    of_run = "" if over == "dataset" else "the mean over the positions of a run"
+    return Edit(
+        f"mean-{over}", parse_heads(heads), replace, positions, stack, parts=parts, of_run=of_run
+    )
 
 
 def _position_mean(z: Tensor, real: Tensor) -> Tensor:
@@ -222,7 +247,7 @@ def resample(
         return value
 
     def replace(call: Call, site: Site, real: Tensor) -> Tensor:
-        value = given(site)
+        value = rows_of_step(given(site), call, "resample", site)
         if value.shape != call.z.shape and value.shape[0] != 1:
             raise OptionError(
                 f"resample at {site.name}: the source has shape {tuple(value.shape)}, "
@@ -232,17 +257,6 @@ def resample(
 
     parts = EditParts(value=given)
     return Edit("resample", parse_heads(heads), replace, positions, stack, parts=parts)
-
-
-def uniform(heads, *, positions: Positions = None, stack: str | None = None) -> Edit:
-    """Spread the head's attention evenly over its visible keys; its values stay unchanged."""
-
-    def replace(call: Call, site: Site, real: Tensor) -> Tensor:
-        from interp.model.hooks.long_output import uniform_output
-
-        return uniform_output(call)
-
-    return Edit("uniform-attention", parse_heads(heads), replace, positions, stack)
 
 
 def set_z(heads, value: Tensor, *, positions: Positions = None, stack: str | None = None) -> Edit:
@@ -257,133 +271,10 @@ def set_z(heads, value: Tensor, *, positions: Positions = None, stack: str | Non
     return Edit(
         "set",
         parse_heads(heads),
-        lambda call, site, real: _fitting(value, call.z, "set", site),
+        lambda call, site, real: broadcast_value(
+            rows_of_step(value, call, "set", site), call.z, "set", site
+        ),
         positions,
         stack,
         parts=EditParts(value=lambda site: value),
     )
-
-
-def set_pattern(
-    heads,
-    pattern: Tensor | Callable[[Tensor], Tensor],
-    *,
-    positions: Positions = None,
-    stack: str | None = None,
-) -> Edit:
-    """Replace the attention pattern; z is computed from the new pattern and the head's values.
-
-    Args:
-        heads: edited heads.
-        pattern: broadcasts to `[batch, head, query_pos, key_pos]`, or a function of the pattern.
-        positions: edited query positions; all by default.
-        stack: attention stack; all by default.
-    """
-
-    def replace(call: Call, site: Site, real: Tensor) -> Tensor:
-        own = call.pattern()
-        # a copy: the function may write into it while the model still uses the original
-        new = pattern(own.clone()) if callable(pattern) else pattern
-        return call.mix(_fitting(new, own, "pattern", site))
-
-    return Edit("pattern", parse_heads(heads), replace, positions, stack)
-
-
-def calibrate(
-    heads,
-    *,
-    keep: float = 0.4,
-    over: float = 5.0,
-    threshold: float | None = None,
-    first: int = 1,
-    positions: Positions = None,
-    stack: str | None = None,
-) -> Edit:
-    """Calibrate attention (ACT): reduce the attention to sinks other than the first token.
-
-    A key is a sink of a head if the mean attention from the queries that see it is above `over /
-    keys`, or above `threshold`. Its attention is multiplied by `keep`, and the freed attention is
-    distributed over the keys that are not such sinks, in proportion to their attention; a row that
-    attends only to sinks stays unchanged.
-
-    Args:
-        heads: edited heads.
-        keep: factor of the attention to a sink, from 0 to 1.
-        over: multiple of uniform attention above which a key is a sink.
-        threshold: absolute mean attention above which a key is a sink, as in the published code;
-            used in place of `over`.
-        first: number of tokens at the beginning that never count as sinks (the published code
-            exempts the first sink that it finds, wherever it is).
-        positions: edited query positions; all by default.
-        stack: attention stack; all by default.
-
-    Reference: Yu et al. 2024, "Unveiling and Harnessing Hidden Attention Sinks" (ICML).
-
-    Raises:
-        OptionError: an argument is out of range.
-    """
-    if not 0 <= keep <= 1 or over <= 0 or first < 0 or (threshold is not None and threshold < 0):
-        raise OptionError(
-            f"keep={keep}, over={over}, threshold={threshold}, first={first}; keep must be from 0 "
-            "to 1, "
-            "the others not negative"
-        )
-
-    def replace(call: Call, site: Site, real: Tensor) -> Tensor:
-        pattern, seen = call.pattern(), call.visible()
-        queries = (seen & real[:, None, :, None]).to(pattern.dtype)
-        alpha = (pattern * queries).sum(2) / queries.sum(2).clamp_min(1)
-        same = seen.shape[-1] == real.shape[1]  # the keys are the queries' own tokens
-        keys = real if same else seen.any(2).any(1)
-        order = keys.long().cumsum(1) - 1
-        limit = over / keys.sum(1, keepdim=True) if threshold is None else threshold
-        limit = limit[:, None] if isinstance(limit, Tensor) else limit
-        sink = (alpha > limit) & (keys & (order >= first))[:, None]
-        on = pattern * sink[:, :, None]
-        off = pattern - on
-        rest = off.sum(-1, keepdim=True)
-        given = (1 - keep) * on.sum(-1, keepdim=True)
-        moved = on * keep + off * (1 + given / rest.clamp_min(torch.finfo(rest.dtype).tiny))
-        return call.mix(torch.where(rest > 0, moved, pattern))
-
-    detail = f"keep={keep:g}, " + (
-        f"over={over:g}" if threshold is None else f"threshold={threshold:g}"
-    )
-    detail += f", first={first}"
-    return Edit("calibrate-attention", parse_heads(heads), replace, positions, stack, detail)
-
-
-def temperature(
-    heads, value: float, *, positions: Positions = None, stack: str | None = None
-) -> Edit:
-    """Divide the scores of a head by a temperature before its softmax.
-
-    The new weights are p^(1 / value), normalised to the sum of the row; p are the model's own.
-    Below 1 attention is sharper, as in tests of a model beyond its trained length; 1 changes
-    nothing. Weights of exactly 0 stay 0.
-
-    Args:
-        heads: edited heads.
-        value: the temperature, above 0.
-        positions: edited query positions; all by default.
-        stack: attention stack; all by default.
-
-    Reference: Wang et al. 2024, "Length Generalization of Causal Transformers without Position
-    Encoding" (arXiv 2404.12224), whose HeadScale is 1 / value.
-
-    Raises:
-        OptionError: the temperature is not a positive number.
-    """
-    if not 0 < value < float("inf"):
-        raise OptionError(f"temperature {value:g}: give a positive number")
-
-    def replace(call: Call, site: Site, real: Tensor) -> Tensor:
-        pattern = call.pattern()
-        least = torch.finfo(torch.float32).tiny
-        scores = pattern.float().clamp_min(least).log() / value
-        new = (scores - scores.amax(-1, keepdim=True)).exp() * (pattern > 0)
-        whole = pattern.float().sum(-1, keepdim=True)
-        new = new / new.sum(-1, keepdim=True).clamp_min(least) * whole
-        return call.mix(new.to(pattern.dtype))
-
-    return Edit("temperature", parse_heads(heads), replace, positions, stack, f"{value:g}")

@@ -1,25 +1,26 @@
-"""Generation with a cache, with the attention of every new token captured."""
+"""Generation with a cache: edited, captured at every step, and led by a policy."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from interp.core.errors import OptionError
+from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
 from interp.model.activation_names import HEAD_NAMES
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site, softmax_sites
 from interp.model.capture import ActivationCache, Recorder
-from interp.model.capture_request import requested
+from interp.model.capture_request import CaptureRequest, requested
 from interp.model.edits import Edit
-from interp.model.hooks.inference import inference
-from interp.model.inputs import takes
+from interp.model.hooks.inference import in_this_thread, inference
+from interp.model.inputs import position_limit, takes
+from interp.model.policy import Policy, Step, decided
 from interp.model.softmax_view import softmax_view
 
 if TYPE_CHECKING:
@@ -28,13 +29,100 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Generation:
-    """Greedily generated ids and the captures of each step; the first step is the prompt."""
+    """Generated ids, prompts included, and the captures of each step, whose first is the prompt."""
 
     ids: Tensor
     steps: tuple[ActivationCache, ...]
 
 
 _NOT_FOR_GENERATE = ("decoder_input_ids", "decoder_attention_mask", "position_ids")
+
+
+class _Writing:
+    """One generation: it edits and records every step, and asks the policy how to go on."""
+
+    def __init__(
+        self,
+        model: Transformer,
+        request: CaptureRequest,
+        edits: Sequence[Edit],
+        policy: Policy | None,
+        inputs: Mapping[str, Any],
+        only_last: bool,
+    ) -> None:
+        self.model, self.request, self.inputs = model, request, inputs
+        self.policy, self.only_last = policy, only_last
+        self.given, self.edits = tuple(edits), tuple(model.local_edits(edits))
+        self.outer = model.active_edits
+        self.names = (*self.outer, *(edit.name for edit in edits))
+        self.steps: list[ActivationCache] = []
+        self.recorder: Recorder | None = None
+        self.paused = False
+        self.start = 0
+        self.ends: Tensor | None = None  # per row the column at which the policy stopped; or -1
+
+    def end(self, *_: object) -> None:
+        """Keep what was recorded in a step, after each forward of the module."""
+        if self.recorder is not None and not self.paused:
+            if self.only_last:
+                self.steps.clear()
+            values, heads = self.recorder.values, self.request.heads
+            self.steps.append(ActivationCache(torch.empty(0), values, heads, self.names))
+            self.recorder = None
+
+    def visit(self, site: Site, call: Call, real: Tensor) -> None:
+        """Edit and record an attention."""
+        for edit in self.edits:
+            edit(call, site, real)
+        if self.paused:
+            return
+        if self.recorder is None:  # an encoder runs before the first forward of the module
+            self.recorder = Recorder(self.model, self.request, to=None)
+        self.recorder.visit(site, call, real)
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Return the scores of the next token that the policy decides; a logits processor."""
+        assert self.policy is not None
+        self.start = self.start or input_ids.shape[1]
+        cache = self.steps[-1] if self.steps else ActivationCache(torch.empty(0), {}, {}, ())
+        step = Step(self.model, input_ids, self.start, scores, cache, self.inputs, self.beside)
+        action = decided(self.policy, step)
+        if action.edits is not None:
+            edits = (*self.given, *action.edits)
+            self.edits = tuple(self.model.local_edits(edits))
+            self.names = (*self.outer, *(edit.name for edit in edits))
+        stop = torch.as_tensor(action.stop, device=input_ids.device).expand(len(input_ids))
+        if self.ends is None:
+            self.ends = torch.full((len(input_ids),), -1, device=input_ids.device)
+        self.ends = torch.where(stop & (self.ends < 0), input_ids.shape[1], self.ends)
+        return scores if action.logits is None else action.logits.float().log_softmax(-1)
+
+    def stopped(self, input_ids: Tensor, scores: Any, **_: Any) -> Tensor:
+        """Return which rows the policy has ended; a stopping criterion."""
+        found = torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
+        if self.ends is None or not bool((self.ends >= 0).any()):
+            return found
+        if len(self.ends) != len(input_ids):
+            raise OptionError("a policy stopped while beams are searched; use num_beams=1")
+        return self.ends >= 0
+
+    def written(self, ids: Tensor, pad: int) -> Tensor:
+        """Return the generated ids without the tokens before which the policy stopped."""
+        if self.ends is None or not bool((self.ends >= 0).any()):
+            return ids
+        ends = self.ends.where(self.ends >= 0, ids.shape[1])
+        column = torch.arange(ids.shape[1], device=ids.device)
+        return ids.masked_fill(column >= ends[:, None], pad)[:, : int(ends.max())]
+
+    @contextmanager
+    def beside(self, edits: Sequence[Edit]) -> Iterator[None]:
+        """Run the module in the block under further edits, without recording."""
+        before = self.edits, self.paused
+        self.edits, self.paused = (*self.edits, *self.model.local_edits(edits)), True
+        try:
+            yield
+        finally:
+            self.edits, self.paused = before
 
 
 def generate(
@@ -44,13 +132,16 @@ def generate(
     *,
     names: Sequence[str] = (),
     edits: Sequence[Edit] = (),
+    policy: Policy | None = None,
+    **options: Any,
 ) -> Generation:
-    """Generate greedily with the model's own cache and store activations of every step.
+    """Generate with the model's own cache, greedily by default, and record every step.
 
     Prompts of unequal length are padded on the left, so that no padding separates a prompt from its
     continuation. A sliding-window cache keeps only the last keys: the key axis of a step counts the
     entries of the cache, not positions in the text. In a hybrid model the softmax layers are read
-    and edited; the state from which the others continue does not keep earlier inputs apart.
+    and edited; the state from which the others continue does not keep earlier inputs apart. The
+    module's own `generate` inside `with model.edited(...)` is edited in the same way.
 
     Args:
         model: the loaded model.
@@ -58,9 +149,15 @@ def generate(
         max_new_tokens: number of tokens to generate.
         names: activations to capture: any of q, k, v, scores, pattern and z.
         edits: interventions under which to run.
+        policy: function called at each step, which may change the next token, the edits, or stop;
+            see `interp.model.policy`.
+        options: further arguments of the module's own `generate`, such as `num_beams`, `do_sample`,
+            `cache_implementation` and `streamer`.
 
     Raises:
-        OptionError: the model cannot generate, or an activation is not available during generation.
+        OptionError: the model cannot generate, an activation is not available during generation, or
+            the policy fails.
+        PromptError: prompts and new tokens do not fit the model's positions.
         UnreadableAttention: a recurrent model without softmax layers is to be captured or edited.
     """
     can = getattr(model.module, "can_generate", None)
@@ -68,6 +165,41 @@ def generate(
         raise OptionError(
             f"{model.name} ({model.kind}) has no language-model head to generate with"
         )
+    inputs = _inputs(model, prompts, max_new_tokens)
+    read = (*names, *getattr(policy, "names", ()))
+    request = requested(model, tuple(dict.fromkeys(read)), None, None, None, None, None)
+    wrong = [n for n in request.names if n not in HEAD_NAMES or n == "result"]
+    if wrong:
+        raise OptionError(
+            f"during generation {', '.join(wrong)} cannot be captured; known: q, k, v, scores, "
+            "pattern, z"
+        )
+    has_softmax = bool(softmax_sites(model.sites))
+    reader = softmax_view(model) if has_softmax else model
+    writing = _Writing(reader, request, edits, policy, inputs, bool(policy) and not names)
+    pad = getattr(model.config, "pad_token_id", None)
+    given: dict[str, Any] = {"do_sample": False, "pad_token_id": 0 if pad is None else pad}
+    if policy is not None:
+        given["logits_processor"] = [*options.pop("logits_processor", ()), writing]
+        given["stopping_criteria"] = [*options.pop("stopping_criteria", ()), writing.stopped]
+    with ExitStack() as contexts:
+        contexts.enter_context(torch.no_grad())
+        contexts.enter_context(inference(model.module))
+        # a recurrent model is refused only if it is to be read
+        if has_softmax or edits or request.names:
+            contexts.enter_context(reader.remembered(edits))
+            contexts.enter_context(reader.visited(writing.visit))
+        done = model.module.register_forward_hook(in_this_thread(writing.end))
+        contexts.callback(done.remove)
+        made = model.module.generate(  # type: ignore[operator]
+            **inputs, max_new_tokens=max_new_tokens, **given | options
+        )
+    ids = made if isinstance(made, Tensor) else made.sequences
+    return Generation(writing.written(ids, given["pad_token_id"]), tuple(writing.steps))
+
+
+def _inputs(model: Transformer, prompts: Any, new: int) -> dict[str, Any]:
+    """Return the inputs of `generate`, whose prompts leave room for the new tokens."""
     if not isinstance(prompts, Mapping):
         prompts = Prompts.of(prompts, model)
         # generated tokens must directly follow the prompt's last token
@@ -79,41 +211,12 @@ def generate(
     if "input_ids" in inputs and "attention_mask" in takes(model.module):
         # otherwise generate treats every token with the padding id as padding
         inputs.setdefault("attention_mask", torch.ones_like(inputs["input_ids"]))
-    request = requested(model, names, None, None, None, None, None)
-    wrong = [n for n in request.names if n not in HEAD_NAMES or n == "result"]
-    if wrong:
-        raise OptionError(
-            f"during generation {', '.join(wrong)} cannot be captured; known: q, k, v, scores, "
-            "pattern, z"
-        )
-    has_softmax = bool(softmax_sites(model.sites))
-    reader = softmax_view(model) if has_softmax else model
-    recorders: list[Recorder] = []
-    seen: dict[tuple[str, int], int] = {}
-
-    def visit(site: Site, call: Call, real: Tensor) -> None:
-        key = site.stack, site.layer
-        step = seen[key] = seen.get(key, -1) + 1
-        while len(recorders) <= step:
-            recorders.append(Recorder(reader, request, to=None))
-        recorders[step].visit(site, call, real)
-
-    active = (*model.active_edits, *(edit.name for edit in edits))
-    pad = getattr(model.config, "pad_token_id", None)
-    with ExitStack() as contexts:
-        contexts.enter_context(torch.no_grad())
-        contexts.enter_context(inference(model.module))
-        if edits:
-            contexts.enter_context(reader.edited(*edits))
-        if has_softmax or request.names:  # a recurrent model is refused only if it is to be read
-            contexts.enter_context(reader.visited(visit))
-        ids = model.module.generate(  # type: ignore[operator]
-            **inputs,
-            max_new_tokens=max_new_tokens,
-            do_sample=False,
-            pad_token_id=0 if pad is None else pad,
-        )
-    steps = tuple(
-        ActivationCache(torch.empty(0), r.values, request.heads, active) for r in recorders
-    )
-    return Generation(ids, steps)
+    most, ids = position_limit(model.module), inputs.get("input_ids")
+    if most is not None and ids is not None and model.kind != "encoder-decoder":
+        longest = int(inputs.get("attention_mask", torch.ones_like(ids)).sum(1).max())
+        if longest + new - 1 > most:  # the last token is not read
+            raise PromptError(
+                f"a prompt of {longest} tokens and {new} new ones need {longest + new - 1} "
+                f"positions; {model.name} has {most}"
+            )
+    return inputs

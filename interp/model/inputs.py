@@ -313,23 +313,58 @@ class ForwardInputs:
     mask: Tensor | None
     decoder_mask: Tensor | None
     past: int | None  # tokens in the cache; None without a cache
+    text: Tensor | None = None  # ids up to those of the forward, the cached ones included
 
 
 def forward_inputs(
-    signature: inspect.Signature, args: tuple, kwargs: dict[str, Any]
+    signature: inspect.Signature,
+    args: tuple,
+    kwargs: dict[str, Any],
+    whole: Mapping[str, Any] | None = None,
 ) -> ForwardInputs:
-    """Return the inputs of a forward, from its arguments."""
+    """Return the inputs of a forward, from its arguments.
+
+    Args:
+        signature: the signature of the forward.
+        args: its arguments by position.
+        kwargs: its arguments by name.
+        whole: inputs of the whole text so far from which `generate` prepared these, if it did,
+            and the `text` of the step before. A static cache is given other masks than these.
+    """
     given = dict(zip(signature.parameters, args, strict=False)) | kwargs
     cache = given_cache(given)
     try:
         past = int(cache.get_seq_length()) if hasattr(cache, "get_seq_length") else None
     except ValueError:  # of recurrent layers alone, which count no tokens and refuse to be read
         past = None
-    return ForwardInputs(
-        given.get("attention_mask"),
-        given.get("decoder_attention_mask"),
-        past,
-    )
+    masks = {name: given.get(name) for name in ("attention_mask", "decoder_attention_mask")}
+    ids = given.get("decoder_input_ids")
+    ids = given.get("input_ids") if ids is None else ids
+    text = ids if ids is None or not past else _whole_text(ids, past, whole or {})
+    if text is not None and whole:
+        size = tuple(text.shape)
+        for name, mask in masks.items():
+            own = whole.get(name)
+            if mask is not None and _shape(mask) != size and _shape(own) == size:
+                masks[name] = own
+    return ForwardInputs(masks["attention_mask"], masks["decoder_attention_mask"], past, text)
+
+
+def _whole_text(ids: Tensor, past: int, whole: Mapping[str, Any]) -> Tensor | None:
+    """Return the ids of the cached tokens and those of a step of `generate`; None if not known."""
+    given, before = whole.get("input_ids"), whole.get("text")
+    if given is None or len(given) != len(ids):
+        return None
+    if given.shape[1] == past + ids.shape[1] and torch.equal(given[:, past:], ids):
+        return given
+    # a long prompt is read in chunks, and each is prepared alone
+    if before is None or before.shape != (len(ids), past) or not torch.equal(given, ids):
+        return None
+    return torch.cat([before, ids], 1)
+
+
+def _shape(mask: Any) -> tuple[int, ...]:
+    return tuple(mask.shape) if isinstance(mask, Tensor) else ()
 
 
 def positions_of_tokens(

@@ -13,6 +13,7 @@ from interp.model.edits import Edit
 from interp.model.generation import Generation, generate
 from interp.model.joint_view import joint_view, view_for
 from interp.model.locate.weights import HeadWeights, head_weights
+from interp.model.policy import Policy
 from interp.model.transformer import Inputs, Transformer
 
 
@@ -46,16 +47,23 @@ class Model(Transformer):
         *,
         names: Sequence[str] = (),
         edits: Sequence[Edit] = (),
+        policy: Policy | None = None,
+        **options: Any,
     ) -> Generation:
-        """Generate greedily with a cache, captured at every step; see `interp.model.generation`.
+        """Generate with a cache, captured at every step; see `interp.model.generation`.
 
         Args:
             prompts: the prompts.
             max_new_tokens: number of tokens to generate.
             names: activations to capture.
             edits: interventions under which to run.
+            policy: function called at each step, which may change the next token, the edits, or
+                stop.
+            options: further arguments of the module's own `generate`, such as `num_beams`.
         """
-        return generate(self, prompts, max_new_tokens, names=names, edits=edits)
+        return generate(
+            self, prompts, max_new_tokens, names=names, edits=edits, policy=policy, **options
+        )
 
     def weights_of(self, site: Site) -> HeadWeights:
         """Return W_Q, W_K, W_V, W_O of one attention; see `interp.model.locate.weights`."""

@@ -260,21 +260,32 @@ class Transformer:
     def edited(self, *edits: Edit) -> Iterator[Self]:
         """Edit every run of the module inside the block, by interp or by the caller.
 
+        The module's own `generate` is edited at every step, with any cache and way of decoding.
         Nested blocks add up: the outer edits act first.
+
+        Raises:
+            OptionError: an edit names a head that does not exist.
+        """
+        here = self.local_edits(edits)
+
+        def visit(site: Site, call: Call, real: Tensor) -> None:
+            for edit in here:
+                edit(call, site, real)
+
+        # other layers are not read: a recurrent one cannot be while it continues from a state
+        among = {site.module for site in self.sites if any(e.applies(site) for e in here)}
+        with self.remembered(edits), visiting(self.module, self.sites, visit, among=among):
+            yield self
+
+    def local_edits(self, edits: Sequence[Edit]) -> Sequence[Edit]:
+        """Return the part of edits that changes heads in this process.
 
         Raises:
             OptionError: an edit names a head that does not exist.
         """
         for edit in edits:
             require_heads(self.whole_sites, edit.heads, edit.stack, self.name)
-        here = edits if self.ranks is None else self.ranks.local(edits, self.sites)
-
-        def visit(site: Site, call: Call, real: Tensor) -> None:
-            for edit in here:
-                edit(call, site, real)
-
-        with self.remembered(edits), self.visited(visit):
-            yield self
+        return edits if self.ranks is None else self.ranks.local(edits, self.sites)
 
     @contextmanager
     def remembered(self, edits: Sequence[Edit]) -> Iterator[None]:

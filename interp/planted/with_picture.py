@@ -74,13 +74,17 @@ class ImageText:
         return {"input_ids": ids, "pixel_values": pixels}, objects, markers
 
 
-def image_text(*, prior: float = 0.0, looks_early: bool = True) -> ImageText:
+def image_text(
+    *, prior: float = 0.0, looks_early: bool = True, distracted: float = 0.0
+) -> ImageText:
     """Build the planted model.
 
     Args:
         prior: logit of a fixed wrong answer that the question alone suggests; above about 1 it
             outweighs the picture.
         looks_early: the head of layer 1 attends to the object; otherwise it attends evenly.
+        distracted: weight of the marker in the keys of the image head, which at 0.27 gives the
+            sink a third of its attention.
     """
     import torch
 
@@ -91,6 +95,7 @@ def image_text(*, prior: float = 0.0, looks_early: bool = True) -> ImageText:
     with torch.no_grad():
         _tower(model)
         _text(model, prior, looks_early)
+        _distract(model, distracted)
     return ImageText(model)
 
 
@@ -146,3 +151,9 @@ def _eye(n: int, like: Float[torch.Tensor, "a b"]) -> Float[torch.Tensor, "n n"]
     import torch
 
     return torch.eye(n, dtype=like.dtype)
+
+
+def _distract(model: Any, weight: float) -> None:
+    layer, head = ImageText(model).image_head
+    attention = model.model.language_model.layers[layer].self_attn
+    attention.k_proj.weight[head * D_HEAD + 2, _MASSIVE] = weight

@@ -12,8 +12,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.core.errors import OptionError, UnreadableAttention
-from interp.model.edits import set_pattern
 from interp.model.model_argument import takes_model
+from interp.model.pattern_edits import set_pattern
 from interp.vision.direct_effects import output_directions, target_of
 from interp.vision.images import batches_of, image_batch, image_provenance, vision_sites
 from interp.vision.parts import image_parts

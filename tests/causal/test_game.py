@@ -21,13 +21,14 @@ from interp.model import edits
 from interp.model.hooks.inference import replaced
 from interp.model.locate.probe import probe
 from interp.model.model import Model
+from interp.model.pattern_edits import uniform
 from interp.planted import build
 
 KINDS = {
     "zero": edits.zero,
     "mean-batch": lambda heads, **more: edits.mean(heads, over="batch", **more),
     "mean-position": lambda heads, **more: edits.mean(heads, over="position", **more),
-    "uniform-attention": edits.uniform,
+    "uniform-attention": uniform,
 }
 # one family per way of being different: fused qkv, grouped queries, cross attention with a bias
 # table that the first block hands on, encoders whose projection lies outside the attention module,

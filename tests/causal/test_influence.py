@@ -23,9 +23,10 @@ from interp.core.head import Head
 from interp.core.prompts import repeats
 from interp.model import edits
 from interp.model.locate.probe import probe
+from interp.model.pattern_edits import uniform
 from interp.planted import build
 
-MASKS = {"uniform-attention": edits.uniform, "zero": edits.zero}
+MASKS = {"uniform-attention": uniform, "zero": edits.zero}
 HEADS = ["L0H1", "L1H2", "L1H5"]
 
 

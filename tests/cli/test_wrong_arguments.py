@@ -110,6 +110,10 @@ study pictures {MODEL} -m nosuch              | '--method'
 study pictures {MODEL} -m sinks               | give the pictures by --image
 study pictures {MODEL} -m grounding --image afile | 0 --answer for 1 pictures
 study pictures {MODEL} -m sinks --image afile --text a --text b | 2 --text for 1 files
+texts order {MODEL} --file nowhere.jsonl      | nowhere.jsonl
+evaluate harness planted:nosuch --task a.jsonl | unknown planted model 'nosuch'
+evaluate harness {MODEL} --task a --random -1 | '--random'
+study align {MODEL} --set policy=nosuch       | '--set policy'
 texts sources planted:nosuch                  | unknown planted model 'nosuch'
 texts sources {MODEL} --file texts.txt        | with --answer
 texts sources {MODEL} --file nowhere.txt --answer x | nowhere.txt is not a file

@@ -16,7 +16,7 @@ from probes.made_features import made
 from syntax.found import scores
 
 import interp
-from interp import alignment, attribution, cache, vision
+from interp import alignment, attribution, cache, policies, vision
 from interp.alignment.result import HeadAlignments
 from interp.attribution.evaluation.deceived import deceived_ranks
 from interp.attribution.evaluation.result import Faithfulness
@@ -25,6 +25,7 @@ from interp.bundled.deceive_text import sentences
 from interp.bundled.shape_images import ShapeImages, shape_images
 from interp.cache.patterns import gate_rows
 from interp.cache.windows import KVHead
+from interp.causal.harness.scores import RANDOM, run_rows
 from interp.core.differences import difference_rows
 from interp.core.prompts import repeats
 from interp.core.result import Result
@@ -51,6 +52,7 @@ from interp.lens.direct import direct_logit_attribution
 from interp.lens.encoder_layers import decoder_lens
 from interp.lens.logit import logit_lens
 from interp.lens.tuned import tuned_lens
+from interp.model.content import model_provenance
 from interp.planted.with_picture import image_text
 from interp.planted.with_sound import spoken_words
 from interp.probes import train_probe
@@ -58,6 +60,7 @@ from interp.profiles import Profile, compare_profiles, portability
 from interp.syntax.pairs import pair_rows
 from interp.syntax.topic_embeddings import product_rows
 from interp.text import chains, context, graphs
+from interp.text.chains import Chain
 from interp.vision import language
 
 
@@ -323,6 +326,9 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     ),
     "TimeAlignments": speech_times,
     "WordTimes": spoken_times,
+    "Simultaneous": lambda: policies.simultaneous(
+        reordering(), alignment.made_sentence_pairs(2), "wait-k", values=[2]
+    ),
     "TranslationHeads": lambda: alignment.translation_heads(
         reordering(), alignment.made_sentence_pairs(4), null=False
     ),
@@ -338,6 +344,20 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "ReceiverHeads": lambda: chains.receiver_heads(model(), linked(), min_distance=2),
     "interp.heads.checkpoints.result.Emergence": lambda: interp.heads.emergence(
         [model(), "planted:bystander"], "induction", prompts(), steps=[1, 2]
+    ),
+    "PassageOrder": lambda: context.passage_order(
+        model(),
+        [Chain((0, *range(9, 15)), ((1, 3), (3, 5), (5, 7)), ("",) * 3, (), (20,), sources=(1,))]
+        * 2,
+        n_random=2,
+    ),
+    "HarnessScores": lambda: run_rows(
+        {
+            run: {("pairs", "acc"): (np.array(x, float), float(np.mean(x)))}
+            for run, x in {"model": [1, 1, 0], "without": [0, 1, 0], RANDOM: [1, 0.5, 0]}.items()
+        },
+        model_provenance(model())
+        | {"made_by": "interp.causal.harness_scores", "prompts_hash": "pairs"},
     ),
     "AnswerSources": lambda: context.answer_sources(
         model(), linked()[0], methods=["attention", "leave_one_out"]

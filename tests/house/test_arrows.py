@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 ORDER = (
     "core", "draw", "planted", "bundled", "model", "lens", "causal", "attribution", "heads",
     "cache", "text", "alignment", "vision", "safety", "probes", "syntax", "dictionaries",
-    "circuits", "profiles", "testing", "report", "cli",
+    "policies", "circuits", "profiles", "testing", "report", "cli",
 )  # fmt: skip
 BY_NAME = {
     "core/public_names.py": "public face of a folder whose files declare analyses",

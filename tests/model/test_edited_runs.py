@@ -11,7 +11,8 @@ import zoo
 import interp
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
-from interp.model.edits import gate, mean, set_pattern, set_z, uniform, zero
+from interp.model.edits import gate, mean, set_z, zero
+from interp.model.pattern_edits import set_pattern, uniform
 
 IDS = torch.tensor([[9, 33, 21, 40, 11, 52], [17, 30, 8, 44, 23, 61]])
 RAGGED = Prompts(((9, 33, 21, 40, 11, 52), (17, 30, 8)))

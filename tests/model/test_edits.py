@@ -15,7 +15,8 @@ from torch import Tensor
 import interp
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
-from interp.model.edits import gate, mean, resample, set_pattern, set_z, uniform, zero
+from interp.model.edits import gate, mean, resample, set_z, zero
+from interp.model.pattern_edits import set_pattern, uniform
 
 READ = [f for f in zoo.FAMILIES.values() if "refused" not in f.features]
 IDS = torch.tensor([[9, 33, 21, 40, 11, 52], [17, 30, 8, 44, 23, 61]])

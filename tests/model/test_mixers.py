@@ -20,8 +20,9 @@ from interp.model.calls import map_call
 from interp.model.calls.call import Call
 from interp.model.calls.map_call import MapCall, absolute_share
 from interp.model.calls.sites import Site
-from interp.model.edits import mean, set_pattern, zero
+from interp.model.edits import mean, zero
 from interp.model.mixers.mixer import Forward, Mixer, register_mixer
+from interp.model.pattern_edits import set_pattern
 
 IDS = torch.randint(5, 60, (2, 21), generator=torch.Generator().manual_seed(3))
 MAPS = [f for f in FAMILIES if f != "diffllama_wide"]

@@ -13,8 +13,9 @@ from beside import FOLDER, imported, needs, real
 from torch import Tensor
 
 import interp
-from interp.model.edits import set_pattern, uniform, zero
+from interp.model.edits import zero
 from interp.model.hooks.tap import tapped
+from interp.model.pattern_edits import set_pattern, uniform
 
 HERE = Path(__file__).parent
 SHARED = FOLDER / "models"

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from interp.core.errors import OptionError
-from interp.model.edits import temperature
+from interp.model.pattern_edits import temperature
 
 IDS = [[5, 9, 12, 7, 6, 10, 8], [8, 6, 5, 11, 13, 7, 9]]
 

@@ -17,7 +17,8 @@ from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.core.prompts import Prompts
 from interp.heads.patterns import view
-from interp.model.edits import mean, resample, uniform, zero
+from interp.model.edits import mean, resample, zero
+from interp.model.pattern_edits import uniform
 from interp.report.explore.app import application
 from interp.report.explore.session import Session
 from interp.report.explore.turns import NewerRequest, Turns

@@ -10,8 +10,9 @@ from scipy.linalg import subspace_angles
 import interp
 from interp import planted, safety
 from interp.core.errors import OptionError, PromptError
-from interp.model.edits import uniform, zero
+from interp.model.edits import zero
 from interp.model.locate.probe import probe
+from interp.model.pattern_edits import uniform
 from interp.safety.concentration import participation_ratio
 from interp.safety.direction import candidates
 from interp.safety.hidden import HiddenGame

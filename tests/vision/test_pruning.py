@@ -12,7 +12,7 @@ from vision.towers import attentions, drawn, module_of, noise, shapes, tower
 
 import interp
 from interp.core.errors import OptionError, UnreadableAttention
-from interp.model.edits import set_pattern
+from interp.model.pattern_edits import set_pattern
 from interp.vision import prune_image_tokens
 from interp.vision.token_pruning import class_importance, hide_patches
 

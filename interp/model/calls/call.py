@@ -41,6 +41,9 @@ class Call:
     z: Float[Tensor, "batch head query_pos d_v"]
     # Tokens of each prompt that came before the first query; None outside generation with a cache.
     before: Int[Tensor, "batch"] | None = None
+    past: int | None = None  # the same with padding: the column of the first query
+    # ids of the columns up to the last query, of a stack that reads them; None where not known
+    text: Int[Tensor, "batch column"] | None = None
     watched: bool = False  # read by watching the code instead of through the interface
     rounds: bool = False  # the model's code rounds its scores to 16 bits at every step
     kind: str = "softmax"  # of the map from values to outputs; others are in `interp.model.mixers`

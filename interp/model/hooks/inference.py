@@ -89,12 +89,12 @@ class Flag(Generic[_T]):
 
 
 class _Dispatch:
-    """Forward of a module while threads have replaced it."""
+    """Forward or another method of a module while threads have replaced it."""
 
-    def __init__(self, module: nn.Module) -> None:
-        self.had = module.__dict__.get("forward")  # attribute set by libraries that wrap modules
+    def __init__(self, module: nn.Module, name: str) -> None:
+        self.had = module.__dict__.get(name)  # attribute set by libraries that wrap modules
         # its signature states the inputs of the module
-        self.own = self.__wrapped__ = module.forward
+        self.own = self.__wrapped__ = getattr(module, name)
         self.put: dict[int, list[Callable[..., Any]]] = {}
 
     def here(self) -> Callable[..., Any]:
@@ -106,24 +106,31 @@ class _Dispatch:
         return self.here()(*args, **kwargs)
 
 
-def forward_here(module: nn.Module) -> Callable[..., Any]:
-    """Return the forward that a module runs in this thread."""
-    forward = module.forward
+def forward_here(module: nn.Module, name: str = "forward") -> Callable[..., Any]:
+    """Return the forward, or another method, that a module runs in this thread."""
+    forward = getattr(module, name)
     return forward.here() if isinstance(forward, _Dispatch) else forward
 
 
 @guarded
 @contextmanager
-def replaced(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
+def replaced(
+    module: nn.Module, forward: Callable[..., Any], name: str = "forward"
+) -> Iterator[None]:
     """Run `forward` in place of the module's own in this thread inside the block; hooks still run.
 
     The module's own forward is restored when the last such block has ended, also after an error.
+
+    Args:
+        module: the module.
+        forward: what runs in its place.
+        name: the method that is replaced.
     """
     with _lock:
-        dispatch = module.forward
+        dispatch = getattr(module, name)
         if not isinstance(dispatch, _Dispatch):
-            dispatch = _Dispatch(module)
-            module.forward = dispatch  # type: ignore[method-assign]
+            dispatch = _Dispatch(module, name)
+            setattr(module, name, dispatch)
         thread = get_ident()
         dispatch.put.setdefault(thread, []).append(forward)
     try:
@@ -136,9 +143,9 @@ def replaced(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
             if dispatch.put:
                 pass  # other threads still have replacements
             elif dispatch.had is None:
-                del module.forward
+                delattr(module, name)
             else:
-                module.forward = dispatch.had  # type: ignore[method-assign]
+                setattr(module, name, dispatch.had)
 
 
 _PLAIN = frozenset({bool, int, float, str, tuple, type(None)})

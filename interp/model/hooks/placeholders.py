@@ -23,8 +23,8 @@ from interp.model.hooks.score_formula import (
     RESHAPING,
     TYPING,
     Formula,
+    FormulaStep,
     Product,
-    Step,
     followed,
     product_of,
     step_of,
@@ -138,7 +138,7 @@ class PlaceholderWatch(SoftmaxWatch):
             raise unknown_step(module, getattr(func, "__name__", ""))
         return self._stand_in(replace(formula, lazy=True), product.left.device)
 
-    def _on_placeholder(self, func: Callable, step: Step, formula: Formula) -> Any:
+    def _on_placeholder(self, func: Callable, step: FormulaStep, formula: Formula) -> Any:
         mine = step.args[step.at]
         if step.name in _READS_SHAPE:
             out = func(*step.args, **step.kwargs)
@@ -157,7 +157,7 @@ class PlaceholderWatch(SoftmaxWatch):
         return self._stand_in(new, mine.device)
 
     def _result(
-        self, func: Callable, step: Step, formula: Formula, mine: Tensor
+        self, func: Callable, step: FormulaStep, formula: Formula, mine: Tensor
     ) -> tuple[tuple[int, ...], torch.dtype]:
         """Return the shape and the type of a step's result."""
         if step.name in RESHAPING:

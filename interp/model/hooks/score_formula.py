@@ -104,7 +104,7 @@ class Formulas:
 
 
 @dataclass(frozen=True)
-class Step:
+class FormulaStep:
     """A function called on a tensor with a formula."""
 
     name: str
@@ -141,7 +141,7 @@ def _scaled(f: Formula, by: float) -> Formula | None:
     )
 
 
-def _multiply(f: Formula, step: Step) -> Formula | None:
+def _multiply(f: Formula, step: FormulaStep) -> Formula | None:
     other = step.other()
     by = _number(other)
     if by is not None:
@@ -151,14 +151,14 @@ def _multiply(f: Formula, step: Step) -> Formula | None:
     return None
 
 
-def _divide(f: Formula, step: Step) -> Formula | None:
+def _divide(f: Formula, step: FormulaStep) -> Formula | None:
     by = _number(step.given(1, "other"))
     if step.at != 0 or by is None or step.kwargs.get("rounding_mode") or by == 0:
         return None
     return None if f.filled and by <= 0 else _scaled(f, 1 / by)
 
 
-def _added(f: Formula, step: Step, sign: float) -> Formula | None:
+def _added(f: Formula, step: FormulaStep, sign: float) -> Formula | None:
     other, alpha = step.other(), step.kwargs.get("alpha", 1)
     if step.at == 1 and (sign < 0 or alpha != 1):
         return None
@@ -169,22 +169,22 @@ def _added(f: Formula, step: Step, sign: float) -> Formula | None:
     return replace(f, terms=(*f.terms, Term(other, f.lead, sign * float(alpha))))
 
 
-def _add(f: Formula, step: Step) -> Formula | None:
+def _add(f: Formula, step: FormulaStep) -> Formula | None:
     return _added(f, step, 1.0)
 
 
-def _subtract(f: Formula, step: Step) -> Formula | None:
+def _subtract(f: Formula, step: FormulaStep) -> Formula | None:
     return _added(f, step, -1.0)
 
 
-def _fill(f: Formula, step: Step) -> Formula | None:
+def _fill(f: Formula, step: FormulaStep) -> Formula | None:
     mask, value = step.given(1, "mask"), _number(step.given(2, "value"))
     if not isinstance(mask, Tensor) or value is None or value > HIDING:
         return None
     return replace(f, filled=(*f.filled, Filled(mask, f.lead, hides=True)))
 
 
-def _where(f: Formula, step: Step) -> Formula | None:
+def _where(f: Formula, step: FormulaStep) -> Formula | None:
     # torch.where(shown, scores, lowest), or with the two exchanged, or the tensor's own method
     method = step.name == "where" and step.at == 0
     shown = step.given(1, "condition") if method else step.given(0, "condition")
@@ -196,7 +196,7 @@ def _where(f: Formula, step: Step) -> Formula | None:
     return replace(f, filled=(*f.filled, Filled(shown, f.lead, hides=step.at == 2)))
 
 
-def _at_least(f: Formula, step: Step) -> Formula | None:
+def _at_least(f: Formula, step: FormulaStep) -> Formula | None:
     """Keep the formula at a lower bound that only hidden keys reach."""
     bound = step.other() if step.name in ("max", "maximum") else step.given(1, "min")
     low = _number(bound)
@@ -204,29 +204,29 @@ def _at_least(f: Formula, step: Step) -> Formula | None:
     return f if low is not None and low <= HIDING and high is None else None
 
 
-def _tanh(f: Formula, step: Step) -> Formula | None:
+def _tanh(f: Formula, step: FormulaStep) -> Formula | None:
     if f.cap is not None or f.terms or f.filled or f.multiplied:
         return None
     return replace(f, cap=1.0)
 
 
-def _same(f: Formula, step: Step) -> Formula | None:
+def _same(f: Formula, step: FormulaStep) -> Formula | None:
     return f
 
 
-def _drop(f: Formula, step: Step) -> Formula | None:
+def _drop(f: Formula, step: FormulaStep) -> Formula | None:
     training = step.given(2, "training", "train")
     rate = step.given(1, "p")
     return f if training is False or rate == 0 else None
 
 
-def _softmax(f: Formula, step: Step) -> Formula | None:
+def _softmax(f: Formula, step: FormulaStep) -> Formula | None:
     if step.given(1, "dim") not in (-1, len(f.shape) - 1):
         return None
     return replace(f, is_pattern=True)
 
 
-_Rule = Callable[[Formula, Step], Formula | None]
+_Rule = Callable[[Formula, FormulaStep], Formula | None]
 
 
 def _rules(*rules: tuple[_Rule, str]) -> dict[str, _Rule]:
@@ -261,21 +261,21 @@ IN_PLACE = frozenset(
 
 def step_of(
     func: Callable, args: tuple, kwargs: Mapping[str, Any], formulas: Formulas
-) -> tuple[Step, Formula] | None:
+) -> tuple[FormulaStep, Formula] | None:
     """Return the call of a function on one tensor with a formula; None unless exactly one has."""
     name = getattr(func, "__name__", "")
     found = [(i, f) for i, x in enumerate(args) if (f := formulas.of(x)) is not None]
     if not found and (first := formulas.of(kwargs.get("input"))) is not None:
         rest = {k: x for k, x in kwargs.items() if k != "input"}
-        return (Step(name, (kwargs["input"], *args), rest, 0), first)
+        return (FormulaStep(name, (kwargs["input"], *args), rest, 0), first)
     if len(found) != 1 or any(formulas.of(x) for x in kwargs.values()):
         return None
     at, formula = found[0]
-    return Step(name, args, kwargs, at), formula
+    return FormulaStep(name, args, kwargs, at), formula
 
 
 def followed(
-    step: Step, formula: Formula, shape: tuple[int, ...], dtype: torch.dtype
+    step: FormulaStep, formula: Formula, shape: tuple[int, ...], dtype: torch.dtype
 ) -> Formula | None:
     """Return the formula of a step's result, or None if the step is not known.
 

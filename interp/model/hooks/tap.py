@@ -22,7 +22,7 @@ from __future__ import annotations
 import inspect
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
@@ -38,7 +38,7 @@ from interp.core.errors import OptionError
 from interp.core.interrupts import guarded, interrupt_point
 from interp.model.calls.call import Call
 from interp.model.calls.sites import TOWERS, Site
-from interp.model.hooks.inference import in_this_thread
+from interp.model.hooks.inference import forward_here, in_this_thread, replaced
 from interp.model.hooks.interface_call import USER_MAP, Passed
 from interp.model.hooks.packed import Stretches
 from interp.model.hooks.softmax_watch import inside_interface, watching
@@ -223,6 +223,7 @@ def _restore() -> None:
         _builders.clear()
 
 
+PREPARE = "prepare_inputs_for_generation"  # called by `generate` before every forward
 PACKED = "cu_seqlens"  # argument of attentions that read the pictures of a batch in one row
 
 
@@ -334,28 +335,39 @@ def visiting(
     visit: Visit,
     fused: bool = False,
     streamed: bool = False,
+    among: Container[str] | None = None,
 ) -> Iterator[None]:
     """Call `visit(site, call, real)` at every attention of this thread's forwards in the block.
 
     `real [batch, query_pos]` marks the query positions that are not padding. With `fused` the call
     has no z yet and the visitor must assign it. With `fused` or `streamed`, calls of a model's own
-    code hold no pattern where q, k and a bias give it (`Site.recorded` is False).
+    code hold no pattern where q, k and a bias give it (`Site.recorded` is False). With `among` only
+    the sites in these modules are read.
     """
     by_module: dict[nn.Module, list[Site]] = defaultdict(list)
     for site in sites:
-        by_module[module.get_submodule(site.module)].append(site)
+        if among is None or site.module in among:
+            by_module[module.get_submodule(site.module)].append(site)
     targets = any(site.stack == "cross" for site in sites)
     signature = inspect.signature(module.forward)
     running: list[ForwardInputs] = []
+    whole: dict[str, Any] = {}  # inputs of the text so far, in a step of `generate`
     runs: dict[nn.Module, int] = defaultdict(int)
 
     def enter(_: nn.Module, args: tuple, kwargs: dict) -> None:
         # an interrupted forward must not shift the layers of the next one
         runs.clear()
-        running[:] = [forward_inputs(signature, args, kwargs)]
+        running[:] = [forward_inputs(signature, args, kwargs, whole)]
+        whole["text"] = running[0].text
 
     def leave(*_: object) -> None:
         running.clear()
+
+    def prepare(input_ids: Tensor, *args: Any, **given: Any) -> Any:
+        before = whole.get("text")
+        whole.clear()
+        whole.update(given, input_ids=input_ids, text=before)
+        return own_prepare(input_ids, *args, **given)
 
     def show(inner: nn.Module, _: int, call: Call) -> None:
         mine = by_module.get(inner)
@@ -367,6 +379,9 @@ def visiting(
         # a mask over tokens says nothing of the patches of a picture
         forward = running[0] if running and not tower else None
         real, call.before = positions_of_tokens(forward, call, targets and site.stack != "encoder")
+        if forward is not None and site.stack != "encoder":
+            call.past = forward.past
+            call.text = forward.text if site.stack == "decoder" else None
         visit(site, call, real)
 
     handles = [
@@ -377,8 +392,11 @@ def visiting(
     streamable = {
         m: mine[0].order for m, mine in own.items() if mine and not any(s.recorded for s in mine)
     }
+    writes = hasattr(module, PREPARE)
+    own_prepare: Any = forward_here(module, PREPARE) if writes else None
+    prepared = replaced(module, prepare, PREPARE) if writes else nullcontext()
     try:
-        with tapped(
+        with prepared, tapped(
             module, show, watch=any(own.values()), fused=fused,
             streamable=streamable if fused or streamed else None, among=by_module,
             by_weights=_by_weights(by_module),

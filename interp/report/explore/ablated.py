@@ -13,8 +13,9 @@ from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.head import Head
 from interp.core.prompts import Prompts
 from interp.core.tokens import separate_words, shown
-from interp.model.edits import Edit, mean, resample, uniform, zero
+from interp.model.edits import Edit, mean, resample, zero
 from interp.model.inputs import takes
+from interp.model.pattern_edits import uniform
 from interp.report.explore.turns import GoingOn
 
 if TYPE_CHECKING:

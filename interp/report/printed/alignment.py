@@ -56,6 +56,23 @@ def translation_heads_text(found: ResultRows, top: int) -> str:
     return f"{found}\n  {about}\n{aligned_table(table)}\n  {ranked}\n{aligned_table(ranks)}"
 
 
+def simultaneous_text(found: ResultRows) -> str:
+    """Format quality and latency of simultaneous translation."""
+    table = [("policy", "value", "right", "error", "AL", "LAAL", "AP", "DAL")]
+    for r in found.to_pandas().to_dict("records"):
+        value = "" if math.isnan(r["value"]) else f"{r['value']:g}"
+        table.append((
+            r["policy"], value, f"{r['score']:.3f}", f"{r['sem']:.2g}", f"{r['lagging']:.2f}",
+            f"{r['adaptive_lagging']:.2f}", f"{r['proportion']:.2f}",
+            f"{r['differentiable_lagging']:.2f}",
+        ))  # fmt: skip
+    about = (
+        f"right: share of the reference's tokens written at their place, mean over "
+        f"{found.per_prompt.shape[1]} pairs; latencies in source words, AP as a share of them"
+    )
+    return f"Simultaneous translation\n  {about}\n{aligned_table(table)}"
+
+
 def errors_text(found: ResultRows, top: int) -> str:
     """Format the errors of the heads with the lowest ones, and of all sets of heads."""
     frame: Any = found.to_pandas().sort_values("score", kind="stable")

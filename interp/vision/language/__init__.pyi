@@ -2,6 +2,7 @@ from .contrast import contrast_pictures
 from .dropping import drop_tokens
 from .gaze import gaze_heads
 from .grounding import grounding_heads
+from .redistribution import redistribute, redistribution
 from .sinks import visual_sinks
 
 __all__ = [
@@ -9,5 +10,7 @@ __all__ = [
     "drop_tokens",
     "gaze_heads",
     "grounding_heads",
+    "redistribute",
+    "redistribution",
     "visual_sinks",
 ]

@@ -93,7 +93,7 @@ def visual_sinks(
     require_option(
         bool(sites), f"first_layer={first_layer}: {model.name} has no attention from it on"
     )
-    ratios = [_ratios(view, each, sites) for each in prompts]
+    ratios = [sink_ratios(view, each, sites) for each in prompts]
     width = next(iter(ratios[0].values())).shape[-1]
     require_option(
         0 < tau <= width**0.5,
@@ -102,7 +102,7 @@ def visual_sinks(
     )
     if dims == "auto":
         chosen_on, judged = selection_halves(len(prompts), seed)
-        dims = _found_dims([ratios[i] for i in chosen_on], tau)
+        dims = found_dims([ratios[i] for i in chosen_on], tau)
     else:
         judged = list(range(len(prompts)))
         wrong = [d for d in dims if not 0 <= d < width]
@@ -137,7 +137,7 @@ def visual_sinks(
     return ResultRows("VisualSinks", columns, ("stack", "layer", "head"), made, facts, share)
 
 
-def _ratios(view: Model, prompt: PicturePrompt, sites: Sequence[Site]) -> dict[Site, Tensor]:
+def sink_ratios(view: Model, prompt: PicturePrompt, sites: Sequence[Site]) -> dict[Site, Tensor]:
     """Return |x| / RMS(x) of the residual stream before each layer, `[position, dimension]`."""
     layers = [s.layer for s in sites]
     cache = capture(view, prompt.inputs, ["resid_pre"], layers=layers, stack=sites[0].stack)
@@ -148,7 +148,7 @@ def _ratios(view: Model, prompt: PicturePrompt, sites: Sequence[Site]) -> dict[S
     return found
 
 
-def _found_dims(ratios: Sequence[Mapping[Site, Tensor]], tau: float) -> list[int]:
+def found_dims(ratios: Sequence[Mapping[Site, Tensor]], tau: float) -> list[int]:
     """Return the dimensions in which some token reaches tau in at least half of the prompts."""
     reached = [torch.stack([(x >= tau).any(0) for x in each.values()]).any(0) for each in ratios]
     share = torch.stack(reached).double().mean(0)

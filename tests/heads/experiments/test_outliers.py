@@ -27,7 +27,7 @@ from interp.heads.outliers import (
 from interp.heads.outliers.output_sizes import kurtosis
 from interp.heads.per_head import by_site
 from interp.model.calls.call import ComputedCall
-from interp.model.edits import calibrate
+from interp.model.pattern_edits import calibrate
 
 
 @pytest.fixture

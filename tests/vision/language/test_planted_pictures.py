@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -9,12 +11,14 @@ from zoo.joint import IMAGE, JOINT, joint_model
 
 import interp
 from interp.core.errors import OptionError, PromptError, UnknownName, UnreadableAttention
-from interp.model.edits import set_pattern
+from interp.model.pattern_edits import set_pattern
 from interp.planted.with_picture import ASK, PRIOR, SLOTS, image_text
 from interp.vision.language import (
     contrast_pictures,
     drop_tokens,
     grounding_heads,
+    redistribute,
+    redistribution,
     visual_sinks,
 )
 from interp.vision.language.contrast import blind_tokens, combined
@@ -270,3 +274,81 @@ def test_the_viewer_draws_the_tower_over_the_picture(planted_pictures):
     assert found["decoder"].picture is None  # 21 tokens, of which 16 are no patches in order
     assert found["vision"].picture is not None
     assert found["vision"].picture.skip == 1
+
+
+def distracted(weight: float) -> tuple[Any, interp.Model, dict, list[int]]:
+    planted = image_text(prior=0.65, distracted=weight)
+    model = interp.load(planted.model, name="distracted")
+    return planted, model, *planted.prompts(12)
+
+
+def test_moving_attention_off_the_sink_brings_the_object_back() -> None:
+    planted, model, inputs, answers = distracted(0.27)
+    found = redistribution(model, inputs, answers, last_layer=True)
+    assert found.per_prompt.shape == (1, 6)
+    assert (found.per_prompt > 0.5).all()
+    assert abs(found.null[0]) < 1e-3
+    _, _, markers = planted.layout(12)
+    judged = selection_halves(12, 0)[1]
+    assert found.chosen[0] == tuple((FIRST + markers[i],) for i in judged)
+    edit = redistribute(model, inputs, (planted.massive,), last_layer=True)
+    plain = model.run(inputs)[:, -1].argmax(-1)
+    edited = model.run(inputs, edits=[edit])[:, -1].argmax(-1)
+    assert (plain == PRIOR).all()
+    assert edited.tolist() == answers
+
+
+def test_without_a_distracting_sink_nothing_is_to_be_gained() -> None:
+    _, model, inputs, answers = distracted(0.0)
+    found = redistribution(model, inputs, answers, last_layer=True)
+    assert (np.abs(found.per_prompt) < 1e-3).all()
+    _, model, inputs, answers = distracted(0.27)
+    as_published = redistribution(model, inputs, answers)  # the image head is in the last layer
+    np.testing.assert_allclose(as_published.per_prompt, 0, atol=1e-6)
+
+
+@torch.no_grad()
+def test_redistribution_is_its_formula_and_keeps_the_sum_of_rows() -> None:
+    planted, model, inputs, _ = distracted(0.27)
+    _, _, markers = planted.layout(12)
+    edit = redistribute(model, inputs, (planted.massive,), last_layer=True, keep=0.25)
+    cache = model.joint.capture(inputs, ["pattern", "v", "z"], layers=3, stack="decoder")
+    p, v = cache["pattern", 3].double(), cache["v", 3].double()
+    image = inputs["input_ids"] == 1
+    sink = torch.zeros_like(image)
+    sink[range(12), [FIRST + m for m in markers]] = True
+    image, sink = image[:, None, None], sink[:, None, None]
+    visual = (p * sink).sum(-1, keepdim=True)
+    mass = (p * image).sum(-1, keepdim=True)
+    rest = p * (image & ~sink)
+    moved = p - 0.75 * p * sink + 0.75 * visual * rest / rest.sum(-1, keepdim=True)
+    centric = (mass >= 0.2) & (visual <= 0.5 * mass) & (rest.sum(-1, keepdim=True) > 0)
+    want = torch.where(centric, moved, p)
+    torch.testing.assert_close(want.sum(-1), p.sum(-1))
+    with model.edited(edit):
+        z = model.joint.capture(inputs, ["z"], layers=3, stack="decoder")["z", 3].double()
+    torch.testing.assert_close(z, want @ v, atol=1e-5, rtol=1e-4)
+    assert not torch.allclose(z, cache["z", 3].double())
+
+
+def test_it_holds_while_the_model_answers() -> None:
+    planted, model, inputs, answers = distracted(0.27)
+    edit = redistribute(model, inputs, (planted.massive,), last_layer=True)
+    made = model.generate(inputs, 4, edits=[edit], eos_token_id=None)
+    assert made.ids[:, -4].tolist() == answers
+    for at in range(made.ids.shape[1] - 4, made.ids.shape[1]):
+        whole = inputs | {"input_ids": made.ids[:, :at]}
+        logits = model.run(whole, edits=[edit])[:, -1]
+        assert torch.equal(logits.argmax(-1), made.ids[:, at])
+
+
+def test_wrong_options_of_the_redistribution_are_refused() -> None:
+    _, model, inputs, answers = distracted(0.27)
+    for options, match in (
+        ({"keep": 1.5}, "keep=1.5"), ({"rho": -1}, "rho=-1"), ({"first_layer": 3}, "last_layer"),
+        ({"n_random": 0}, "n_random"),
+    ):  # fmt: skip
+        with pytest.raises(OptionError, match=match):
+            redistribution(model, inputs, answers, **options)
+    with pytest.raises(PromptError, match="2 answers for 12 prompts"):
+        redistribution(model, inputs, answers[:2])

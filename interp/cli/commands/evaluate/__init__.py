@@ -1,3 +1,3 @@
-"""Evaluate attribution methods: faithfulness, agreement with people, sanity."""
+"""Evaluate attribution methods, and edited models on tasks of lm-evaluation-harness."""
 
 GROUP = "Explain"

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 OWN = "bundled:reorder"
-FILES = {"words": "alignment", "heads": "translation_heads", "decoder-lens": "decoder_lens"}
+FILES = {
+    "words": "alignment", "heads": "translation_heads", "decoder-lens": "decoder_lens",
+    "simultaneous": "simultaneous",
+}  # fmt: skip
 ENDS = ("json", "csv", "html")
 
 
@@ -64,6 +67,10 @@ def _check(run: Run) -> None:
         ),
         "select": Spelling(type=click.FloatRange(0, 1, min_open=True, max_open=True)),
         "top": Spelling(type=FROM_1),
+        "heads": Spelling(
+            help="With -m simultaneous: cross-attention heads that decide; by default all of the "
+            "layer at two thirds of the depth."
+        ),
         "pair": Spelling(type=FROM_0, metavar="I"),
         "picture": Spelling(type=OUT_FILE, metavar="FILE.html"),
     },
@@ -75,7 +82,9 @@ def align(
     model: Model,
     pairs: list[SentencePair],
     *,
-    method: Literal["words", "heads", "decoder-lens"] = "words",
+    method: Literal["words", "heads", "decoder-lens", "simultaneous"] = "words",
+    policy: Literal["edatt", "alignatt", "wait-k"] = "edatt",
+    heads: Any = None,
     rows: Literal["both", "emits", "fed"] = "both",
     select: float = 0.5,
     null: Literal["shuffled", "other"] = "shuffled",
@@ -96,7 +105,9 @@ def align(
     Args:
         method: words: alignment error rate of every cross-attention head. heads: ablation of every
             head beside its confidence and position variance. decoder-lens: loss when the decoder
-            reads an earlier encoder layer.
+            reads an earlier encoder layer. simultaneous: quality and latency when the model
+            translates while it still reads.
+        policy: with -m simultaneous: rule by which the model waits for more source.
         rows: decoder row that stands for a target word: the row that predicts it, or the row that
             reads it.
         select: share of the pairs on which the best heads are chosen.
@@ -118,6 +129,12 @@ def align(
     elif method == "heads":
         found = alignment.translation_heads(model, pairs, seed=seed, progress=progress)
         text = translation_heads_text(found, top)
+    elif method == "simultaneous":
+        from interp.policies import simultaneous
+        from interp.report.printed.alignment import simultaneous_text
+
+        found = simultaneous(model, pairs, policy, heads=heads, progress=progress)
+        text = simultaneous_text(found)
     else:
         from interp.lens import decoder_lens
         from interp.report.printed.lens import decoder_lens_text

@@ -47,12 +47,14 @@ def pictures(
     run: Run,
     model: Model,
     inputs: Any,
-    method: Literal["sinks", "grounding", "dropping", "contrast"],
+    method: Literal["sinks", "grounding", "dropping", "contrast", "redistribution"],
     *,
     answers: Sequence[str] = (),
     layer: int = 2,
     drop: Sequence[float] = (0.5,),
     tau: float = 20.0,
+    keep_sinks: float = 0.6,
+    last_layer: bool = False,
     n_heads: int = 4,
     seed: int = 0,
 ) -> Any:
@@ -66,12 +68,15 @@ def pictures(
         method: sinks: tokens of the picture that are attention sinks, and the heads on them.
             grounding: heads that attend to the picture, ablated. dropping: loss without the least
             attended tokens (FastV). contrast: answers against a run on less of the picture (no
-            image, AvisC).
+            image, AvisC). redistribution: answers with attention moved from sinks to the rest of
+            the picture (VAR).
         answers: the answer to each prompt: its first token, or a token id. Not for sinks.
             Repeatable.
         layer: with -m dropping: first layer without the dropped tokens.
         drop: with -m dropping: share of the picture's tokens that is dropped. Repeatable.
-        tau: with -m sinks: smallest ratio of a value to the root mean square.
+        tau: with -m sinks and redistribution: smallest ratio of a value to the root mean square.
+        keep_sinks: with -m redistribution: factor of the attention on sinks.
+        last_layer: with -m redistribution: also edit the last layer.
         n_heads: with -m grounding: number of heads.
         seed: seed of halves and random tokens.
     """
@@ -85,6 +90,10 @@ def pictures(
         found = found_in.grounding_heads(model, inputs, wanted, n_heads=n_heads, seed=seed)
     elif method == "dropping":
         found = found_in.drop_tokens(model, inputs, wanted, layer=layer, drop=drop, seed=seed)
+    elif method == "redistribution":
+        found = found_in.redistribution(
+            model, inputs, wanted, tau=tau, keep=keep_sinks, last_layer=last_layer, seed=seed
+        )
     else:
         found = found_in.contrast_pictures(model, inputs, wanted, seed=seed)
     run.write(found, *(f"{method}.{end}" for end in ("json", "csv", "html")))

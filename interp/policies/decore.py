@@ -1,0 +1,45 @@
+"""DeCoRe: decoding by contrasting a model with the same model without its retrieval heads."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from interp.core.errors import OptionError
+from interp.model.edits import zero
+from interp.model.head_arguments import parse_heads
+from interp.model.policy import Action, Policy, Step
+from interp.model.second_run import SecondRun
+
+
+def decore(heads: Any, alpha: float | None = None) -> Policy:
+    """Make the policy that contrasts the model with a run in which some heads are masked.
+
+    The next token is that of (1 + alpha) log p - alpha log p_masked. A run without context, whose
+    heads retrieve nothing, loses little, so tokens that only the heads supply gain.
+
+    Args:
+        heads: the heads whose output is zero in the other run, such as the best by
+            `interp.score(model, "retrieval")`.
+        alpha: strength of the contrast; by default the entropy of the model's own prediction in
+            nats, so that it acts where the model is unsure.
+
+    Reference: Gema et al. 2024, "DeCoRe: Decoding by Contrasting Retrieval Heads to Mitigate
+    Hallucinations" (arXiv 2410.18860). Its plausibility limit is not applied in the published loop
+    and not here.
+
+    Raises:
+        OptionError: alpha is negative.
+    """
+    if alpha is not None and not 0 <= alpha < math.inf:
+        raise OptionError(f"alpha={alpha:g}; give a number from 0, or None for the entropy")
+    masked = SecondRun([zero(parse_heads(heads))])
+
+    def contrast_heads(step: Step) -> Action:
+        log_p = step.logits.float().log_softmax(-1)
+        other = masked.logits(step).float().log_softmax(-1)
+        entropy = -(log_p.exp() * log_p.clamp_min(-1e4)).sum(-1, keepdim=True)
+        strength = entropy if alpha is None else alpha
+        return Action(logits=(1 + strength) * log_p - strength * other)
+
+    return contrast_heads
