@@ -15,10 +15,11 @@ from interp.core.prompt_means import prompt_means
 from interp.core.prompts import Prompts
 from interp.core.result_rows import ResultRows
 from interp.core.tokens import token_id
-from interp.lens.direct import of_heads
+from interp.lens.direct import ANOTHER_WRITER, of_heads
 from interp.lens.finish import Finish, finish, model_layers, predicting_stack, row_of
 from interp.model.content import result_provenance
 from interp.model.model_argument import takes_model
+from interp.model.precision import why_inexact
 
 if TYPE_CHECKING:
     from interp.model.capture import ActivationCache
@@ -210,8 +211,7 @@ class _Reading:
         if abs(total - whole) > 1e-4 * (sum(map(abs, found)) + 1e-6):
             raise UnreadableAttention(
                 f"{self.model.name}: the parts sum to {total:.6g}, but the stream gives "
-                f"{whole:.6g}: something besides attention and MLPs writes to the stream, or a "
-                "norm is applied to it (post-norm)"
+                f"{whole:.6g}: " + why_inexact(self.model.dtype, ANOTHER_WRITER)
             )
 
     def _by_source(

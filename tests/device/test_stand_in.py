@@ -34,6 +34,11 @@ def test_numbers_are_those_of_the_cpu() -> None:
 
 
 @pytest.mark.slow
+def test_every_command_runs_there() -> None:
+    ran(str(HERE / "on_commands.py"))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["attribution", "circuit"])
 def test_methods_keep_their_contract_there(kind: str) -> None:
     ran("-p", "device.moved", str(CONTRACTS / f"test_{kind}_methods.py"))
