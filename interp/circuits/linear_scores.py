@@ -27,6 +27,7 @@ from interp.model.locate.norms import centred, norm_at, read_norm
 from interp.model.locate.turning import Turn, turns
 from interp.model.locate.weights import HeadWeights, head_weights
 from interp.model.precision import why_inexact
+from interp.model.sources.placement import require_one_device
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -87,6 +88,7 @@ class LinearScores:
                 f"{model.name} has the stacks {', '.join(model.stacks)}; scores can only be "
                 "traced in models with one stream"
             )
+        require_one_device(model.module, model.name, "a trace")
         self.model, self.sites = model, model.sites
         self.inputs = model.inputs(prompts)
         if "input_ids" not in self.inputs:

@@ -13,6 +13,7 @@ from interp.circuits.stream_hooks import Watch, watched
 from interp.core.errors import NonFiniteError, PromptError, UnreadableAttention
 from interp.model.locate.find_sites import output_projection
 from interp.model.precision import why_inexact
+from interp.model.sources.placement import require_one_device
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -100,6 +101,7 @@ def node_outputs(graph: ResidualGraph, inputs: Any) -> NodeOutputs:
     Raises:
         NonFiniteError: The output of a node contains NaN or infinity.
     """
+    require_one_device(graph.model.module, graph.model.name, "a residual graph")
     model, recording = graph.model, NodeRecording(graph)
     given = model.inputs(inputs)
     with torch.no_grad(), watched(graph, recording):

@@ -28,6 +28,7 @@ from interp.model.hooks.inference import part_output
 from interp.model.locate.norms import read_norm
 from interp.model.model_argument import takes_model
 from interp.model.precision import why_inexact
+from interp.model.sources.placement import require_one_device
 
 if TYPE_CHECKING:
     from interp.model.calls.sites import Site
@@ -86,6 +87,7 @@ def direct_logit_attribution(
     Not for: heads that act through other heads, which contribute nothing here; nor post-norm
     models, which are refused.
     """
+    require_one_device(model.module, model.name, "a direct effect")
     inputs, stack = one_input(model, prompt), predicting_stack(model)
     stacks = [s for s in model.stacks if s in (stack, "cross")]
     names = ("resid_pre", "resid_post", "result", "mlp_out")

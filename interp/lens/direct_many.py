@@ -20,6 +20,7 @@ from interp.lens.finish import Finish, finish, model_layers, predicting_stack, r
 from interp.model.content import result_provenance
 from interp.model.model_argument import takes_model
 from interp.model.precision import why_inexact
+from interp.model.sources.placement import require_one_device
 
 if TYPE_CHECKING:
     from interp.model.capture import ActivationCache
@@ -159,6 +160,7 @@ class _Reading:
     def __init__(
         self, model: Model, cache: ActivationCache, end: Finish, stack: str, row: int
     ) -> None:
+        require_one_device(model.module, model.name, "a direct effect")
         self.model, self.cache, self.end, self.stack, self.row = model, cache, end, stack, row
         self.layers = model_layers(model, stack)
         self.sites = [s for s in model.sites if s.stack == stack]
