@@ -100,7 +100,7 @@ WORDS = (
 
 def files_of(folder: Path) -> dict[str, str]:
     """Write the files and the models that the lines name, and return their paths by name."""
-    given = files(folder, interp.bundled.path("induction")) | other_models(folder)
+    given = files(folder, str(interp.bundled.path("induction"))) | other_models(folder)
     bank = sorted({word for one in BANK for word in one.words})
     sentences = Path(given["treebank"]).read_text(encoding="utf-8").strip().split("\n\n")
     documents = [

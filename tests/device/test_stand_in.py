@@ -34,8 +34,9 @@ def test_numbers_are_those_of_the_cpu() -> None:
 
 
 @pytest.mark.slow
-def test_every_command_runs_there() -> None:
-    ran(str(HERE / "on_commands.py"))
+@pytest.mark.parametrize("what", ["commands", "functions"])
+def test_all_that_is_public_runs_there(what: str) -> None:
+    ran(str(HERE / f"on_{what}.py"))
 
 
 @pytest.mark.slow
