@@ -37,6 +37,7 @@ settings.load_profile("untimed")
 # Fixtures that several files use, one module per subject. A fixture of one file stays in its file;
 # a name is defined once (tests/house/test_fixtures.py).
 pytest_plugins = [
+    "fixtures.chats",
     "fixtures.commands",
     "fixtures.models",
     "fixtures.kernels",

@@ -72,6 +72,10 @@ FURTHER = {
         ["--source", "through"], type=SourceName(),
         help="Load the model through this library; the numbers are the same.",
     ),
+    "chat": click.Option(
+        ["--chat"], is_flag=True,
+        help="Read each text as the user's message in the model's chat template.",
+    ),
     "device_map": click.Option(
         ["--device-map"], metavar="PLAN",
         help="Distribute a large model's layers over this machine's devices, such as auto; needs "

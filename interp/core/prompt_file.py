@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from interp.core.chat import is_chat
 from interp.core.errors import PromptError
 from interp.core.text_file import lines_of_text, read_text
 
-_FIELDS = {"prompt", "tokens", "cluster"}
+_CONTENT = ("prompt", "tokens", "messages")
+_FIELDS = {*_CONTENT, "cluster"}
 Item = TypeVar("Item")
 
 
@@ -43,8 +45,9 @@ def prompt_text(path: Path) -> str:
 def read_prompt_file(path: Path) -> FilePrompts:
     """Return the prompts of a file: its lines, or the objects of a `.jsonl` file.
 
-    Each line of a `.jsonl` file is an object with "prompt" (a text) or "tokens" (token ids) and,
-    in all lines or none, "cluster": a text or number that prompts of one template share.
+    Each line of a `.jsonl` file is an object with "prompt" (a text), "tokens" (token ids) or
+    "messages" (a chat) and, in all lines or none, "cluster": a text or number that prompts of one
+    template share.
 
     Raises:
         PromptError: the file is missing, empty or not UTF-8, or a line of a `.jsonl` file is not
@@ -54,10 +57,12 @@ def read_prompt_file(path: Path) -> FilePrompts:
     if path.suffix.lower() != ".jsonl":
         return FilePrompts(text for _, text in lines)
     rows = [_checked(path, i, text) for i, text in lines]
-    kinds = {"tokens" in row for row in rows}
+    kinds = {name for row in rows for name in _CONTENT if name in row}
     if len(kinds) > 1:
-        raise PromptError(f"{path} mixes 'prompt' and 'tokens'; give one of them in every line")
-    prompts = [row["tokens"] if "tokens" in row else row["prompt"] for row in rows]
+        raise PromptError(
+            f"{path} mixes {' and '.join(map(repr, sorted(kinds)))}; give one of them in every line"
+        )
+    prompts = [row[name] for row in rows for name in kinds]
     bare = [i for (i, _), row in zip(lines, rows, strict=True) if "cluster" not in row]
     if len(bare) == len(rows):
         return FilePrompts(prompts)
@@ -120,11 +125,15 @@ def _checked(path: Path, line: int, text: str) -> dict[str, Any]:
     expected = f"expected an object like {like}"
     if unknown := sorted(row.keys() - _FIELDS):
         raise PromptError(
-            f"{path}, line {line}: unknown field {unknown[0]!r}; a prompt has 'prompt' or "
-            "'tokens', and may have 'cluster'"
+            f"{path}, line {line}: unknown field {unknown[0]!r}; a prompt has 'prompt', 'tokens' "
+            "or 'messages', and may have 'cluster'"
         )
-    if ("prompt" in row) == ("tokens" in row):
-        raise PromptError(f"{path}, line {line}: give either 'prompt' or 'tokens'; {expected}")
+    if sum(name in row for name in _CONTENT) != 1:
+        raise PromptError(
+            f"{path}, line {line}: give one of 'prompt', 'tokens' and 'messages'; {expected}"
+        )
+    if "messages" in row and not is_chat(row["messages"]):
+        raise PromptError(f"{path}, line {line}: 'messages' is not a list of messages")
     if "prompt" in row and not (isinstance(row["prompt"], str) and row["prompt"].strip()):
         raise PromptError(f"{path}, line {line}: 'prompt' is not a text; {expected}")
     ids = row.get("tokens", [0])

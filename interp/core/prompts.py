@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from interp.core.chat import chat_text, is_chat, read_text_as
 from interp.core.errors import OptionError, PromptError
 from interp.core.tokens import encoded_text, words
 
@@ -59,15 +60,21 @@ class Prompts:
 
     @classmethod
     def of(cls, prompts: Any, model: TokenModel) -> Prompts:
-        """Make prompts from prompts, a text, texts, id lists or an id tensor.
+        """Make prompts from prompts, a text, texts, a chat, chats, id lists or an id tensor.
+
+        A chat is a list of messages, `{"role": "user", "content": "Hello"}`, which the tokenizer's
+        chat template renders; of a model loaded with `chat=True` a text is the user's message.
 
         Raises:
-            PromptError: there are no prompts, or text is given for a model without a tokenizer.
+            PromptError: there are no prompts, text is given for a model without a tokenizer, or a
+                chat for one without a chat template.
         """
         if isinstance(prompts, Prompts):
             return prompts
         clusters = getattr(prompts, "clusters", None)  # of a file of prompts
         if isinstance(prompts, str):
+            prompts = [prompts]
+        if is_chat(prompts):
             prompts = [prompts]
         if hasattr(prompts, "detach"):  # a tensor, recognised without importing torch
             prompts = prompts.tolist() if prompts.dim() > 1 else [prompts.tolist()]
@@ -78,15 +85,21 @@ class Prompts:
             if model.tokenizer is None:
                 raise PromptError(f"{model.name} has no tokenizer, so it takes token ids, not text")
             # `check` reports prompts that are too long; the tokenizer's warning would repeat it
-            ids = (encoded_text(model.tokenizer, p, verbose=False)["input_ids"] for p in prompts)
-            return cls(tuple(map(tuple, ids)), "text", clusters=clusters)
+            return cls(
+                tuple(_encoded(model, *read_text_as(model, p)) for p in prompts),
+                "texts as user turns" if getattr(model, "chat", False) else "text",
+                clusters=clusters,
+            )
+        if all(is_chat(p) for p in prompts):
+            ids = tuple(_encoded(model, chat_text(model, p), False) for p in prompts)
+            return cls(ids, "chats", clusters=clusters)
         if all(isinstance(p, (int, np.integer)) for p in prompts):
             prompts = [prompts]
         try:
             ids = tuple(tuple(operator.index(t) for t in p) for p in prompts)
         except (TypeError, ValueError) as error:
             raise PromptError(
-                "prompts must be texts or lists of token ids, all of one kind"
+                "prompts must be texts, chats or lists of token ids, all of one kind"
             ) from error
         return cls(ids, clusters=clusters)
 
@@ -201,6 +214,12 @@ class Prompts:
         if self.decoder is not None:
             stated += (self.decoder.hash,)
         return hashlib.sha256(repr(stated).encode()).hexdigest()
+
+
+def _encoded(model: TokenModel, text: str, special: bool) -> tuple[int, ...]:
+    plain = {} if special else {"add_special_tokens": False}
+    found = encoded_text(model.tokenizer, text, verbose=False, **plain)
+    return tuple(found["input_ids"])
 
 
 def bos_id(model: TokenModel) -> int | None:

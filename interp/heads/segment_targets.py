@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from interp.core.errors import PromptError, UnknownName
 from interp.model.calls.sites import POOLING
 from interp.model.joint_view import view_for
-from interp.model.segments import SEGMENTS
+from interp.model.segments import NAMES
 from interp.model.stack_segments import possible_segments, read_inputs
 
 if TYPE_CHECKING:
@@ -82,12 +82,11 @@ class _Named:
             return _Value(False if apart else None)
         if not isinstance(other, str):
             return _Value()  # the kernels report it with the detector's name
-        if other not in SEGMENTS:
-            raise UnknownName("segment", other, SEGMENTS)
+        if other not in NAMES:
+            raise UnknownName("segment", other, NAMES)
         self.asked.add(other)
-        if other not in self.possible:
-            return _Value(False)
-        return _Value(True if self.possible == {other} else None)
+        are = {other in name.split("/") for name in self.possible}
+        return _Value(None if len(are) > 1 else are == {True})
 
     def __ne__(self, other: object) -> Any:
         return ~(self == other)
@@ -136,7 +135,8 @@ def lacking_segments(
         return None
     if _truth(held) is not False:
         return None
-    return asked - (queries | keys), set(queries | keys)
+    have = {part for name in queries | keys for part in name.split("/")}
+    return asked - have, have
 
 
 def require_segments(
@@ -175,12 +175,12 @@ def _why_without(
         if lacks is None:
             return None
         missing |= lacks[0]
-        there[site.stack] = ", ".join(n for n in SEGMENTS if n in lacks[1]) or "none"
+        there[site.stack] = ", ".join(n for n in NAMES if n in lacks[1]) or "none"
     if not there:  # no attention of these sequences: it is refused for that
         return None
     whose = f"{'' if inputs is None else 'the '}prompts of {model.name}"
     have = "; ".join(f"{stack}: {names}" for stack, names in there.items())
-    named = " or ".join(repr(name) for name in SEGMENTS if name in missing)
+    named = " or ".join(repr(name) for name in NAMES if name in missing)
     if not named:
         return f"{bound.label} names no segment that {whose} can combine so ({have})"
     return (

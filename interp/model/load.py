@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from interp.core.chat import has_template
 from interp.core.errors import LoadError, NonFiniteError, UnknownName, error_line, is_panic
 from interp.core.interrupts import held
 from interp.core.random_state import drawn_with
@@ -48,6 +49,7 @@ def load(
     device_map: str | dict | None = None,
     tp_plan: str | dict | None = None,
     offload: bool = False,
+    chat: bool = False,
 ) -> Model:
     """Load a model and check that its heads can be read.
 
@@ -77,9 +79,13 @@ def load(
         offload: leave the weights in their safetensors files and read each part (an attention, an
             MLP, an embedding) when it runs, for a model larger than memory. The numbers are the
             same; each forward pass reads the weights once, and batches of one score share a read.
+        chat: read texts given as prompts or documents as the user's turn in the tokenizer's chat
+            template. Token ids and lists of messages are read as they are; analyses that label
+            words or characters (syntax, sentences, probes of words) read the text alone.
 
     Raises:
-        LoadError: the source is missing or damaged, or needs permission that was not given.
+        LoadError: the source is missing or damaged, needs permission that was not given, or has no
+            chat template.
         UnreadableAttention: the model has no softmax attention, or it cannot be reached.
         CheckError: the captured attention does not reproduce the model's own output.
         NonFiniteError: NaN or infinity in the weights.
@@ -98,25 +104,25 @@ def load(
             elsewhere = adapter(package).remote(source, remote, name, tokenizer)
             if check:
                 check_loaded(elsewhere).require()
-            return elsewhere
+            return _with_chat(elsewhere, chat)
         held = adapter(package).unwrap(source, attention)
         model = _adopt(
             held.module, tokenizer or held.tokenizer, name or held.name or _name_of(held.module),
             None, check,
         )  # fmt: skip
         model.source = held.source
-        return model
+        return _with_chat(model, chat)
     if isinstance(source, nn.Module):
         given = {"device": device, "dtype": dtype, "attention": attention, "revision": revision}
         _refuse(given, "for a model object")
-        return _adopt_object(source, tokenizer, name, check)
+        return _with_chat(_adopt_object(source, tokenizer, name, check), chat)
     source = str(source)
     kind, _, rest = source.partition(":")
     if f"{kind}:" in _BUILT:
         module = _built(kind, rest).to(device=device, dtype=_dtype(dtype))
         if attention is not None:
             module.set_attn_implementation(attention)
-        return _adopt(module, tokenizer, name or source, None, check)
+        return _with_chat(_adopt(module, tokenizer, name or source, None, check), chat)
     folder = str(_bundled(rest)) if kind == "bundled" else source
     path = Path(folder).expanduser()
     local = path.exists() or folder.startswith((".", "/", "~"))
@@ -141,6 +147,13 @@ def load(
     given_name = path.resolve().name if local and kind != "bundled" else source
     model = _adopt(module, tokenizer, name or given_name, found_revision, check)
     model.unused = unused
+    return _with_chat(model, chat)
+
+
+def _with_chat(model: Model, chat: bool) -> Model:
+    if chat and not has_template(model.tokenizer):
+        raise LoadError(f"{model.name} has no chat template; leave out chat=True (--chat)")
+    model.chat = chat
     return model
 
 

@@ -38,6 +38,7 @@ class Loading:
         remote: the nnsight server that runs the model, or "local".
         tp_plan: spreads heads over the processes of torchrun.
         offload: leaves the weights in their files, read as they run.
+        chat: reads texts as a user's turn in the tokenizer's chat template.
         imports: modules and files that are imported first.
         session: while it is open, nothing but this process changes the weights of its models, and
             float64 is narrowed on the device of a model that has none.
@@ -55,6 +56,7 @@ class Loading:
     remote: str | None = None
     tp_plan: str | None = None
     offload: bool = False
+    chat: bool = False
     imports: tuple[str, ...] = ()
     session: ExitStack | None = field(default=None, compare=False, repr=False)
     note: Callable[[str], None] | None = field(default=None, compare=False, repr=False)
@@ -92,10 +94,8 @@ class Loading:
                 )
         options = {k: v for k, v in vars(self).items() if k not in _OWN}
         model = load(source, name=name, check=False, **options)
-        if model.unused and self.note is not None:
-            from interp.model.surplus import described
-
-            self.note(f"{model.name}: {described(model.unused)}")
+        if self.note is not None:
+            self._notes(model, self.note)
         if through != PLAIN:
             held, loaded = wrapped(through, model.module, model.tokenizer), model
             model = load(held, tokenizer=loaded.tokenizer, name=name, check=False)
@@ -103,6 +103,17 @@ class Loading:
         if self.session is not None and model.elsewhere is None:
             self.session.callback(hold(model.module))
         return model
+
+    def _notes(self, model: Model, note: Callable[[str], None]) -> None:
+        """Report what a user should know of a model."""
+        from interp.core.chat import has_template
+        from interp.model.surplus import described
+
+        if model.unused:
+            note(f"{model.name}: {described(model.unused)}")
+        if has_template(model.tokenizer):
+            how = "as the user's turn in" if self.chat else "without"
+            note(f"{model.name} has a chat template; texts are read {how} it (chat={self.chat})")
 
     def _elsewhere(self, source: str, name: str) -> Model:
         """Return a model that an nnsight server runs, or with "local" the same run here."""

@@ -294,6 +294,11 @@ def _made(
 ) -> dict[str, Tensor]:
     """Call the processor, or its part for pictures or sound where it has only that."""
     processor = processor_of(model)
+    if texts is not None and getattr(model, "chat", False):
+        raise PromptError(
+            f"{model.name}: --chat is for texts alone; beside pictures or sound write the text "
+            "with the marks of the template"
+        )
     options: dict[str, Any] = {"return_tensors": "pt"}
     joint = hasattr(processor, "tokenizer") and "input_ids" in takes(model.module)
     try:

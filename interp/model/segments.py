@@ -1,8 +1,8 @@
 """Kinds of the positions of a stack: text, pictures, sound, special or register tokens.
 
-Of a text the ids say it: placeholders of pictures and sound, and the special tokens that config and
-tokenizer name. Of a vision tower its length says it: one position per patch, before them a class
-token (two of DeiT) and registers.
+Of a text the ids say it: placeholders of pictures and sound, the special tokens that config and
+tokenizer name, and where a chat template wrote its turns their roles. Of a vision tower its length
+says it: one position per patch, before them a class token (two of DeiT) and registers.
 """
 
 from __future__ import annotations
@@ -15,26 +15,33 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from interp.core.chat import MARKUP, has_template, token_roles
 from interp.core.errors import PromptError, UnknownName
 from interp.core.protocols import PictureModel
 from interp.model.calls.sites import Site
 from interp.model.inputs import SOUNDS, holds_pictures, image_token
-from interp_kernels.segments import PromptSegments, Segments
+from interp_kernels.segments import PromptSegments, Segments, numbers_of
 
-SEGMENTS = ("text", "image", "audio", "special", "register")
-TEXT, IMAGE, AUDIO, SPECIAL, REGISTER = range(len(SEGMENTS))
+SEGMENTS = (
+    "text", "image", "audio", "special", "register",
+    "text/system", "text/user", "text/assistant", "text/assistant/thinking",
+)  # fmt: skip
+"""Segments by number; one that is part of another has the other's name before it."""
+NAMES = tuple(dict.fromkeys(part for name in SEGMENTS for part in name.split("/")))
+TEXT, IMAGE, AUDIO, SPECIAL, REGISTER = range(5)
+_ROLE = {name.split("/")[-1]: number for number, name in enumerate(SEGMENTS)}
 _SOUND = ("audio_token_id", "audio_token_index")
 
 
-def segment(name: str) -> int:
-    """Return the number of a segment.
+def segment(name: str) -> list[int]:
+    """Return the numbers of a segment and of its parts.
 
     Raises:
         UnknownName: there is no such segment.
     """
-    if name not in SEGMENTS:
-        raise UnknownName("segment", name, SEGMENTS)
-    return SEGMENTS.index(name)
+    if name not in NAMES:
+        raise UnknownName("segment", name, NAMES)
+    return numbers_of(SEGMENTS, name)
 
 
 def segment_labels(
@@ -118,7 +125,7 @@ def special_ids(model: PictureModel) -> list[int]:
 
 
 def segments_of_ids(model: PictureModel, ids: Int[Tensor, "*at"]) -> Int[Tensor, "*at"]:
-    """Return the segment of each token id, as a number of `SEGMENTS`."""
+    """Return the segment of each token id, as a number of `SEGMENTS`; the last axis is a prompt."""
     config: Any = model.config
     labels = torch.full_like(ids, TEXT)
     labels[torch.isin(ids, torch.tensor(special_ids(model), dtype=ids.dtype))] = SPECIAL
@@ -127,7 +134,17 @@ def segments_of_ids(model: PictureModel, ids: Int[Tensor, "*at"]) -> Int[Tensor,
         for token in tokens:
             if token is not None:
                 labels[ids == token] = number
+    if ids.dim() and has_template(model.tokenizer):
+        rows = labels.reshape(-1, ids.shape[-1])  # a view, so that labels change with it
+        for row, own in zip(rows, ids.reshape(rows.shape).tolist(), strict=True):
+            _add_roles(row, token_roles(model, own))
     return labels
+
+
+def _add_roles(labels: Int[Tensor, " pos"], roles: Sequence[str | None] | None) -> None:
+    for at, role in enumerate(roles or ()):
+        if role is not None and labels[at] == TEXT:
+            labels[at] = SPECIAL if role == MARKUP else _ROLE[role]
 
 
 def sound_tokens(config: Any) -> list[int]:
@@ -188,5 +205,5 @@ def prompt_segments(model: PictureModel, ids: Tensor | np.ndarray) -> PromptSegm
 
 def segments_of_words(words: Sequence[str]) -> PromptSegments:
     """Return the segments of a drawn example: words that name a segment are of it, others text."""
-    numbers = [SEGMENTS.index(word) if word in SEGMENTS else TEXT for word in words]
+    numbers = [_ROLE.get(word, TEXT) for word in words]
     return PromptSegments(SEGMENTS, np.array(numbers))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from interp.model.calls.sites import APART, Site
 from interp.model.joint_view import view_for
-from interp.model.segments import SEGMENTS, segment_labels
+from interp.model.segments import NAMES, segment, segment_labels
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -35,7 +36,9 @@ def segment_spans(model: Model, prompts: Any) -> dict[str, dict[str, Tensor]]:
         labels = segment_labels(view, inputs, site, call.z.shape[0], call.z.shape[2]).to(
             real.device
         )
-        masks = {name: (labels == n) & real for n, name in enumerate(SEGMENTS)}
+        masks = {
+            name: torch.isin(labels, labels.new_tensor(segment(name))) & real for name in NAMES
+        }
         found[site.stack] = {name: x for name, x in masks.items() if bool(x.any())}
 
     view.read(inputs, visit)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
+from interp.core.chat import has_template
 from interp.core.prompts import Prompts
 from interp.model.calls.sites import Site
 from interp.model.inputs import PICTURES, SOUNDS, image_token, takes
@@ -29,17 +30,18 @@ if TYPE_CHECKING:
 
 
 def read_inputs(prompts: Prompts | Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return given tensors, or the tokens that predicates look at, one row of all prompts."""
+    """Return given tensors, or the tokens that predicates look at."""
     if not isinstance(prompts, Prompts):
         return prompts
-    found = {"input_ids": _distinct(prompts)}
+    found = _rows(prompts)
     return found if prompts.decoder is None else found | {
-        "decoder_input_ids": _distinct(prompts.decoder)
+        f"decoder_{name}": x for name, x in _rows(prompts.decoder).items()
     }  # fmt: skip
 
 
-def _distinct(prompts: Prompts) -> Tensor:
-    return torch.tensor([sorted({token for ids in prompts.looked_at() for token in ids})])
+def _rows(prompts: Prompts) -> dict[str, Tensor]:
+    ids, real = replace(prompts, ids=prompts.looked_at(), targets=None).padded()
+    return {"input_ids": ids, "attention_mask": real}
 
 
 def possible_segments(
@@ -58,7 +60,7 @@ def possible_segments(
     keys = _possible(model, site, inputs)
     if site.stack != "cross":
         return keys, keys
-    return _of_text(model, _ids(inputs, site, of_decoder=True)), keys
+    return _of_text(model, *_ids(inputs, site, of_decoder=True)), keys
 
 
 def _possible(model: Model, site: Site, inputs: Mapping[str, Any] | None) -> frozenset[str]:
@@ -70,7 +72,7 @@ def _possible(model: Model, site: Site, inputs: Mapping[str, Any] | None) -> fro
         named = {name for name, x in inputs.items() if x is not None}
         of_tokens = has_tokens(inputs, site)
     if of_tokens:
-        return _of_text(model, _ids(inputs, site))
+        return _of_text(model, *_ids(inputs, site))
     found: set[int] = set()
     if named & {*PICTURES}:
         vision: Any = getattr(model.config, "vision_config", model.config)
@@ -83,21 +85,25 @@ def _possible(model: Model, site: Site, inputs: Mapping[str, Any] | None) -> fro
 
 def _ids(
     inputs: Mapping[str, Any] | None, site: Site, *, of_decoder: bool = False
-) -> Tensor | None:
-    """Return the ids of a stack that are no padding."""
+) -> tuple[Tensor | None, Tensor | None]:
+    """Return the ids of a stack, and a mask of those that are no padding if it is known."""
     ids = None if inputs is None else stack_ids(inputs, site, of_decoder=of_decoder)
-    if ids is None:
-        return None
-    own = ids is inputs.get("decoder_input_ids")  # pyright: ignore[reportOptionalMemberAccess]
-    mask: Any = inputs.get("decoder_attention_mask" if own else "attention_mask")  # pyright: ignore[reportOptionalMemberAccess]
-    whole = isinstance(mask, Tensor) and mask.shape == ids.shape
-    return ids[mask.to(ids.device).bool()] if whole else ids.flatten()
+    if ids is None or inputs is None:
+        return None, None
+    own = ids is inputs.get("decoder_input_ids")
+    mask = inputs.get("decoder_attention_mask" if own else "attention_mask")
+    if not isinstance(mask, Tensor) or mask.shape != ids.shape:
+        return ids, None
+    return ids, mask.cpu().bool()
 
 
-def _of_text(model: Model, ids: Tensor | None) -> frozenset[str]:
+def _of_text(model: Model, ids: Tensor | None, real: Tensor | None) -> frozenset[str]:
     if ids is not None:
-        return frozenset(SEGMENTS[n] for n in segments_of_ids(model, ids.cpu()).unique().tolist())
+        labels = segments_of_ids(model, ids.cpu())
+        labels = labels if real is None else labels[real]
+        return frozenset(SEGMENTS[n] for n in labels.unique().tolist())
     found = {TEXT, SPECIAL}
     found |= set() if image_token(model.config) is None else {IMAGE}
     found |= {AUDIO} if sound_tokens(model.config) else set()
+    found |= set(range(REGISTER + 1, len(SEGMENTS))) if has_template(model.tokenizer) else set()
     return frozenset(SEGMENTS[n] for n in found)

@@ -70,6 +70,7 @@ class Transformer:
     left_out: tuple[Site, ...] = ()  # of a view; see `interp.model.softmax_view`
     joint_sites: tuple[Site, ...] = ()  # of a run on pictures inside text; see `joint_view`
     processor: Any = None  # of pictures and sound; that beside the weights unless one is given
+    chat: bool = False  # texts are a user's turn in the tokenizer's chat template
     unread_why: str = ""  # why the towers of a model that reads pictures inside text are not read
     _hashed: tuple[str, str] = field(default=("", ""), init=False, repr=False)
 

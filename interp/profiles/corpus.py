@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from interp.core.chat import chat_text, is_chat, read_text_as
 from interp.core.errors import OptionError, PromptError
 from interp.core.resources import folder
 from interp.core.tokens import encoded_text
@@ -36,10 +37,10 @@ class DocumentCorpus:
     """Documents from files, texts or token ids, read as a stream.
 
     Args:
-        source: a path or several, a list of texts or of lists of token ids, or None for the corpus
-            that comes with the package (short texts of several kinds, written for it).
+        source: a path or several, a list of texts, of chats or of lists of token ids, or None for
+            the corpus that comes with the package (short texts of several kinds, written for it).
         field: the field of JSON lines, or the column of Parquet and Arrow files, that holds the
-            text or the token ids.
+            text, the chat or the token ids.
 
     Raises:
         PromptError: the source is empty.
@@ -70,6 +71,8 @@ class DocumentCorpus:
                 yield from documents_of(Path(item), self.field)
             elif isinstance(item, str):
                 yield Document(f"text {at}", item)
+            elif is_chat(item):
+                yield Document(f"chat {at}", chat=tuple(item))
             else:
                 yield Document(f"document {at}", ids=tuple(int(x) for x in item))
 
@@ -206,7 +209,8 @@ def _drawn(
     held: set[int] = set()
     for document in corpus:
         counts["read"] += 1
-        content = document.text if document.ids is None else repr(document.ids)
+        other = document.ids if document.chat is None else document.chat
+        content = document.text if other is None else repr(other)
         if not content.strip():
             counts["short"] += 1
             continue
@@ -234,8 +238,8 @@ class _Cut(Document):
 def _cut(document: Document, key: int, limit: int) -> _Cut:
     """Keep a random window of characters that is longer than the window of tokens."""
     room = _CHARACTERS * limit
-    if document.ids is not None or len(document.text) <= room:
-        return _Cut(document.name, document.text, document.ids)
+    if not document.text or len(document.text) <= room:
+        return _Cut(document.name, document.text, document.ids, document.chat)
     rng = np.random.default_rng([key % 2**63, 2])
     start = int(rng.integers(0, len(document.text) - room + 1))
     if start:  # begin with a word, where words are parted by spaces
@@ -263,8 +267,14 @@ def _window(
                 "lists of token ids"
             )
         fast = bool(getattr(model.tokenizer, "is_fast", False))
+        text, special = (
+            read_text_as(model, document.text)
+            if document.chat is None
+            else (chat_text(model, document.chat), False)
+        )
+        plain = {} if special else {"add_special_tokens": False}
         found = encoded_text(
-            model.tokenizer, document.text, verbose=False, return_offsets_mapping=fast
+            model.tokenizer, text, verbose=False, return_offsets_mapping=fast, **plain
         )
         ids = list(found["input_ids"])
         places = found["offset_mapping"] if fast else None

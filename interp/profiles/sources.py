@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from interp.core.chat import Message, is_chat
 from interp.core.errors import PromptError
 
 TEXT = (".txt", ".md", ".rst", ".text", ".py", ".html")
@@ -24,11 +25,12 @@ KNOWN = (*TEXT, *LINES, ".json", ".parquet", ".arrow")
 
 @dataclass(frozen=True)
 class Document:
-    """One document: its text or its token ids, and the file and place that it comes from."""
+    """One document: its text, token ids or chat, and the file and place that it comes from."""
 
     name: str
     text: str = ""
     ids: tuple[int, ...] | None = None
+    chat: tuple[Message, ...] | None = None
 
 
 def documents_of(path: Path, field: str) -> Iterator[Document]:
@@ -36,7 +38,7 @@ def documents_of(path: Path, field: str) -> Iterator[Document]:
 
     Args:
         path: the file or folder.
-        field: the field or column that holds the text, or the token ids.
+        field: the field or column that holds the text, the token ids or the chat.
 
     Raises:
         PromptError: there is nothing to read, or a file is damaged or of an unknown kind.
@@ -169,8 +171,9 @@ def _column(path: Path, column: Any, field: str, start: int) -> Iterator[Documen
 
 
 def _document(where: str, name: str, row: Any, field: str) -> Document:
-    """Return the document of a row: a text, a list of ids, or an object with a field of one."""
+    """Return the document of a row: a text, ids, a chat, or an object with a field of one."""
     if isinstance(row, dict):
+        field = field if field in row or "messages" not in row else "messages"
         if field not in row:
             raise PromptError(
                 f"{where}: no field {field!r}; it has {', '.join(map(str, row)) or 'none'}: name "
@@ -183,7 +186,9 @@ def _document(where: str, name: str, row: Any, field: str) -> Document:
         return Document(name, row)
     if isinstance(row, list) and all(type(x) is int for x in row):
         return Document(name, ids=tuple(row))
-    raise PromptError(f"{where}: neither a text nor a list of token ids")
+    if is_chat(row):
+        return Document(name, chat=tuple(row))
+    raise PromptError(f"{where}: neither a text, a list of token ids nor a list of messages")
 
 
 _READERS = dict.fromkeys(LINES, _lines) | {

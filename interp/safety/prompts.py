@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from interp.core.chat import has_template
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
 from interp.core.text_file import lines_of_text, read_text
-from interp.core.tokens import encoded_text
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
@@ -130,19 +130,10 @@ def templated(model: Model, prompts: Sequence[str], template: str = "chat") -> P
             raise OptionError(f"template {template!r} has no {{prompt}} in it")
         found = Prompts.of([template.replace("{prompt}", p) for p in prompts], model)
         return Prompts(found.ids, f"template {template!r}")
-    if not getattr(model.tokenizer, "chat_template", None):
+    if not has_template(model.tokenizer):
         raise PromptError(f"{model.name} has no chat template; give one with {{prompt}} in it")
-    ids = []
-    for prompt in prompts:
-        turns = [{"role": "user", "content": prompt}]
-        text = model.tokenizer.apply_chat_template(
-            turns, add_generation_prompt=True, tokenize=False
-        )
-        # the template includes the beginning of sequence
-        ids.append(
-            tuple(encoded_text(model.tokenizer, text, add_special_tokens=False)["input_ids"])
-        )
-    return Prompts(tuple(ids), "chat template")
+    chats = [[{"role": "user", "content": prompt}] for prompt in prompts]
+    return Prompts(Prompts.of(chats, model).ids, "chat template")
 
 
 def read_prompts(path: str | Path) -> list[Any]:

@@ -3,12 +3,16 @@
 A predicate of a call with segments is also given `segments`, indexed by positions as tokens are:
 `segments[key] == "image"`. Where queries and keys are of two sequences, as in cross attention, the
 sequence is named as well: `segments.keys[key] == "audio"`, `segments.queries[query] == "special"`.
+
+The name of a segment that is part of another has the other one before it: "text/user" is "user" and
+"text".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from interp_kernels.errors import InvalidAttention
@@ -120,16 +124,23 @@ class NamedAt:
         self.names, self.number = names, number
 
     def __eq__(self, other: object) -> Any:
-        return self.number == self._number(other)
+        return reduce(lambda a, b: a | b, (self.number == n for n in self._numbers(other)))
 
     def __ne__(self, other: object) -> Any:
-        return self.number != self._number(other)
+        return reduce(lambda a, b: a & b, (self.number != n for n in self._numbers(other)))
 
-    def _number(self, other: Any) -> Any:
+    def _numbers(self, other: Any) -> Sequence[Any]:
         if isinstance(other, NamedAt):
-            return other.number
+            return [other.number]
         if not isinstance(other, str):
             raise TypeError(f"a segment was compared with {other!r}; compare it with its name")
-        if other not in self.names:
-            raise ValueError(f"unknown segment {other!r}; known: {', '.join(self.names)}")
-        return self.names.index(other)
+        found = numbers_of(self.names, other)
+        if not found:
+            known = dict.fromkeys(part for name in self.names for part in name.split("/"))
+            raise ValueError(f"unknown segment {other!r}; known: {', '.join(known)}")
+        return found
+
+
+def numbers_of(names: Sequence[str], name: str) -> list[int]:
+    """Return the numbers of the segments that are, or are part of, the one with a name."""
+    return [number for number, path in enumerate(names) if name in path.split("/")]

@@ -131,6 +131,7 @@ WHY = {
     "--device": LOADING, "--dtype": LOADING, "--attention": LOADING, "--revision": LOADING,
     "--import": LOADING, "--trust-remote-code": LOADING, "--allow-pickle": LOADING,
     "--remote": LOADING, "--tp-plan": LOADING, "--offload": LOADING,
+    "--chat": "needs a chat template; tests/model/test_chats.py",
     "--set": "gives settings, which are tested each",
     "--overwrite": "replaces the output file; tests/cli/test_overwrite.py",
     "--debug": "shows the traceback of an error", "--quiet": "silences notes on stderr",

@@ -48,8 +48,8 @@ def test_errors_are_over_the_clusters_of_the_file(tmp_path):
     [
         (["not an object"], "line 1: str found"),
         ([{"text": "a"}], "unknown field 'text'"),
-        ([{"prompt": "a", "tokens": [1]}], "give either"),
-        ([{"cluster": "a"}], "give either"),
+        ([{"prompt": "a", "tokens": [1]}], "give one of 'prompt', 'tokens' and"),
+        ([{"cluster": "a"}], "give one of 'prompt', 'tokens' and"),
         ([{"prompt": " "}], "'prompt' is not a text"),
         ([{"tokens": [1.5]}], "not a list of token ids"),
         ([{"tokens": [True]}], "not a list of token ids"),

@@ -215,7 +215,7 @@ def numbers(x: Any) -> list[np.ndarray]:  # noqa: PLR0911
 
 
 @pytest.fixture(scope="module")
-def models() -> dict[bool | None, interp.Model]:
+def on_devices() -> dict[bool | None, interp.Model]:
     """On the CPU, and on the device with and without float64."""
     here = interp.load("bundled:induction")
     made: dict[bool | None, interp.Model] = {None: here}
@@ -235,12 +235,12 @@ def limits(wide: bool, patch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.parametrize("name", CALLS)
 def test_a_function_gives_the_numbers_of_the_cpu(
-    name: str, models: Any, monkeypatch: pytest.MonkeyPatch
+    name: str, on_devices: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here = numbers(CALLS[name](models[None]))
+    here = numbers(CALLS[name](on_devices[None]))
     assert sum(x.size for x in here) > 0
     for wide in (True, False):
         with limits(wide, monkeypatch):
-            there = numbers(CALLS[name](models[wide]))
+            there = numbers(CALLS[name](on_devices[wide]))
         for one, two in zip(here, there, strict=True):
             np.testing.assert_allclose(two, one, rtol=1e-2, atol=2e-3)

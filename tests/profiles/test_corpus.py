@@ -87,7 +87,7 @@ def test_another_field_may_hold_the_text_or_ids(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
-        ("a.jsonl", b'{"text": 1}\n', "a.jsonl, line 1: neither a text nor a list"),
+        ("a.jsonl", b'{"text": 1}\n', "a.jsonl, line 1: neither a text, a list"),
         ("a.jsonl", b'{"story": "x"}\n', "no field 'text'; it has story"),
         ("a.jsonl", b"{\n", "line 1: not JSON"),
         ("a.json", b"{}", "expected a list"),

@@ -29,6 +29,7 @@ def _check(run: Run) -> None:
 @command(
     over="sources",
     arguments=("MODEL", "head"),
+    loading=("chat",),
     options={
         "head": Spelling(type=HEADS),
         "load": Spelling(

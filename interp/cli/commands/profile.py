@@ -38,6 +38,7 @@ def _check(run: Run) -> None:
 
 
 @command(
+    loading=("chat",),
     also={
         "interp.profiles.run:profile": (
             "field", "rules", "heads", "n_documents", "n_queries", "max_length", "effects",

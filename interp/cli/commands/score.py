@@ -99,7 +99,7 @@ def _bundled_note(texts: list[str], images: list[str]) -> str:
         "machine": Spelling(metavar="GFLOP/S,GB/S"),
         "shard": Spelling(type=click.STRING, read=lambda text: text and Shard.parse(text)),
     },
-    loading=("config", "source", "device_map", "remote", "tp_plan"),
+    loading=("config", "source", "chat", "device_map", "remote", "tp_plan"),
     out="tables",
     check=_check,
     help="Exit codes: 0 all scored; 1 a model or a write failed, the rest was done; 2 the command "

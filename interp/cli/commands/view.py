@@ -59,6 +59,7 @@ def _check(run: Run) -> None:
 
 
 @command(
+    loading=("chat",),
     options={
         "text": Spelling(
             multiple=True,

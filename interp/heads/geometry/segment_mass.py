@@ -15,26 +15,28 @@ def segment_mass(layer, *, segment: str = "image", queries: str = "all"):
 
     In the text of a model that reads pictures, `image` are the placeholders that the pictures fill;
     in a vision tower they are the patches, `special` the class token and `register` the registers.
-    A segment that the prompt lacks gets no mass.
+    A segment that the prompt lacks gets no mass. In a chat the turns of a role are a segment, part
+    of the text, and what the template writes around them is special.
 
     Not for: comparing prompts in which the segment has different lengths; uniform attention already
     gives a longer segment more mass.
 
     Options:
-        segment: keys whose mass is added: text, image, audio, special or register.
+        segment: keys whose mass is added: text, image, audio, special or register; of a chat also
+            system, user, assistant or thinking.
         queries: rows to average over: all, the last one, or those of one segment.
     """
     import torch
 
     from interp.model.segments import SEGMENTS
-    from interp.model.segments import segment as number
+    from interp.model.segments import segment as numbers
     from interp_kernels.reductions import SegmentMass
 
     labels = layer.segments
-    mass = layer.reduce(SegmentMass(labels, len(SEGMENTS)))[..., number(segment)].double()
+    mass = layer.reduce(SegmentMass(labels, len(SEGMENTS)))[..., numbers(segment)].double().sum(-1)
     rows = torch.ones(mass.shape[0], 1, mass.shape[2], dtype=torch.bool, device=mass.device)
     if queries == "last":
         mass, rows = mass[..., -1:], rows[..., -1:]
     elif queries != "all":
-        rows = (labels == number(queries))[:, None]
+        rows = torch.isin(labels, labels.new_tensor(numbers(queries)))[:, None]
     return torch.where(rows.expand_as(mass), mass, torch.nan).nanmean(-1)

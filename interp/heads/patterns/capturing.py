@@ -233,6 +233,8 @@ def inputs_of(model: Model, text: Any, text_b: str | None) -> tuple[dict[str, An
         return model.inputs(prompts), None
     if not isinstance(text, str) or not text_b.strip():
         raise PromptError("a pair is two texts that are not empty")
+    if model.chat:
+        raise OptionError("a pair of texts is not a chat; load the model without chat (--chat)")
     tokenizer = model.tokenizer
     if tokenizer is None:
         raise PromptError(f"{model.name} has no tokenizer, so it takes token ids, not text")

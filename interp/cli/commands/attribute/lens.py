@@ -23,6 +23,7 @@ def _check(run: Run) -> None:
 
 
 @command(
+    loading=("chat",),
     options={
         "target": Spelling(metavar="WORD|OTHER"),
         "tune": Spelling(type=PromptFile(), metavar="FILE"),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 @command(
+    loading=("chat",),
     inputs={"texts": ASKED},
     options={
         "file": Spelling(help="File with one text per line, in place of --text."),

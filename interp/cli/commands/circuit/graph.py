@@ -28,6 +28,7 @@ graph = command(
     "interp.circuits.why.attribution_graph:attribution_graph",
     omit=("mass", "most_logits", "features"),
     inputs={"prompt": traced()},
+    loading=("chat",),
     options={
         "targets": Spelling(
             type=TOKEN, multiple=True, metavar="TOKEN", default=(),

@@ -1,0 +1,148 @@
+"""Chats as prompts: what a template makes of texts, and segments by role in every reading."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from fixtures.commands import invoked
+
+import interp
+from interp.core.errors import LoadError, OptionError, PromptError
+from interp.core.prompts import Prompts, from_file
+from interp.heads.patterns import view
+from interp.model.spans import segment_spans
+from interp.profiles.corpus import DocumentCorpus, sample_corpus
+
+TALK = [
+    {"role": "user", "content": "hello there how are you"},
+    {"role": "assistant", "content": "<think>kind</think>I am well"},
+    {"role": "user", "content": "be kind"},
+]
+
+
+def random_words(seed: int) -> str:
+    letters = np.random.default_rng(seed).choice([*"abcdefghijklmnop "], 120)
+    return "".join(letters).strip()
+
+
+@pytest.fixture(scope="module")
+def talker(chat_folder: Path) -> interp.Model:
+    return interp.load(chat_folder, chat=True)
+
+
+def test_a_text_is_the_users_turn_and_a_chat_is_one_prompt(
+    talker: interp.Model, chat_folder: Path
+) -> None:
+    turn = [{"role": "user", "content": "hello there"}]
+    said = talker.tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=False)
+    own = tuple(talker.tokenizer(said, add_special_tokens=False)["input_ids"])
+    assert Prompts.of("hello there", talker).ids == (own,)
+    assert Prompts.of("hello there", talker).design == "texts as user turns"
+    plain = interp.load(chat_folder)
+    assert Prompts.of(turn, plain).ids == Prompts.of([turn], plain).ids == (own,)
+    assert Prompts.of("hello there", plain).ids != (own,)
+
+
+def test_roles_are_segments_and_text_holds_them_all(talker: interp.Model) -> None:
+    masks = segment_spans(talker, [TALK])["decoder"]
+    assert set(masks) == {"text", "special", "user", "assistant", "thinking"}
+    parts = masks["user"].int() + masks["assistant"].int()
+    assert torch.equal(parts.bool(), masks["text"])
+    assert int(parts.max()) == 1
+    assert bool((masks["thinking"] & masks["assistant"]).eq(masks["thinking"]).all())
+    ids = Prompts.of([TALK], talker).ids[0]
+    said = [t for t, inside in zip(ids, masks["user"][0].tolist(), strict=True) if inside]
+    assert talker.tokenizer.decode(said).split() == [
+        "hello",
+        "there",
+        "how",
+        "are",
+        "yoube",
+        "kind",
+    ]
+
+
+def test_padding_and_other_prompts_change_no_role(talker: interp.Model) -> None:
+    alone = segment_spans(talker, [TALK])["decoder"]["user"]
+    both = segment_spans(talker, [TALK, TALK * 2])["decoder"]["user"]
+    assert torch.equal(both[0, : alone.shape[1]], alone[0])
+    assert not bool(both[0, alone.shape[1] :].any())
+
+
+def test_mass_on_a_role_is_that_of_its_keys(talker: interp.Model) -> None:
+    pattern = talker.capture([TALK], ["pattern"])["pattern", 0]
+    masks = segment_spans(talker, [TALK])["decoder"]
+    table = interp.score(
+        talker, ["segment_mass:segment=user,queries=assistant", "segment_mass:segment=text"],
+        [TALK], null="none",
+    ).to_pandas()  # fmt: skip
+    keys = pattern[..., masks["user"][0]].sum(-1)[0][:, masks["assistant"][0]].mean(-1)
+    every = pattern[..., masks["text"][0]].sum(-1)[0].mean(-1)
+    first = table[(table.layer == 0) & table.metric.str.contains("user")].score
+    assert first.to_list() == pytest.approx(keys.tolist(), abs=1e-6)
+    first = table[(table.layer == 0) & table.metric.str.contains("segment=text")].score
+    assert first.to_list() == pytest.approx(every.tolist(), abs=1e-6)
+
+
+def test_a_detector_names_roles(talker: interp.Model) -> None:
+    @interp.detector(task="none: where a head looks is not yet what it does")
+    def reply_to_user(query, key, segments):
+        """Attend from the reply to the user's words.
+
+        >>> picture(reply_to_user, "user assistant")
+          user assistant
+        user . .
+        assistant # .
+        """
+        return (segments[query] == "assistant") & (segments[key] == "user")
+
+    pattern = talker.capture([TALK], ["pattern"])["pattern", 1]
+    masks = segment_spans(talker, [TALK])["decoder"]
+    keys = pattern[..., masks["user"][0]].sum(-1)[0][:, masks["assistant"][0]].mean(-1)
+    table = interp.score(talker, reply_to_user, [TALK], null="none").to_pandas()
+    assert table[table.layer == 1].score.to_list() == pytest.approx(keys.tolist(), abs=1e-6)
+    with pytest.raises(PromptError, match="names the segment 'user' or 'assistant', which the"):
+        interp.score(talker, reply_to_user, [[5, 6, 7, 8]], null="none")
+
+
+def test_files_hold_chats(talker: interp.Model, tmp_path: Path) -> None:
+    file = tmp_path / "chats.jsonl"
+    file.write_text("".join(json.dumps({"messages": TALK[: n % 3 + 1]}) + "\n" for n in range(3)))
+    assert from_file(file, talker).ids == Prompts.of([TALK[:1], TALK[:2], TALK], talker).ids
+    file.write_text('{"messages": [1]}\n')
+    with pytest.raises(PromptError, match="line 1: 'messages' is not a list of messages"):
+        from_file(file, talker)
+
+
+def test_documents_are_chats_or_users_turns(talker: interp.Model, tmp_path: Path) -> None:
+    talks = [[{"role": "user", "content": random_words(seed)}] for seed in range(9)]
+    texts = [talk[0]["content"] for talk in talks]
+    file = tmp_path / "chats.jsonl"
+    file.write_text("".join(json.dumps({"messages": talk}) + "\n" for talk in talks))
+    read = {
+        name: {window.ids for window in sample_corpus(DocumentCorpus(source), talker).windows}
+        for name, source in (("chats", talks), ("texts", texts), ("file", file))
+    }
+    assert read["chats"] == read["texts"] == read["file"]
+    assert read["chats"] == set(Prompts.of(texts, talker).ids)
+
+
+def test_the_command_says_which_reading_it_took(chat_folder: Path) -> None:
+    args = ["attribute", "flow", str(chat_folder), "--text", "hello there"]
+    plain, chat = invoked(args), invoked([*args, "--chat"])
+    assert plain.exit_code == chat.exit_code == 0
+    assert "texts are read without it (chat=False)" in plain.stderr
+    assert "texts are read as the user's turn in it (chat=True)" in chat.stderr
+    assert "im_start" in chat.stdout
+    assert "im_start" not in plain.stdout
+
+
+def test_chats_of_a_model_without_a_template_are_refused(talker: interp.Model) -> None:
+    with pytest.raises(LoadError, match=r"no chat template; leave out chat=True \(--chat\)"):
+        interp.load("bundled:induction", chat=True)
+    with pytest.raises(OptionError, match="a pair of texts is not a chat"):
+        view(talker, "hello", text_b="there")
