@@ -12,7 +12,7 @@ from jaxtyping import Float
 from interp.core.declaration import Bound, Declaration
 from interp.core.errors import NonFiniteError, OptionError
 from interp.core.registry import ATTRIBUTION_METHODS
-from interp.model.precision import on_its_device
+from interp.model.precision import float64_or_less, on_its_device
 
 if TYPE_CHECKING:
     from interp.attribution.example import Example
@@ -107,7 +107,8 @@ class BoundMethod(Bound[AttributionMethod]):
 
         name = self.method.name
         example = example.of_softmax() if self.method.softmax_only else example
-        found = self.method.function(example, **self.options)
+        with float64_or_less(example.model.device):
+            found = self.method.function(example, **self.options)
         scores = np.asarray(found.scores, dtype=np.float64)
         if scores.shape != (len(example),):
             raise OptionError(

@@ -108,6 +108,8 @@ def _gradient_scores(
         if form not in FORMS:
             raise UnknownName("form of gate gradient", form, FORMS)
     _require_gradient(task, at_clean=True)
+    if model.ranks is not None:
+        model.ranks.require_whole(model.name)
     game, beside = _games(model, task, kind, null, options)
     own = score_forms(game, normalise_layers)
     if not any(x.any() for x in own.values()) and set(game.players.member) >= set(model.sites):

@@ -84,7 +84,9 @@ def tucker_loss(
         kept.append(float(sum(a for a, _ in energy) / sum(b for _, b in energy)))
         drawn = torch.Generator().manual_seed(seed)
         bases = {
-            site: torch.linalg.qr(torch.randn(u.shape, generator=drawn, dtype=u.dtype)).Q[:, :rank]
+            site: torch.linalg.qr(torch.randn(u.shape, generator=drawn, dtype=torch.double))
+            .Q[:, :rank]
+            .to(u)
             for site, (u, _) in factors.items()
         }
         null.append(float((worse * (_value(_cut(model, bases), task) - clean)).mean()))
@@ -127,7 +129,7 @@ def _cut(model: Model, bases: Mapping[Site, Float[Tensor, "d_model rank"]]) -> M
             weight = part.weight.data
             within = (basis @ basis.mT).to(weight)
             axis = axis_of(part, side)
-            part.weight.data = (within @ weight) if axis == 0 else (weight @ within)
+            part.weight.data.copy_((within @ weight) if axis == 0 else (weight @ within))
     return load(module, name=model.name)
 
 

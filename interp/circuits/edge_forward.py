@@ -27,6 +27,7 @@ from interp.circuits.residual_graph import ResidualGraph
 from interp.core.errors import OptionError, UnreadableAttention
 from interp.core.interrupts import held
 from interp.model.hooks.inference import in_this_thread, inference
+from interp.model.precision import why_inexact
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -162,5 +163,8 @@ class EdgeForward:
         if error > _TOLERANCE * max(1.0, float(self.other.logits.abs().max())):
             raise UnreadableAttention(
                 f"{self.model.name}: with every edge from the other run its logits differ by "
-                f"{error:.2g}, so something outside the residual graph reads the stream"
+                f"{error:.2g}: "
+                + why_inexact(
+                    self.model.dtype, "something outside the residual graph reads the stream"
+                )
             )

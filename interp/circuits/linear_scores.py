@@ -26,6 +26,8 @@ from interp.model.locate.layout import ReadMatrix, Writing
 from interp.model.locate.norms import centred, norm_at, read_norm
 from interp.model.locate.turning import Turn, turns
 from interp.model.locate.weights import HeadWeights, head_weights
+from interp.model.precision import why_inexact
+from interp.model.sources.placement import require_one_device
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -86,6 +88,7 @@ class LinearScores:
                 f"{model.name} has the stacks {', '.join(model.stacks)}; scores can only be "
                 "traced in models with one stream"
             )
+        require_one_device(model.module, model.name, "a trace")
         self.model, self.sites = model, model.sites
         self.inputs = model.inputs(prompts)
         if "input_ids" not in self.inputs:
@@ -118,8 +121,9 @@ class LinearScores:
             if float(left.abs().max()) > _TOLERANCE * size:
                 raise UnreadableAttention(
                     f"{self.model.name}: the stream that layer {site.layer} reads is not the sum "
-                    "of embeddings, heads and MLPs before it (norms after attention, or another "
-                    "writer), so its scores cannot be traced to these"
+                    "of embeddings, heads and MLPs before it, so its scores cannot be traced to "
+                    "these: "
+                    + why_inexact(self.model.dtype, "norms after attention, or another writer")
                 )
             self.before[site], self.constant[site] = found.shape[2], rest.clone()
             out, added = self._heads(site), precise(self.cache["attn_out", site.layer])
@@ -194,7 +198,8 @@ class LinearScores:
         if float((found - target).abs().max()) > _TOLERANCE * float(target.abs().max()):
             raise UnreadableAttention(
                 f"{site.name} ({site.module}): {'queries' if part == 'q' else 'keys'} do not "
-                "follow from its weights, norms and positions, so its scores cannot be traced"
+                "follow from its weights, norms and positions: "
+                + why_inexact(self.model.dtype, "its scores cannot be traced")
             )
         basis, upper = torch.linalg.qr(weight)  # [head, d_model, d_head], [head, d_head, d_head]
         core = torch.einsum("hed,hpdf->hpef", upper, matrix.expand(len(kv), -1, -1, -1))

@@ -12,6 +12,8 @@ from interp.circuits.residual_graph import Layer, Reader, ResidualGraph
 from interp.circuits.stream_hooks import Watch, watched
 from interp.core.errors import NonFiniteError, PromptError, UnreadableAttention
 from interp.model.locate.find_sites import output_projection
+from interp.model.precision import why_inexact
+from interp.model.sources.placement import require_one_device
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -99,6 +101,7 @@ def node_outputs(graph: ResidualGraph, inputs: Any) -> NodeOutputs:
     Raises:
         NonFiniteError: The output of a node contains NaN or infinity.
     """
+    require_one_device(graph.model.module, graph.model.name, "a residual graph")
     model, recording = graph.model, NodeRecording(graph)
     given = model.inputs(inputs)
     with torch.no_grad(), watched(graph, recording):
@@ -144,7 +147,10 @@ def paired_outputs(
         if float(rest.abs().max()) > _TOLERANCE * max(size, float(whole.abs().max())):
             raise UnreadableAttention(
                 f"{graph.model.name}: what {reader.name} reads is not the sum of embeddings, heads "
-                "and MLPs before it; something else writes to the stream; patch heads "
-                "instead of edges"
+                "and MLPs before it; "
+                + why_inexact(
+                    graph.model.dtype,
+                    "something else writes to the stream; patch heads instead of edges",
+                )
             )
     return a, b

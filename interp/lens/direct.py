@@ -27,12 +27,18 @@ from interp.model.content import model_provenance
 from interp.model.hooks.inference import part_output
 from interp.model.locate.norms import read_norm
 from interp.model.model_argument import takes_model
+from interp.model.precision import why_inexact
+from interp.model.sources.placement import require_one_device
 
 if TYPE_CHECKING:
     from interp.model.calls.sites import Site
     from interp.model.locate.weights import HeadWeights
     from interp.model.model import Model
 
+ANOTHER_WRITER = (
+    "something besides attention and MLPs writes to the stream, or a norm is applied to it "
+    "(post-norm)"
+)
 _RESIDUAL = 1e-4  # relative to the sum of absolute parts: float32 error over many layers
 
 
@@ -81,6 +87,7 @@ def direct_logit_attribution(
     Not for: heads that act through other heads, which contribute nothing here; nor post-norm
     models, which are refused.
     """
+    require_one_device(model.module, model.name, "a direct effect")
     inputs, stack = one_input(model, prompt), predicting_stack(model)
     stacks = [s for s in model.stacks if s in (stack, "cross")]
     names = ("resid_pre", "resid_post", "result", "mlp_out")
@@ -127,8 +134,7 @@ def direct_logit_attribution(
     if abs(residual) > _RESIDUAL * size:
         raise UnreadableAttention(
             f"{model.name}: the parts sum to {sum(parts):.6g}, but the {name} is {value:.6g}: "
-            "something besides attention and MLPs writes to the stream, or a norm is applied to it "
-            "(post-norm)"
+            + why_inexact(model.dtype, ANOTHER_WRITER)
         )
     ids = inputs.get("decoder_input_ids", inputs["input_ids"])[0].tolist()
     about = model_provenance(model) | {

@@ -15,10 +15,12 @@ from interp.core.prompt_means import prompt_means
 from interp.core.prompts import Prompts
 from interp.core.result_rows import ResultRows
 from interp.core.tokens import token_id
-from interp.lens.direct import of_heads
+from interp.lens.direct import ANOTHER_WRITER, of_heads
 from interp.lens.finish import Finish, finish, model_layers, predicting_stack, row_of
 from interp.model.content import result_provenance
 from interp.model.model_argument import takes_model
+from interp.model.precision import why_inexact
+from interp.model.sources.placement import require_one_device
 
 if TYPE_CHECKING:
     from interp.model.capture import ActivationCache
@@ -158,6 +160,7 @@ class _Reading:
     def __init__(
         self, model: Model, cache: ActivationCache, end: Finish, stack: str, row: int
     ) -> None:
+        require_one_device(model.module, model.name, "a direct effect")
         self.model, self.cache, self.end, self.stack, self.row = model, cache, end, stack, row
         self.layers = model_layers(model, stack)
         self.sites = [s for s in model.sites if s.stack == stack]
@@ -210,8 +213,7 @@ class _Reading:
         if abs(total - whole) > 1e-4 * (sum(map(abs, found)) + 1e-6):
             raise UnreadableAttention(
                 f"{self.model.name}: the parts sum to {total:.6g}, but the stream gives "
-                f"{whole:.6g}: something besides attention and MLPs writes to the stream, or a "
-                "norm is applied to it (post-norm)"
+                f"{whole:.6g}: " + why_inexact(self.model.dtype, ANOTHER_WRITER)
             )
 
     def _by_source(

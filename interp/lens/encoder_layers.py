@@ -22,6 +22,7 @@ from interp.model.content import model_provenance, result_provenance, tensors_ha
 from interp.model.hooks.inference import inference
 from interp.model.inputs import is_encoder_decoder, takes
 from interp.model.model_argument import takes_model
+from interp.model.precision import why_inexact
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -110,7 +111,8 @@ def decoder_lens(
         if off > _CLOSE * float(own.abs().max()):
             raise UnreadableAttention(
                 f"{model.name}: decoding the last encoder layer gives logits that differ from the "
-                f"model's own by {off:.2g}, so earlier layers cannot be read in its place"
+                f"model's own by {off:.2g}: "
+                + why_inexact(model.dtype, "earlier layers cannot be read in its place")
             )
         worst = max(worst, off)
         if not found:

@@ -159,7 +159,7 @@ def finish(model: Model, cache: ActivationCache, stack: str) -> Finish:
     last = cache["resid_post", max(s.layer for s in every if s.stack == stack), stack]
     with torch.no_grad():
         raw = Finish(model, leaving, 1.0, None)(last).double()
-    logits = cache.logits.double()
+    logits = cache.logits.to(raw.device).double()  # the last layer may lie on another device
     cap = getattr(text_config(model.config), "final_logit_softcapping", None)
     if cap is not None:
         found = Finish(model, leaving, 1.0, float(cap))

@@ -14,6 +14,7 @@ from interp.lens.finish import finish, model_layers, one_input, predicting_stack
 from interp.lens.tuned import translated
 from interp.model.content import result_provenance
 from interp.model.model_argument import takes_model
+from interp.model.sources.placement import require_one_device
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -72,6 +73,7 @@ def logit_lens(
             f"the translators were trained on {tuned.provenance['model_id']}, whose weights are "
             f"not those of {model.name}; train them on this model with tuned_lens"
         )
+    require_one_device(model.module, model.name, "the logit lens")
     inputs, stack = one_input(model, prompt), predicting_stack(model)
     cache = model.capture(inputs, ("resid_pre", "resid_post"), stack=stack)
     layers = model_layers(model, stack)

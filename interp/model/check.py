@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from interp.model.calls.sites import softmax_sites
 from interp.model.model import Model
 from interp.model.model_argument import one_model
+from interp.model.precision import float64_or_less
 from interp.model.self_check import SelfCheck, check_loaded
 
 if TYPE_CHECKING:
@@ -31,10 +32,11 @@ def check_model(model: Any, seed: int = 1, kernels: bool | None = None) -> SelfC
         NonFiniteError: an attention output is NaN or infinite; names the layer.
     """
     loaded = one_model(model, check=False)
-    found = check_loaded(loaded, seed)
-    if kernels is None:
-        kernels = loaded.elsewhere is None and loaded.device.type != "cpu"
-    return replace(found, kernels=tuple(_kernel_tests(loaded))) if kernels else found
+    with float64_or_less(loaded.device):
+        found = check_loaded(loaded, seed)
+        if kernels is None:
+            kernels = loaded.elsewhere is None and loaded.device.type != "cpu"
+        return replace(found, kernels=tuple(_kernel_tests(loaded))) if kernels else found
 
 
 def _kernel_tests(model: Model) -> Iterator[SelfTest]:

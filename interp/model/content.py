@@ -235,7 +235,8 @@ def tensors_hash(inputs: Mapping[str, Tensor]) -> str:
     digest = hashlib.sha256()
     for name, x in sorted(inputs.items()):
         digest.update(name.encode())
-        digest.update(x.detach().cpu().contiguous().numpy().tobytes())
+        plain = x.detach().cpu().flatten()  # as bytes: numpy has no bfloat16
+        digest.update(plain.view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 

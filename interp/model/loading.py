@@ -40,7 +40,8 @@ class Loading:
         offload: leaves the weights in their files, read as they run.
         chat: reads texts as a user's turn in the tokenizer's chat template.
         imports: modules and files that are imported first.
-        session: while it is open, nothing but this process changes the weights of its models.
+        session: while it is open, nothing but this process changes the weights of its models, and
+            float64 is narrowed on the device of a model that has none.
         note: called with what a user should know of a model.
     """
 
@@ -67,8 +68,12 @@ class Loading:
 
     def load(self, source: str, name: str, progress: Progress = silent) -> Model:
         """Return the model, loaded with a progress bar and not yet checked; raises InterpError."""
+        from interp.model.precision import float64_or_less
+
         progress("loading", 0, 1)
         model = self._loaded(source, name)
+        if self.session is not None:
+            self.session.enter_context(float64_or_less(model.device))
         progress("loading", 1, 1)
         return model
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Self
 
-from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
 from interp.model.calls.sites import Site
 from interp.model.capture import ActivationCache, capture
@@ -36,8 +35,8 @@ class Model(Transformer):
         **options: Any,
     ) -> ActivationCache:
         """Capture activations of one forward pass by name; options as in `interp.model.capture`."""
-        if self.ranks is not None and self.ranks.spread:
-            raise OptionError(self.ranks.why_not_captured(self.name))
+        if self.ranks is not None:
+            self.ranks.require_whole(self.name)
         return capture(view_for(self, prompts), prompts, names, **options)
 
     def generate(

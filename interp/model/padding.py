@@ -27,6 +27,7 @@ from interp.model.inputs import (
     text_config,
     vocabulary,
 )
+from interp.model.precision import float64_or_less
 
 if TYPE_CHECKING:
     from interp.core.prompts import Prompts
@@ -52,12 +53,14 @@ class Padding:
     @cached_property
     def left(self) -> LeftPadding | None:
         """Input that left padding needs; None where it changes the numbers regardless."""
-        return aside(lambda: left_padding(self.module))
+        with float64_or_less(next(self.module.parameters()).device):
+            return aside(lambda: left_padding(self.module))
 
     @cached_property
     def right(self) -> bool:
         """True if padding on the right leaves a prompt's numbers as they are."""
-        return aside(lambda: right_padding(self.module))
+        with float64_or_less(next(self.module.parameters()).device):
+            return aside(lambda: right_padding(self.module))
 
     def of_same(self, module: nn.Module, name: str) -> Padding:
         """Return the rules of another module of this architecture; findings are carried over."""

@@ -30,6 +30,19 @@ def lacks_float64(device: torch.device) -> bool:
     return device.type in WITHOUT
 
 
+def why_inexact(dtype: torch.dtype, reason: str) -> str:
+    """Return why parts do not sum to what a model computed: a narrow type of its weights, else why.
+
+    Args:
+        dtype: the type of the weights.
+        reason: what it means where rounding is too small to be the cause.
+    """
+    if dtype not in (torch.float16, torch.bfloat16):
+        return reason
+    name = str(dtype).removeprefix("torch.")
+    return f"{name} rounds every sum in the stream; load the model in float32 (--dtype float32)"
+
+
 @contextmanager
 def float64_or_less(device: torch.device) -> Iterator[None]:
     """In the block, compute in float32 on a device without float64 what asks for float64."""
@@ -99,7 +112,10 @@ def _fitting(x: Any) -> Any:
     return tiny if isinstance(x, float) and 0 < x < tiny else x
 
 
-_PRODUCTS = {"__matmul__", "bmm", "dot", "einsum", "linear", "matmul", "mm", "mv"}
+_PRODUCTS = {
+    "__matmul__", "bmm", "dot", "einsum", "index_add_", "linear", "matmul", "mm", "mv",
+    "scatter_add_",
+}  # fmt: skip
 
 
 def _widened(func: Any, args: Any) -> Any:

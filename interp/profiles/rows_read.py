@@ -97,6 +97,8 @@ def described_sites(model: Model) -> list[Site]:
             f"{model.name} has no softmax attention within a sequence of tokens, so its heads "
             "cannot be described on text"
         )
+    if model.ranks is not None:
+        model.ranks.require_whole(model.name)
     return found
 
 

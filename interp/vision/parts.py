@@ -15,6 +15,7 @@ from interp.lens.finish import frozen_scale
 from interp.model.calls.sites import POOLING
 from interp.model.hooks.inference import part_output
 from interp.model.locate.norms import read_norm
+from interp.model.precision import why_inexact
 from interp.vision.images import batches_of, image_batch, vision_sites
 from interp.vision.readout import FrozenReadout, ImageReadout, image_output, image_readout
 
@@ -112,8 +113,12 @@ def image_parts(model: Model, images: Any, *, batch_size: int = 64) -> ImagePart
     size = np.abs(heads).sum(1).max(1) + np.abs(others).sum(1).max(1)
     if bool((apart > _RESIDUAL * size).any()):
         raise UnreadableAttention(
-            f"{model.name}: the parts differ from the output by up to {apart.max():.2g}: something "
-            "besides attention and MLPs writes to the stream, or a norm is applied to it"
+            f"{model.name}: the parts differ from the output by up to {apart.max():.2g}: "
+            + why_inexact(
+                model.dtype,
+                "something besides attention and MLPs writes to the stream, or a norm is applied "
+                "to it",
+            )
         )
     names = [f"MLP {site.layer}" for site in sites] + ["embedding", "biases"]
     names += [] if others.shape[1] == len(names) else ["pooling MLP"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 import torch
 import zoo
 from device import stand_in
+from model import placed
 
 import interp
 from interp.core.prompts import Prompts
@@ -184,6 +186,33 @@ def test_the_check_compares_the_kernels_there(llamas: Pair) -> None:
     [test] = found.kernels
     assert test.passed("chunked")
     assert {row.backend for row in test.compared} == {"chunked"}
+
+
+APART = {"lens", "direct logits", "paths", "circuit"}
+"""Calls that add up what layers write, and are refused where these lie on several devices."""
+NOT_THERE = {"profile with effects", "gate gradient", "gradient"}
+"""Gradients: torch's autograd knows one device of the stand-in's kind."""
+
+
+def test_layers_on_two_devices_give_the_numbers_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("accelerate")
+    source = interp.load("bundled:induction")
+    source.module.save_pretrained(tmp_path)  # type: ignore[operator]
+    source.tokenizer.save_pretrained(tmp_path)
+    first = ("model.embed_tokens", "model.rotary_emb", "model.layers.0")
+    last = ("model.layers.1", "model.norm", "lm_head")
+    where = dict.fromkeys(first, DEVICE) | dict.fromkeys(last, torch.device(stand_in.NAME, 1))
+    monkeypatch.setattr(placed, "CALLS", {k: placed.CALLS[k] for k in {*placed.CALLS} - NOT_THERE})
+    here = placed.found(interp.load(tmp_path, name="m"))
+    there = placed.found(interp.load(tmp_path, name="m", device_map=where))
+    assert {name for name, x in there.items() if isinstance(x, str)} == APART
+    for name, got in there.items():
+        if name in APART:
+            assert "lie on stand_in:0 and stand_in:1" in str(got)
+        else:
+            torch.testing.assert_close(got, here[name], atol=3e-5, rtol=1e-4, equal_nan=True)
 
 
 @pytest.fixture

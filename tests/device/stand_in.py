@@ -44,12 +44,12 @@ class Held(torch.Tensor):
     inner: torch.Tensor
 
     @staticmethod
-    def __new__(cls, inner: torch.Tensor) -> Held:
+    def __new__(cls, inner: torch.Tensor, index: int = 0) -> Held:
         if inner.dtype in (torch.float64, torch.complex128) and not LIMITS.float64:
             raise TypeError(f"Cannot convert to {inner.dtype}: {NAME} does not support float64")
         made = torch.Tensor._make_wrapper_subclass(
             cls, inner.size(), strides=inner.stride(), storage_offset=inner.storage_offset(),
-            dtype=inner.dtype, layout=inner.layout, device=torch.device(NAME, 0),
+            dtype=inner.dtype, layout=inner.layout, device=torch.device(NAME, index),
             requires_grad=False,
         )  # fmt: skip
         made.inner = inner.detach()
@@ -74,7 +74,7 @@ class Held(torch.Tensor):
         return f"Held({self.inner})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
-        copied = Held(self.inner.clone())
+        copied = Held(self.inner.clone(), self.device.index)
         made: torch.Tensor = copied.requires_grad_(self.requires_grad)
         if isinstance(self, torch.nn.Parameter):
             made = torch.nn.Parameter(copied, requires_grad=self.requires_grad)
@@ -99,11 +99,16 @@ def _computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     by_index = name in INDEXED and isinstance(args[0], Held)
     if held and name not in COPIES and not by_index and any(x.dim() for x in others):
         raise RuntimeError(f"Expected all tensors on the same device, in {name}: {NAME} and cpu")
+    indices = {x.device.index for x in held.values() if x.dim()}
+    if len(indices) > 1 and name not in COPIES:
+        raise RuntimeError(f"Expected all tensors on the same device, in {name}: {NAME} {indices}")
+    index = min(indices, default=0)
     if held and any(isinstance(x, torch.Generator) and x.device.type != NAME for x in leaves):
         raise RuntimeError(f"Expected a {NAME!r} device type for generator, in {name}")
     on_device = bool(held)
     if kwargs.get("device") is not None:
         on_device = torch.device(kwargs["device"]).type == NAME
+        index = torch.device(kwargs["device"]).index or 0
         kwargs = {**kwargs, "device": "cpu"}
         if held and not on_device:
             LIMITS.copies[name] += 1
@@ -118,21 +123,22 @@ def _computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         return args[0]
     if not on_device:
         return found
-    return tree_map(lambda x: _held(x, held), found)
+    return tree_map(lambda x: _held(x, held, index), found)
 
 
-def _held(x: Any, held: dict[int, Held]) -> Any:
+def _held(x: Any, held: dict[int, Held], index: int) -> Any:
     """Return a result as a tensor of the device; the same one if it was given, as in place."""
     if not isinstance(x, torch.Tensor):
         return x
-    return held[id(x)] if id(x) in held else Held(x)
+    return held[id(x)] if id(x) in held else Held(x, index)
 
 
 def _made_on_device(made: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     def make(*args: Any, **kwargs: Any) -> torch.Tensor:
         ignored = ("device", "pin_memory", "layout", "memory_format")
         given = {k: v for k, v in kwargs.items() if k not in ignored}
-        return Held(made(*args, device="cpu", **given))
+        index = torch.device(kwargs.get("device") or NAME).index or 0
+        return Held(made(*args, device="cpu", **given), index)
 
     return make
 
@@ -172,7 +178,7 @@ def _from_python(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tenso
     def made(*args: Any, device: Any = None, **kwargs: Any) -> torch.Tensor:
         if device is None or torch.device(device).type != NAME:
             return make(*args, device=device, **kwargs)
-        return make(*args, **kwargs).to(torch.device(NAME, 0))
+        return make(*args, **kwargs).to(torch.device(device))
 
     return made
 

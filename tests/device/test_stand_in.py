@@ -34,6 +34,12 @@ def test_numbers_are_those_of_the_cpu() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("what", ["commands", "functions"])
+def test_all_that_is_public_runs_there(what: str) -> None:
+    ran(str(HERE / f"on_{what}.py"))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["attribution", "circuit"])
 def test_methods_keep_their_contract_there(kind: str) -> None:
     ran("-p", "device.moved", str(CONTRACTS / f"test_{kind}_methods.py"))

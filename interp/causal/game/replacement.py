@@ -108,6 +108,7 @@ def gated(
     other: Float[Tensor, "#row head #query_pos d_v"] | None,
 ) -> Float[Tensor, "row head query_pos d_v"]:
     """Return `gate·z + (1 - gate)·other`, exactly z or other if a gate is 1 or 0."""
+    gate = gate.to(z.device)  # layers may lie on several devices
     if z.shape[0] != gate.shape[0]:  # windows of one image are rows of one item
         gate = gate.repeat_interleave(z.shape[0] // gate.shape[0], 0)
     gate = gate[..., None] if gate.dim() == 3 else gate[:, :, None, None]

@@ -156,6 +156,7 @@ def find_variables(
         dictionary = load_dictionary(dictionary, model)
     if dictionary is not None:
         nodes = [dictionary_place(model, dictionary)]
+        dictionary = dictionary.mapped(lambda x: x.to(model.device))
     graph = ResidualGraph.of(model)
     if isinstance(pairs, str | Path):
         pairs = read_interchanges(Path(pairs))

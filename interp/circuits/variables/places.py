@@ -143,6 +143,14 @@ class Subspace:
     def _coordinates(self, at: int, base: Tensor, source: Tensor) -> Tensor:
         return (source - base) @ self.basis[at]
 
+    def to(self, device: torch.device) -> Subspace:
+        """Return the same directions on another device."""
+        moved = [
+            None if each is None else tuple(x.to(device) for x in each)
+            for each in (self.basis, self.weight, self.inside)
+        ]
+        return replace(self, basis=moved[0], weight=moved[1], inside=moved[2])
+
     @property
     def n_directions(self) -> int:
         """The number of directions that are exchanged."""
@@ -165,7 +173,7 @@ class FeatureSubspace(Subspace):
     def of_features(cls, dictionary: Dictionary, features: Sequence[int]) -> FeatureSubspace:
         """Return the exchange of some features."""
         rows = dictionary.W_dec.detach().float()[list(features)]
-        ones = torch.ones(len(rows))
+        ones = torch.ones(len(rows), device=rows.device)
         return cls((rows.T,), (ones,), dictionary=dictionary, features=tuple(features))
 
     def _coordinates(self, at: int, base: Tensor, source: Tensor) -> Tensor:
@@ -188,8 +196,9 @@ class _Exchange(Watch):
                 continue
             changed = x.clone() if changed is None else changed
             old = x[:, here, piece.columns]
-            new = self.source[layer.order, kind][:, here, piece.columns].to(old)
-            changed[:, here, piece.columns] = old + self.subspace.change(at, old, new).to(old)
+            new = self.source[layer.order, kind][:, here, piece.columns]
+            change = self.subspace.change(at, old.float(), new.float())
+            changed[:, here, piece.columns] = old + change.to(old)
         return changed
 
     def heads(self, layer: Layer, x: Tensor) -> Tensor | None:
@@ -279,7 +288,8 @@ class InterchangeRuns:
         self, group: _Group, place: HeldPlace, subspace: Subspace
     ) -> Float[Tensor, "row token"]:
         """Return the logits at the answer's position, with the part of the source runs put in."""
-        with watched(self.graph, _Exchange(place, subspace, group.source)):
+        there = subspace.to(group.answer.device)
+        with watched(self.graph, _Exchange(place, there, group.source)):
             return self._read(group, self._logits(group.base))
 
     def answering(self, answers: Sequence[int]) -> InterchangeRuns:
@@ -302,7 +312,7 @@ class InterchangeRuns:
         return found
 
     def held(self, place: HeldPlace, at: int) -> tuple[Tensor, Tensor]:
-        """Return what a piece holds in the base and in the source runs, a row per position."""
+        """Return on the CPU what a piece holds in base and source runs, a row per position."""
         piece = place.pieces[at]
         here = slice(None) if place.position is None else [place.position]
         both = []
@@ -311,5 +321,5 @@ class InterchangeRuns:
                 getattr(group, side)[piece.order, piece.kind][:, here, piece.columns]
                 for group in self.groups
             ]
-            both.append(torch.cat([x.reshape(-1, piece.width) for x in parts]).float())
+            both.append(torch.cat([x.reshape(-1, piece.width) for x in parts]).float().cpu())
         return both[0], both[1]

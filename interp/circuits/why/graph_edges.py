@@ -38,6 +38,7 @@ from interp.lens.finish import finish
 from interp.model.calls.call import precise
 from interp.model.capture import capture
 from interp.model.hooks.inference import inference
+from interp.model.precision import why_inexact
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -297,8 +298,10 @@ class EdgeTable:
         rest = stream - run.written.sum(2) - constant
         if float(rest.abs().max()) > _CLOSE * float(stream.abs().max()):
             raise UnreadableAttention(
-                f"{self.model.name}: the last stream is not the sum of embeddings, heads and MLPs "
-                "(a layer without attention, or a norm, comes after them)"
+                f"{self.model.name}: the last stream is not the sum of embeddings, heads and MLPs: "
+                + why_inexact(
+                    self.model.dtype, "a layer without attention, or a norm, comes after them"
+                )
             )
         return self.stream.first(n, constant, site)
 

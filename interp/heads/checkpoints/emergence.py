@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +22,12 @@ from interp.heads.checkpoints.change_points import changes
 from interp.heads.checkpoints.result import Emergence
 from interp.heads.checkpoints.steps import checkpoints_of, in_step_order, training_step
 from interp.model.content import model_provenance, versions
+from interp.model.precision import float64_or_less
 
 if TYPE_CHECKING:
     from interp.core.protocols import Progress
     from interp.heads.scoring import Metric
+    from interp.model.model import Model
 
 METRICS = ("previous_token", "induction", "first_token")
 """Metrics of the curves where none is named."""
@@ -67,9 +69,38 @@ def emergence(
         PromptError: the checkpoints do not read the same tokens.
         LoadError: a checkpoint cannot be loaded.
     """
-    from interp.heads.scoring import asked_metrics, why_not
     from interp.model.load import load
     from interp.model.model_argument import given_models
+
+    def loaded(source: Any) -> Model:
+        if revisions is not None:
+            return load(str(models), revision=source, name=f"{models}@{source}")
+        return given_models(source)[0].model()
+
+    return emergence_of(
+        loaded, models, metrics, prompts, steps=steps, revisions=revisions, seed=seed,
+        batch_size=batch_size, engine=engine, progress=progress,
+    )  # fmt: skip
+
+
+def emergence_of(
+    load: Callable[[Any], Model],
+    models: Any,
+    metrics: Metric | Iterable[Metric] | None = None,
+    prompts: Any = None,
+    *,
+    steps: Sequence[int] | None = None,
+    revisions: Sequence[str] | None = None,
+    seed: int = 0,
+    batch_size: int = 16,
+    engine: str = "auto",
+    progress: Progress | None = None,
+) -> Emergence:
+    """Score every head at checkpoints as `emergence` does, each loaded by a function.
+
+    The function gets a checkpoint of `models`, or one of the `revisions`.
+    """
+    from interp.heads.scoring import asked_metrics, why_not
 
     bounds = asked_metrics(METRICS if metrics is None else metrics) or []
     shared = SharedPrompts(list(prompts) if hasattr(prompts, "__next__") else prompts, seed)
@@ -79,20 +110,17 @@ def emergence(
     made = []
     for at, (step, source) in enumerate(listed):
         progress("checkpoints", at, len(listed))
-        if revisions is not None:
-            model = load(str(models), revision=source, name=f"{models}@{source}")
-        else:
-            model = given_models(source)[0].model()
+        model = load(source)
         for bound in bounds:
             reason = why_not(model, bound)
             if reason is not None:
                 raise OptionError(reason)
-        found.append(
-            head_values(
+        with float64_or_less(model.device):
+            each = head_values(
                 model, bounds, shared, batch_size=batch_size, engine=engine, seed=seed,
                 progress=None,
-            )
-        )  # fmt: skip
+            )  # fmt: skip
+        found.append(each)
         made.append(model_provenance(model) | {"step": step})
     progress("checkpoints", len(listed), len(listed))
     name = str(models) if isinstance(models, (str, Path)) else made[-1]["model_id"]

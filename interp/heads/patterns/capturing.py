@@ -111,8 +111,8 @@ def refuse_elsewhere(model: Model) -> None:
             f"{model.name} runs on {model.elsewhere}, and only numbers per head come back; "
             "view it where it runs"
         )
-    if model.ranks is not None and model.ranks.spread:
-        raise OptionError(model.ranks.why_not_captured(model.name))
+    if model.ranks is not None:
+        model.ranks.require_whole(model.name)
 
 
 def named_heads(model: Model, heads: Sequence[Any], stack: str | None) -> tuple[Head, ...]:

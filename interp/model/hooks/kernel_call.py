@@ -105,7 +105,9 @@ def as_attention(
 def _common(
     call: Call, real: Tensor, tokens: Tensor | None, cross: bool, segments: Segments | None
 ) -> dict[str, Any]:
-    """Return padding, tokens and segments of a call."""
+    """Return padding, tokens and segments of a call, on its device."""
+    here = call.z.device  # layers may lie on several
+    real, tokens = real.to(here), None if tokens is None else tokens.to(here)
     same_sequence = not cross and call.z.shape[2] == call.v.shape[2]
     return {
         "query_padding": None if bool(real.all()) else real,

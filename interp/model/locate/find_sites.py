@@ -344,7 +344,9 @@ def _projection(
             break
         if event.given is None or not has_matrix(modules[event.name]):
             continue
-        given_z = event.given.numel() == flat.numel() and torch.equal(event.given.reshape(-1), flat)
+        given_z = event.given.numel() == flat.numel() and torch.equal(
+            event.given.reshape(-1), flat.to(event.given.device)
+        )
         # the outermost module that receives z: the parts of an adapter finish before it
         if given_z and (found is None or found.startswith(f"{event.name}.")):
             found = event.name

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from interp.core.errors import UnreadableAttention
+from interp.core.errors import OptionError, UnreadableAttention
 from interp.core.head import Head
 from interp.model.calls.sites import Site
 from interp.model.edits import Edit
@@ -72,12 +72,13 @@ class Ranks:
             for site, gate in gates.items()
         }
 
-    def why_not_captured(self, name: str) -> str:
-        """State in one line what is gathered and what is not."""
-        return (
-            f"{name} is spread over {self.size} processes, each with some heads of every layer; "
-            "numbers per head are gathered (interp.score), activations are not"
-        )
+    def require_whole(self, name: str) -> None:
+        """Raise OptionError if this process has only some heads, in what reads activations."""
+        if self.spread:
+            raise OptionError(
+                f"{name} is spread over {self.size} processes, each with some heads of every "
+                "layer; numbers per head are gathered (interp.score), activations are not"
+            )
 
     def local(self, edits: Sequence[Edit], sites: Sequence[Site]) -> list[Edit]:
         """Translate edits of heads counted over all processes to this process's heads."""

@@ -81,7 +81,7 @@ def proportional(a: Tensor, b: Tensor) -> bool:
     """Return True if tensors are equal up to a positive factor and the order of windowed tokens."""
     if a.numel() != b.numel() or a.shape[-1] != b.shape[-1]:
         return False
-    a, b = a.reshape(-1).double(), b.reshape(-1).double()
+    a, b = a.reshape(-1).double(), b.reshape(-1).to(a.device).double()
     factor = a.norm() / b.norm().clamp_min(1e-30)
     close = float(a.abs().max()) * 1e-5
     if bool(((a - factor * b).abs() <= close).all()):
@@ -148,6 +148,8 @@ def _equal(a: object, b: Tensor) -> bool:
 
 def record(model: Transformer) -> Recording:
     """Record a run: on single tokens if the model reads only tokens, else on the probe inputs."""
+    if model.ranks is not None:
+        model.ranks.require_whole(model.name)
     inputs = probe_inputs(model.module)
     if all(name in ("input_ids", "decoder_input_ids") for name in inputs):
         generator = torch.Generator().manual_seed(0)

@@ -91,8 +91,8 @@ class _Rest:
 
 
 def _rest(total: Tensor, *parts: Tensor) -> _Rest:
-    """Subtract parts from a total, in float64."""
-    whole, *rest = (x.reshape(-1).double() for x in (total, *parts))
+    """Subtract parts from a total, in float64; layers may lie on several devices."""
+    whole, *rest = (x.reshape(-1).to(total.device).double() for x in (total, *parts))
     coarsest = max(torch.finfo(x.dtype).eps for x in (total, *parts))
     sizes = sum((x.abs() for x in rest), whole.abs())
     return _Rest(whole - sum(rest), coarsest * sizes)
@@ -103,7 +103,7 @@ def _factor(rest: _Rest, part: Tensor) -> float | None:
     whole, eps = rest.of, torch.finfo(part.dtype).eps
     if whole.numel() != part.numel():
         return None
-    part = part.reshape(-1).double()
+    part = part.reshape(-1).to(whole.device).double()
     size = float(part @ part)
     if size == 0:
         return None

@@ -12,12 +12,14 @@ from dataclasses import replace
 from threading import Lock
 from weakref import ref
 
+import torch
 from torch import nn
 
 from interp.model.calls.sites import Site, Where
 from interp.model.hooks.inference import aside
 from interp.model.locate.find_sites import Event, Ran, outline
 from interp.model.locate.streams import find_streams, layers_of, stirred
+from interp.model.precision import float64_or_less
 
 Record = Callable[[nn.Module, AbstractContextManager[None]], list[Event]]
 """Function that records a run of a module inside a context manager."""
@@ -56,8 +58,10 @@ class _Search:
             return self._found
 
     def _run(self, model: nn.Module) -> list[dict[str, Where]]:
-        noise = stirred(model, self.runs, self.sites, layers_of(model, self.sites, self.runs))
-        return find_streams(model, self.record(model, noise), self.sites)
+        device = next((p.device for p in model.parameters()), torch.device("cpu"))
+        with float64_or_less(device):
+            noise = stirred(model, self.runs, self.sites, layers_of(model, self.sites, self.runs))
+            return find_streams(model, self.record(model, noise), self.sites)
 
 
 class Streams(Mapping[str, Where]):

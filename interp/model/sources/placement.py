@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from interp.core.errors import LoadError
+from interp.core.errors import LoadError, UnreadableAttention
 
 
 def placement(
@@ -41,6 +41,22 @@ def placement(
     if offload:
         return {"device": device}
     return {k: v for k, v in given.items() if v is not None and k != "device"}
+
+
+def require_one_device(module: nn.Module, name: str, what: str) -> None:
+    """Raise UnreadableAttention for layers on several devices, in what adds activations of all.
+
+    Args:
+        module: the model.
+        name: its name.
+        what: what is computed, as a subject such as "the logit lens".
+    """
+    devices = sorted({str(p.device) for p in module.parameters()})
+    if len(devices) > 1:
+        raise UnreadableAttention(
+            f"{name}: its layers lie on {' and '.join(devices)}, and {what} adds up what all of "
+            "them write; load the model on one device (device=), or with offload=True (--offload)"
+        )
 
 
 def require_here(module: nn.Module, name: str) -> None:

@@ -123,7 +123,7 @@ def rollout_effects(
         )
     chain.fits(model, beyond=beyond)
     progress = progress or silent
-    generator = torch.Generator(device=model.device).manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     vectors = _mean_embedding(model) if embed is None else embed
     n = len(chain)
     probability = np.empty((n + 1, n_rollouts))
@@ -155,14 +155,15 @@ def sampled_continuations(
 ) -> Tensor:
     """Sample continuations of a prefix; return prefix and continuation, `[copy, token]`.
 
-    An empty prefix begins with a token drawn from the whole vocabulary.
+    An empty prefix begins with a token drawn from the whole vocabulary. The generator is one of
+    the CPU, so that a seed draws the same on every device.
     """
     device = model.device
     if len(prefix):
         ids = torch.tensor([list(prefix)], device=device).expand(copies, -1)
     else:
         shape = (copies, 1)
-        ids = torch.randint(model.d_vocab, shape, generator=generator, device=device)
+        ids = torch.randint(model.d_vocab, shape, generator=generator).to(device)
         number -= 1
     cache, new = None, ids
     keep = {"logits_to_keep": 1} if "logits_to_keep" in takes(model.module) else {}
@@ -172,7 +173,7 @@ def sampled_continuations(
             out = model.module(input_ids=new, use_cache=True, **keep, **{name: cache})
             cache = given_cache(out)
             below = (out.logits[:, -1].double() / temperature).softmax(-1).cumsum(-1)
-            point = torch.rand(copies, 1, generator=generator, device=device, dtype=below.dtype)
+            point = torch.rand(copies, 1, generator=generator, dtype=torch.double).to(below)
             new = (below <= point * below[:, -1:]).sum(-1, keepdim=True)
             ids = torch.cat([ids, new], 1)
     return ids

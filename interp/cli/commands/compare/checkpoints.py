@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from interp.model.sources.known import require_known
 
 if TYPE_CHECKING:
     from interp.heads.checkpoints.result import Emergence
+    from interp.model.model import Model
 
 
 def _check(run: Run) -> None:
@@ -52,6 +54,7 @@ def _write(run: Run, results: list[Any]) -> None:
     example="interp compare checkpoints bundled:induction -m induction -o results",
 )
 def checkpoints(
+    run: Run,
     sources: tuple[str, ...],
     metrics: Any = None,
     prompts: Any = None,
@@ -67,15 +70,23 @@ def checkpoints(
     checkpoints. The step is read from trainer_state.json, or from names such as checkpoint-500.
 
     Args:
+        run: the run of the command, which loads models.
         sources: the checkpoints.
         revisions: revisions of the hub model RUN, such as step1000,step2000.
         seed: seed of the random prompts.
         batch_size: prompts per forward pass.
     """
-    import interp
+    from interp.heads.checkpoints.emergence import emergence_of
 
     given: Any = sources[0] if len(sources) == 1 else list(sources)
-    return interp.heads.emergence(
-        given, metrics or None, prompts, revisions=revisions, seed=seed, batch_size=batch_size,
-        progress=progress,
+
+    def load(source: str) -> Model:
+        if revisions is None:
+            return run.load(source)
+        of_revision = replace(run.loading, revision=source)
+        return of_revision.checked(given, f"{given}@{source}", lambda *_: None)
+
+    return emergence_of(
+        load, given, metrics or None, prompts, revisions=revisions, seed=seed,
+        batch_size=batch_size, progress=progress,
     )  # fmt: skip
