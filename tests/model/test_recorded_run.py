@@ -40,14 +40,14 @@ def record(
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> tuple[interp.Model, Prompts, Path]:
+def served_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[interp.Model, Prompts, Path]:
     model = interp.load("bundled:induction")
     prompts = interp.repeats(model, n=5, max_length=9)
     return model, prompts, record(tmp_path_factory.mktemp("run") / "run", model, prompts)
 
 
-def test_scores_are_those_of_the_model(served: tuple[interp.Model, Prompts, Path]) -> None:
-    model, prompts, folder = served
+def test_scores_are_those_of_the_model(served_run: tuple[interp.Model, Prompts, Path]) -> None:
+    model, prompts, folder = served_run
     run = interp.load(folder)
     assert (run.name, run.n_layers, run.n_heads) == ("served", 2, 8)
     metrics = [name for name in METRICS if name in interp.core.METRICS]
@@ -66,8 +66,8 @@ def test_scores_are_those_of_the_model(served: tuple[interp.Model, Prompts, Path
     np.testing.assert_allclose(part["score"], again["score"], atol=2e-3)
 
 
-def test_what_was_not_recorded_is_refused(served: tuple[interp.Model, Prompts, Path]) -> None:
-    _, prompts, folder = served
+def test_what_was_not_recorded_is_refused(served_run: tuple[interp.Model, Prompts, Path]) -> None:
+    _, prompts, folder = served_run
     run = interp.load(folder)
     ids = [list(p) for p in prompts.ids[:2]]
     for ask, message in (
@@ -94,18 +94,18 @@ def test_what_was_not_recorded_is_refused(served: tuple[interp.Model, Prompts, P
     ],
 )
 def test_a_wrong_recording_is_named(
-    changes: dict, message: str, served: tuple[interp.Model, Prompts, Path], tmp_path: Path
+    changes: dict, message: str, served_run: tuple[interp.Model, Prompts, Path], tmp_path: Path
 ) -> None:
-    model, prompts, _ = served
+    model, prompts, _ = served_run
     folder = record(tmp_path / "run", model, Prompts(prompts.ids[:1]), changes)
     with pytest.raises(LoadError, match=message):
         interp.score(interp.load(folder), "entropy")
 
 
 def test_scores_before_the_softmax_and_damaged_files_are_refused(
-    served: tuple[interp.Model, Prompts, Path], tmp_path: Path
+    served_run: tuple[interp.Model, Prompts, Path], tmp_path: Path
 ) -> None:
-    model, prompts, _ = served
+    model, prompts, _ = served_run
     folder = record(tmp_path / "run", model, Prompts(prompts.ids[:1]))
     n = len(prompts.ids[0])
     raw = {f"pattern.{layer}": torch.full((8, n, n), 3.0).tril() for layer in range(2)}
@@ -117,7 +117,7 @@ def test_scores_before_the_softmax_and_damaged_files_are_refused(
         interp.score(interp.load(folder), "entropy")
 
 
-def test_the_command_scores_a_recording(served: tuple[interp.Model, Prompts, Path]) -> None:
-    done = invoked(["score", str(served[2]), "-m", "induction", "--verbose"])
+def test_the_command_scores_a_recording(served_run: tuple[interp.Model, Prompts, Path]) -> None:
+    done = invoked(["score", str(served_run[2]), "-m", "induction", "--verbose"])
     assert done.exit_code == 0, done.stderr
     assert "induction" in done.stdout
