@@ -1,3 +1,4 @@
+from .activation_names import name_elsewhere, name_here
 from .calls.map_call import MapCall
 from .check import check_model
 from .edits import gate, mean, resample, set_z
@@ -18,6 +19,8 @@ __all__ = [
     "check_model",
     "gate",
     "mean",
+    "name_elsewhere",
+    "name_here",
     "register_mixer",
     "resample",
     "reweight",
