@@ -30,7 +30,8 @@ SIZES: dict[str, tuple[int, int, int, int, int, int, str]] = {
     "1.1B": (2048, 22, 32, 4, 5632, 32000, "bfloat16"),
     "4B": (3072, 34, 24, 8, 8960, 32000, "bfloat16"),
 }
-MODES = ("forward", "load", "score", "score with nulls")
+MODES = ("forward", "load", "score", "score with nulls", "profile", "ablate", "circuit")
+FEWEST = 8  # documents of a profile
 METRICS = ("induction", "entropy", "previous_token")
 BATCH = {48: 16, 1024: 1}
 
@@ -103,8 +104,44 @@ def measure(folder: Path, mode: str, tokens: int, offload: bool, threads: int) -
         begin, null = time.process_time(), "none" if mode == "score" else "random-init"
         interp.score(model, METRICS, ids, null=null, null_cache=False)
         times.append(time.process_time() - begin)
+    if mode in ("profile", "ablate", "circuit"):
+        begin = time.process_time()
+        row["prompts"] = analyse(model, mode, ids)
+        times.append(time.process_time() - begin)
     row["processor"] = min(times) if times else row["load"]
     return row | {"peak": peak()}
+
+
+def analyse(model: Any, mode: str, ids: list[list[int]]) -> int:
+    """Run one analysis, and return how many prompts it read.
+
+    The circuit's method is called without the check that the model does the task, which random
+    weights do not.
+    """
+    import torch
+
+    from interp.causal import logit_difference, loss
+    from interp.causal.gradient import gradient_scores
+    from interp.circuits.contrast import ContrastTask
+    from interp.circuits.find import find_method
+    from interp.core.prompts import Prompts
+    from interp.profiles.run import profile
+
+    generator = torch.Generator().manual_seed(2)
+    other = torch.randint(0, model.d_vocab, (max(FEWEST, len(ids)), len(ids[0])),
+                          generator=generator).tolist()  # fmt: skip
+    if mode == "profile":
+        profile(model, other, n_documents=len(other), n_queries=16, max_length=len(ids[0]),
+                n_ablated=0)  # fmt: skip
+        return len(other)
+    if mode == "ablate":
+        gradient_scores(model, loss(model, ids), null="none", check=False)
+        return len(ids)
+    task = logit_difference(model, ids, 11, 13)
+    corrupted = Prompts(tuple(map(tuple, other[: len(ids)])))
+    found = find_method("attribution_patching")[0]
+    found(model, ContrastTask(task.with_corrupted(corrupted, model)), "head")
+    return 2 * len(ids)
 
 
 def page(rows: list[dict[str, Any]], threads: int) -> str:
@@ -119,7 +156,13 @@ def page(rows: list[dict[str, Any]], threads: int) -> str:
         "(one run; the forward pass the shorter of two), and beside it in plain forward passes of "
         "the same prompts. `load` includes the self-check, the other rows do not. `score` is three "
         "metrics (induction, entropy, previous_token) with hashing of the weights; `score with "
-        "nulls` also scores six draws of random weights. Prompts: 16 x 48 tokens, or 1 x 1,024.",
+        "nulls` also scores six draws of random weights; `profile` describes every head on 16 "
+        "queries of each document, with the effects by gradient; `ablate` is the gradient of the "
+        "loss by the gates of all heads; `circuit` is attribution patching of nodes on as many "
+        "pairs. Prompts: 16 x 48 tokens, or 1 x 1,024 (8 documents of a profile); forwards are of "
+        "the prompts that were read. Reading all patterns beside Hugging Face eager, "
+        "TransformerLens and nnsight, interleaved, is measured at the GPT-2-small shape in "
+        "capture.md.",
         "",
         "| weights | GiB | mode | tokens | peak | s | forwards |",
         "|---|---|---|---|---|---|---|",
@@ -129,6 +172,7 @@ def page(rows: list[dict[str, Any]], threads: int) -> str:
     for r in rows:
         mode = f"{r['mode']}, offload" if r["offload"] else r["mode"]
         once = forward.get((r["size"], r["tokens"]))
+        once = None if once is None else once * r.get("prompts", 0) / BATCH[r["tokens"]] or once
         ratio = "" if once is None else f"{r['processor'] / once:.1f}"
         lines.append(f"| {r['size']} | {r['gib']:.2f} | {mode} | {r['tokens']:,} | "
                      f"{r['peak']:,.0f} | {r['processor']:.3g} | {ratio} |")  # fmt: skip

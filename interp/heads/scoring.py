@@ -44,6 +44,7 @@ from interp.model.random_weights import (
     KeptNulls,
     RandomWeights,
 )
+from interp.model.sources.recorded_run import RecordedModel
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -171,7 +172,12 @@ def why_not(model: Model, metric: BoundAnalysis) -> str | None:
 
 
 def default_prompts(model: Model, seed: int) -> Prompts | Mapping[str, Tensor]:
-    """Return random tokens repeated twice; noise for models without token input."""
+    """Return random tokens repeated twice; noise for models without token input.
+
+    Of recorded attention they are the recorded prompts.
+    """
+    if isinstance(model, RecordedModel):
+        return model.prompts
     inputs = probe_inputs(model.module, seed)
     if not set(inputs) <= {"input_ids", "decoder_input_ids"}:
         return inputs
@@ -389,6 +395,8 @@ def null_of(metric: BoundAnalysis, null: Null, model: Model) -> Null:
     """Return the null of a metric on a model."""
     if null != "auto":
         return null
+    if isinstance(model, RecordedModel):
+        return "none"  # a null needs other prompts, or other weights
     if model.elsewhere is not None and metric.analysis.default_null == "random-init":
         return "none"  # random weights would need the memory of the model on this machine
     return metric.analysis.default_null

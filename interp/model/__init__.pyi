@@ -1,4 +1,3 @@
-from .activation_names import name_elsewhere, name_here
 from .calls.map_call import MapCall
 from .check import check_model
 from .edits import gate, mean, resample, set_z
@@ -19,8 +18,6 @@ __all__ = [
     "check_model",
     "gate",
     "mean",
-    "name_elsewhere",
-    "name_here",
     "register_mixer",
     "resample",
     "reweight",

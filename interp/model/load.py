@@ -24,9 +24,10 @@ from interp.model.model import Model
 from interp.model.precision import float64_or_less
 from interp.model.self_check import check_loaded
 from interp.model.sources.described import UNLOADABLE, class_of, config_of, needs_code
-from interp.model.sources.folder import check_folder
+from interp.model.sources.folder import RUN, check_folder
 from interp.model.sources.packages import adapter, package_of
 from interp.model.sources.placement import placement, require_here
+from interp.model.sources.recorded_run import recorded_run
 from interp.model.sources.wrappers import require_tensors, unwrapped
 from interp.model.surplus import surplus
 from interp.planted import KINDS
@@ -61,7 +62,8 @@ def load(
     listed in `Model.unused` and in provenance.
 
     Args:
-        source: a hub id, a folder, `bundled:NAME`, `planted:NAME`, `compiled:NAME`,
+        source: a hub id, a folder (of a checkpoint, or of attention that a server recorded; see
+            `interp.model.sources.recorded_run`), `bundled:NAME`, `planted:NAME`, `compiled:NAME`,
             `trained:NAME`, `variant:NAME`, a Hugging Face model, a TransformerLens bridge, an
             nnsight model or an eager model of interp-engine.
         tokenizer: tokenizer for text prompts; by default the one beside the weights.
@@ -128,6 +130,10 @@ def load(
     folder = str(_bundled(rest)) if kind == "bundled" else source
     path = Path(folder).expanduser()
     local = path.exists() or folder.startswith((".", "/", "~"))
+    if local and (path / RUN).is_file():
+        given = {**spread, "attention": attention, "dtype": dtype, "device": device}
+        _refuse(given, "for attention that was recorded")
+        return _ready(recorded_run(path, name, tokenizer), chat)
     if local:
         check_folder(path, allow_pickle=allow_pickle)
         folder = str(path)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from interp.core.errors import OptionError, UnknownName
-from interp.model import name_elsewhere, name_here
-from interp.model.activation_names import NAMES, OTHER_NAMES
+from interp.model.activation_names import NAMES, OTHER_NAMES, name_elsewhere, name_here
 
 PAIRS = [(name, source) for name, others in OTHER_NAMES.items() for source in others]
 

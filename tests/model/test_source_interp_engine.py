@@ -14,8 +14,7 @@ from model.source_objects import build, same, tokenizer
 import interp
 from benchmarks.engines import CLOSE, IDS, NAMES, REASONS, Missing, difference, logits_difference
 from interp.core.errors import LoadError
-from interp.model import name_elsewhere, name_here
-from interp.model.activation_names import OTHER_NAMES
+from interp.model.activation_names import OTHER_NAMES, name_elsewhere, name_here
 from interp.model.sources.packages import wrapped
 
 pytestmark = pytest.mark.skipif(

@@ -54,8 +54,12 @@ def _check_files(path: Path) -> None:
             raise LoadError(f"{file} is a folder; expected a file of weights")
 
 
+RUN = "run.json"
+"""File of a folder of recorded attention; see `interp.model.sources.recorded_run`."""
+
+
 def require_model_folder(path: Path) -> None:
-    """Check that a folder exists and has a config; raises LoadError."""
+    """Check that a folder exists and has a config, or is a recording; raises LoadError."""
     if not path.exists():
         raise LoadError(f"{path} does not exist")
     if not path.is_dir():
@@ -73,7 +77,7 @@ def require_model_folder(path: Path) -> None:
             f"{path} holds a PEFT adapter, not a model; load it on {base} with "
             "peft.AutoPeftModelForCausalLM.from_pretrained and pass that object to interp.load"
         )
-    if not (path / "config.json").exists():
+    if not (path / "config.json").exists() and not (path / RUN).is_file():
         raise LoadError(f"{path} has no config.json; it is not a Hugging Face model folder")
 
 

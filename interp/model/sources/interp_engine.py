@@ -10,13 +10,14 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from interp_engine import EagerModel, SyncModel  # pyright: ignore  not installed everywhere
+import interp_engine  # pyright: ignore[reportMissingImports]
 from torch import nn
 
 from interp.core.errors import LoadError
 from interp.model.sources.packages import Held
 from interp.model.sources.placement import require_here
 
+engine: Any = interp_engine  # without the package, a type checker takes it for this file
 _NO_TOKENIZER = object()  # the package would look for a tokenizer by the model's name
 
 
@@ -27,9 +28,9 @@ def unwrap(held: Any, attention: str | None = None) -> Held:
         LoadError: another backend holds the model, it is being steered, its weights are not in
             memory, or an attention kernel is requested.
     """
-    if isinstance(held, SyncModel):
+    if isinstance(held, engine.SyncModel):
         held = held.model
-    if not isinstance(held, EagerModel):
+    if not isinstance(held, engine.EagerModel):
         raise LoadError(
             f"this {type(held).__name__} of interp-engine has no module in this process: edits, "
             "gradients, logits and the check of the captured attention are missing; load it with "
@@ -55,10 +56,10 @@ def wrap(module: nn.Module, tokenizer: Any) -> Any:
     # a copy, since a tokenizer without a padding token is given one
     own = _NO_TOKENIZER if tokenizer is None else copy.deepcopy(tokenizer)
     try:
-        return EagerModel(
+        return engine.EagerModel(
             config.name_or_path or kind, hf_model=module, tokenizer=own, trust_remote_code=False
         )
-    except (ValueError, KeyError, AttributeError, RuntimeError) as error:
+    except (ValueError, AttributeError, RuntimeError) as error:
         why = str(error).strip().partition("\n")[0][:200]
         raise LoadError(
             f"interp-engine cannot hold {kind} ({why}); read it with the source 'transformers'"
