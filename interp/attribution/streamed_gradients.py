@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -61,7 +61,8 @@ def weighted_patterns(example: Example) -> dict[Site, WeightedPattern]:
     def visit(site: Site, call: Call, real: Tensor) -> None:
         assert isinstance(call, ComputedCall), "is_streamed excludes a family's own code"
         z[site] = call.z = call.z.clone()
-        own = {name: x.detach() for name, x in vars(call).items() if isinstance(x, Tensor)}
+        every = {f.name: getattr(call, f.name) for f in fields(call)}
+        own = {name: x.detach() for name, x in every.items() if isinstance(x, Tensor)}
         calls[site] = replace(call, **own)
 
     with torch.enable_grad(), frozen(model.module), inference(model.module):

@@ -9,12 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.core.errors import OptionError, UnknownName
+from interp.core.errors import OptionError
+from interp.model.rounding_names import require_rounding
 
 BITS = (4, 8)  # widths of a packed code
-METHODS = ("int16", "int8", "int4", "fp8")
-LIBRARIES = {"torchao": ("int8", "fp8"), "bitsandbytes": ("int8", "nf4", "fp4")}
-KNOWN = (*METHODS, *(f"{name}:{kind}" for name, kinds in LIBRARIES.items() for kind in kinds))
 
 
 @dataclass(frozen=True)
@@ -84,8 +82,7 @@ def rounded_weight(weight: Float[Tensor, "out in"], method: str) -> Float[Tensor
         UnknownName: the method is not known.
         OptionError: the package of the method is not installed.
     """
-    if method not in KNOWN:
-        raise UnknownName("way of quantising", method, KNOWN)
+    require_rounding(method)
     library, _, kind = method.rpartition(":")
     if library:
         ways = {"torchao": _by_torchao, "bitsandbytes": _by_bitsandbytes}

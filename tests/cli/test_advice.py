@@ -20,7 +20,7 @@ OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9](?![\w-])")
 ENTRY = re.compile(r"\n\s*\n|\n\s+\w+: ")  # where a docstring turns to another subject
 COMMAND = re.compile(r"interp((?:\s+[a-z][a-z-]*){1,2})")
 # of torchrun, of sbatch, and variables of style sheets
-OTHERS = {"--help", "--nproc-per-node", "--array", "--page", "--ink"}
+OTHERS = {"--help", "--nproc-per-node", "--array", "--page", "--ink", "--repo-type"}
 
 
 @pytest.fixture(scope="module")

@@ -32,10 +32,10 @@ def test_prompts_that_are_none(loaded):
     refused(PromptError, "no prompts given", model.run, torch.zeros(0, 4, dtype=torch.long))
     refused(PromptError, "prompt 1 is empty", model.run, [[4], []])
     refused(PromptError, "llama has no tokenizer, so it takes token ids", model.run, "a text")
-    refused(PromptError, "texts or lists of token ids", model.run, [[1.5, 2.0]])
-    refused(PromptError, "texts or lists of token ids", model.run, ["a", [1, 2]])
-    refused(PromptError, "texts or lists of token ids", model.run, IDS[None])
-    refused(PromptError, "texts or lists of token ids", model.run, IDS.float())
+    refused(PromptError, "texts, chats or lists of token ids", model.run, [[1.5, 2.0]])
+    refused(PromptError, "texts, chats or lists of token ids", model.run, ["a", [1, 2]])
+    refused(PromptError, "texts, chats or lists of token ids", model.run, IDS[None])
+    refused(PromptError, "texts, chats or lists of token ids", model.run, IDS.float())
 
 
 def test_ids_outside_the_vocabulary(loaded):

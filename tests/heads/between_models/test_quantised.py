@@ -12,7 +12,8 @@ import interp
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.heads.between_models import quantised as module
 from interp.heads.between_models.quantised import quantised_heads, quantised_model
-from interp.model.rounding import KNOWN, pack, rounded_weight
+from interp.model.rounding import pack, rounded_weight
+from interp.model.rounding_names import KNOWN
 
 OUTLIER = (1, 0)  # the planted induction head
 

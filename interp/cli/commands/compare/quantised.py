@@ -5,7 +5,15 @@ from __future__ import annotations
 import click
 
 from interp.cli.making import command
+from interp.cli.run import Run
 from interp.cli.vocabulary import FROM_0, FROM_1, Spelling
+
+
+def _check(run: Run) -> None:
+    from interp.model.rounding_names import require_rounding
+
+    require_rounding(run.values["method"])
+
 
 quantised = command(
     "interp.heads.between_models.quantised:quantised_heads",
@@ -18,6 +26,7 @@ quantised = command(
         "k": Spelling(type=FROM_1),
         "n_random": Spelling(type=FROM_0),
     },
+    check=_check,
     files=("quantised.json", "quantised.parquet", "quantised.csv"),
     text="interp.report.printed.quantised:quantised_text",
     example="interp compare quantised bundled:induction --method int4 -o results",
