@@ -15,15 +15,13 @@ from torch import Tensor
 from interp.core.errors import StoreError
 from interp.core.files import read_bytes, write_atomically
 from interp.dictionaries.dictionary import EXTRA, Dictionary, DictionaryMismatch
+from interp.model.activation_names import OTHER_NAMES
 
 CONFIG, WEIGHTS = "cfg.json", "sae_weights.safetensors"
 LAYOUT = "6.54.12"  # version of SAELens whose layout this is
+_PLACES = ("z", "attn_out", "resid_pre", "resid_mid", "resid_post")
 _HOOKS = {
-    "z": "blocks.{}.attn.hook_z",
-    "attn_out": "blocks.{}.hook_attn_out",
-    "resid_pre": "blocks.{}.hook_resid_pre",
-    "resid_mid": "blocks.{}.hook_resid_mid",
-    "resid_post": "blocks.{}.hook_resid_post",
+    **{name: f"blocks.{{}}.{OTHER_NAMES[name]['transformer-lens']}" for name in _PLACES},
     "attn_in": "blocks.{}.attn.input",  # there is no such hook point; the name is interp's own
 }
 _TRANSCODERS = {

@@ -1,6 +1,10 @@
-"""Names of the activations that can be captured, with their meaning and shape."""
+"""Names of the activations that can be captured: meaning, shape, and the names other tools use."""
 
 from __future__ import annotations
+
+import re
+
+from interp.core.errors import OptionError, UnknownName
 
 HEAD_NAMES = {
     "q": "queries that enter the scores, after rotary and norms [batch, head, query_pos, d_head]",
@@ -24,3 +28,97 @@ STREAM_NAMES = {
 }
 SOFTMAX_NAMES = ("q", "k", "scores")  # maps that are not one softmax have none of these
 NAMES = HEAD_NAMES | STREAM_NAMES
+
+# Names of the same activation elsewhere, by source; those of nnsight are nnterp's accessors.
+# Layouts differ: the others put positions before heads, and interp-engine joins the heads of `z`
+# and `value`. q and k have no name there: those of the others are before rotary.
+OTHER_NAMES: dict[str, dict[str, str]] = {
+    "v": {"interp-engine": "value", "transformer-lens": "attn.hook_v"},
+    "scores": {"interp-engine": "attn_scores", "transformer-lens": "attn.hook_attn_scores"},
+    "pattern": {"interp-engine": "attn_probs", "transformer-lens": "attn.hook_pattern"},
+    "z": {"interp-engine": "z", "transformer-lens": "attn.hook_z"},
+    "result": {"transformer-lens": "attn.hook_result"},
+    "resid_pre": {
+        "interp-engine": "resid_pre",
+        "transformer-lens": "hook_resid_pre",
+        "nnsight": "layers_input",
+    },
+    "resid_mid": {"interp-engine": "resid_mid", "transformer-lens": "hook_resid_mid"},
+    "resid_post": {
+        "interp-engine": "resid_post",
+        "transformer-lens": "hook_resid_post",
+        "nnsight": "layers_output",
+    },
+    "attn_out": {
+        "interp-engine": "attn_out",
+        "transformer-lens": "hook_attn_out",
+        "nnsight": "attentions_output",
+    },
+    "mlp_out": {
+        "interp-engine": "mlp_out",
+        "transformer-lens": "hook_mlp_out",
+        "nnsight": "mlps_output",
+    },
+}
+# A norm between a module and the stream (Gemma 2): what is added to the stream has another name, or
+# none, and the name above is then the output of the module, which interp does not name.
+_BEHIND_NORM = {
+    "interp-engine": {"attn_out": "attn_out_post", "mlp_out": "mlp_out_post"},
+    "nnsight": {"attn_out": None, "mlp_out": None},
+}
+_FORMS = {
+    "interp-engine": "{name}.{layer}",
+    "transformer-lens": "blocks.{layer}.{name}",
+    "nnsight": "{name}[{layer}]",
+}
+
+
+def name_elsewhere(name: str, source: str, layer: int, *, output_norm: bool = False) -> str:
+    """Return the name of an activation in another tool, such as "blocks.3.attn.hook_z".
+
+    Args:
+        name: the activation, one of `NAMES`.
+        source: the tool, as a source is named: "interp-engine", "transformer-lens" or "nnsight".
+        layer: the layer, from 0.
+        output_norm: the model has a norm between its attention or MLP and the stream, as Gemma 2.
+
+    Raises:
+        UnknownName: there is no such activation or source.
+        OptionError: the tool has no name for it.
+    """
+    if name not in NAMES:
+        raise UnknownName("activation", name, NAMES)
+    own = _names(source, output_norm)
+    if name not in own:
+        raise OptionError(f"{source} has no name for {name}; it has names for {', '.join(own)}")
+    return _FORMS[source].format(name=own[name], layer=layer)
+
+
+def name_here(text: str, source: str, *, output_norm: bool = False) -> tuple[str, int]:
+    """Return the activation and the layer that a name of another tool denotes.
+
+    Args:
+        text: the name, such as "attn_probs.3", "blocks.3.attn.hook_z" or "layers_output[3]".
+        source: see `name_elsewhere`.
+        output_norm: see `name_elsewhere`.
+
+    Raises:
+        UnknownName: there is no such source.
+        OptionError: no activation of interp has that name there.
+    """
+    names = _names(source, output_norm)
+    for name, other in names.items():
+        form = re.escape(_FORMS[source].format(name=other, layer="LAYER"))
+        if match := re.fullmatch(form.replace("LAYER", r"(\d+)"), text):
+            return name, int(match[1])
+    known = ", ".join(_FORMS[source].format(name=other, layer="L") for other in names.values())
+    raise OptionError(f"{source}: {text!r} is not an activation that interp names; known: {known}")
+
+
+def _names(source: str, output_norm: bool) -> dict[str, str]:
+    """Return a tool's names, by interp's."""
+    if source not in _FORMS:
+        raise UnknownName("source", source, _FORMS)
+    found = {name: others.get(source) for name, others in OTHER_NAMES.items()}
+    found |= _BEHIND_NORM.get(source, {}) if output_norm else {}
+    return {name: other for name, other in found.items() if other is not None}

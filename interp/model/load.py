@@ -64,8 +64,8 @@ def load(
     Args:
         source: a hub id, a folder (of a checkpoint, or of attention that a server recorded; see
             `interp.model.sources.recorded_run`), `bundled:NAME`, `planted:NAME`, `compiled:NAME`,
-            `trained:NAME`, `variant:NAME`, a Hugging Face model, a TransformerLens bridge or an
-            nnsight model.
+            `trained:NAME`, `variant:NAME`, a Hugging Face model, a TransformerLens bridge, an
+            nnsight model or an eager model of interp-engine.
         tokenizer: tokenizer for text prompts; by default the one beside the weights.
         name: name of the model in results; by default the source.
         revision: revision of a hub id.

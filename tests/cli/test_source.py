@@ -19,7 +19,7 @@ pytestmark = [
     *map(pytest.mark.filterwarnings, NOT_OURS),
     pytest.mark.filterwarnings("ignore::UserWarning:transformers.*"),
 ]
-SOURCES = ("transformers", "nnsight", "transformer-lens")
+SOURCES = ("transformers", "interp-engine", "nnsight", "transformer-lens")
 
 
 def installed(source: str) -> None:

@@ -113,7 +113,7 @@ def test_each_is_listed_helped_and_completed_without_heavy_imports(package_copy)
     assert "Not for: models without an order" in told[4]
     assert "Not for: explanations" in told[5]
     assert "Example: interp heads bundled:induction" in told[6]
-    assert "transformers|boxes|nnsight|transformer-lens" in told[7]
+    assert "transformers|boxes|interp-engine|nnsight|transformer-lens" in told[7]
     assert told[8:] == [
         "heads", "next_to_last", "last_token", "by_layer", "bundled:induction", "boxes",
     ]  # fmt: skip

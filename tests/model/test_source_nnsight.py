@@ -62,7 +62,7 @@ def test_loading_a_plain_model_imports_neither_package() -> None:
     assert out.stdout.strip() == "[] False"
 
 
-@pytest.mark.parametrize("package", ["nnsight", "transformer_lens"])
+@pytest.mark.parametrize("package", ["nnsight", "transformer_lens", "interp_engine"])
 def test_one_file_imports_each_package(package: str) -> None:
     from pathlib import Path
 
