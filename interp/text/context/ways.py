@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from interp.attribution.gradients import embedding_leaves, grads
 from interp.cache.windows import cached_heads, cached_sites
@@ -168,16 +168,26 @@ def ridge_of_ablations(
     visible = rng.random((ablations + extra, len(among))) < VISIBLE
     sets = [[i for i, seen in zip(among, row, strict=True) if not seen] for row in visible]
     odds = log_odds_without(model, chain, sets, batch_size=batch_size)
-    x, y = visible[:ablations].astype(float), odds[:ablations]
+    own = fit_of_sets(visible, odds, ablations, rng)
+    found, sems = np.zeros(len(chain)), np.full(len(chain), np.nan)
+    found[list(among)], sems[list(among)] = own.weights, own.sems
+    return AblationFit(found, sems, own.held_out)
+
+
+def fit_of_sets(
+    visible: Bool[np.ndarray, "set sentence"],
+    values: Float[np.ndarray, " set"],
+    fitted: int,
+    rng: np.random.Generator,
+) -> AblationFit:
+    """Fit values by which sentences are visible, on the first sets; the rest judge the fit."""
+    x, y = visible[:fitted].astype(float), values[:fitted]
     weights, offset = _ridge(x, y)
-    boot = [_ridge(x[at], y[at])[0] for at in redraw(ablations, REDRAWS, rng)]
-    predicted = visible[ablations:] @ weights + offset
-    measured = odds[ablations:]
+    boot = [_ridge(x[at], y[at])[0] for at in redraw(fitted, REDRAWS, rng)]
+    predicted, measured = visible[fitted:] @ weights + offset, values[fitted:]
     varies = np.ptp(predicted) > 0 and np.ptp(measured) > 0
     fit = float(np.corrcoef(predicted, measured)[0, 1]) if varies else np.nan
-    found, sems = np.zeros(len(chain)), np.full(len(chain), np.nan)
-    found[list(among)], sems[list(among)] = weights, np.std(boot, axis=0, ddof=1)
-    return AblationFit(found, sems, fit)
+    return AblationFit(weights, np.std(boot, axis=0, ddof=1), fit)
 
 
 def _ridge(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, float]:

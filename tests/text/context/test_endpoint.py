@@ -1,0 +1,173 @@
+"""A model behind an endpoint: what its answer loses without sentences is what the model loses."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import interp
+from interp.core.errors import LoadError, OptionError, PromptError
+from interp.text.context import Endpoint, endpoint_sources
+
+SENTENCES = ["the red dog ran. ", "a blue cat sat. ", "Anna met Tom. "]
+
+
+def completion(model: interp.Model, text: str) -> dict[str, Any]:
+    """Return what a completions server says of a prompt that it echoes."""
+    coded = model.tokenizer(text, return_offsets_mapping=True)
+    ids, offsets = coded["input_ids"], coded["offset_mapping"]
+    with torch.no_grad():
+        log_p = model.run([ids])[0].double().log_softmax(-1)
+    values = [None, *(float(log_p[i, t]) for i, t in enumerate(ids[1:]))]
+    shown = [text[a:b] for a, b in offsets]
+    return {"choices": [{"logprobs": {"tokens": shown, "text_offset": [a for a, _ in offsets],
+                                      "token_logprobs": values}}]}  # fmt: skip
+
+
+@pytest.fixture
+def served_at() -> Iterator[Callable[[Callable[[dict], Any]], str]]:
+    """Serve a function of the request; gives the address."""
+    servers = []
+
+    def start(reply: Callable[[dict], Any]) -> str:
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                size = int(self.headers["Content-Length"])
+                made = reply(json.loads(self.rfile.read(size)))
+                code, body = made if isinstance(made, tuple) else (200, json.dumps(made))
+                self.send_response(code)
+                self.end_headers()
+                self.wfile.write(body.encode())
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        server = HTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        return f"http://127.0.0.1:{server.server_port}/v1/completions"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture(scope="module")
+def reader() -> interp.Model:
+    return interp.load("bundled:induction")
+
+
+def test_what_is_lost_equals_the_models_own_loss(
+    reader: interp.Model, served_at: Callable[..., str]
+) -> None:
+    where = Endpoint(served_at(lambda asked: completion(reader, asked["prompt"])), "served")
+    found = endpoint_sources(where, SENTENCES, "a blue cat", " sat", n_ablations=24)
+
+    def own(parts: list[str]) -> float:
+        before = "".join(parts) + "a blue cat"
+        ids = reader.tokenizer(before + " sat")["input_ids"]
+        first = len(reader.tokenizer(before)["input_ids"])
+        log_p = reader.run([ids])[0].double().log_softmax(-1).detach()
+        return sum(float(log_p[i - 1, ids[i]]) for i in range(first, len(ids)))
+
+    frame = found.to_pandas()
+    alone = frame[frame.metric == "leave_one_out"].score.to_numpy()
+    whole = own(SENTENCES)
+    expected = [whole - own(SENTENCES[:i] + SENTENCES[i + 1 :]) for i in range(3)]
+    np.testing.assert_allclose(alone, expected, atol=1e-5)
+    assert alone.argmax() == 1  # the sentence with the same words
+    fitted = frame[frame.metric == "ablations"]
+    assert fitted.score.to_numpy().argmax() == 1
+    assert fitted["sem"].notna().all()
+    assert found.facts["noise"] == 0
+    assert found.facts["whole"] == pytest.approx(whole, abs=1e-5)
+    again = endpoint_sources(where, SENTENCES, "a blue cat", " sat", n_ablations=24)
+    assert again.equals(found)
+
+
+def test_a_server_that_reads_no_context_gives_nothing(served_at: Callable[..., str]) -> None:
+    def deaf(asked: dict) -> dict:
+        text = asked["prompt"]
+        made = {"tokens": list(text), "text_offset": [*range(len(text))]}
+        made |= {"token_logprobs": [None] + [-1.5] * (len(text) - 1)}
+        return {"choices": [{"logprobs": made}]}
+
+    found = endpoint_sources(Endpoint(served_at(deaf), "x"), SENTENCES, "Q", " A", n_ablations=8)
+    assert np.abs(found.to_pandas().score).max() < 1e-12
+
+
+def lying(change: Callable[[dict], Any]) -> Callable[[dict], Any]:
+    def reply(asked: dict) -> Any:
+        text = asked["prompt"]
+        made: dict[str, Any] = {
+            "tokens": list(text), "text_offset": [*range(len(text))],
+            "token_logprobs": [None] + [-1.0] * (len(text) - 1),
+        }  # fmt: skip
+        return {"choices": [{"logprobs": change(made)}]}
+
+    return reply
+
+
+def halved(x: dict) -> dict:
+    """One place is missing."""
+    return x | {"text_offset": x["text_offset"][1:]}
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        (lambda asked: (401, "no key"), "answers 401: no key; a key is read from INTERP"),
+        (lambda asked: (500, "<b>broken\n</b>"), "answers 500"),
+        (lambda asked: (200, "hello"), "did not return JSON"),
+        (lambda asked: {"choices": [{"text": "x"}]}, "must support echo and logprobs"),
+        (lying(lambda x: x | {"tokens": ["?"] * len(x["tokens"])}), "says that the answer is"),
+        (lying(lambda x: x | {"token_logprobs": [0.5] * len(x["tokens"])}), "gives 0.5 as the"),
+        (lying(lambda x: x | {"text_offset": x["text_offset"][::-1]}), "do not cover"),
+        (lying(halved), "must support echo and logprobs"),
+    ],
+    ids=["key", "broken", "text", "chat", "tokens", "positive", "places", "lengths"],
+)
+def test_servers_that_do_not_say_what_is_needed_are_refused(
+    reply: Callable[[dict], Any], message: str, served_at: Callable[..., str]
+) -> None:
+    with pytest.raises(LoadError, match=message) as told:
+        endpoint_sources(Endpoint(served_at(reply), "x"), SENTENCES, "Q", " A", n_ablations=0)
+    assert "\n" not in str(told.value)
+
+
+def test_a_server_that_answers_otherwise_each_time_is_refused(
+    served_at: Callable[..., str],
+) -> None:
+    times = iter(range(99))
+    reply = lying(lambda x: x | {"token_logprobs": [-1.0 - next(times)] * len(x["tokens"])})
+    with pytest.raises(LoadError, match="two requests of the same text differ by 2 nats"):
+        endpoint_sources(Endpoint(served_at(reply), "x"), SENTENCES, "Q", " A", n_ablations=0)
+
+
+def test_an_answer_that_begins_inside_a_token_is_refused(served_at: Callable[..., str]) -> None:
+    def pairs(x: dict) -> dict:
+        return {name: values[::2] for name, values in x.items()}
+
+    where = Endpoint(served_at(lying(pairs)), "x")
+    with pytest.raises(PromptError, match="a token reaches from the text into the answer"):
+        where.log_probability("abc", "defg")
+
+
+def test_wrong_calls_are_refused() -> None:
+    nowhere = Endpoint("http://127.0.0.1:9/v1/completions", "x", timeout=2)
+    with pytest.raises(LoadError, match="does not answer"):
+        endpoint_sources(nowhere, SENTENCES, "Q", " A", n_ablations=0)
+    with pytest.raises(LoadError, match="not an address of http"):
+        Endpoint("file:///etc/passwd", "x").log_probability("a", "b")
+    with pytest.raises(OptionError, match="at least two sentences"):
+        endpoint_sources(nowhere, ["one"], "Q", " A")
+    with pytest.raises(OptionError, match="at least 8 for a fit"):
+        endpoint_sources(nowhere, SENTENCES, "Q", " A", n_ablations=3)
