@@ -45,7 +45,7 @@ class Endpoint:
     model: str
     timeout: float = 60.0
 
-    def log_probability(self, before: str, answer: str) -> float:
+    def log_probability(self, text: str, answer: str) -> float:
         """Return the log-probability of an answer after a text, in nats.
 
         Raises:
@@ -53,7 +53,7 @@ class Endpoint:
                 does not fit the text.
             PromptError: a token reaches from the text into the answer.
         """
-        whole = before + answer
+        whole = text + answer
         reply = self._reply(whole)
         try:
             given = reply["choices"][0]["logprobs"]
@@ -66,11 +66,11 @@ class Endpoint:
                 f"{self.url} returned no log-probabilities of the prompt; it must support echo and "
                 "logprobs, as completions endpoints do (chat endpoints do not)"
             ) from error
-        inside = [i for i, start in enumerate(starts) if len(before) <= start < len(whole)]
+        inside = [i for i, start in enumerate(starts) if len(text) <= start < len(whole)]
         if starts != sorted(starts) or not inside:
             raise LoadError(f"{self.url}: the places of its tokens do not cover the answer")
         said = "".join(tokens[i] for i in inside)
-        if starts[inside[0]] != len(before):
+        if starts[inside[0]] != len(text):
             raise PromptError(
                 f"a token reaches from the text into the answer {answer!r}; begin the answer with "
                 "its space"
