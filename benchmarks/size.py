@@ -145,7 +145,10 @@ def analyse(model: Any, mode: str, ids: list[list[int]]) -> int:
 
 
 def page(rows: list[dict[str, Any]], threads: int) -> str:
-    """Return the page of all rows."""
+    """Return the page of all rows, by size and prompts."""
+    sizes = list(SIZES)
+    rows = sorted(rows, key=lambda r: (sizes.index(r["size"]), r["tokens"],
+                                       MODES.index(r["mode"]), r["offload"]))  # fmt: skip
     lines = [
         "# Models by size",
         "",
