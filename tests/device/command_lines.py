@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 from syntax.commanded import BANK
 from syntax.small_bert import save_bert
@@ -42,6 +43,7 @@ compare checkpoints {{run}} -m entropy,induction
 compare corpora {MODEL} --corpus {{documents}} --set alter=packed --set n_documents=16 --heads L1H0
 compare heads {MODEL} {MODEL} -m entropy,induction
 compare match {MODEL} bundled:one-layer --set within=model --random 2 --set n_boot=20
+compare quantised {MODEL} --random 2
 compare profiles {MODEL} bundled:one-layer --corpus {{documents}} --set n_documents=8
 evaluate faithfulness {MODEL} --file {{few}} -m rollout,gradient_x_input --set draws=2
 evaluate plausibility {MODEL} --file {{rationales}} -m rollout,gradient_x_input
@@ -67,6 +69,7 @@ texts anchors {MODEL} --file {{chain}} --answer the --set n_rollouts=2
 texts categories {MODEL} --file {{parsed}} --random 2
 texts graph {MODEL} --text {{text}}
 texts influence {MODEL} --heads L1H0,L1H1 --file {{few}} --random 2
+texts order {MODEL} --file {{passages}}
 texts sources {MODEL} --set n_documents=2 --set n_ablations=8
 train dictionary {MODEL} --layer 1 -n 20 --set steps=4 --set n_features=32
 train probe {MODEL} --file {{labelled}} --random 2
@@ -74,6 +77,7 @@ view {MODEL} --text {{text}} -o {{out}}/view.html
 """.strip().splitlines()
 WITHOUT = {
     "completion": "runs no model",
+    "evaluate harness": "its tasks are of another package; tests/causal/harness",
     "explore": "a server, which runs until it is stopped; tests/report/test_explore_api.py",
     "list methods": "runs no model",
     "list metrics": "runs no model",
@@ -111,14 +115,23 @@ def files_of(folder: Path) -> dict[str, str]:
         {"prompt": f"the {a} and", "corrupted": f"the {b} and", "answer": " the", "wrong": " a"}
         for a, b in permutations(WORDS[:10], 2)
     ]
+    seen = tuple(zip(WORDS[:3], WORDS[4:7], strict=True))
+    asked = {"question": "saw a", "answer": " dog", "sources": [1]}
+    passages = [
+        {"passages": [f"the {x} saw a {y} . " for x, y in pairs]} | asked
+        for pairs in permutations(seen)
+    ]
     subjects = [
         {"prompt": f"the {a} {b} saw it. Then the {a}", "subject": f"{a} {b}"}
         for a, b in permutations(("red", "day", "park", "ball"), 2)
     ]
     given |= {
         name: _written(folder / f"{name}.jsonl", rows)
-        for name, rows in (("documents", documents), ("answers", answers), ("subjects", subjects))
-    }
+        for name, rows in (
+            ("documents", documents), ("answers", answers), ("subjects", subjects),
+            ("passages", passages),
+        )
+    }  # fmt: skip
     return given | {
         "bert": str(save_bert(folder / "bert", bank)),
         "images": given["images"] + " --answer w9" * 4,
@@ -128,7 +141,7 @@ def files_of(folder: Path) -> dict[str, str]:
     }
 
 
-def _written(path: Path, rows: list[dict[str, str]]) -> str:
+def _written(path: Path, rows: list[dict[str, Any]]) -> str:
     return _text(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 

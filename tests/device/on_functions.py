@@ -143,22 +143,26 @@ CALLS: dict[str, Call] = {
 LEFT = set(
     """
 alignment.spectrogram_attention alignment.time_alignment attribution.similarity cache.cut_cache
-causal.custom causal.find_function_vector causal.save_pruned circuits.evaluate_set
-heads.choose_engine heads.estimate_score heads.needle.family_instances
-heads.needle.ids_instances heads.needle.text_instances heads.needle.try_tasks heads.roofline
-model.segment_spans probes.chunk_features probes.last_row_features probes.lookback_features
-safety.refusal_log_odds safety.refusal_projection_scores safety.safety_curves safety.sahara
-safety.search_direction safety.ships_scores syntax.check_pairs syntax.dependency_trees
-syntax.topic_products text.chains.rollout_effects text.chains.sentence_attention
-text.chains.suppression_effects vision.added_register vision.class_token_effects
+cache.small_cache causal.custom causal.find_function_vector causal.harness_task
+causal.repeats_task causal.save_pruned circuits.evaluate_set heads.choose_engine
+heads.estimate_score heads.needle.family_instances heads.needle.ids_instances
+heads.needle.text_instances heads.needle.try_tasks heads.roofline model.segment_spans
+probes.chunk_features probes.last_row_features probes.lookback_features safety.refusal_log_odds
+safety.refusal_projection_scores safety.safety_curves safety.sahara safety.search_direction
+safety.ships_scores syntax.check_pairs syntax.dependency_trees syntax.topic_products
+text.chains.rollout_effects text.chains.sentence_attention text.chains.suppression_effects
+text.context.endpoint_sources vision.added_register vision.class_token_effects
 vision.correct_spurious_heads vision.describe_heads vision.head_readouts vision.high_norm_tokens
 vision.image_batch vision.image_direct_effects vision.image_maps vision.image_parts
-vision.language.gaze_heads vision.locate_spurious_heads vision.map_agreement
-vision.patch_distance vision.pooling_attention vision.prune_image_tokens vision.read_images
-vision.register_neurons vision.text_embeddings causal.repeats_task
+vision.language.gaze_heads vision.language.redistribute vision.locate_spurious_heads
+vision.map_agreement vision.patch_distance vision.pooling_attention vision.prune_image_tokens
+vision.read_images vision.register_neurons vision.text_embeddings
 """.split()  # noqa: SIM905
 )
-"""Functions without a call of their own: most run inside a command, and others make inputs."""
+"""Functions without a call of their own: most run inside a command, and others make inputs.
+
+`small_cache` hands out tensors of a class of its own, which the stand-in's tensors cannot become.
+"""
 
 
 def of_commands() -> set[str]:
