@@ -71,8 +71,9 @@ def _dataset(result: Result, out: Path | None) -> str:
         raise StoreError(f"{folder} is not empty; give a new folder, so that nothing is replaced")
     write_atomically(folder / "rows.parquet", frame_bytes(result.to_pandas(), ".parquet"))
     tables = {"rows": "rows.parquet"}
-    if hasattr(result, "prompts_to_pandas"):
-        each = result.prompts_to_pandas()
+    of_prompts: Any = getattr(result, "prompts_to_pandas", None)  # of a table of scores
+    if of_prompts is not None:
+        each = of_prompts()
         if len(each):
             write_atomically(folder / "per_prompt.parquet", frame_bytes(each, ".parquet"))
             tables["per_prompt"] = "per_prompt.parquet"
@@ -133,7 +134,7 @@ def _wandb(result: Result, out: Path | None) -> str:
 
 def _mlflow(result: Result, out: Path | None) -> str:
     try:
-        import mlflow
+        import mlflow  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise OptionError(_missing("mlflow")) from error
     if out is not None:  # otherwise MLFLOW_TRACKING_URI, or what mlflow does without it
@@ -180,7 +181,8 @@ def _numbers(frame: pd.DataFrame) -> Iterator[tuple[str, float]]:
     """Yield the mean, the largest and the null of every metric, for curves over runs."""
     import numpy as np
 
-    for (model, metric), part in frame.groupby(["model", "metric"], sort=False, dropna=False):
+    groups: Any = frame.groupby(["model", "metric"], sort=False, dropna=False)
+    for (model, metric), part in groups:
         scores, nulls = part["score"].to_numpy(float), part["null"].to_numpy(float)
         for what, values, reduced in (
             ("mean", scores, np.mean), ("largest", scores, np.max), ("null", nulls, np.mean),
@@ -198,12 +200,13 @@ def _pictures(frame: pd.DataFrame) -> Iterator[tuple[str, np.ndarray]]:
         return
     rows = frame[frame["head"].notna() & np.isfinite(frame["score"].astype(float))]
     stacks = rows["stack"] if "stack" in rows.columns else rows["layer"] * 0
-    for (model, metric, stack), part in rows.groupby(["model", "metric", stacks], sort=False):
-        low, high = part["score"].min(), part["score"].max()
-        shape = int(part["layer"].max()) + 1, int(part["head"].max()) + 1
-        found = np.zeros(shape, dtype=np.float32)
-        at = part["layer"].astype(int), part["head"].astype(int)
-        found[at] = (part["score"] - low) / (high - low) if high > low else 0.5
+    groups: Any = rows.groupby(["model", "metric", stacks], sort=False)
+    for (model, metric, stack), part in groups:
+        scores = part["score"].to_numpy(float)
+        low, high = float(scores.min()), float(scores.max())
+        at = part["layer"].to_numpy(int), part["head"].to_numpy(int)
+        found = np.zeros([int(x.max()) + 1 for x in at], dtype=np.float32)
+        found[at] = (scores - low) / (high - low) if high > low else 0.5
         name = f"{model}/{metric}/{stack}, {low:.3g} to {high:.3g}"
         yield name, np.kron(found, np.ones((_PIXELS, _PIXELS), dtype=np.float32))
 
