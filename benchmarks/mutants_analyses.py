@@ -158,10 +158,8 @@ ANALYSES = [
     ),
     mutant(
         "fit_judged_on_its_own_sets", "interp/text/context/ways.py",
-        "    predicted = visible[ablations:] @ weights + offset\n    measured = "
-        "odds[ablations:]",
-        "    predicted = visible[:ablations] @ weights + offset\n    measured = "
-        "odds[:ablations]",
+        "predicted, measured = visible[fitted:] @ weights + offset, values[fitted:]",
+        "predicted, measured = visible[:fitted] @ weights + offset, values[:fitted]",
         "text/context/test_context.py::"
         "test_the_fit_is_judged_on_sets_beyond_those_of_the_regression",
     ),
