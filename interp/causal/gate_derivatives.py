@@ -50,7 +50,7 @@ def token_gradients(
             if site in base:
                 call.z = gated(z, base[site].expand(z.shape[0], -1), _other(site, call))
             return
-        value = torch.tensor(level)[None, None] if isinstance(level, float) else level[site]
+        value = level[site] if isinstance(level, Mapping) else torch.tensor(level)[None, None]
         gate = value.to(z)[..., None].expand(z.shape[:3]).clone().requires_grad_()
         leaf[site], real_at[site] = gate, real
         free = playing[site].to(z.device)[None, :, None]
