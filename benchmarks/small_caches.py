@@ -115,7 +115,7 @@ def page(found: dict[str, Any]) -> str:
         share = "" if full is None else f"{c['bytes'] / full['bytes']:.1%}"
         lines.append(
             f"| {int(length):,} | {plan} | {c['bytes']:,} | {share} | {c['speed']:.0f} | "
-            f"{c['loss']:.3f} +- {c['loss_sem']:.3f} | {c['answered']} of {c['n']} |"
+            f"{c['loss']:.3f} ± {c['loss_sem']:.3f} | {c['answered']} of {c['n']} |"
         )
     lines += [
         "",
