@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp.core.errors import OptionError, UnknownName, UnreadableAttention
+from interp.core.errors import OptionError, UnknownName
 from interp.core.head import Head
 from interp.model.calls.call import Call, ComputedCall, repeat_kv
+from interp.model.calls.steps import key_positions, query_positions
 from interp.model.edits import Edit
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ def windowed_output(
     call: Call, site: Site, real: Tensor, heads: list[int], windows: list[Window]
 ) -> Float[Tensor, "batch head query_pos d_v"]:
     """Compute z of some query heads, each with its own window, in blocks of rows."""
-    order_q, order_k = _positions(call, real, site)
+    order_q, order_k = query_positions(real, call.before), key_positions(call, real, site)
     part = _of_heads(call, heads)
     sink = torch.tensor([w.sink for w in windows], device=call.z.device)[None, :, None, None]
     recent = torch.tensor([w.recent for w in windows], device=call.z.device)[None, :, None, None]
@@ -204,24 +205,3 @@ def _of_heads(call: Call, heads: list[int]) -> Call:
         bias=picked(call.bias),
         sinks=None if call.sinks is None else call.sinks.reshape(-1)[heads],
     )
-
-
-def _positions(
-    call: Call, real: Tensor, site: Site
-) -> tuple[Int[Tensor, "batch query"], Int[Tensor, "batch key"]]:
-    """Return the position of every query and key within its own prompt, padding left out."""
-    queries, keys = call.z.shape[2], call.v.shape[2]
-    order = real.long().cumsum(1) - 1
-    if call.before is None and queries == keys:
-        return order, order
-    before = torch.zeros(len(real), dtype=torch.long, device=real.device)
-    before = before if call.before is None else before + call.before
-    order = order + before[:, None]
-    end = before + real.long().sum(1)
-    if keys > int(end.max()) + int((~real).sum(1).max()) and keys > queries + int(before.max()):
-        raise UnreadableAttention(
-            f"{site.name}: the cache holds {keys} places for {int(end.max())} tokens, so positions "
-            "of keys are not known; generate with a dynamic cache"
-        )
-    # the last key is the last token; a cache of a sliding window has dropped the first ones
-    return order, torch.arange(keys, device=real.device) - keys + end[:, None]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from interp.core.errors import OptionError
+from interp.model.calls.steps import query_positions
 
 if TYPE_CHECKING:
     from interp.model.calls.sites import Site
@@ -57,7 +58,7 @@ def chosen_positions(positions: Positions, real: Tensor, before: Tensor | None =
     past = torch.zeros(len(real), dtype=torch.long, device=real.device)
     past = past if before is None else past + before
     # the position of each token within its own prompt
-    order = real.long().cumsum(1) - 1 + past[:, None]
+    order = query_positions(real, before)
     length = real.long().sum(1) + past
     if isinstance(positions, slice):
         bounds = [positions.indices(n) for n in length.tolist()]

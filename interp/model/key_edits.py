@@ -16,7 +16,7 @@ from torch import Tensor
 
 from interp.core.errors import InterpError, OptionError
 from interp.core.user_function import predicate_inputs
-from interp.model.calls.steps import key_positions
+from interp.model.calls.steps import key_positions, query_positions
 from interp.model.edit_parts import Positions
 from interp.model.edits import Edit
 from interp.model.head_arguments import parse_heads
@@ -179,9 +179,7 @@ def _targets(
     site: Site,
 ) -> Bool[Tensor, "batch query_pos key_pos"]:
     """Return the pairs of queries and keys that a predicate names, of each prompt."""
-    before = torch.zeros(len(real), dtype=torch.long, device=real.device)
-    before = before if call.before is None else before + call.before
-    order = (real.long().cumsum(1) - 1 + before[:, None]).clamp_min(0)
+    order = query_positions(real, call.before).clamp_min(0)
     if reads_text and call.text is None:
         raise OptionError(
             f"{name} reads the tokens of the text, which are not known at {site.name}: run prompts "

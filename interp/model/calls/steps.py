@@ -7,7 +7,7 @@ window), one with places for later ones (static), or one that holds all.
 
 from __future__ import annotations
 
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor, arange
 
 from interp.core.errors import OptionError
@@ -33,12 +33,24 @@ def key_positions(call: Call, real: Tensor, site: Site) -> Int[Tensor, "batch ke
     if site.stack == CROSS:
         return places.expand(len(real), keys)
     if not call.past and real.shape[1] == keys:
-        order = real.long().cumsum(1) - 1
-        return order.masked_fill(~real, -1).to(device)
+        return query_positions(real, None).masked_fill(~real, -1).to(device)
     end = real.long().sum(1).to(device)
     if call.before is not None:
         end = end + call.before.to(device)
     return places - _own_key(call) + end[:, None] - 1
+
+
+def query_positions(
+    real: Bool[Tensor, "batch query_pos"], before: Int[Tensor, " batch"] | None
+) -> Int[Tensor, "batch query_pos"]:
+    """Return the position of every query within its own prompt, counted without padding.
+
+    Args:
+        real: mask of the queries that are tokens.
+        before: tokens of each prompt that a cache holds from before; None for none.
+    """
+    order = real.long().cumsum(1) - 1
+    return order if before is None else order + before.to(order.device)[:, None]
 
 
 def rows_of_step(value: Tensor, call: Call, what: str, site: Site) -> Tensor:
