@@ -11,6 +11,7 @@ from interp.core.result import Result
 
 if TYPE_CHECKING:
     from interp.model.calls.sites import Site
+    from interp.model.transformer import Transformer
 
 HeadLike = Head | str | tuple[int, int]
 
@@ -33,6 +34,28 @@ def parse_heads(heads: HeadLike | Iterable[HeadLike] | Result) -> tuple[Head, ..
     if len(set(parsed)) < len(parsed):
         raise OptionError(f"a head is named twice in {', '.join(map(str, parsed))}")
     return parsed
+
+
+def heads_with_stack(
+    model: Transformer, heads: HeadLike | Iterable[HeadLike] | Result
+) -> tuple[Head, ...]:
+    """Parse heads and name the stack of each.
+
+    Raises:
+        OptionError: a head does not exist, or exists in several stacks.
+    """
+    known = [Head(s.layer, h, s.stack) for s in model.whole_sites for h in range(s.n_heads)]
+    out = []
+    for head in parse_heads(heads):
+        mine = [x for x in known if x == head]
+        if not mine:
+            raise OptionError(
+                f"{model.name} has no head {head}; its heads are {known[0]} to {known[-1]}"
+            )
+        if len(mine) > 1:
+            raise OptionError(f"{head} exists in several stacks; name one, as in 'encoder {head}'")
+        out += mine
+    return tuple(out)
 
 
 def require_heads(

@@ -95,10 +95,10 @@ def test_a_curve_is_saved_and_loaded(copying, names, tmp_path) -> None:
 
 
 def test_random_sets_are_of_the_same_layers_and_never_the_chosen_one(copying) -> None:
-    from interp.causal.steering.dose import _random_sets
+    from interp.causal.random_sets import random_sets
 
     heads = [interp.Head(0, 1, "decoder"), interp.Head(1, 2, "decoder")]
-    sets = _random_sets(copying, heads, 30, 0)
+    sets = random_sets(copying, heads, 30, 0)
     assert len(sets) == 15  # four heads in each of two layers, without the set itself
     for one in sets:
         assert sorted(h.layer for h in one) == [0, 1]

@@ -59,9 +59,9 @@ def harness_task(
 
     Not for: tasks without choices: `harness_scores` evaluates them as a whole.
     """
-    run = HarnessRun(model, [task], n_shot=n_shot, n=n, seed=seed)
     if model.kind != "causal":
         raise OptionError(f"harness_task needs a causal model; {model.name} is {model.kind}")
+    run = HarnessRun(model, [task], n_shot=n_shot, n=n, seed=seed)
     wrong = [x for x, t in run.tasks["tasks"].items() if t.OUTPUT_TYPE != "multiple_choice"]
     if wrong:
         raise OptionError(

@@ -11,13 +11,14 @@ from jaxtyping import Float
 
 from interp.causal.harness.adapter import HarnessRun
 from interp.causal.importance import standard_error
+from interp.causal.random_sets import random_sets
 from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.core.protocols import Progress, silent
 from interp.core.result_rows import ResultRows
 from interp.model.content import model_provenance
 from interp.model.edits import zero
-from interp.model.head_arguments import parse_heads, require_heads
+from interp.model.head_arguments import heads_with_stack
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def harness_scores(
         edits: further runs by name, each with the edits under which it runs.
         n_shot: examples in front of each document; by default those of each task.
         n: first documents of each task; by default all.
-        n_random: random sets of as many other heads, the null of `without`.
+        n_random: random sets of as many heads of the same layers, the null of `without`.
         batch_size: documents per forward pass; padding does not change causal models, but a mean
             over the batch.
         seed: seed of the examples and of the random heads.
@@ -77,21 +78,20 @@ def harness_scores(
 
     Cost: One evaluation per run and random set.
 
-    Null: random sets of as many other heads.
+    Null: random sets of as many heads of the same layers.
 
     Not for: saying what a head does: a task that falls may fall for every reason.
     """
     runs: dict[str, Sequence[Edit]] = {OWN: ()}
     chosen: tuple[Head, ...] = ()
     if heads is not None:
-        chosen = parse_heads(heads)
-        require_heads(model.whole_sites, chosen, None, model.name)
+        chosen = heads_with_stack(model, heads)
         runs["without"] = [zero(chosen)]
     for name, given in (edits or {}).items():
         if name in (OWN, "without", RANDOM):
             raise OptionError(f"edits {name!r}: this name is taken; choose another")
         runs[name] = given
-    sets = _random_sets(model, chosen, n_random, seed) if chosen else []
+    sets = random_sets(model, chosen, n_random, seed)
     harness = HarnessRun(
         model, tasks, n_shot=n_shot, n=n, batch_size=batch_size, seed=seed
     )  # fmt: skip
@@ -149,21 +149,6 @@ def _value(x: Any) -> float:
     if isinstance(x, (tuple, list)) and len(x) == 2 and all(isinstance(i, (int, float)) for i in x):
         return -float(x[0]) / float(x[1])
     return np.nan
-
-
-def _random_sets(
-    model: Model, chosen: Sequence[Head], number: int, seed: int
-) -> list[tuple[Head, ...]]:
-    """Draw sets of as many heads that are not among the chosen."""
-    taken = {(h.layer, h.head) for h in chosen}
-    others = [h for h in model.heads() if (h.layer, h.head) not in taken]
-    if not others or number < 1:
-        return []
-    rng, size = np.random.default_rng(seed), min(len(chosen), len(others))
-    return [
-        tuple(others[i] for i in sorted(rng.choice(len(others), size, replace=False)))
-        for _ in range(number)
-    ]
 
 
 def run_rows(found: Mapping[str, Values], made: Mapping[str, Any]) -> ResultRows:

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.causal.plain_task import plain_task
+from interp.causal.random_sets import random_sets
 from interp.causal.steering.function_vectors import Outputs, by_length
 from interp.causal.steering.result import dose_rows
 from interp.core.errors import OptionError, UnknownName
@@ -22,7 +23,7 @@ from interp.core.result_rows import ResultRows
 from interp.model.addition import add
 from interp.model.content import model_provenance
 from interp.model.edits import gate
-from interp.model.head_arguments import parse_heads
+from interp.model.head_arguments import heads_with_stack
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def steer(
     Reference: Turner et al. 2023, "Steering Language Models With Activation Engineering" (adding
     a difference of means; here to the outputs of heads).
     """
-    chosen = _existing(model, heads)
+    chosen = heads_with_stack(model, heads)
     if method not in HOWS:
         raise UnknownName("kind of steering", method, HOWS)
     doses = tuple(float(x) for x in factors)
@@ -106,7 +107,7 @@ def steer(
     if method == "add" and direction is None:
         direction, measured = _split(model, task)
     on_text: Task = plain or plain_task(model, seed=seed + HELD_OUT)
-    sets = [chosen, *_random_sets(model, chosen, n_random, seed)]
+    sets = [chosen, *random_sets(model, chosen, n_random, seed)]
     done, total = 0, len(doses) * len(sets) * 2
     found: list[list[Float[np.ndarray, "factor prompt"]]] = []
     for one in sets:
@@ -135,22 +136,6 @@ def steer(
         model.name, [*map(str, chosen)], method, doses, (first, second), found[0], random,
         (measured.clusters, on_text.clusters), made,
     )  # fmt: skip
-
-
-def _existing(model: Model, heads: Any) -> tuple[Head, ...]:
-    """Return the heads with their stack; raises OptionError for one that does not exist."""
-    known = [Head(s.layer, h, s.stack) for s in model.sites for h in range(s.n_heads)]
-    out = []
-    for head in parse_heads(heads):
-        mine = [x for x in known if x == head]
-        if not mine:
-            raise OptionError(
-                f"{model.name} has no head {head}; its heads are {known[0]} to {known[-1]}"
-            )
-        if len(mine) > 1:
-            raise OptionError(f"{head} exists in several stacks; name one, as in 'encoder {head}'")
-        out += mine
-    return tuple(out)
 
 
 def _edit(heads: Sequence[Head], how: str, dose: float, direction: Outputs | None) -> Edit:
@@ -230,24 +215,3 @@ def _values(model: Model, task: Task, edit: Edit) -> Float[np.ndarray, " prompt"
             read = read[:, list(task.vocabulary)]
         out[which] = task.values(read, which).double().cpu().numpy()
     return out
-
-
-def _random_sets(model: Model, chosen: Sequence[Head], n: int, seed: int) -> list[tuple[Head, ...]]:
-    """Return different sets of as many heads of the same layers, none of them the chosen one."""
-    rng = np.random.default_rng([seed, 44])
-    sizes = {(s.stack, s.layer): s.n_heads for s in model.sites}
-    wanted: dict[tuple[str, int], int] = {}
-    for head in chosen:
-        at = (str(head.stack), head.layer)
-        wanted[at] = wanted.get(at, 0) + 1
-    possible = math.prod(math.comb(sizes[at], k) for at, k in wanted.items()) - 1
-    found: dict[frozenset[Head], tuple[Head, ...]] = {}
-    while len(found) < min(n, possible):
-        drawn = tuple(
-            Head(layer, int(h), stack)
-            for (stack, layer), k in wanted.items()
-            for h in rng.choice(sizes[stack, layer], k, replace=False)
-        )
-        if set(drawn) != set(chosen):
-            found[frozenset(drawn)] = drawn
-    return list(found.values())

@@ -24,7 +24,9 @@ harness = command(
         "heads": Spelling(help="Heads whose output is zero in the run `without`."),
         "n": Spelling(help="First documents of each task; by default all."),
         "n_shot": Spelling(type=FROM_0),
-        "n_random": Spelling(help="Random sets of as many other heads, the null of `without`."),
+        "n_random": Spelling(
+            help="Random sets of as many heads of the same layers, the null of `without`."
+        ),
     },
     files=("harness.json", "harness.csv", "harness.html"),
     example="interp evaluate harness gpt2 --task pairs.jsonl --heads L5H1,L6H9 -o results",
