@@ -58,7 +58,7 @@ def estimates(game: Game, against: dict[str, Any], seed: int) -> list[dict[str, 
     for budget in BUDGETS:
         found = gradient_values(game, max_evaluations=budget, seed=seed)
         inside = np.abs(found.score - exact) <= 2.1 * np.hypot(found.sampling_sem, sem)
-        rows.append({"name": "gradients", "passes": found.notes["forward_passes"],
+        rows.append({"name": "gradients", "passes": found.notes["about_forward_passes"],
                      "error": error(found.score, against), "covered": float(inside.mean()),
                      "bias": found.notes["bias_check"].startswith("bias")})  # fmt: skip
     n = len(game)

@@ -84,14 +84,14 @@ def _rendered(
     )  # fmt: skip
 
 
-def read_text_as(model: TokenModel, text: str) -> tuple[str, bool]:
-    """Return a text as the model is to read it, and whether the tokenizer adds special tokens.
+def as_read(model: TokenModel, prompt: str | Sequence[Message]) -> tuple[str, dict[str, bool]]:
+    """Return a text or a chat as the model is to read it, and options of its tokenizer.
 
     With `model.chat` a text is the user's turn in a chat; the template writes the special tokens.
     """
-    if getattr(model, "chat", False):
-        return chat_text(model, text), False
-    return text, True
+    if is_chat(prompt) or getattr(model, "chat", False):
+        return chat_text(model, prompt), {"add_special_tokens": False}
+    return str(prompt), {}
 
 
 def token_roles(model: TokenModel, ids: Sequence[int]) -> tuple[str | None, ...] | None:

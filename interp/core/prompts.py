@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from interp.core.chat import chat_text, is_chat, read_text_as
+from interp.core.chat import as_read, is_chat
 from interp.core.errors import OptionError, PromptError
 from interp.core.tokens import encoded_text, words
 
@@ -86,12 +86,12 @@ class Prompts:
                 raise PromptError(f"{model.name} has no tokenizer, so it takes token ids, not text")
             # `check` reports prompts that are too long; the tokenizer's warning would repeat it
             return cls(
-                tuple(_encoded(model, *read_text_as(model, p)) for p in prompts),
+                tuple(_encoded(model, p) for p in prompts),
                 "texts as user turns" if getattr(model, "chat", False) else "text",
                 clusters=clusters,
             )
         if all(is_chat(p) for p in prompts):
-            ids = tuple(_encoded(model, chat_text(model, p), False) for p in prompts)
+            ids = tuple(_encoded(model, p) for p in prompts)
             return cls(ids, "chats", clusters=clusters)
         if all(isinstance(p, (int, np.integer)) for p in prompts):
             prompts = [prompts]
@@ -216,9 +216,9 @@ class Prompts:
         return hashlib.sha256(repr(stated).encode()).hexdigest()
 
 
-def _encoded(model: TokenModel, text: str, special: bool) -> tuple[int, ...]:
-    plain = {} if special else {"add_special_tokens": False}
-    found = encoded_text(model.tokenizer, text, verbose=False, **plain)
+def _encoded(model: TokenModel, prompt: Any) -> tuple[int, ...]:
+    text, options = as_read(model, prompt)
+    found = encoded_text(model.tokenizer, text, verbose=False, **options)
     return tuple(found["input_ids"])
 
 

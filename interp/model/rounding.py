@@ -57,9 +57,7 @@ def pack(x: Tensor, bits: int) -> Packed:
         bits: 4 or 8.
     """
     assert bits in BITS
-    low, high = x.aminmax(dim=-1, keepdim=True)
-    scale = (high - low) / (2**bits - 1)
-    steps = ((x - low) / scale.masked_fill(scale == 0, 1)).round().clamp(0, 2**bits - 1)
+    steps, scale, low = _steps(x, bits)
     codes = steps.to(torch.uint8)
     if bits == 4:
         if codes.shape[-1] % 2:
@@ -97,11 +95,16 @@ def rounded_weight(weight: Float[Tensor, "out in"], method: str) -> Float[Tensor
         most = torch.finfo(torch.float8_e4m3fn).max
         scale = (x.abs().amax(-1, keepdim=True) / most).clamp_min(torch.finfo(x.dtype).tiny)
         return ((x / scale).to(torch.float8_e4m3fn).float() * scale).to(weight)
-    levels = 2 ** int(kind.removeprefix("int")) - 1
-    low, high = x.aminmax(dim=-1, keepdim=True)
-    scale = (high - low) / levels
-    steps = ((x - low) / scale.masked_fill(scale == 0, 1)).round()
+    steps, scale, low = _steps(x, int(kind.removeprefix("int")))
     return (steps * scale + low).to(weight)
+
+
+def _steps(x: Tensor, bits: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the levels of every vector as whole numbers, the step between them, and the lowest."""
+    low, high = x.aminmax(dim=-1, keepdim=True)
+    scale = (high - low) / (2**bits - 1)
+    steps = ((x - low) / scale.masked_fill(scale == 0, 1)).round().clamp(0, 2**bits - 1)
+    return steps, scale, low
 
 
 def _by_torchao(x: Tensor, kind: str) -> Tensor:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from interp.core.chat import chat_text, is_chat, read_text_as
+from interp.core.chat import as_read, is_chat
 from interp.core.errors import OptionError, PromptError
 from interp.core.resources import folder
 from interp.core.tokens import encoded_text
@@ -267,14 +267,9 @@ def _window(
                 "lists of token ids"
             )
         fast = bool(getattr(model.tokenizer, "is_fast", False))
-        text, special = (
-            read_text_as(model, document.text)
-            if document.chat is None
-            else (chat_text(model, document.chat), False)
-        )
-        plain = {} if special else {"add_special_tokens": False}
+        text, options = as_read(model, document.chat or document.text)
         found = encoded_text(
-            model.tokenizer, text, verbose=False, return_offsets_mapping=fast, **plain
+            model.tokenizer, text, verbose=False, return_offsets_mapping=fast, **options
         )
         ids = list(found["input_ids"])
         places = found["offset_mapping"] if fast else None

@@ -11,6 +11,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -162,19 +163,13 @@ TRACKERS = {
 """Where results can go, by name."""
 
 
-class _page:
-    """A folder with the page of a result, gone when it is left."""
-
-    def __init__(self, result: Result) -> None:
-        self.result, self.folder = result, tempfile.TemporaryDirectory(prefix="interp-")
-
-    def __enter__(self) -> Path:
-        page = Path(self.folder.name) / "page.html"
-        self.result.save_html(page)
-        return page
-
-    def __exit__(self, *_: object) -> None:
-        self.folder.cleanup()
+@contextmanager
+def _page(result: Result) -> Iterator[Path]:
+    """Give the page of a result in a folder that is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="interp-") as folder:
+        page = Path(folder) / "page.html"
+        result.save_html(page)
+        yield page
 
 
 def _numbers(frame: pd.DataFrame) -> Iterator[tuple[str, float]]:

@@ -226,7 +226,7 @@ def test_what_the_trapezoid_rule_misses_is_reported():
         for seed in range(4):
             found = shapley_of(game, method="gradients", max_evaluations=40, seed=seed)
             assert abs(found.notes["efficiency_gap"]) < 1e-9
-            assert found.notes["forward_passes"] == pytest.approx(108)
+            assert found.notes["about_forward_passes"] == pytest.approx(108)
             low, high = (found.score + sign * 2.13 * found.sampling_sem for sign in (-1, 1))
             covered.append(((low <= exact) & (exact <= high)).mean())
             missed.append(found.notes["bias_check"].startswith("bias detected: 8 contributions"))

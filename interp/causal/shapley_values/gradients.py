@@ -38,7 +38,7 @@ from interp.core.errors import OptionError
 LEAST, DEFAULT = 20, 36
 """Coalitions: fewer give no reliable error; by default as many as take about 95 forward passes."""
 PASSES = 2.3
-"""Forward passes that a coalition with its derivatives costs (benchmarks/shapley.md)."""
+"""Forward passes that a coalition with its derivatives takes about as long as (benchmarks/ablation.md)."""
 _CHECKED = 5  # one in this many coalitions checks another one
 _MOST = 4096  # coalitions where only an error is asked for
 
@@ -159,7 +159,7 @@ def solved(
             f"{'bias' if bias > usual else 'no bias'} detected: {n_checks} contributions miss "
             f"{bias:.3g} (root mean square), beside an error over samples of {usual:.3g}"
         )
-        notes["forward_passes"] = round(PASSES * (len(gates) + n_checks) + 2 * n_checks, 1)
+        notes["about_forward_passes"] = round(PASSES * (len(gates) + n_checks) + 2 * n_checks, 1)
     return Solution(
         whole + share[:, None] * gap, np.hypot(spread, bias), len(gates) + n_checks,
         v_all, v_none, notes, sampling_df=pairs - 1,

@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from interp.causal.checkpoint.indices import axis_of, columns_of, plain_linear, require_removable
-from interp.core.clusters import score_columns
+from interp.core.clusters import cluster_summary, score_columns
 from interp.core.errors import OptionError, PromptError
 from interp.core.head import Head
 from interp.core.prompts import Prompts, repeats
@@ -77,7 +77,7 @@ def quantised_heads(
         norm of the former, on each prompt; pattern_change, the mean total variation between its
         rows; role_before and role_after; gain, the loss that restoring its weights gives back on
         held-out prompts, with gain_sem, and chosen. Facts: losses, one mapping with what, loss,
-        sem and share, the share of the quantised weights that is restored, for the model in full
+        sem, n and share, the share of the quantised weights that is restored, for the model in full
         precision, quantised, and quantised with the chosen heads, the attention of their layers,
         or random heads restored.
 
@@ -117,20 +117,25 @@ def quantised_heads(
         progress("restored heads", at + 1, len(heads))
     best = np.argsort(-gains[:, chosen_on].mean(1), kind="stable")[:k].tolist()
 
+    def loss(what: str, each: Float[np.ndarray, " prompt"], share: float) -> dict[str, Any]:
+        mean = cluster_summary(each[:, None], judged.clusters)
+        return {"what": what, "loss": float(mean.score[0]), "sem": float(mean.sem[0]),
+                "n": mean.n, "share": share}  # fmt: skip
+
     def measured(what: str, places: Sequence[WeightPlaces]) -> dict[str, Any]:
         each, shares = [], []
         for one in places:
             with restored(one):
                 each.append(prompt_losses(other, judged))
             shares.append(_size(model, one) / sum(_parameter(model, n).numel() for n in names))
-        return _loss_row(what, np.mean(each, 0), float(np.mean(shares)))
+        return loss(what, np.mean(each, 0), float(np.mean(shares)))
 
     def together(which: Sequence[int]) -> WeightPlaces:
         return [x for i in which for x in weights_of_head(model, *heads[i])]
 
     layers = {heads[i][0].name: heads[i][0] for i in best}.values()
     losses = [
-        _loss_row("full precision", prompt_losses(model, judged), 1.0),
+        loss("full precision", prompt_losses(model, judged), 1.0),
         measured("quantised", [[]]),
         measured("chosen heads restored", [together(best)]),
         measured("attention of their layers restored", [layer_places(model, layers)]),
@@ -141,6 +146,7 @@ def quantised_heads(
     roles = _roles(model, other, judged, seed=seed, batch_size=batch_size)
     labels = [(s.stack, s.layer, h) for s, h in heads]
     own = gains[:, judged_on]
+    given_back = score_columns(own, judged.clusters)
     columns: dict[str, Any] = dict(
         zip(("stack", "layer", "head"), zip(*labels, strict=True), strict=True)
     )
@@ -149,7 +155,7 @@ def quantised_heads(
         "null": floor, "unit": "share of the norm", "pattern_change": changes[1].mean(1),
         "role_before": [", ".join(roles[0].get(x, ())) for x in labels],
         "role_after": [", ".join(roles[1].get(x, ())) for x in labels],
-        "gain": own.mean(1), "gain_sem": own.std(1, ddof=1) / own.shape[1] ** 0.5,
+        "gain": given_back["score"], "gain_sem": given_back["sem"],
         "chosen": [i in best for i in range(len(heads))],
     }  # fmt: skip
     made = result_provenance(
@@ -301,11 +307,6 @@ def _size(model: Model, places: WeightPlaces) -> int:
         len(rows) * _parameter(model, name).numel() // _parameter(model, name).shape[axis]
         for (name, axis), rows in seen.items()
     )
-
-
-def _loss_row(what: str, losses: Float[np.ndarray, " prompt"], share: float) -> dict[str, Any]:
-    sem = float(losses.std(ddof=1) / len(losses) ** 0.5)
-    return {"what": what, "loss": float(losses.mean()), "sem": sem, "share": share}
 
 
 def output_changes(

@@ -90,9 +90,14 @@ class Recorded:
                     f"a prompt of {len(tokens)} tokens is not among the {len(self.files)} recorded "
                     "ones; score those (prompts=None) without a null of other tokens (null='none')"
                 )
-            with _opened(self.files[tokens]) as file:
+            path = self.files[tokens]
+            try:
+                opened = safe_open(path, "pt")
+            except (OSError, SafetensorError) as error:
+                raise LoadError(f"{path} cannot be read: {error}") from error
+            with opened as file:
                 for number, (site, mine) in enumerate(zip(sites, asked, strict=True)):
-                    pattern = self._pattern(file, site, len(tokens))
+                    pattern = self._pattern(file, path, site, len(tokens))
                     kept = masks[row]
                     for label, what, target in mine:
                         hit = None if target is None else target[row % len(target)][kept][:, kept]
@@ -124,27 +129,29 @@ class Recorded:
         window = self.windows[site.layer]
         return seen if window is None else seen & (behind < window)
 
-    def _pattern(self, file: Any, site: Site, length: int) -> Float[Tensor, "head query_pos key"]:
+    def _pattern(
+        self, file: Any, path: Path, site: Site, length: int
+    ) -> Float[Tensor, "head query_pos key"]:
         name = f"pattern.{site.layer}"
         if name not in file.keys():  # noqa: SIM118  a safetensors file is no mapping
-            raise LoadError(f"{self.where}: {file.path} holds no {name}")
+            raise LoadError(f"{self.where}: {path} holds no {name}")
         pattern = file.get_tensor(name).float()
         wanted = (site.n_heads, length, length)
         if tuple(pattern.shape) != wanted:
             raise LoadError(
-                f"{self.where}: {name} of {file.path} is {tuple(pattern.shape)}; expected {wanted}"
+                f"{self.where}: {name} of {path} is {tuple(pattern.shape)}; expected {wanted}"
             )
         rows = pattern.sum(-1)
         if not bool(torch.isfinite(pattern).all()) or float(pattern.min()) < 0:
-            raise LoadError(f"{self.where}: {name} of {file.path} holds NaN or negative weights")
+            raise LoadError(f"{self.where}: {name} of {path} holds NaN or negative weights")
         if float(rows.max()) > 1 + _SUM:
             raise LoadError(
-                f"{self.where}: rows of {name} of {file.path} add up to {float(rows.max()):.3g}; "
+                f"{self.where}: rows of {name} of {path} add up to {float(rows.max()):.3g}; "
                 "expected probabilities, after the softmax"
             )
         if bool((pattern * ~self._seen(site, length)).any()):
             raise LoadError(
-                f"{self.where}: {name} of {file.path} has weight on keys that its layer does not "
+                f"{self.where}: {name} of {path} has weight on keys that its layer does not "
                 "see; check the order of the axes, and causal and window in run.json"
             )
         return pattern
@@ -168,29 +175,6 @@ def _mean(
     else:
         value = pattern.amax(-1)
     return value.double().mean(-1)
-
-
-class _opened:
-    """A safetensors file whose errors name it."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __enter__(self) -> Any:
-        try:
-            self.file: Any = safe_open(self.path, "pt").__enter__()
-        except (OSError, SafetensorError) as error:
-            raise LoadError(f"{self.path} cannot be read: {error}") from error
-        return self
-
-    def keys(self) -> Any:
-        return self.file.keys()
-
-    def get_tensor(self, name: str) -> Tensor:
-        return self.file.get_tensor(name)
-
-    def __exit__(self, *error: object) -> None:
-        self.file.__exit__(*error)
 
 
 def recorded_run(folder: Path, name: str | None = None, tokenizer: Any = None) -> RecordedModel:

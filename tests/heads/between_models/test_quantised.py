@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 import interp
+from interp.core.clusters import cluster_summary
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.heads.between_models import quantised as module
 from interp.heads.between_models.quantised import quantised_heads, quantised_model
@@ -85,6 +87,7 @@ def test_sixteen_bits_change_nothing_measurable() -> None:
 def test_heads_are_chosen_on_other_prompts_than_those_that_judge(bundled_induction) -> None:
     """The gains of one half choose, and those of the other are reported."""
     given = interp.repeats(bundled_induction, n=8, max_length=16, seed=5)
+    given = replace(given, clusters=tuple("abcaabca"))  # two prompts of a cluster in one half
     order = np.random.default_rng(0).permutation(8)
     one, two = (np.sort(x) for x in np.array_split(order, 2))
     assert not set(one) & set(two)
@@ -105,6 +108,13 @@ def test_heads_are_chosen_on_other_prompts_than_those_that_judge(bundled_inducti
     best = np.argsort(-gains[:, one].mean(1), kind="stable")[:3]
     assert sorted(best) == np.flatnonzero(found.to_pandas()["chosen"]).tolist()
     np.testing.assert_allclose(found.gain, gains[:, two].mean(1), atol=1e-7)
+    labels = [given.clusters[i] for i in two]
+    wanted = cluster_summary(gains[:, two].T, labels)
+    np.testing.assert_allclose(found.gain_sem, wanted.sem, atol=1e-7)
+    losses = module.prompt_losses(bundled_induction, judged)
+    [whole] = [x for x in found.losses if x["what"] == "full precision"]
+    assert whole["n"] == 4
+    assert whole["sem"] == pytest.approx(float(cluster_summary(losses[:, None], labels).sem[0]))
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "qwen3"])
