@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from interp.circuits.residual_graph import Layer, ResidualGraph
-    from interp.model.hooks.visiting import Visit
+    from interp.model.hooks.tap import Visit
 
     Seen = Callable[[Layer, Float[Tensor, "batch pos width"]], Tensor | None]
 

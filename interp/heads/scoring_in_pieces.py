@@ -11,8 +11,7 @@ from interp.heads.declaration import BoundAnalysis, Null
 from interp.heads.pieces import SCORING, SHUFFLED
 from interp.heads.prompt_pieces import PromptPieces
 from interp.heads.score_rows import PatternRun
-from interp.heads.scoring import choose_engine
-from interp.heads.scoring_nulls import needs_draws, null_of, without_draws
+from interp.heads.scoring import choose_engine, needs_draws, null_of, without_draws
 from interp.model.random_weights import RandomWeights
 
 if TYPE_CHECKING:

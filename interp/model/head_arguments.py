@@ -11,7 +11,6 @@ from interp.core.result import Result
 
 if TYPE_CHECKING:
     from interp.model.calls.sites import Site
-    from interp.model.transformer import Transformer
 
 HeadLike = Head | str | tuple[int, int]
 
@@ -37,20 +36,25 @@ def parse_heads(heads: HeadLike | Iterable[HeadLike] | Result) -> tuple[Head, ..
 
 
 def heads_with_stack(
-    model: Transformer, heads: HeadLike | Iterable[HeadLike] | Result
+    sites: Sequence[Site], heads: HeadLike | Iterable[HeadLike] | Result, model: str
 ) -> tuple[Head, ...]:
     """Parse heads and name the stack of each.
+
+    Args:
+        sites: the attention sites of the model.
+        heads: heads in any form that `parse_heads` takes.
+        model: the model's name, for the error.
 
     Raises:
         OptionError: a head does not exist, or exists in several stacks.
     """
-    known = [Head(s.layer, h, s.stack) for s in model.whole_sites for h in range(s.n_heads)]
+    known = [Head(s.layer, h, s.stack) for s in sites for h in range(s.n_heads)]
     out = []
     for head in parse_heads(heads):
         mine = [x for x in known if x == head]
         if not mine:
             raise OptionError(
-                f"{model.name} has no head {head}; its heads are {known[0]} to {known[-1]}"
+                f"{model} has no head {head}; its heads are {known[0]} to {known[-1]}"
             )
         if len(mine) > 1:
             raise OptionError(f"{head} exists in several stacks; name one, as in 'encoder {head}'")

@@ -19,17 +19,24 @@ from interp.core.head import Head
 from interp.core.interrupts import held
 from interp.core.prompts import Prompts
 from interp.model.calls.call import Call
-from interp.model.calls.sites import Site
+from interp.model.calls.sites import POOLING, Site
 from interp.model.content import checksum, content_hash
 from interp.model.each_batch import each_batch
 from interp.model.edits import Edit
 from interp.model.head_arguments import require_heads
-from interp.model.hooks.visiting import Visit, visiting
-from interp.model.inputs import forward, is_encoder_decoder, takes
+from interp.model.hooks.tap import Visit, visiting
+from interp.model.inputs import (
+    context_length,
+    forward,
+    is_encoder_decoder,
+    position_limit,
+    takes,
+    text_config,
+    vocabulary,
+)
 from interp.model.locate.ranks import Ranks
 from interp.model.padding import Padding, tokens_in
 from interp.model.processing import processed
-from interp.model.sizes import ModelSizes
 from interp_kernels.vector_math import settle
 
 settle()
@@ -43,7 +50,7 @@ _edits: ContextVar[tuple[tuple[Transformer, tuple[Edit, ...]], ...]] = ContextVa
 
 
 @dataclass(eq=False)
-class Transformer(ModelSizes):
+class Transformer:
     """Transformer with known attention sites that can be run, visited and edited.
 
     The wrapped module is never changed: taps are open only during a run. `Model` adds capture,
@@ -68,9 +75,93 @@ class Transformer(ModelSizes):
     _hashed: tuple[str, str] = field(default=("", ""), init=False, repr=False)
 
     @property
+    def config(self) -> Any:
+        """The Hugging Face config."""
+        return self.module.config
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the first parameter."""
+        return next(self.module.parameters()).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Data type of the first floating-point parameter."""
+        return next(p.dtype for p in self.module.parameters() if p.is_floating_point())
+
+    @property
+    def attention(self) -> str:
+        """The attention implementation the model runs with, such as `sdpa`."""
+        return str(getattr(self.config, "_attn_implementation", None) or "own code")
+
+    @property
     def elsewhere(self) -> str | None:
         """Location of a model that runs in another process and returns only numbers per head."""
         return None
+
+    @property
+    def stacks(self) -> tuple[str, ...]:
+        """Names of the attention stacks, such as `("encoder", "decoder", "cross")`."""
+        return tuple(dict.fromkeys(site.stack for site in self.sites))
+
+    @property
+    def kind(self) -> str:
+        """`causal`, `encoder`, `encoder-decoder`, `vision` or `audio`."""
+        if is_encoder_decoder(self.module):
+            return "encoder-decoder"
+        if not self.takes_text:
+            return "audio" if {"input_values", "input_features"} & takes(self.module) else "vision"
+        own = [s for s in self.sites if not (self.joint_sites and s.of_tower)]
+        return "causal" if all(site.causal or site.prefix for site in own) else "encoder"
+
+    @property
+    def n_layers(self) -> int:
+        """Layers of the largest stack, counted by the highest layer index; pooling is none."""
+        layers = [site.layer for site in self.sites if site.stack != POOLING]
+        return 1 + max(layers or [site.layer for site in self.sites])
+
+    @property
+    def n_heads(self) -> int:
+        """Query heads per layer (of the widest layer)."""
+        return max(site.n_heads for site in self.sites)
+
+    @property
+    def n_kv_heads(self) -> int:
+        """Key-value heads per layer (of the widest layer)."""
+        return max(site.n_kv_heads for site in self.sites)
+
+    @property
+    def d_head(self) -> int:
+        """Width of queries and keys; read from the run, never `d_model / n_heads`."""
+        return self.sites[0].d_head
+
+    @cached_property
+    def d_model(self) -> int:
+        """Width of the residual stream; of a model in stages that of the last one."""
+        config = text_config(self.config)
+        names = ("hidden_size", "d_model", "n_embd", "dim", "hidden_sizes", "embed_dims")
+        for width in (getattr(config, name, None) for name in names):
+            if width:
+                return int(width[-1] if isinstance(width, (list, tuple)) else width)
+        site = self.sites[0]
+        return site.n_heads * site.d_v
+
+    @property
+    def d_vocab(self) -> int:
+        """Number of token ids."""
+        return vocabulary(self.config)
+
+    @property
+    def context(self) -> int | None:
+        """The context length the config states."""
+        return context_length(self.module)
+
+    @property
+    def takes_text(self) -> bool:
+        """True if token ids alone are a valid input."""
+        return "input_ids" in takes(self.module) and not (
+            "pixel_values" in takes(self.module) and self.d_vocab == 0
+        )
 
     @property
     def whole_sites(self) -> tuple[Site, ...]:
@@ -300,6 +391,11 @@ class Transformer(ModelSizes):
         if self._hashed[0] != seen or not self._hashed[1]:
             self._hashed = seen, content_hash(self.module)
         return self._hashed[1]
+
+    @cached_property
+    def limit(self) -> int | None:
+        """Longest prompt of the position table; None where positions are computed."""
+        return position_limit(self.module)
 
     @cached_property
     def padding(self) -> Padding:

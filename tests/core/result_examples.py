@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import fields
 
 import numpy as np
-import torch
+from core.alignment_examples import ALIGNMENT_EXAMPLES, reordering
 from core.causal_examples import CAUSAL_EXAMPLES
 from core.circuit_examples import CIRCUIT_EXAMPLES
 from core.result_inputs import MADE, model, prompts, table, task
 from core.safety_examples import SAFETY_EXAMPLES
+from core.vision_examples import VISION_EXAMPLES
 from probes.made_features import made
 from syntax.found import scores
 
 import interp
-from interp import alignment, attribution, cache, policies, vision
-from interp.alignment.result import HeadAlignments
+from interp import alignment, attribution, cache
 from interp.attribution.evaluation.deceived import deceived_ranks
 from interp.attribution.evaluation.result import Faithfulness
 from interp.attribution.similarity_matrix import matrix_rows
 from interp.bundled.deceive_text import sentences
-from interp.bundled.shape_images import ShapeImages, shape_images
 from interp.cache.patterns import gate_rows
 from interp.cache.windows import KVHead
 from interp.causal.harness.scores import RANDOM, run_rows
@@ -53,42 +52,17 @@ from interp.lens.encoder_layers import decoder_lens
 from interp.lens.logit import logit_lens
 from interp.lens.tuned import tuned_lens
 from interp.model.content import model_provenance
-from interp.planted.with_picture import image_text
-from interp.planted.with_sound import spoken_words
 from interp.probes import train_probe
 from interp.profiles import Profile, compare_profiles, portability
 from interp.syntax.pairs import pair_rows
 from interp.syntax.topic_embeddings import product_rows
 from interp.text import chains, context, graphs
 from interp.text.chains import Chain
-from interp.vision import language
-
-
-@functools.cache
-def pictures() -> tuple:
-    planted = image_text()
-    return interp.load(planted.model, name="picture"), *planted.prompts(4)
-
-
-def grounded() -> ResultRows:
-    return language.grounding_heads(*pictures(), n_heads=2)
-
-
-def gazing() -> ResultRows:
-    return language.gaze_heads(*pictures()[:2], [0, 1, 0, 1], n_panels=2)
 
 
 def sparse_probing() -> ResultRows:
     texts = [(0, *range(i, i + 6)) for i in range(2, 26)]
     return probe_features(model(), dictionary(), texts, [0] * 12 + [1] * 12, k=[2], seed=1)
-
-
-def dropped_tokens() -> ResultRows:
-    return language.drop_tokens(*pictures(), drop=[0.5, 0.75], n_random=1)
-
-
-def visual_sinks_found() -> ResultRows:
-    return language.visual_sinks(*pictures()[:2])
 
 
 def profiled() -> Profile:
@@ -173,47 +147,6 @@ def topics() -> ResultRows:
     return product_rows(rows, np.zeros(3), MADE)
 
 
-@functools.cache
-def reordering() -> interp.Model:
-    return interp.load("bundled:reorder")
-
-
-@functools.cache
-def word_alignments() -> HeadAlignments:
-    return alignment.word_alignment(reordering(), alignment.made_sentence_pairs(8), n_random=9)
-
-
-def both_ways() -> Result:
-    """Twice the same result, with sources and targets swapped in the second."""
-    one = word_alignments()
-    size = max(one.links.shape[2], *(int(g[:, 0].max()) + 1 for g in one.gold))
-    links = np.full((1, len(one.gold), size), -1)
-    for at, gold in enumerate(one.gold):
-        links[0, at, gold[:, 0]] = gold[:, 1]
-    turned = tuple(np.array(sorted(g[:, [1, 0, 2]].tolist())) for g in one.gold)
-    back = replace(one.best_head(), links=links, gold=turned)
-    return alignment.both_directions(one, back)
-
-
-def speech_times() -> ResultRows:
-    import zoo
-
-    family = zoo.FAMILIES["whisper"]
-    speech = interp.load(family.model("eager"), name="whisper")
-    inputs = family.inputs(batch=4)
-    times = [[0.02 * (t + 1) for t in range(inputs["decoder_input_ids"].shape[1])]] * 4
-    return alignment.time_alignment(speech, inputs, times, width=3)
-
-
-def spoken_times() -> ResultRows:
-    planted = spoken_words()
-    speech = interp.load(planted.model, name="spoken")
-    speech.tokenizer, speech.processor = planted.processor.tokenizer, planted.processor
-    [(sound, words)] = planted.sounds(1)
-    given = alignment.Utterance(sound, " ".join(word for word, _ in words), tuple(words))
-    return alignment.word_times(speech, [given], heads=["L1H2", "L1H0"])
-
-
 def attributed() -> attribution.Attribution:
     return attribution.attribute(model(), prompts().ids[0], "occlusion", how="mean")
 
@@ -236,22 +169,6 @@ def faithful() -> Faithfulness:
 def deception() -> ResultRows:
     methods = ["raw_attention", "random_scores", "occlusion:how=mask"]
     return attribution.deceived(attribution.choose_methods(methods), n=3)
-
-
-@functools.cache
-def shapes() -> interp.Model:
-    return interp.load("bundled:shapes-spurious")
-
-
-@functools.cache
-def drawn_shapes() -> ShapeImages:
-    return shape_images(3, 16, aligned=0.5)
-
-
-def query_maps() -> ResultRows:
-    torch.manual_seed(0)
-    decoder, tokens = vision.ClassQueries(2, 8, 2), torch.randn(2, 4, 8)
-    return vision.query_maps(decoder, tokens, (2, 2), ("a", "b"), torch.rand(2, 3, 8, 8))
 
 
 def differences_of_prompts() -> ResultRows:
@@ -288,6 +205,8 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     **CAUSAL_EXAMPLES,
     **CIRCUIT_EXAMPLES,
     **SAFETY_EXAMPLES,
+    **ALIGNMENT_EXAMPLES,
+    **VISION_EXAMPLES,
     "LearnedHeadWeights": weights_by_ablation,
     "SimilarityMatrix": cosine_parts,
     "PromptMeans": differences_of_prompts,
@@ -296,10 +215,6 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "MethodDifferences": lambda: faithful().differences(),
     "interp.attribution.evaluation.result.Faithfulness": faithful,
     "interp.attribution.result.Attribution": attributed,
-    "GazeHeads": gazing,
-    "GroundingHeads": grounded,
-    "ImageTokenEffects": dropped_tokens,
-    "VisualSinks": visual_sinks_found,
     "ProbeResult": probe,
     "interp.profiles.result.Profile": profiled,
     "Differences": differences,
@@ -319,19 +234,6 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "UnitProfile": lambda: profile_heads(model(), prompts(), 1),
     "DictionaryTraining": dictionary,
     "SparseProbing": sparse_probing,
-    "BothDirections": both_ways,
-    "interp.alignment.result.HeadAlignments": word_alignments,
-    "interp.alignment.pictures.PairAlignment": lambda: alignment.pair_alignment(
-        reordering(), alignment.made_sentence_pairs(1)[0], "L1H0"
-    ),
-    "TimeAlignments": speech_times,
-    "WordTimes": spoken_times,
-    "Simultaneous": lambda: policies.simultaneous(
-        reordering(), alignment.made_sentence_pairs(2), "wait-k", values=[2]
-    ),
-    "TranslationHeads": lambda: alignment.translation_heads(
-        reordering(), alignment.made_sentence_pairs(4), null=False
-    ),
     "interp.heads.between_models.result.ModelDifferences": model_differences,
     "interp.heads.between_models.matches.HeadMatches": lambda: interp.heads.match_heads(
         model(), "planted:bystander", prompts(), n_random=9, n_boot=9
@@ -387,20 +289,6 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "Compositions": lambda: composition_scores(model(), "k"),
     "QuantisedHeads": lambda: interp.heads.quantised_heads(
         model(), interp.repeats(model(), n=4, max_length=12), k=1, n_random=1
-    ),
-    "QueryMaps": query_maps,
-    "CorrectedAccuracy": lambda: vision.correct_spurious_heads(
-        shapes(), drawn_shapes(), drawn_shapes().labels, drawn_shapes().cues, ["L2H1"], n_random=2
-    ),
-    "HeadDescriptions": lambda: vision.describe_heads(
-        shapes(), drawn_shapes(), np.eye(4), "abcd", heads=["L2H0", "L2H1"], ranks=2, n_random=2
-    ),
-    "ImageMaps": lambda: vision.image_maps(shapes(), drawn_shapes()),
-    "interp.vision.result.ImageScores": lambda: vision.image_direct_effects(
-        shapes(), drawn_shapes(), drawn_shapes().labels
-    ),
-    "interp.vision.spurious.SpuriousVotes": lambda: vision.locate_spurious_heads(
-        shapes(), drawn_shapes(), drawn_shapes().labels, drawn_shapes().cues, n_permutations=9
     ),
     "interp.heads.patterns.blocks.LongView": lambda: patterns.long_view(
         model(), prompts().ids[0], heaviest=1

@@ -15,7 +15,7 @@ from interp.core.errors import OptionError
 from interp.heads.detectors.induction import induction
 from interp.model.calls.sites import softmax_sites
 from interp.model.edits import mean, set_z
-from interp.model.hooks.visiting import PREPARE
+from interp.model.hooks.tap import PREPARE
 from interp.model.key_edits import reweight, set_targets
 from interp.model.pattern_edits import calibrate, set_pattern
 

@@ -10,7 +10,7 @@ from zoo.writing import PLAIN, left_padded
 
 import interp
 from interp.core.errors import OptionError, PromptError
-from interp.model.hooks.visiting import PREPARE
+from interp.model.hooks.tap import PREPARE
 from interp.model.policy import Action, Step
 
 PROMPT = [9, 33, 21, 40, 11, 52, 17]

@@ -85,7 +85,7 @@ def harness_scores(
     runs: dict[str, Sequence[Edit]] = {OWN: ()}
     chosen: tuple[Head, ...] = ()
     if heads is not None:
-        chosen = heads_with_stack(model, heads)
+        chosen = heads_with_stack(model.whole_sites, heads, model.name)
         runs["without"] = [zero(chosen)]
     for name, given in (edits or {}).items():
         if name in (OWN, "without", RANDOM):

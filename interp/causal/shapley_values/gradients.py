@@ -38,7 +38,10 @@ from interp.core.errors import OptionError
 LEAST, DEFAULT = 20, 36
 """Coalitions: fewer give no reliable error; by default as many as take about 95 forward passes."""
 PASSES = 2.3
-"""Forward passes that a coalition with its derivatives takes about as long as (benchmarks/ablation.md)."""
+"""Forward passes that take about as long as a coalition with its derivatives.
+
+Measured in benchmarks/ablation.md: 2.1 to 2.6.
+"""
 _CHECKED = 5  # one in this many coalitions checks another one
 _MOST = 4096  # coalitions where only an error is asked for
 

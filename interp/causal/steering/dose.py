@@ -93,7 +93,7 @@ def steer(
     Reference: Turner et al. 2023, "Steering Language Models With Activation Engineering" (adding
     a difference of means; here to the outputs of heads).
     """
-    chosen = heads_with_stack(model, heads)
+    chosen = heads_with_stack(model.whole_sites, heads, model.name)
     if method not in HOWS:
         raise UnknownName("kind of steering", method, HOWS)
     doses = tuple(float(x) for x in factors)

@@ -22,7 +22,7 @@ from interp.model.calls.sites import Site
 from interp.model.edit_parts import chosen_positions
 from interp.model.edits import Edit
 from interp.model.head_arguments import require_heads
-from interp.model.hooks.visiting import Visit
+from interp.model.hooks.tap import Visit
 from interp.model.model import Model
 from interp.model.padding import LeftPadding, Padding
 from interp.model.transformer import Inputs

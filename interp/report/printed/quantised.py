@@ -47,8 +47,8 @@ def _one(found: ResultRows, top: int) -> str:
     lines = [
         f"{found.provenance['model_id']}, weights by {method}",
         f"  {quantised_line(found)}.",
-        f"  loss in nats per token on {found.losses[0]['n']} held-out prompts, ± its standard error, "
-        "and the share of the quantised weights that is restored:",
+        f"  loss in nats per token on {found.losses[0]['n']} held-out prompts, ± its standard "
+        "error, and the share of the quantised weights that is restored:",
         aligned_columns(
             [
                 (x["what"], f"{x['loss']:.4f} ± {x['sem']:.4f}", f"{x['share']:.1%}")
