@@ -310,8 +310,8 @@ def _called(module: nn.Module, given: dict[str, Any], name: str) -> Any:
 class ForwardInputs:
     """Inputs of a forward of the whole model that separate tokens from padding."""
 
-    mask: Tensor | None
-    decoder_mask: Tensor | None
+    mask: Any  # a tensor; for a static cache one per kind of layer by name, or None
+    decoder_mask: Any
     past: int | None  # tokens in the cache; None without a cache
     text: Tensor | None = None  # ids up to those of the forward, the cached ones included
 
@@ -381,7 +381,7 @@ def positions_of_tokens(
     mask = forward.decoder_mask if target else forward.mask
     if mask is None:
         return every, before
-    if mask.dim() == 2 and mask.shape[0] == batch:
+    if isinstance(mask, Tensor) and mask.dim() == 2 and mask.shape[0] == batch:  # else per layer
         real = mask.to(device).bool()
         unmasked = square and isinstance(call, ComputedCall) and call.mask is None
         if real.shape[1] == queries and not (unmasked and not bool(real.all())):

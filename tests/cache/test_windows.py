@@ -97,10 +97,12 @@ def test_losses_are_cross_entropies_and_count_the_last_tokens(llama_model) -> No
     assert last == pytest.approx(np.mean(each[-3:]), abs=1e-5)
 
 
-def test_generation_with_a_cache_equals_the_cut_run(llama_model) -> None:
+@pytest.mark.parametrize("cache", [None, "static"])
+def test_generation_with_a_cache_equals_the_cut_run(llama_model, cache) -> None:
     ids = some_ids(llama_model)
     cut = cut_cache(llama_model, dict.fromkeys(kv_heads(llama_model), WINDOW))
-    made = llama_model.generate([ids], 4, names=["z"], edits=[cut])
+    options = {} if cache is None else {"cache_implementation": cache}
+    made = llama_model.generate([ids], 4, names=["z"], edits=[cut], **options)
     written = list(ids)
     for _ in range(4):
         written.append(int(llama_model.run([tuple(written)], [cut])[0, -1].argmax()))

@@ -32,6 +32,8 @@ WRITING = [
 CACHES = ("gpt2", "llama", "mistral_sliding", "gemma3", "gpt_oss", "bloom")
 DECODING: dict[str, dict[str, Any]] = {
     "static cache": {"cache_implementation": "static"},
+    "no padding": {},
+    "static cache, no padding": {"cache_implementation": "static"},  # the prompt has no mask
     "chunked prompt": {"prefill_chunk_size": 4},
     "beams": {"num_beams": 3},
     "beams in a static cache": {"num_beams": 3, "cache_implementation": "static"},
@@ -71,17 +73,28 @@ def test_edited_steps_equal_edited_runs_of_the_whole_text(loaded, name) -> None:
 @pytest.mark.parametrize("name", CACHES)
 def test_caches_and_decoding_change_no_edit(loaded, name, decoding) -> None:
     model = loaded(name)
-    inputs, heads = left_padded(model), heads_of(model)
-    options = DECODING[decoding]
+    padded = "no padding" not in decoding
+    inputs = left_padded(model) if padded else left_padded(model, (9, 9))
+    heads, options = heads_of(model), DECODING[decoding]
     if name in ("gemma3", "gpt_oss", "mistral_sliding") and decoding == "chunked prompt":
         inputs = {k: v[:, -6:][1:] for k, v in inputs.items()}  # a window of 4 takes no more
-    for edit, make in edits_for(model, True).items():
+    for edit, make in edits_for(model, padded).items():
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             gap, _, _ = difference(
                 model, inputs, lambda n, make=make: [make(heads, n)], **options
             )  # fmt: skip
         assert gap < 2e-5, edit
+
+
+def test_a_pattern_with_weight_on_dropped_keys_is_refused(loaded) -> None:
+    model = loaded("mistral_sliding")
+    even = torch.full((1, 1, 40, 40), 1 / 40)
+    with (
+        model.edited(set_pattern(heads_of(model), even)),
+        pytest.raises(OptionError, match="no longer holds"),
+    ):
+        model.module.generate(**left_padded(model, (9, 9)), **PLAIN)
 
 
 def test_every_edit_changes_what_is_written(loaded) -> None:

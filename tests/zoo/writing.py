@@ -116,6 +116,8 @@ def edits_for(model: interp.Model, padded: bool) -> dict[str, Callable[[list, in
 
     # no weight on later keys
     square = torch.rand(1, last.n_heads, LONGEST, LONGEST, generator=draw).tril()
+    if getattr(model.config, "sliding_window", None):  # none on keys that the cache has dropped
+        square = square.triu(1 - model.config.sliding_window)
     square = square / square.sum(-1, keepdim=True)
     one, others = values(1), {key: values(1)[0, :, 0]}
 

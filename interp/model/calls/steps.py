@@ -84,12 +84,21 @@ def columns_of_step(pattern: Tensor, call: Call, site: Site) -> Tensor:
     """Return the columns of a given pattern for the keys of a step; outside generation all.
 
     Keys that the pattern does not have get 0.
+
+    Raises:
+        OptionError: the pattern has weight on keys that the cache has dropped.
     """
     keys = call.v.shape[2]
     if call.past is None or pattern.dim() < 2 or pattern.shape[-1] == 1 or site.stack == CROSS:
         return pattern
     column = arange(keys, device=pattern.device)
     column = column - _own_key(call).to(pattern.device) + call.past + call.z.shape[2] - 1
+    dropped = int(column[0])
+    if dropped > 0 and bool(pattern[..., :dropped].any()):
+        raise OptionError(
+            f"pattern at {site.name}: it has weight on the first {dropped} tokens, which the cache "
+            "of this layer no longer holds; give them 0, or run the text without a cache"
+        )
     known = (column >= 0) & (column < pattern.shape[-1])
     return pattern[..., column.clamp(0, pattern.shape[-1] - 1)] * known
 
@@ -97,7 +106,7 @@ def columns_of_step(pattern: Tensor, call: Call, site: Site) -> Tensor:
 def _own_key(call: Call) -> Tensor:
     """Return the index of the key of the last query."""
     keys, device = call.v.shape[2], call.v.device
-    if isinstance(call, ComputedCall) and call.mask is None:
-        return arange(keys, device=device)[-1]
+    if isinstance(call, ComputedCall) and call.mask is None:  # causal kernels count from the first
+        return arange(keys, device=device)[call.z.shape[2] - 1 if call.causal else -1]
     seen = call.visible(arange(call.z.shape[2] - 1, call.z.shape[2], device=device))
     return (seen.flatten(0, -2).any(0) * arange(keys, device=device)).max()
