@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import httpx
+import importlib
+
 import pytest
 from huggingface_hub import errors
 
 import interp
 from interp.core.errors import LoadError
 
+# Releases of huggingface_hub differ in the package whose errors theirs derive from.
+http = importlib.import_module(errors.HfHubHTTPError.__bases__[0].__module__.partition(".")[0])
 
-def refused(status: int, kind: type[Exception]) -> Exception:
-    request = httpx.Request("GET", "https://huggingface.co/owner/model")
-    return kind("refused", response=httpx.Response(status, request=request))
+
+def refused(status: int, kind: type[errors.HfHubHTTPError]) -> Exception:
+    request = http.Request("GET", "https://huggingface.co/owner/model")
+    return kind("refused", response=http.Response(status, request=request))
 
 
 @pytest.mark.parametrize(
