@@ -1,0 +1,79 @@
+"""Test the claims of the papers of the literature: what was measured, and whether each held.
+
+    python benchmarks/paper_claims.py                runs what has no result yet; resumes
+    python benchmarks/paper_claims.py loki           runs the claim of one paper, and prints it
+    python benchmarks/paper_claims.py --limit 600    starts no claim after 600 seconds
+    python benchmarks/paper_claims.py --again        runs those that have a result, too
+
+A claim is a sentence of `interp/core/literature.toml`; its test stands in `benchmarks/papers`. The
+results go to `interp/core/literature_measured.json`, one claim at a time, and from there to
+docs/literature.md. A number's side and bound are written in the test before it is run; a claim
+holds where the whole 95 % interval of each of its numbers is on the claimed side of its bound.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+from papers.finding import CLAIMS, Claim  # noqa: E402
+
+from interp.core.files import write_atomically  # noqa: E402
+from interp.core.literature import MEASURED, Finding, Tested, find_papers  # noqa: E402
+
+
+def tested(claim: Claim) -> Tested:
+    """Run one test."""
+    before = time.process_time()
+    found = claim.test()
+    findings = (found,) if isinstance(found, Finding) else tuple(found)
+    return Tested(claim.models, findings, round(time.process_time() - before, 2))
+
+
+def keep(title: str, result: Tested) -> None:
+    """Put one result into the file, beside what other runs put there meanwhile."""
+    with MEASURED.open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        kept = json.loads(MEASURED.read_text(encoding="utf-8"))
+        kept[title] = result.as_json()
+        text = json.dumps(dict(sorted(kept.items())), indent=1, ensure_ascii=False)
+        write_atomically(MEASURED, (text + "\n").encode())
+
+
+def chosen(text: str | None, again: bool) -> list[Claim]:
+    """Return the claims to run: of one paper, or those without a result."""
+    if text:
+        return [CLAIMS[p.title] for p in find_papers(text) if p.title in CLAIMS]
+    have: dict[str, Any] = json.loads(MEASURED.read_text(encoding="utf-8"))
+    return [c for c in CLAIMS.values() if again or c.title not in have]
+
+
+def main() -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(description="Test the claims of papers.")
+    parser.add_argument("paper", nargs="?", help="part of a title")
+    parser.add_argument("--limit", type=float, default=float("inf"), help="seconds")
+    parser.add_argument("--again", action="store_true", help="also those with a result")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    start = time.perf_counter()
+    for claim in chosen(given.paper, given.again):
+        if time.perf_counter() - start > given.limit:
+            break
+        result = tested(claim)
+        keep(claim.title, result)
+        print(f"{claim.title}\n{result}\n", flush=True)
+
+
+if __name__ == "__main__":
+    main()
