@@ -30,6 +30,15 @@ class WindowAttention(Rule):
         return (gap >= 0) & (gap < self.width)
 
 
+class BothWaysAttention(Rule):
+    """Both ways (Devlin et al. 2018, BERT, arXiv:1810.04805): softmax over all positions.
+
+    What forms that see later positions, too, are compared with.
+    """
+
+    causal = False
+
+
 class DilatedAttention(Rule):
     """Dilated window (Beltagy et al. 2020, Longformer, arXiv:2004.05150): every other of 8.
 

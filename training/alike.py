@@ -1,0 +1,193 @@
+"""Every form of attention trained alike: text, copies of random tokens, and recall of pairs.
+
+Two layers of four heads, width 64; within a seed every form sees the same rows in the same order.
+Forms that see earlier positions alone predict the next token; the others predict hidden tokens.
+Trained weights are kept in the folder `results/trained_alike` of the repository, under a name that
+changes with the settings and with the form's own code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import types
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.nn import functional as F
+
+import interp
+from interp.bundled.special_tokens import BOS, SPECIAL, UNKNOWN
+from interp.planted import variants
+from interp.planted.variants.language_model import VariantForCausalLM
+from training.batches import Corpus, build_tokenizer, repeats
+from training.text import paragraphs
+
+SEEDS = (0, 1, 2)
+RATE = 4e-3  # of learning
+STEPS, LENGTH, VOCAB = 600, 32, 128
+ROWS = {"text": 4, "copies": 12, "recall": 8}  # of each kind per step
+PAIRS = 7  # of a row of recall
+HIDDEN = {"text": 0.15, "copies": 0.3, "recall": 1.0}  # share that forms without direction predict
+SIZES = {"vocab_size": VOCAB, "hidden_size": 64, "max_position_embeddings": 64}
+KEPT = Path(__file__).parents[1] / "results" / "trained_alike"
+
+Ids: TypeAlias = Int[Tensor, "row pos"]
+
+
+class Rows(NamedTuple):
+    """Rows of one kind: what the model reads, what it is to say, and where that counts.
+
+    Args:
+        given: token ids that the model reads.
+        wanted: token ids that its logits are to name, at the same position.
+        counts: 1 where the prediction counts, else 0.
+    """
+
+    given: Ids
+    wanted: Ids
+    counts: Float[Tensor, "row pos"]
+
+
+@cache
+def corpora() -> tuple[Corpus, Corpus]:
+    """Return the text to train on and the held-out text."""
+    texts = paragraphs(1500, 1)
+    tokenizer = build_tokenizer(texts, VOCAB, 10_000)
+    return Corpus(texts, tokenizer), Corpus(paragraphs(200, 2), tokenizer)
+
+
+def recall(rng: np.random.Generator, number: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows of pairs of a key and a value, then the keys again in another order, answered.
+
+    Also returned: which tokens are answers. Keys of a row are distinct; values are any tokens.
+    """
+    tokens = rng.permuted(np.tile(np.arange(len(SPECIAL), VOCAB), (number, 1)), axis=1)
+    keys = tokens[:, :PAIRS]
+    values = rng.integers(len(SPECIAL), VOCAB, size=(number, PAIRS))
+    order = rng.permuted(np.tile(np.arange(PAIRS), (number, 1)), axis=1)
+    pairs = np.stack([keys, values], 2)
+    asked = np.take_along_axis(pairs, order[:, :, None], 1)
+    ids = np.concatenate([np.full((number, 1), BOS), pairs.reshape(number, -1),
+                          asked.reshape(number, -1)], 1)  # fmt: skip
+    answers = np.zeros(ids.shape, bool)
+    answers[:, 2 * PAIRS + 2 :: 2] = True
+    rest = LENGTH - ids.shape[1]
+    return np.pad(ids, ((0, 0), (0, rest)), constant_values=BOS), np.pad(
+        answers, ((0, 0), (0, rest))
+    )
+
+
+def rows(kind: str, number: int, rng: np.random.Generator, *, causal: bool, held_out: bool) -> Rows:
+    """Return rows of one kind.
+
+    Args:
+        kind: "text", "copies" or "recall".
+        number: number of rows.
+        rng: source of the rows.
+        causal: whether the next token is to be said; else tokens that are hidden.
+        held_out: of text, whether it is the held-out text.
+    """
+    if kind == "text":
+        ids = corpora()[held_out].rows(rng, number, LENGTH)
+        known = np.ones(ids.shape, bool)
+        known[:, 0] = False
+    elif kind == "copies":
+        ids, known = repeats(rng, number, LENGTH, VOCAB)
+    else:
+        ids, known = recall(rng, number)
+    wanted, counts = torch.tensor(ids), torch.tensor(known)
+    if causal:
+        return Rows(wanted, wanted.roll(-1, 1), counts.roll(-1, 1).float())
+    hidden = counts & torch.tensor(rng.random(ids.shape) < HIDDEN[kind])
+    return Rows(wanted.masked_fill(hidden, UNKNOWN), wanted, hidden.float())
+
+
+def losses(logits: Float[Tensor, "row pos d_vocab"], asked: Rows) -> Float[Tensor, "row pos"]:
+    """Return the loss of each prediction, in nats."""
+    return F.cross_entropy(logits.mT, asked.wanted, reduction="none")
+
+
+def mean_loss(logits: Float[Tensor, "row pos d_vocab"], asked: Rows) -> Tensor:
+    """Return the mean loss of the predictions that count, in nats."""
+    return (losses(logits, asked) * asked.counts).sum() / asked.counts.sum()
+
+
+def accuracy(logits: Float[Tensor, "row pos d_vocab"], asked: Rows) -> float:
+    """Return the share of the predictions that count whose first token is right."""
+    right = (logits.argmax(-1) == asked.wanted).float() * asked.counts
+    return float(right.sum() / asked.counts.sum())
+
+
+def asked_rows(form: str, kind: str, number: int = 32, seed: int = 99) -> Rows:
+    """Return held-out rows that a form is asked as it was trained."""
+    causal = variants.rule_class(form).causal
+    return rows(kind, number, np.random.default_rng(seed), causal=causal, held_out=True)
+
+
+def trained(form: str, seed: int) -> VariantForCausalLM:
+    """Return a form of attention trained alike, from the kept weights where there are some.
+
+    Args:
+        form: a name of `interp.planted.variants.variant_names()`.
+        seed: seed of the weights and of the order of the rows.
+    """
+    path = KEPT / f"{form}-{seed}-{_settings(form)}.safetensors"
+    model = variants.build(form, seed=seed, gain=1.0, **SIZES)
+    if path.exists():
+        model.load_state_dict(load_file(path))
+        return model.eval()
+    model = train(model, seed)
+    KEPT.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(f".{np.random.default_rng().integers(10**9)}")
+    save_file({k: v.contiguous() for k, v in model.state_dict().items()}, part)
+    part.replace(path)
+    return model
+
+
+def train(model: VariantForCausalLM, seed: int) -> VariantForCausalLM:
+    """Train a model in place; recurrent forms in their parallel form, which has the same output."""
+    rules: list[Any] = [block.attention.rule for block in model.blocks]  # type: ignore[union-attr]
+    for rule in rules:
+        rule.mix = types.MethodType(lambda self, g: self.rows(g, g.every) @ g.v, rule)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.98))
+    rng = np.random.default_rng(seed)
+    model.train()
+    for step in range(STEPS):
+        parts = [
+            rows(kind, n, rng, causal=rules[0].causal, held_out=False) for kind, n in ROWS.items()
+        ]
+        asked = Rows(*(torch.cat(part) for part in zip(*parts, strict=True)))
+        loss = mean_loss(model(asked.given).logits, asked)
+        for group in optimizer.param_groups:
+            group["lr"] = RATE * min(1, (step + 1) / 50) * (1 - 0.9 * step / STEPS)
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    for rule in rules:
+        del rule.mix  # the recurrence again
+    return model.eval()
+
+
+def loaded(form: str, seed: int) -> interp.Model:
+    """Return a trained form as a model whose heads are read."""
+    return interp.load(trained(form, seed), name=f"{form} trained alike, seed {seed}")
+
+
+def _settings(form: str) -> str:
+    """Name the settings and the code of a form in a few letters."""
+    code = [
+        inspect.getsource(c)
+        for c in variants.rule_class(form).__mro__[:-2]
+        if "interp" in c.__module__
+    ]
+    held = json.dumps([RATE, STEPS, LENGTH, ROWS, PAIRS, HIDDEN, SIZES, code])
+    return hashlib.sha256(held.encode()).hexdigest()[:10]
