@@ -85,17 +85,17 @@ def sink_of(window: TextWindow, special: Iterable[int]) -> Bool[Tensor, " pos"]:
 
 
 def described_sites(model: Model) -> list[Site]:
-    """Return the attentions whose rows are described: softmax, within one sequence of text.
+    """Return the attentions whose rows are described: distributions within one sequence of text.
 
     Raises:
         OptionError: the model reads no text, or has no such attention.
     """
     stacks = ("decoder", "encoder")
-    found = [s for s in model.sites if s.kind == "softmax" and s.stack in stacks]
+    found = [s for s in model.sites if s.distributes and s.stack in stacks]
     if not model.takes_text or not found:
         raise OptionError(
-            f"{model.name} has no softmax attention within a sequence of tokens, so its heads "
-            "cannot be described on text"
+            f"{model.name} has no attention within a sequence of tokens whose rows are "
+            "distributions, so its heads cannot be described on text"
         )
     if model.ranks is not None:
         model.ranks.require_whole(model.name)

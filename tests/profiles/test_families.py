@@ -9,6 +9,7 @@ import zoo
 from together import over
 
 import interp
+from interp.core.errors import OptionError
 from interp.profiles.corpus import TextWindow
 from interp.profiles.rows_read import FLOOR, AttentionRows, described_sites, read_rows
 
@@ -49,3 +50,23 @@ def test_rows_are_those_of_the_eager_pattern(family: zoo.Family) -> None:
         torch.testing.assert_close(rows.mass, expected, atol=2e-6, rtol=1e-4)
         compared += 1
     assert compared == len(found) > 0
+
+
+@torch.no_grad()
+def test_maps_of_variants_are_described_where_rows_are_distributions() -> None:
+    model = interp.load("variant:entmax")
+    window = TextWindow("", tuple(range(4, 19)), 0, np.array([3, 7, 13]), 0, 0)
+    found: dict[int, AttentionRows] = {}
+    read_rows(
+        model, window, [], lambda s, rows: found.update({s.layer: rows}), described_sites(model)
+    )
+    maps = model.capture([list(window.ids)], ["map"])
+    assert len(found) == 2
+    for layer, rows in found.items():
+        expected = maps["map", layer][0][:, window.queries].clone()
+        expected[..., 0] = 0  # the first token is the sink
+        expected *= (expected.sum(-1) >= FLOOR)[..., None]
+        torch.testing.assert_close(rows.mass, expected, atol=2e-6, rtol=1e-4)
+    for signed_or_unnormalised in ("variant:signed", "variant:sigmoid", "variant:sink_logit"):
+        with pytest.raises(OptionError, match="whose rows are distributions"):
+            described_sites(interp.load(signed_or_unnormalised))

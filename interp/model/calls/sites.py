@@ -61,6 +61,11 @@ class Site:
         """True if the stack reads pictures or sound, beside one that reads text."""
         return self.stack.partition("_")[0] in TOWERS
 
+    @property
+    def distributes(self) -> bool:
+        """True if every row of the map is a distribution over keys."""
+        return self.kind == "softmax" or self.about == "not negative, rows sum to 1"
+
     def kv_head(self, head: int) -> int:
         """Return the key-value head that a query head reads."""
         return head // (self.n_heads // self.n_kv_heads)
