@@ -13,7 +13,7 @@ from together import over
 from torch import Tensor
 
 import interp
-from interp.core.errors import OptionError
+from interp.core.errors import OptionError, UnreadableAttention
 from interp.core.prompts import Prompts
 from interp.model.edits import gate, mean, resample, set_z, zero
 from interp.model.pattern_edits import set_pattern, uniform
@@ -302,3 +302,13 @@ def test_the_models_own_pattern_put_back_changes_nothing(loaded, name):
     knocked = set_pattern("L1H0", lambda p: p * 0, stack=stack)
     want = model.run(inputs, edits=[zero("L1H0", stack=stack)])
     assert torch.equal(model.run(inputs, edits=[knocked]), want)
+
+
+@torch.no_grad()
+def test_patterns_of_variants_are_set_where_they_are_the_map() -> None:
+    model, ids = interp.load("variant:entmax"), [[5, 9, 12, 5, 9, 12, 7]]
+    v = model.capture(ids, ["v"], layers=0)["v", 0][0, 1]
+    edited = model.capture(ids, ["z"], layers=0, edits=[set_pattern([(0, 1)], torch.eye(7))])
+    torch.testing.assert_close(edited["z", 0][0, 1], v)  # each token reads itself alone
+    with pytest.raises(UnreadableAttention, match="absolute share"):
+        interp.load("variant:sigmoid").run(ids, edits=[set_pattern([(0, 1)], torch.eye(7))])

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from interp.core.errors import UnreadableAttention
 from interp.model.calls.call import ALL, Call, ComputedCall, RowIndex, precise
+from interp.model.calls.sites import DISTRIBUTIONS
 
 MapRows = Callable[[Tensor], Tensor]
 """Function of query indices that returns `[batch, head, row, key_pos]`."""
@@ -90,11 +91,14 @@ class MapCall(Call):
         )
 
     def mix(self, pattern: Tensor) -> Tensor:
-        """Raise, since the pattern of a map is its absolute share, which does not give z.
+        """Return the output of another pattern, where the map is its own pattern.
 
         Raises:
-            UnreadableAttention: always.
+            UnreadableAttention: the rows are no distributions, so that the pattern is the absolute
+                share of the map, which does not give z; or z holds what is of no token.
         """
+        if self.about == DISTRIBUTIONS and self.rest is None:
+            return super().mix(pattern)
         raise UnreadableAttention(
             f"the pattern of a {self.kind} map is its absolute share, from which no output follows;"
             " edit z (zero, mean, scale, replace) instead"

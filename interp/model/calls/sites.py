@@ -7,6 +7,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 
+DISTRIBUTIONS = "not negative, rows sum to 1"
+"""What a site says of a map that is its own pattern."""
+
+
 @dataclass(frozen=True)
 class Where:
     """Tensor of the forward pass: input or output of a module, times `scale`."""
@@ -64,7 +68,7 @@ class Site:
     @property
     def distributes(self) -> bool:
         """True if every row of the map is a distribution over keys."""
-        return self.kind == "softmax" or self.about == "not negative, rows sum to 1"
+        return self.kind == "softmax" or self.about == DISTRIBUTIONS
 
     def kv_head(self, head: int) -> int:
         """Return the key-value head that a query head reads."""
