@@ -139,7 +139,7 @@ def trained(form: str, seed: int) -> VariantForCausalLM:
         form: a name of `interp.planted.variants.variant_names()`.
         seed: seed of the weights and of the order of the rows.
     """
-    path = KEPT / f"{form}-{seed}-{_settings(form)}.safetensors"
+    path = KEPT / f"{form}-{seed}-{settings(form)}.safetensors"
     model = variants.build(form, seed=seed, gain=1.0, **SIZES)
     if path.exists():
         model.load_state_dict(load_file(path))
@@ -182,7 +182,7 @@ def loaded(form: str, seed: int) -> interp.Model:
     return interp.load(trained(form, seed), name=f"{form} trained alike, seed {seed}")
 
 
-def _settings(form: str) -> str:
+def settings(form: str) -> str:
     """Name the settings and the code of a form in a few letters."""
     code = [
         inspect.getsource(c)
