@@ -35,13 +35,13 @@ from training.batches import two_copies  # noqa: E402
 SOFTMAX, BOTH_WAYS = "plain_softmax", "both_ways"
 TESTED, PERIOD, DOCUMENTS = 32, 8, 100
 METRICS = ("induction", "previous_token", "duplicate_token", "first_token")
-ROLES = ("induction", "previous-token", "sink")
+ROLES = ("induction", "previous_token", "sink")
 COLUMNS = {
     "text": "loss on text (nats)",
     "copies": "copies (share right)",
     "recall": "recall (share right)",
     "induction heads": "induction heads",
-    "previous-token heads": "previous-token heads",
+    "previous_token heads": "previous-token heads",
     "sink heads": "sink heads",
     "unclear heads": "unclear heads",
     "sink": "first token, largest head",
@@ -60,7 +60,7 @@ def scores(model: interp.Model, metric: str, ids: np.ndarray) -> Any:
 
 
 def described(model: interp.Model) -> float:
-    """Return the number of heads that a profile describes on held-out text; NaN if it reads none."""
+    """Return the number of heads that a profile describes on text; NaN if it reads none."""
     if not all(site.distributes for site in model.sites):
         return float("nan")
     documents = alike.corpora()[1].rows(np.random.default_rng(5), DOCUMENTS, alike.LENGTH)
@@ -170,8 +170,8 @@ def reading(runs: dict[str, Any]) -> str:
     )
     lines = [
         f"Of the {number - 1} forms beside softmax that predict the next token, those whose "
-        "paired difference to softmax (three seeds, 95 % t interval) lies wholly on one side. About "
-        "one in forty would stand in each list by chance."
+        "paired difference to softmax (three seeds, 95 % t interval) lies wholly on one side. "
+        "About one in forty would stand in each list by chance."
     ]
     for column, above, said in (
         ("copies", False, "copy less well"), ("copies", True, "copy better"),
