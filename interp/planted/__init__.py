@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         sink,
         zoo,
     )
+    from interp.planted.computer import one_instruction
     from interp.planted.declining import refusal
     from interp.planted.looped_program import looped
     from interp.planted.neuron_heads import attention_only
@@ -84,6 +85,7 @@ __all__ = [
     "looped",
     "module_of",
     "noise",
+    "one_instruction",
     "positional",
     "refusal",
     "retriever",
@@ -110,6 +112,7 @@ def build(name: str, **sizes: Any) -> Planted:
 _ELSEWHERE = {  # modules of further names
     "attention_only": "neuron_heads",
     "looped": "looped_program",
+    "one_instruction": "computer",
     "PROGRAMS": "programs",
     "TRAINED": "trained",
     "image_readers": "reading_images",
