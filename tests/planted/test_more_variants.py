@@ -26,12 +26,12 @@ from together import over
 
 
 def knocking(rule: Any, state: Any, h: int, i: int, j: int) -> float:
-    shared = numbers(rule, "shared")
-    q, k, v = (
-        np.array([[f @ m for f in row] for row in split(rule, part, x_of(state))])
-        for part, m in zip(("query", "key", "value"), shared, strict=True)
-    )
-    np.testing.assert_allclose(state.v.numpy()[0, h, i], v[i, h])
+    of_q, of_k, up, down = numbers(rule, "shared")
+    x, gate = x_of(state), numbers(rule, "gate")
+    q, k = (split(rule, part, x) @ m for part, m in (("query", of_q), ("key", of_k)))
+    v = split(rule, "value", x)[i, h]
+    wanted = np.array([a * 2 * expit(b) for a, b in zip(v @ up, v @ gate, strict=True)]) @ down
+    np.testing.assert_allclose(state.v.numpy()[0, h, i], wanted)
     return causal_softmax(q, k, h, i, j)
 
 
@@ -103,22 +103,6 @@ def convolved(rule: Any, state: Any, h: int, i: int, j: int) -> float:
     return attended([q[i, h] @ k[m, h] / 2 + bias[i - m] for m in range(i + 1)], j)
 
 
-def fixed_point(rule: Any, state: Any, h: int, i: int, j: int) -> float:
-    x, back = x_of(state), rule.back.weight.detach().numpy()
-    k, v, u = split(rule, "key", x), split(rule, "value", x), x
-    for _ in range(2):
-        q = split(rule, "query", u)
-        z = [
-            [
-                sum(causal_softmax(q, k, g, t, m) * v[m, g] for m in range(t + 1))
-                for g in range(HEADS)
-            ]
-            for t in range(LENGTH)
-        ]
-        u = x + np.array(z).reshape(LENGTH, D) @ back.T
-    return causal_softmax(split(rule, "query", u), k, h, i, j)
-
-
 def mixed_positions(rule: Any, state: Any, h: int, i: int, j: int) -> float:
     x = x_of(state).reshape(LENGTH, HEADS, WIDTH)
     np.testing.assert_allclose(state.v.numpy()[0, h], x[:, h])
@@ -158,14 +142,25 @@ def corrected(rule: Any, state: Any, h: int, i: int, j: int) -> float:
     return (row(i, True) + row(base, False) - row(base, True))[j]
 
 
-def flow(rule: Any, state: Any, h: int, i: int, j: int) -> float:
+def flows(rule: Any, state: Any, h: int, i: int, j: int, of: Any) -> Any:
+    """An entry, where `of(a)` gives the positions that exchange flow with position a."""
     q, k = expit(state.q.numpy()[0, h]), expit(state.k.numpy()[0, h])
     every = range(LENGTH)
-    into = [sum(q[a] @ k[b] for b in every) for a in every]
-    out = [sum(k[b] @ q[a] for a in every) for b in every]
-    kept_in = sum(q[i] @ k[b] / out[b] for b in every)
-    kept_out = [sum(k[b] @ q[a] / into[a] for a in every) for b in every]
-    return expit(kept_in) * (q[i] @ k[j]) / into[i] * softmax(kept_out)[j] * LENGTH
+    n = [len(of(a)) for a in every]
+    into = [sum(q[a] @ k[b] for b in of(a)) for a in every]
+    out = [sum(k[b] @ q[a] for a in of(b)) for b in every]
+    kept_in = sum(q[i] @ k[b] * n[b] / out[b] for b in of(i)) / n[i]
+    kept_out = [sum(k[b] @ q[a] * n[a] / into[a] for a in of(b)) / n[b] for b in every]
+    sent = [math.exp(min(max(x, -1), 1)) for x in kept_out]
+    return expit(kept_in) * (q[i] @ k[j]) / into[i] * sent[j] / sum(sent[b] for b in of(j)) * n[j]
+
+
+def flow(rule: Any, state: Any, h: int, i: int, j: int) -> float:
+    return flows(rule, state, h, i, j, lambda a: range(LENGTH))
+
+
+def causal_flow(rule: Any, state: Any, h: int, i: int, j: int) -> float:
+    return flows(rule, state, h, i, j, lambda a: range(a + 1))
 
 
 def quasi(rule: Any, state: Any, h: int, i: int, j: int) -> float:
@@ -219,16 +214,6 @@ def kernel_relative(rule: Any, state: Any, h: int, i: int, j: int) -> float:
     return f[j] / sum(f)
 
 
-def posterior(rule: Any, state: Any, h: int, i: int, j: int) -> float:
-    prior = rule.prior(state.x).numpy()[0, :, h]
-    a = math.exp(numbers(rule, "precision")[h, 0, 0])
-    q, k = state.q.numpy()[0, h, i], state.k.numpy()[0, h]
-    density = [
-        math.exp(prior[m]) * math.exp(-a * ((q - k[m]) ** 2).sum() / 2) for m in range(i + 1)
-    ]
-    return density[j] / sum(density)
-
-
 def routed(rule: Any, state: Any, h: int, i: int, j: int) -> float:
     v, b = state.v.numpy()[0, h, : i + 1], np.zeros(i + 1)
     for _ in range(2):
@@ -269,15 +254,6 @@ def through_states(rule: Any, state: Any, h: int, i: int, j: int) -> float:
     return sum(q[c] * k[j, c] / k[: i + 1, c].sum() for c in range(WIDTH))
 
 
-def averaged(rule: Any, state: Any, h: int, i: int, j: int) -> float:
-    rate, x = expit(numbers(rule, "rate")), x_of(state)
-    y = np.array(
-        [sum(rate * (1 - rate) ** (t - m) * x[m] for m in range(t + 1)) for t in range(LENGTH)]
-    )
-    np.testing.assert_allclose(state.v.numpy()[0, h], split(rule, "value", x)[:, h])
-    return causal_softmax(split(rule, "query", y), split(rule, "key", y), h, i, j)
-
-
 def filtered(rule: Any, state: Any, h: int, i: int, j: int) -> float:
     return product(state, h, i, j) * numbers(rule, "filter")[h, i - j] * 0.9 ** (i - j)
 
@@ -302,13 +278,14 @@ def in_groups(rule: Any, state: Any, h: int, i: int, j: int) -> float:
 
 ENTRIES: dict[str, Entry] = {
     "conditional_positions": conditional, "convolved_projections": convolved,
-    "fixed_point": fixed_point, "super_attention": mixed_positions, "neural_scores": network,
+    "super_attention": mixed_positions, "neural_scores": network,
     "fastmax": polynomial, "delta_correction": corrected, "flow_conservation": flow,
-    "relational": plain, "quasi": quasi, "focused_linear": focused, "sparse_k": selected,
+    "relational": plain, "causal_flow": causal_flow, "quasi": quasi,
+    "focused_linear": focused, "sparse_k": selected,
     "expert_choice": chosen, "exponential_norm": exponential, "kernel_relative": kernel_relative,
-    "probabilistic": posterior, "dynamic_routing": routed, "predicted_window": predicted,
+    "dynamic_routing": routed, "predicted_window": predicted,
     "toeplitz_product": toeplitz, "hash_collisions": collision, "nested": nested,
-    "latent_states": through_states, "moving_average": averaged, "long_convolution": filtered,
+    "latent_states": through_states, "long_convolution": filtered,
     "monotonic_location": located, "grouped_positions": in_groups,
 }  # fmt: skip
 

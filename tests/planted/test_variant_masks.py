@@ -15,13 +15,14 @@ from planted.variant_entries import (
     attended,
     causal_softmax,
     compare,
-    plain,
     product,
     split,
     x_of,
 )
 from scipy.special import softmax
 
+from interp.planted import variants
+from interp.planted.variants.rule import RuleShape, rotated
 from interp.planted.variants.rules.masks import wythoff
 
 
@@ -78,7 +79,6 @@ def by_region(rule: Any, state: Any, h: int, i: int, j: int) -> bool:
 
 MASKS: dict[str, Callable[[Any, Any, int, int, int], bool]] = {
     "clusters": of_cluster,
-    "fibonacci": lambda r, s, h, i, j: i - j in ([0, 1, 2, 3, 5, 8], [0, 4, 7, 11])[h],
     "masked_heads": lambda r, s, h, i, j: (
         h == 1 or max(abs(i // 4 - j // 4), abs(i % 4 - j % 4)) <= 1
     ),
@@ -112,6 +112,45 @@ def test_rows_of_the_wythoff_array() -> None:
     assert wythoff(2, 30) == [4, 7, 11, 18, 29]
     every = [t for row in range(1, 60) for t in wythoff(row, 50)]
     assert sorted(every) == list(range(1, 51))  # each distance belongs to one head
+    assert wythoff(1, 5, modified=True) == [0, 1, 1, 2, 3, 5]
+    assert wythoff(2, 20, modified=True) == [1, 3, 4, 7, 11, 18]
+    assert wythoff(3, 20, modified=True) == [2, 4, 6, 10, 16]
+
+
+@torch.no_grad()
+def test_fibonacci_heads_have_windows_and_another_order_per_layer() -> None:
+    """The windows of 4 heads of 60 positions are 5, 10, 15 and 20."""
+    rows = [{0, 1, 2, 3, 5}, {0, 1, 3, 4, 7}, {0, 2, 4, 6, 10}, {0, 3, 6, 9, 15}]
+    found = []
+    for layer in range(4):
+        rule: Any = variants.rule_class("fibonacci")(RuleShape(16, 4, 4, 60, layer))
+        state = rule.prepare(torch.randn(1, 25, 16))
+        last = rule.seen(state, torch.tensor([24]))[:, 0]
+        found.append([{24 - j for j in range(25) if head[j]} for head in last.tolist()])
+        assert not rule.seen(state, state.every).triu(1).any()
+    assert all(sorted(map(sorted, heads)) == sorted(map(sorted, rows)) for heads in found)
+    assert any(heads != found[0] for heads in found)
+
+
+@torch.no_grad()
+def test_masked_heads_see_windows_of_two_sizes() -> None:
+    rule: Any = variants.rule_class("masked_heads")(RuleShape(16, 4, 4, 16))
+    state = rule.prepare(torch.randn(1, 16, 16))
+    number = rule.seen(state, torch.tensor([0, 5]))[..., :].sum(-1)  # a corner, and inside
+    assert number.tolist() == [[4, 9], [16, 16], [9, 16], [16, 16]]
+
+
+@torch.no_grad()
+def test_passages_are_made_once_and_turned_to_their_place() -> None:
+    rule, state = given("independent_blocks")
+    cached = rule.prepare(state.x[:, 8:11])  # the second passage, made by itself
+    torch.testing.assert_close(rotated(cached.k, torch.full((3,), 8)), state.k[:, :, 8:11])
+    plain = rule.split(rule.key(state.x))
+    torch.testing.assert_close(rotated(plain, state.every), state.k)
+    model = variants.build("independent_blocks")
+    one, two = torch.randint(4, 60, (2, 8), generator=torch.Generator().manual_seed(2))
+    hidden = [model(torch.cat(pair)[None]).logits[0] for pair in ((one, two), (two, one))]
+    torch.testing.assert_close(hidden[0][:8], hidden[1][8:])  # whatever stands before
 
 
 @torch.no_grad()
@@ -128,23 +167,6 @@ def test_keys_that_are_hidden_states_lose_nothing() -> None:
     compare(rule, state, lambda r, s, h, i, j: causal_softmax(q, k, h, i, j))
     assert state.k.shape[-1] == D  # the state itself, the same for all heads
     assert torch.equal(state.k[0, 0], state.x[0])
-
-
-@torch.no_grad()
-def test_relations_belong_to_pairs_of_tokens() -> None:
-    """What a relational head writes beside symbols, from all pairs."""
-    rule, state = given("relational")
-    related, written = numbers(rule, "related"), numbers(rule, "written")
-    q, k = state.q.numpy()[0], state.k.numpy()[0]
-    found = rule.rest(state).numpy()[0]
-    for h, i in ((0, 0), (1, 5), (0, LENGTH - 1)):
-        wanted = sum(
-            plain(rule, state, h, i, j)
-            * ((q[h, i] @ related[0, h]) * (k[h, j] @ related[1, h]) @ written[h])
-            for j in range(i + 1)
-        )
-        np.testing.assert_allclose(found[h, i], wanted, atol=1e-9)
-    assert torch.equal(state.v[0, 1], rule.symbols[1, :LENGTH])
 
 
 @torch.no_grad()

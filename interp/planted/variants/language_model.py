@@ -12,7 +12,7 @@ from transformers.modeling_outputs import CausalLMOutput
 
 from interp.core.errors import OptionError
 from interp.planted.variants import rule_class
-from interp.planted.variants.rule import RuleShape, Stream
+from interp.planted.variants.rule import Rule, RuleShape, Stream
 
 
 class VariantConfig(PretrainedConfig):
@@ -42,31 +42,39 @@ class VariantConfig(PretrainedConfig):
 class VariantAttention(nn.Module):
     """Attention by a rule; two identities let observers see its tensors and its z."""
 
-    def __init__(self, config: VariantConfig, layer: int):
+    rule: Any
+
+    def __init__(self, config: VariantConfig, layer: int, rule: type[Rule] | None = None):
         super().__init__()
         shape = RuleShape(
             config.hidden_size, config.num_attention_heads, config.head_dim,
             config.max_position_embeddings, layer,
         )  # fmt: skip
         self.kind = config.variant.replace("_", " ")
-        self.rule = rule_class(config.variant)(shape)
+        self.rule = (rule or rule_class(config.variant))(shape)
         self.projected, self.mixed = nn.Identity(), nn.Identity()
         self.out = nn.Linear(self.rule.d_out, config.hidden_size, bias=False)
 
-    def forward(self, x: Stream) -> Stream:
-        """Return what the layer adds to the residual stream."""
-        given = self.projected(self.rule.prepare(x))
+    def forward(self, x: Stream, context: Any = None) -> Stream:
+        """Return what the layer adds to the residual stream.
+
+        Args:
+            x: the input.
+            context: the grid of an image, or a source; None for text.
+        """
+        rule = self.rule
+        given = self.projected(rule.prepare(x) if context is None else rule.within(x, context))
         z = self.mixed(self.rule.mix(given))
-        return self.out(self.rule.after(z, given))
+        return self.rule.finish(self.out(self.rule.after(z, given)), given)
 
 
 class VariantBlock(nn.Module):
     """Attention and MLP, each after a norm and added to the stream."""
 
-    def __init__(self, config: VariantConfig, layer: int):
+    def __init__(self, config: VariantConfig, layer: int, rule: type[Rule] | None = None):
         super().__init__()
         d_model = config.hidden_size
-        self.norm, self.attention = nn.RMSNorm(d_model), VariantAttention(config, layer)
+        self.norm, self.attention = nn.RMSNorm(d_model), VariantAttention(config, layer, rule)
         self.mlp_norm = nn.RMSNorm(d_model) if config.mlp else None
         self.mlp = (
             nn.Sequential(
@@ -76,23 +84,24 @@ class VariantBlock(nn.Module):
             else None
         )
 
-    def forward(self, x: Stream) -> Stream:
+    def forward(self, x: Stream, context: Any = None) -> Stream:
         """Return the stream after this block."""
-        x = x + self.attention(self.norm(x))
+        x = x + self.attention(self.norm(x), context)
         if self.mlp is None or self.mlp_norm is None:
             return x
         return x + self.mlp(self.mlp_norm(x))
 
 
 class VariantForCausalLM(PreTrainedModel):
-    """Language model with learned positions whose attention is a rule of the zoo."""
+    """Language model whose attention is a rule of the zoo, with learned positions or the rule's."""
 
     config_class = VariantConfig
 
     def __init__(self, config: VariantConfig):
         super().__init__(config)
         self.embed = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.positions = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        longest, own = config.max_position_embeddings, rule_class(config.variant).own_positions
+        self.positions = None if own else nn.Embedding(longest, config.hidden_size)
         self.blocks = nn.ModuleList(
             VariantBlock(config, i) for i in range(config.num_hidden_layers)
         )
@@ -131,8 +140,9 @@ class VariantForCausalLM(PreTrainedModel):
                     f"the attention variant {self.config.variant!r} takes padding on the right "
                     "of causal maps only; run prompts of one length together"
                 )
-        places = torch.arange(input_ids.shape[1], device=input_ids.device)
-        x = self.embed(input_ids) + self.positions(places)
+        x = self.embed(input_ids)
+        if self.positions is not None:
+            x = x + self.positions(torch.arange(input_ids.shape[1], device=input_ids.device))
         for block in self.blocks:
             x = block(x)
         logits: Float[Tensor, "batch pos d_vocab"] = self.head(self.norm(x))

@@ -17,6 +17,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from interp.core.errors import OptionError
+
 Heads: TypeAlias = Float[Tensor, "batch head pos d_head"]
 Stream: TypeAlias = Float[Tensor, "batch pos d_model"]
 Chosen: TypeAlias = Int[Tensor, " row"]
@@ -44,11 +46,17 @@ class Projected:
     k: Heads
     v: Heads
     more: dict[str, Tensor] = field(default_factory=dict)
+    grid: tuple[int, int] = (1, 1)  # rows and columns of patches, of an image
 
     @property
     def every(self) -> Chosen:
         """Indices of all rows."""
         return torch.arange(self.x.shape[1], device=self.x.device)
+
+    @property
+    def keys(self) -> Chosen:
+        """Indices of all keys: of a source, or of the rows' own sequence."""
+        return torch.arange(self.v.shape[2], device=self.x.device)
 
 
 class Rule(nn.Module):
@@ -60,6 +68,7 @@ class Rule(nn.Module):
         causal: whether a row has only its own and earlier positions.
         unit_norm: whether queries and keys are scaled to norm 1.
         output_norm: whether each head's output is divided by its root mean square.
+        own_positions: whether it encodes positions itself, so that the model adds none.
     """
 
     signed: ClassVar[bool] = False
@@ -67,6 +76,7 @@ class Rule(nn.Module):
     causal: ClassVar[bool] = True
     unit_norm: ClassVar[bool] = False
     output_norm: ClassVar[bool] = False
+    own_positions: ClassVar[bool] = False
 
     def __init__(self, shape: RuleShape):
         super().__init__()
@@ -127,6 +137,10 @@ class Rule(nn.Module):
         z = head_norm(z) if self.output_norm else z
         return z.transpose(1, 2).flatten(2)
 
+    def finish(self, written: Stream, given: Projected) -> Stream:
+        """Return what the layer adds to the stream, from the output of its projection."""
+        return written
+
 
 class FeatureRule(Rule, ABC):
     """M[i, j] = phi(q_i) . phi(k_j) / sum over visible l of phi(q_i) . phi(k_l)."""
@@ -164,6 +178,21 @@ def over_sum(found: MapBlock) -> MapBlock:
 def among_largest(x: Float[Tensor, "*row item"], k: int) -> Bool[Tensor, "*row item"]:
     """Mark the k largest items of each row, and those that equal the smallest of them."""
     return x >= x.topk(min(k, x.shape[-1]), -1).values[..., -1:]
+
+
+def rotated(x: Heads, places: Int[Tensor, " pos"]) -> Heads:
+    """Turn pairs of features by the place times 10000^(-2 c / d), so that products know distances.
+
+    Raises:
+        OptionError: the width of a head is odd.
+    """
+    if x.shape[-1] % 2:
+        raise OptionError(f"rotary positions need heads of even width, not {x.shape[-1]}")
+    half = x.shape[-1] // 2
+    rate = 10000.0 ** (-torch.arange(half, device=x.device, dtype=x.dtype) / half)
+    angle = places[:, None] * rate
+    a, b = x.split(half, -1)
+    return torch.cat([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], -1)
 
 
 def head_norm(z: Heads, eps: float = 1e-6) -> Heads:

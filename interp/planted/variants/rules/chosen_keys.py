@@ -50,18 +50,42 @@ class HardAttention(Rule):
 class ClustersAttention(Rule):
     """Clusters (Roy et al. 2020, routing transformer, arXiv:2003.05997): keys of one cluster.
 
-    Queries and keys belong to the nearest of 4 learned centres of each head; a row also sees
-    itself. The mask depends on the content.
+    Queries and keys belong to the nearest of 4 centres of each head; a row also sees itself. While
+    it is trained, each centre moves towards the mean of the queries and of the keys that belong to
+    it. The paper's code gives each centre a fixed number of nearest tokens instead, for equal work,
+    which sees later positions. The mask depends on the content.
     """
 
     n_clusters = 4
+    kept = 0.95  # of a centre, per pass
+    centres: Tensor
 
     def __init__(self, shape: RuleShape):
         super().__init__(shape)
-        self.centres = nn.Parameter(torch.randn(shape.n_heads, self.n_clusters, shape.d_head))
+        drawn = torch.randn(shape.n_heads, self.n_clusters, shape.d_head)
+        self.register_buffer("centres", F.normalize(drawn, dim=-1))
 
     def _nearest(self, x: Heads) -> Tensor:
         return (F.normalize(x, dim=-1) @ F.normalize(self.centres, dim=-1).mT).argmax(-1)
+
+    def prepare(self, x: Stream) -> Projected:
+        """Move the centres while the model is trained."""
+        given = super().prepare(x)
+        if self.training:
+            self.centres = self.moved(given.q.detach(), given.k.detach())
+        return given
+
+    def moved(self, q: Heads, k: Heads) -> Tensor:
+        """Return the centres after a pass with these queries and keys."""
+        centres = self.centres
+        for part in (q, k):
+            own = F.one_hot(self._nearest(part), self.n_clusters).to(part).transpose(0, 1)
+            own = own.flatten(1, 2).mT
+            number = own.sum(-1, keepdim=True)
+            mean = own @ F.normalize(part, dim=-1).transpose(0, 1).flatten(1, 2)
+            step = (1 - self.kept) / 2 * (mean / number.clamp_min(1) - self.centres)
+            centres = centres + step * (number > 0)
+        return centres
 
     def seen(self, given: Projected, rows: Chosen) -> SeenBlock:
         """Keep keys of the row's cluster, and the row itself."""

@@ -165,24 +165,46 @@ class FlowConservationAttention(Rule):
     row_sum = "any"
     causal = False
 
+    def total(self, x: Tensor) -> Tensor:
+        """Sum over the positions that exchange flow with each position."""
+        return x.sum(2, keepdim=True)
+
     def _flows(self, given: Projected) -> tuple[Heads, Heads, Tensor, Tensor]:
         """Return features of queries over inflow, of keys, competition and allocation."""
         q, k = given.q.sigmoid(), given.k.sigmoid()
-        into = (q * k.sum(2, keepdim=True)).sum(-1, keepdim=True)
-        out = (k * q.sum(2, keepdim=True)).sum(-1, keepdim=True)
-        kept_in = (q * (k / out).sum(2, keepdim=True)).sum(-1, keepdim=True)
-        kept_out = (k * (q / into).sum(2, keepdim=True)).sum(-1, keepdim=True)
-        return q / into, k, kept_out.softmax(2) * k.shape[2], kept_in.sigmoid()
+        number = self.total(torch.ones_like(q[..., :1]))
+        into = (q * self.total(k)).sum(-1, keepdim=True)
+        out = (k * self.total(q)).sum(-1, keepdim=True)
+        kept_in = (q * self.total(k * number / out)).sum(-1, keepdim=True) / number
+        kept_out = (k * self.total(q * number / into)).sum(-1, keepdim=True) / number
+        sent = kept_out.clamp(-1, 1).exp()
+        return q / into, k, sent / self.total(sent) * number, kept_in.sigmoid()
 
     def rows(self, given: Projected, rows: Chosen) -> MapBlock:
         """Return products between competition and allocation."""
         q, k, competition, allocation = self._flows(given)
-        return allocation[:, :, rows] * (q[:, :, rows] @ k.mT) * competition.mT
+        found = allocation[:, :, rows] * (q[:, :, rows] @ k.mT) * competition.mT
+        return found * self.seen(given, rows)
 
     def mix(self, given: Projected) -> Heads:
         """Sum values per feature first."""
         q, k, competition, allocation = self._flows(given)
-        return allocation * (q @ (k.mT @ (competition * given.v)))
+        states = self.total(k[..., None] * (competition * given.v)[..., None, :])
+        return allocation * (q[..., None, :] @ states)[..., 0, :]
+
+
+class CausalFlowAttention(FlowConservationAttention):
+    """Causal flow (Wu et al. 2022, Flowformer, arXiv:2202.06258): flow between earlier positions.
+
+    Flow conservation in which every sum is over the positions up to i, or up to j, and their number
+    takes the place of n. Keys compete with those before them.
+    """
+
+    causal = True
+
+    def total(self, x: Tensor) -> Tensor:
+        """Sum over the positions up to each position."""
+        return x.cumsum(2)
 
 
 class HydraAttention(Rule):

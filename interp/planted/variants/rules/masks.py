@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+import random
 
 import torch
-from torch import Tensor
+from jaxtyping import Int
+from torch import Tensor, nn
 
 from interp.planted.variants.rule import (
     Chosen,
+    MapBlock,
     Projected,
     Rule,
     RuleShape,
     SeenBlock,
+    Stream,
+    rotated,
 )
 
 
@@ -69,18 +74,46 @@ class StridedAttention(Rule):
 
 
 class GlobalLocalAttention(Rule):
-    """Global and local (Ainslie et al. 2020, ETC, arXiv:2004.08483): last 4 and first 2 tokens.
+    """Global and local (Ainslie et al. 2020, ETC, arXiv:2004.08483): s_ij = q_i . (k_j + a[l_ij]).
 
-    A local window, and tokens that all rows see.
+    The first 2 positions are global: they see all and all see them; the others see 3 positions on
+    each side. A learned vector a belongs to each label l: the distance, at most 3 either way, of
+    two global or two other tokens; and, between the two kinds, whether the token lies in the
+    segment (8 tokens each) that the global token stands for. It sees later positions. Labels carry
+    the structure of a long input.
     """
 
     width = 4
     shared = 2
+    segment = 8
+    reach = 3
+    causal = False
+
+    def __init__(self, shape: RuleShape):
+        super().__init__(shape)
+        size = (shape.n_heads, 2 * self.reach + 3, shape.d_head)
+        self.labels = nn.Parameter(torch.randn(size))
+
+    def label(self, given: Projected, rows: Chosen) -> Int[Tensor, "row key_pos"]:
+        """Return the label of each pair: distances first, then own segment and other segment."""
+        row, key = rows[:, None], given.every
+        owner = (torch.stack(torch.broadcast_tensors(row, key)) - self.shared) // self.segment
+        owner = owner.clamp_max(self.shared - 1)
+        own = torch.where(row < self.shared, row == owner[1], key == owner[0])
+        distance = (key - row).clamp(-self.reach, self.reach) + self.reach
+        mixed = (row < self.shared) != (key < self.shared)
+        return torch.where(mixed, 2 * self.reach + 1 + (~own).long(), distance)
+
+    def scores(self, given: Projected, rows: Chosen) -> MapBlock:
+        """Add the products of queries and the vectors of labels."""
+        q = given.q[:, :, rows] * given.q.shape[-1] ** -0.5
+        label = self.label(given, rows).expand(*q.shape[:2], -1, -1)
+        return q @ given.k.mT + (q @ self.labels.mT).gather(-1, label)
 
     def seen(self, given: Projected, rows: Chosen) -> SeenBlock:
         """Keep the window and the global tokens."""
-        gap = rows[:, None] - given.every
-        return (gap >= 0) & ((gap < self.width) | (given.every < self.shared))
+        row, key = rows[:, None], given.every
+        return ((row - key).abs() < self.width) | (key < self.shared) | (row < self.shared)
 
 
 class BlocksAttention(Rule):
@@ -115,12 +148,22 @@ class SentinelTokensAttention(Rule):
 class IndependentBlocksAttention(Rule):
     """Independent blocks (Ma et al. 2024, Block-Attention, arXiv:2409.15355): passages apart.
 
-    The first 16 positions are passages of 8 that do not see each other; later positions see
-    all. Passages can be computed once and reused; the question reads them together.
+    The first 16 positions are passages of 8 that do not see each other; later positions see all.
+    Keys of a passage are made at the places 0 to 7 and then turned to where the passage stands, so
+    passages are computed once and reused in any order; the question reads them together.
     """
 
     size = 8
     passages = 16
+    own_positions = True
+
+    def prepare(self, x: Stream) -> Projected:
+        """Encode places within a passage, then the place of the passage."""
+        given = super().prepare(x)
+        start = given.every.clamp_max(self.passages) // self.size * self.size
+        given.q = rotated(given.q, given.every)
+        given.k = rotated(rotated(given.k, given.every - start), start)
+        return given
 
     def seen(self, given: Projected, rows: Chosen) -> SeenBlock:
         """Keep the row's passage, or all earlier positions after the passages."""
@@ -148,31 +191,38 @@ class CandidateBlocksAttention(Rule):
 
 
 class MaskedHeadsAttention(Rule):
-    """Masked heads (Li et al. 2022, MaiT, arXiv:2207.02866): some heads see neighbours only.
+    """Masked heads (Li et al. 2022, MaiT, arXiv:2207.03006): some heads see neighbours only.
 
-    Positions are patches of a grid of width 4; even heads see the patches at most one step
-    away. Local heads beside global ones, in two dimensions; no order of positions.
+    Positions are patches of a grid of width 4. Every other head sees all patches; those between see
+    windows of 3 x 3 and of 5 x 5 patches in turn. Local heads beside global ones, in two
+    dimensions; no order of positions.
     """
 
     width = 4
+    reach = (1, 2)  # steps in the grid that the local heads see
     causal = False
 
     def seen(self, given: Projected, rows: Chosen) -> SeenBlock:
         """Keep near patches for even heads, and all for odd ones."""
         down = (rows[:, None] // self.width - given.every // self.width).abs()
         across = (rows[:, None] % self.width - given.every % self.width).abs()
-        near = torch.maximum(down, across) <= 1
-        local = torch.arange(self.shape.n_heads, device=rows.device) % 2 == 0
-        return near | ~local[:, None, None]
+        head = torch.arange(self.shape.n_heads, device=rows.device)[:, None, None]
+        reach = torch.tensor(self.reach, device=rows.device)[head // 2 % len(self.reach)]
+        return (torch.maximum(down, across) <= reach) | (head % 2 == 1)
 
 
 GOLDEN = (1 + math.sqrt(5)) / 2
 
 
-def wythoff(row: int, max_length: int) -> list[int]:
-    """Return the terms of a row of the Wythoff array, counted from 1, up to a number."""
+def wythoff(row: int, max_length: int, *, modified: bool = False) -> list[int]:
+    """Return the terms of a row of the Wythoff array, counted from 1, up to a number.
+
+    The modified array begins each row two terms earlier.
+    """
     n = math.floor(row * GOLDEN)
     terms = [math.floor(n * GOLDEN), math.floor(n * GOLDEN**2)]
+    if modified:
+        terms = [2 * terms[0] - terms[1], terms[1] - terms[0], *terms]
     while terms[-1] <= max_length:
         terms.append(terms[-2] + terms[-1])
     return [t for t in terms if t <= max_length]
@@ -181,18 +231,25 @@ def wythoff(row: int, max_length: int) -> list[int]:
 class FibonacciAttention(Rule):
     """Fibottention (Rahimian et al. 2024, arXiv:2406.19391): distances of a Fibonacci sequence.
 
-    Head h sees the distance 0 and those of row h + 1 of the Wythoff array: 1, 2, 3, 5 ..; 4, 7,
-    11 .. Each head looks back at distances that no other head has.
+    A head sees itself and the distances of a row of the modified Wythoff array (0, 1, 1, 2, 3 ..;
+    1, 3, 4, 7 ..; 2, 4, 6, 10 ..), up to a window that grows from 5 with the first row to a third
+    of the longest sequence with the last. Which head has which row is drawn anew in each layer.
+    Each head looks back at distances of its own; without the two earlier terms no distance belongs
+    to two heads.
     """
 
+    least = 5  # window of the first row
     allowed: Tensor
 
     def __init__(self, shape: RuleShape):
         super().__init__(shape)
         allowed = torch.zeros(shape.n_heads, shape.length, dtype=torch.bool)
         allowed[:, 0] = True
-        for head in range(shape.n_heads):
-            allowed[head, wythoff(head + 1, shape.length - 1)] = True
+        more = max(0, shape.length // 3 - self.least) / max(1, shape.n_heads - 1)
+        order = random.Random(shape.layer).sample(range(shape.n_heads), shape.n_heads)
+        for head, row in enumerate(order):
+            window = min(self.least + int(more * row), shape.length - 1)
+            allowed[head, wythoff(row + 1, window, modified=True)] = True
         self.register_buffer("allowed", allowed)
 
     def seen(self, given: Projected, rows: Chosen) -> SeenBlock:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from interp.planted.variants.rule import (
@@ -133,6 +133,45 @@ class EntmaxAttention(Rule):
         tau = mean - ((1 - spread) / number).clamp_min(0).sqrt()
         size = (tau <= ordered).sum(-1, keepdim=True)
         return (half - tau.gather(-1, size - 1)).clamp_min(0).square() * seen
+
+
+class AdaptiveEntmaxAttention(Rule):
+    """Adaptive entmax (Correia et al. 2019, arXiv:1909.00015): a power that each head learns.
+
+    M[i, j] = max((a_h - 1) s_ij - tau_i, 0)^(1 / (a_h - 1)) with a_h = 1 + sigmoid(w_h) and tau_i
+    such that the row sums to 1. Between softmax (a = 1) and sparsemax (a = 2), head by head.
+    """
+
+    halvings = 40  # of the interval of tau
+
+    def __init__(self, shape: RuleShape):
+        super().__init__(shape)
+        self.logit = nn.Parameter(torch.randn(shape.n_heads))
+
+    @property
+    def powers(self) -> Tensor:
+        """The power a of each head."""
+        return 1 + self.logit.sigmoid()
+
+    def weights(self, scores: MapBlock, seen: SeenBlock) -> MapBlock:
+        """Find tau by bisection; one step of Newton's method gives its gradient."""
+        a = (self.powers - 1)[:, None, None]
+        scaled = (a * scores).masked_fill(~seen, -torch.inf)
+
+        def above(tau: Tensor) -> Tensor:
+            return (scaled - tau).clamp_min(0)
+
+        with torch.no_grad():
+            high = scaled.amax(-1, keepdim=True)
+            low = high - 1
+            for _ in range(self.halvings):
+                tau = (low + high) / 2
+                small = (above(tau) ** (1 / a)).sum(-1, keepdim=True) < 1
+                low, high = torch.where(small, low, tau), torch.where(small, tau, high)
+            base = above(low)
+            slope = torch.where(base > 0, base ** (1 / a - 1), 0).sum(-1, keepdim=True) / a
+        tau = low + ((above(low) ** (1 / a)).sum(-1, keepdim=True) - 1) / slope
+        return above(tau) ** (1 / a)
 
 
 class TaylorAttention(Rule):
@@ -281,18 +320,30 @@ class ReluAttention(Rule):
 
 
 class ReluNormAttention(Rule):
-    """Rectified linear (Zhang et al. 2021, arXiv:2104.07012): relu(s_ij), then a norm of z.
+    """Rectified linear (Zhang et al. 2021, ReLA, arXiv:2104.07012): relu(s_ij), gated norm of z.
 
-    The norm is of each head; a learned gate of the paper is left out. Rectified scores without
-    a normalisation of the row; the output is normalised instead.
+    z of all heads together is divided by its root mean square and gated by sigmoid(w * z), with a
+    learned w per feature. Rectified scores without a normalisation of the row; the output is
+    normalised instead.
     """
 
     row_sum = "any"
-    output_norm = True
+
+    def __init__(self, shape: RuleShape):
+        super().__init__(shape)
+        self.gain, self.gate = (
+            nn.Parameter(torch.ones(self.d_out)),
+            nn.Parameter(torch.randn(self.d_out)),
+        )
 
     def weights(self, scores: MapBlock, seen: SeenBlock) -> MapBlock:
         """Return the positive parts of visible scores."""
         return scores.relu() * seen
+
+    def after(self, z: Heads, given: Projected) -> Tensor:
+        """Normalise all heads together, and gate each feature by itself."""
+        x = super().after(z, given)
+        return self.gain * F.rms_norm(x, x.shape[-1:], eps=1e-6) * (self.gate * x).sigmoid()
 
 
 class ExponentialNormAttention(Rule):

@@ -83,6 +83,33 @@ class ToeplitzProductAttention(Rule):
         return super().rows(given, rows) * self.factor[:, gap]
 
 
+class GaussianMaskAttention(Rule):
+    """Gaussian mask (Li and Zhang 2023, RetNet as convolution, arXiv:2309.05375): softmax(g * s).
+
+    Positions are patches of a grid of width 4, and g_ij = sum_r a_hr exp(-d_ij^2 / (2 b_hr^2)) over
+    two Gaussians of their distance d. It sees later positions. Nearness in two dimensions as a
+    factor of the scores, of two numbers per Gaussian.
+    """
+
+    width = 4
+    gaussians = 2
+    causal = False
+
+    def __init__(self, shape: RuleShape):
+        super().__init__(shape)
+        size = (2, shape.n_heads, self.gaussians, 1, 1)
+        height, spread = torch.rand(size)
+        self.height, self.spread = nn.Parameter(0.5 + height), nn.Parameter(1 + 3 * spread)
+
+    def scores(self, given: Projected, rows: Chosen) -> MapBlock:
+        """Weight scores by nearness in the grid."""
+        down = rows[:, None] // self.width - given.every // self.width
+        across = rows[:, None] % self.width - given.every % self.width
+        apart = (down.square() + across.square()).to(given.q.dtype)
+        mask = self.height * (-apart / (2 * self.spread.square() + 1e-5)).exp()
+        return super().scores(given, rows) * mask.sum(1)
+
+
 class PositionalAttention(Rule):
     """Positional attention (Back de Luca et al. 2024, arXiv:2410.01686): scores of positions alone.
 

@@ -84,23 +84,26 @@ class HeadEmbeddingsAttention(Rule):
 
 
 class KnockingHeadsAttention(Rule):
-    """Knocking heads (Zhou et al. 2025, arXiv:2510.23052): one square map shared by all heads.
+    """Knocking heads (Zhou et al. 2025, arXiv:2510.23052): maps and an MLP shared by all heads.
 
-    q_h = T_q W_q,h x and likewise for keys and values, with T near the identity. Features of
-    all heads pass through one map, by which the heads are trained together.
+    q_h = T W_q,h x, k_h likewise, and v_h = ((v U) * 2 sigmoid(v G)) D with v = W_v,h x; T, U and D
+    start near the identity and G near 0. Features of all heads pass through the same small
+    network, by which the heads are trained together. The form without the gate is v = v U D.
     """
 
     def __init__(self, shape: RuleShape):
         super().__init__(shape)
-        size = (3, shape.d_head, shape.d_head)
-        self.shared = nn.Parameter(torch.eye(shape.d_head) + 0.3 * torch.randn(size))
+        width = shape.d_head
+        drawn = 0.3 * width**-0.5 * torch.randn(5, width, width)
+        self.shared = nn.Parameter(torch.eye(width) + drawn[:4])  # of q, of k, U and D
+        self.gate = nn.Parameter(drawn[4])
 
     def prepare(self, x: Stream) -> Projected:
         """Apply the shared maps to each head."""
         given = super().prepare(x)
-        given.q, given.k, given.v = (
-            t @ m for t, m in zip((given.q, given.k, given.v), self.shared, strict=True)
-        )
+        of_q, of_k, up, down = self.shared
+        given.q, given.k = given.q @ of_q, given.k @ of_k
+        given.v = ((given.v @ up) * 2 * (given.v @ self.gate).sigmoid()) @ down
         return given
 
 

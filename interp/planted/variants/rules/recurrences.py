@@ -16,25 +16,33 @@ from interp.planted.variants.rule import (
     Rule,
     RuleShape,
     Stream,
+    rotated,
 )
 
 
 class RetentionAttention(Rule):
     """Retention (Sun et al. 2023, RetNet, arXiv:2307.08621): q_i . k_j g_h^(i - j).
 
-    g_h = 1 - 2^(-5-h). A norm per head and a SiLU gate follow; the rotation of queries and keys
-    is left out. A decay with the distance instead of a normalisation.
+    g_h = 1 - 2^(-5-h); queries and keys are turned by their places (rotary positions). A norm per
+    head and a SiLU gate follow. A decay with the distance instead of a normalisation.
     """
 
     signed = True
     row_sum = "any"
     output_norm = True
+    own_positions = True
     decay: Tensor
 
     def __init__(self, shape: RuleShape):
         super().__init__(shape)
         self.gate = nn.Linear(shape.d_model, self.d_out, bias=False)
         self.register_buffer("decay", 1 - 2.0 ** (-5 - torch.arange(shape.n_heads)))
+
+    def prepare(self, x: Stream) -> Projected:
+        """Turn queries and keys by their places."""
+        given = super().prepare(x)
+        given.q, given.k = (rotated(t, given.every) for t in (given.q, given.k))
+        return given
 
     def rows(self, given: Projected, rows: Chosen) -> MapBlock:
         """Return decayed products."""

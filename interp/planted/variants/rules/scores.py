@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
 import torch
-from torch import nn
+from jaxtyping import Bool
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from interp.planted.variants.rule import (
     Chosen,
+    Heads,
     MapBlock,
     Projected,
     Rule,
     RuleShape,
     Stream,
+    head_norm,
     masked_softmax,
 )
 
@@ -121,24 +127,52 @@ class ProbabilisticAttention(Rule):
     """Probabilistic (Gabbur et al. 2021, arXiv:2106.08105): posterior of a Gaussian mixture.
 
     M_ij ~ exp(p_j - a_h |q_i - k_j|^2 / 2) with a prior logit p of each token and a precision
-    per head. Keys are centres of Gaussians; a row asks which of them made its query.
+    per head. Keys are centres of Gaussians; a row asks which of them made its query. At inference
+    the centres adapt to the queries by a round of expectation and maximisation, and `propagate`
+    moves values that are known at some positions to the others. It sees later positions.
     """
+
+    causal = False
+    rounds = 1  # of adapting keys
 
     def __init__(self, shape: RuleShape):
         super().__init__(shape)
         self.prior = nn.Linear(shape.d_model, shape.n_heads)
-        self.precision = nn.Parameter(torch.randn(shape.n_heads, 1, 1) * 0.3)
+        size = (shape.n_heads, 1, 1)
+        self.precision = nn.Parameter(torch.randn(size) * 0.3)
+        # of the priors on the centres of keys and of values, as logs
+        self.stiff, self.value_stiff = (
+            nn.Parameter(torch.zeros(size)),
+            nn.Parameter(torch.zeros(size), requires_grad=False),
+        )
 
     def prepare(self, x: Stream) -> Projected:
-        """Add the prior logits."""
+        """Add the prior logits, and adapt the keys."""
         given = super().prepare(x)
         given.more["prior"] = self.prior(x).transpose(1, 2)
+        for _ in range(self.rounds):
+            stiff, a, w = self.stiff.exp(), self.precision.exp(), self.rows(given, given.every)
+            total = stiff + a * w.sum(2)[..., None]
+            given.k = (stiff * given.k + a * (w.mT @ given.q)) / total
         return given
 
     def scores(self, given: Projected, rows: Chosen) -> MapBlock:
         """Return logarithms of the joint densities, up to a constant."""
         apart = torch.cdist(given.q[:, :, rows], given.k).square()
         return given.more["prior"][:, :, None] - self.precision.exp() * apart / 2
+
+    def propagate(self, given: Projected, values: Heads, known: Bool[Tensor, " pos"]) -> Projected:
+        """Return tensors whose values take in those that are known at some positions.
+
+        Args:
+            given: tensors of a forward.
+            values: values, of which those at known positions are used.
+            known: which positions are known.
+        """
+        share = self.rows(given, given.every)[:, :, known]
+        stiff, a = self.value_stiff.exp(), self.precision.exp()
+        sums = stiff * given.v + a * (share.mT @ values[:, :, known])
+        return replace(given, v=sums / (stiff + a * share.sum(2)[..., None]))
 
 
 class QuasiAttention(Rule):
@@ -175,39 +209,87 @@ class HashCollisionsAttention(Rule):
         return (1 - torch.arccos(cosine) / math.pi) ** self.planes * self.seen(given, rows)
 
 
-class QueryTemperatureAttention(Rule):
-    """Selective attention (Zhang et al. 2024, arXiv:2411.12892): softmax_j(t_h(x_i) s_ij).
+class HashSamplesAttention(HashCollisionsAttention):
+    """Hash samples (Zeng et al. 2021, YOSO, arXiv:2111.09714): shares of 32 hashes where q meets k.
 
-    Defined here by t = 1 + tanh(w_h . x); the paper's temperature of values is left out. A
-    query chooses how sharp its row is.
+    Each hash is the side of 8 random hyperplanes; M_ij is the mean of 32 Bernoulli draws, whose
+    expectation is `hash_collisions`, and gradients are those of the expectation. Planes are drawn
+    once and kept with the weights. Attention to the keys in the buckets of the query.
+    """
+
+    drawn = 32
+
+    def __init__(self, shape: RuleShape):
+        super().__init__(shape)
+        drawn = torch.randn(shape.n_heads, self.drawn * self.planes, shape.d_head)
+        self.hashes = nn.Parameter(drawn, requires_grad=False)
+
+    def rows(self, given: Projected, rows: Chosen) -> MapBlock:
+        """Count the hashes on which a row meets a key."""
+        power = 2 ** torch.arange(self.planes, device=rows.device)
+        q, k = (
+            ((x @ self.hashes.mT > 0).unflatten(-1, (self.drawn, -1)) * power).sum(-1)
+            for x in (given.q[:, :, rows], given.k)
+        )
+        met = (q[:, :, :, None] == k[:, :, None]).to(given.q.dtype).mean(-1)
+        chance = super().rows(given, rows)
+        return met * self.seen(given, rows) + (chance - chance.detach())
+
+
+class QueryTemperatureAttention(Rule):
+    """Selective attention (Zhang et al. 2024, arXiv:2411.12892): softmax_j(t_h(x_i, i) s_ij) t'v_j.
+
+    t = tanh(w_h . x_i) + 1 + sigmoid(a_h) log i, and t' likewise of x_j and j with weights of its
+    own; positions are counted from 1, and v here are the values times t'. A query chooses how sharp
+    its row is, more so where there are many keys, and a token how much it is heard.
     """
 
     def __init__(self, shape: RuleShape):
         super().__init__(shape)
-        self.sharpness = nn.Linear(shape.d_model, shape.n_heads, bias=False)
+        self.sharpness, self.loudness = (
+            nn.Linear(shape.d_model, shape.n_heads, bias=False) for _ in range(2)
+        )
+        self.growth = nn.Parameter(torch.randn(2, shape.n_heads, 1))  # of queries, of values
+
+    def prepare(self, x: Stream) -> Projected:
+        """Add the temperatures of queries, and apply those of values."""
+        given = super().prepare(x)
+        place = (1 + given.every).to(x.dtype).log()
+        of_query, of_value = (
+            torch.tanh(part(x)).transpose(1, 2) + 1 + growth.sigmoid() * place
+            for part, growth in zip((self.sharpness, self.loudness), self.growth, strict=True)
+        )
+        given.more["temperature"], given.v = of_query, given.v * of_value[..., None]
+        return given
 
     def scores(self, given: Projected, rows: Chosen) -> MapBlock:
         """Scale each row's scores."""
-        t = 1 + torch.tanh(self.sharpness(given.x)).transpose(1, 2)
-        return super().scores(given, rows) * t[:, :, rows, None]
+        return super().scores(given, rows) * given.more["temperature"][:, :, rows, None]
 
 
 class ScoreConvolutionAttention(Rule):
-    """Multi-token (Golovneva et al. 2025, arXiv:2504.00927): a convolution over the scores.
+    """Multi-token (Golovneva et al. 2025, arXiv:2504.00927): scores and heads are convolved.
 
     s'_ij = sum over a in 0..2 and b in -1..1 of w_h[a, b] s_(i-a)(j-b), with hidden scores as
-    0, then a softmax. The convolution over heads and the norm are left out. A weight depends on
-    several queries and keys at once.
+    0; M_h = sum over the two heads g of a group of u[h, g] softmax(s'_g). A norm of each head and
+    the factor 1 - l0 with l0 = 0.8 - 0.6 exp(-0.3 layer) follow. A weight depends on several
+    queries, keys and heads at once.
     """
 
     queries = 3  # earlier queries with the row itself
     side = 1  # keys on each side
+    signed = True
+    row_sum = "constant"
 
     def __init__(self, shape: RuleShape):
         super().__init__(shape)
         kernel = 0.3 * torch.randn(shape.n_heads, self.queries, 2 * self.side + 1)
         kernel[:, 0, self.side] += 1
         self.kernel = nn.Parameter(kernel)
+        self.group = 2 if shape.n_heads % 2 == 0 else 1
+        size = (shape.n_heads // self.group, self.group, self.group)
+        self.behind = nn.Parameter(torch.eye(self.group) + 0.3 * torch.randn(size))
+        self.first = 0.8 - 0.6 * math.exp(-0.3 * shape.layer)
 
     def scores(self, given: Projected, rows: Chosen) -> MapBlock:
         """Sum shifted scores of the row and of the rows before it."""
@@ -221,6 +303,19 @@ class ScoreConvolutionAttention(Rule):
                 shifted = padded[..., self.side - b : self.side - b + len(given.every)]
                 found = found + self.kernel[:, a, b + self.side, None, None] * shifted
         return found  # type: ignore[return-value]
+
+    def parts(self, given: Projected) -> dict[str, Callable[[Chosen], MapBlock]]:
+        """Return the softmaxes before heads are mixed."""
+        return {"unmixed": partial(super().rows, given)}
+
+    def rows(self, given: Projected, rows: Chosen) -> MapBlock:
+        """Mix the softmaxes within groups of heads."""
+        softmaxes = super().rows(given, rows).unflatten(1, (-1, self.group))
+        return torch.einsum("nhg,bngij->bnhij", self.behind, softmaxes).flatten(1, 2)
+
+    def after(self, z: Heads, given: Projected) -> Tensor:
+        """Normalise each head."""
+        return super().after((1 - self.first) * head_norm(z), given)
 
 
 class HiddenKeysAttention(Rule):
