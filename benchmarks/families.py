@@ -62,7 +62,7 @@ def mixers() -> Iterator[tuple[str, Callable[[], Made]]]:
 
 def of_variants() -> Iterator[tuple[str, Callable[[], Made]]]:
     """Attention variants of the literature."""
-    for name in variants.variant_names():
+    for name in variants.variant_names("text"):
         yield name, lambda n=name: (variants.build(n), {"input_ids": IDS})
 
 

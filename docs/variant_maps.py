@@ -61,7 +61,7 @@ def pixels(rows: np.ndarray) -> str:
 @torch.no_grad()
 def drawn() -> str:
     """Return the picture as SVG."""
-    parts, names = [], variants.variant_names()
+    parts, names = [], variants.variant_names("text")
     for i, name in enumerate(names):
         model = same_token_head(name)
         rows = model.capture([IDS], ["map"], layers=0)["map", 0][0, 0].numpy()

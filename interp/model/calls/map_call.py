@@ -46,7 +46,8 @@ class MapCall(Call):
             positions.
         parts: maps whose combination the map is, by name.
         seen: function that computes rows of the mask of keys; None for all earlier positions.
-        rest: what z holds of no token, such as a memory: z is map @ v plus this.
+        rest: what z holds of no token, such as a memory, or of tokens by another map per feature,
+            such as a convolution: z is map @ v plus this.
         values: what has mixed positions before the map, such as "after a short convolution".
     """
 

@@ -17,12 +17,16 @@ from typing import TYPE_CHECKING, Any
 from interp.core.errors import UnknownName
 
 if TYPE_CHECKING:
-    from interp.planted.variants.language_model import VariantForCausalLM
     from interp.planted.variants.rule import Rule
 
 FOLDER = Path(__file__).parent / "rules"
+HOSTS = {  # module and class of the model that a file's rules live in; the others read text
+    "on_images": ("image_model", "VariantForImageClassification"),
+    "on_sources": ("pair_model", "VariantForTranslation"),
+}
+TEXT = ("language_model", "VariantForCausalLM")
 
-__all__ = ["build", "rule_class", "summary", "variant_names"]
+__all__ = ["build", "import_hosts", "rule_class", "summary", "variant_names"]
 
 
 @cache
@@ -39,9 +43,16 @@ def _classes() -> dict[str, tuple[str, ast.ClassDef]]:
     return found
 
 
-def variant_names() -> tuple[str, ...]:
-    """Return the names of all variants, sorted."""
-    return tuple(sorted(_classes()))
+def variant_names(of: str | None = None) -> tuple[str, ...]:
+    """Return the names of variants, sorted.
+
+    Args:
+        of: "text", "on_images" or "on_sources": what the variants read; all by default.
+    """
+    found = _classes()
+    return tuple(
+        sorted(n for n in found if of in (None, found[n][0] if found[n][0] in HOSTS else "text"))
+    )
 
 
 def summary(name: str) -> str:
@@ -63,14 +74,17 @@ def rule_class(name: str) -> type[Rule]:
     return getattr(import_module(f"interp.planted.variants.rules.{file}"), node.name)
 
 
-def build(name: str, *, seed: int = 0, gain: float = 4.0, **sizes: Any) -> VariantForCausalLM:
+def build(name: str, *, seed: int = 0, gain: float = 4.0, **sizes: Any) -> Any:
     """Build a random model with this attention in all layers, in evaluation mode.
+
+    It is a language model, an image classifier (`rules/on_images.py`) or a translator
+    (`rules/on_sources.py`).
 
     Args:
         name: a name of `variant_names()`.
         seed: seed of the weights.
         gain: factor of the projections to queries and keys, so that maps are not uniform.
-        sizes: fields of `VariantConfig`, such as `num_hidden_layers`.
+        sizes: fields of the model's config, such as `num_hidden_layers`.
 
     Raises:
         UnknownName: no variant has this name.
@@ -78,15 +92,21 @@ def build(name: str, *, seed: int = 0, gain: float = 4.0, **sizes: Any) -> Varia
     import torch
 
     from interp.core.random_state import drawn_with
-    from interp.planted.variants.language_model import VariantConfig, VariantForCausalLM
 
-    _found(name)
+    file, kind = HOSTS.get(_found(name)[0], TEXT)
+    cls = getattr(import_module(f"interp.planted.variants.{file}"), kind)
     with drawn_with(seed), torch.no_grad():
-        model = VariantForCausalLM(VariantConfig(variant=name, **sizes)).eval()
+        model = cls(cls.config_class(variant=name, **sizes)).eval()
         for key, weight in model.named_parameters():
             if key.endswith((".query.weight", ".key.weight")):
                 weight.mul_(gain)
     return model
+
+
+def import_hosts() -> None:
+    """Import the classes of all models that variants live in, so that folders of them load."""
+    for file, _ in (TEXT, *HOSTS.values()):
+        import_module(f"interp.planted.variants.{file}")
 
 
 def _found(name: str) -> tuple[str, ast.ClassDef]:

@@ -1,0 +1,84 @@
+"""Rules that need more than their own sequence: the grid of an image, or a source to read."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from interp.planted.variants.rule import Chosen, Projected, Rule, SeenBlock, Stream
+
+
+class GridRule(Rule):
+    """Softmax between all patches of an image, whose rows and columns the rule knows.
+
+    Attributes:
+        inner: number of inner tokens along each side of a patch; 0 for none.
+    """
+
+    causal = False
+    inner: ClassVar[int] = 0
+
+    def within(self, x: Stream, context: tuple[int, int]) -> Projected:
+        """Return queries, keys and values of an image of so many rows and columns of patches."""
+        given = self.prepare(x)
+        given.grid = context
+        return given
+
+
+class InsidePatches(GridRule):
+    """Softmax between the inner tokens of a patch, which stand patch by patch."""
+
+    each = 4  # inner tokens of a patch
+
+    def seen(self, given: Projected, rows: Chosen) -> SeenBlock:
+        """Keep tokens of the row's patch."""
+        return rows[:, None] // self.each == given.keys // self.each
+
+
+class SourceRule(Rule):
+    """Softmax of a target's positions over the tokens of a source."""
+
+    causal = False
+
+    def within(self, x: Stream, context: tuple[Stream, Bool[Tensor, "batch key_pos"]]) -> Projected:
+        """Return queries of the target, keys and values of the source, and which keys are real."""
+        source, real = context
+        q, k, v = self.query(x), self.key(source), self.value(source)
+        given = Projected(x, self.split(q), self.split(k), self.split(v))
+        given.more["real"] = real
+        return given
+
+    def seen(self, given: Projected, rows: Chosen) -> SeenBlock:
+        """Hide padding of the source."""
+        return given.more["real"][:, None, None].expand(-1, 1, len(rows), -1)
+
+
+def placed(at: Int[Tensor, " row"], given: Projected) -> tuple[Tensor, Tensor]:
+    """Return the row and the column of patches on the grid."""
+    return at // given.grid[1], at % given.grid[1]
+
+
+def convolved_on_grid(
+    x: Float[Tensor, "*batch pos channel"], kernel: Float[Tensor, "channel row column"], grid: Any
+) -> Float[Tensor, "*batch pos channel"]:
+    """Convolve each channel over the grid of an image, with zeros around it."""
+    image = x.flatten(0, -3).mT.unflatten(-1, grid)
+    pad = tuple(size // 2 for size in kernel.shape[1:])
+    found = F.conv2d(image, kernel[:, None], padding=pad, groups=len(kernel))
+    return found.flatten(2).mT.reshape(x.shape)
+
+
+def regions(given: Projected, at: Chosen, size: int) -> Tensor:
+    """Return the region of each patch: squares of so many patches, row by row."""
+    row, column = placed(at, given)
+    return row // size * -(-given.grid[1] // size) + column // size
+
+
+def means_of_regions(x: Tensor, given: Projected, size: int) -> Tensor:
+    """Return the mean of the patches of each region."""
+    region = F.one_hot(regions(given, given.keys, size)).to(x.dtype)
+    return torch.einsum("nr,bhnd->bhrd", region, x) / region.sum(0)[:, None]
