@@ -1,60 +1,88 @@
-"""The page of the literature: every paper with its question, and what answers and checks it.
+"""The page of the literature: every paper with its claim, what was measured, and what answers it.
 
-    python docs/literature_page.py     prints them; docs/build.py puts them into docs/literature.md
+    python docs/literature_page.py     prints it; docs/build.py puts it into docs/literature.md
 
-The entries are those of interp/core/literature.toml.
+The entries are those of interp/core/literature.toml; the numbers are those that
+benchmarks/paper_claims.py measured.
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from interp.core.literature import KINDS, STATUSES, Paper, papers
+from interp.core.literature import KINDS, STATUSES, VERDICTS, Finding, Paper, papers
 
 ROOT = Path(__file__).parents[1]
-FOLLOWED = ROOT / "benchmarks" / "literature.json"
+COMMAND = "python benchmarks/paper_claims.py"
 
 
 def page() -> str:
-    """Return the counts, the followed entries and a table for each kind of paper, as Markdown."""
-    return "\n\n".join([counts(), *followed(), *tables()])
+    """Return the counts, a table of claims for each kind, and one of answers, as Markdown."""
+    return "\n\n".join([verdicts(), counts(), *claims(), *answers()])
+
+
+def verdicts() -> str:
+    """Return the number of claims by kind and verdict, and what testing them took."""
+    tested = [p.tested for p in papers() if p.tested]
+    hours = sum(t.seconds for t in tested) / 3600
+    rows = _by_kind("papers by verdict on their claim", VERDICTS, lambda p: p.verdict)
+    return (
+        f"{len(tested)} of {len(papers())} claims were tested, in {hours:.1f} hours of one core"
+        f" (`{COMMAND}`, which resumes).\n\n{rows}"
+    )
 
 
 def counts() -> str:
     """Return the number of papers by kind and status; papers of two kinds count in both."""
+    return _by_kind("papers by what is offered", STATUSES, lambda p: p.status)
+
+
+def _by_kind(title: str, names: tuple[str, ...], of: Callable[[Paper], str]) -> str:
     rows = [("all papers", list(papers()))]
     rows += [(name, [p for p in papers() if letter in p.kinds]) for letter, name in KINDS.items()]
-    lines = ["| | papers | " + " | ".join(STATUSES) + " |", "|---|" + "---|" * (len(STATUSES) + 1)]
+    lines = [f"| {title} | papers | " + " | ".join(names) + " |", "|---" * (len(names) + 2) + "|"]
     for name, some in rows:
-        found = Counter(p.status for p in some)
-        cells = [name, str(len(some)), *(str(found[status]) for status in STATUSES)]
+        found = Counter(of(p) for p in some)
+        cells = [name, str(len(some)), *(str(found[one]) for one in names)]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
-def followed() -> Iterator[str]:
-    """Yield the entries that were drawn at random, each followed to a number."""
-    kept = json.loads(FOLLOWED.read_text(encoding="utf-8"))
-    yield "## Ten entries followed to a number"
-    yield (
-        f"Drawn at random (seed {kept['seed']}), three forms of attention and seven others, from"
-        " the entries whose first call needs a model, prompts, a task or a text only; it is run as"
-        f" it stands, with `model` {kept['model']}. Command: `python benchmarks/literature.py`."
-    )
-    lines = ["| paper | run | number | what it says |", "|---|---|---|---|"]
-    for row in kept["rows"]:
-        cells = (row["paper"], f"`{row['run']}`", row["number"], row["says"])
-        lines.append("| " + " | ".join(_cell(x) for x in cells) + " |")
-    yield "\n".join(lines)
-
-
-def tables() -> Iterator[str]:
-    """Yield a table for each kind; a paper stands in the table of its first kind."""
+def claims() -> Iterator[str]:
+    """Yield a table of claims for each kind; a paper stands in the table of its first kind."""
     for letter, name in KINDS.items():
-        yield f"## {name}"
+        yield f"## Claims: {name.lower()}"
+        lines = ["| paper | claim | verdict | measured [95 % interval] | on |", "|---" * 5 + "|"]
+        lines += [_claim(paper) for paper in papers() if paper.kinds[0] == letter]
+        yield "\n".join(lines)
+
+
+def _claim(paper: Paper) -> str:
+    if paper.tested:
+        measured = "<br>".join(_number(finding) for finding in paper.tested.findings)
+        on = paper.tested.models
+    else:
+        measured, on = paper.not_testable, ""
+    cells = (paper.title, paper.claim, f"**{paper.verdict}**", measured, on)
+    return "| " + " | ".join(_cell(x) for x in cells) + " |"
+
+
+def _number(finding: Finding) -> str:
+    """Format one number with its interval, and the bound if the claim has several numbers."""
+    same = finding.low == finding.high
+    ends = "" if same else f" [{finding.low:.3g}, {finding.high:.3g}]"
+    return (
+        f"{finding.what}: **{finding.value:.3g}**{ends} {finding.unit}, claimed {finding.side}"
+        f" {finding.bound:.3g}: {finding.verdict} ({finding.samples})"
+    )
+
+
+def answers() -> Iterator[str]:
+    """Yield a table for each kind: what the package offers of each paper, and what checks it."""
+    for letter, name in KINDS.items():
+        yield f"## What is offered: {name.lower()}"
         lines = [
             "| paper | question | answered by | checked by | status, and what is left out |",
             "|---|---|---|---|---|",
@@ -64,11 +92,11 @@ def tables() -> Iterator[str]:
 
 
 def _row(paper: Paper) -> str:
-    answers = [f"`{x}`" for x in (*paper.call, *paper.command)]
-    answers += [_link(x) for x in paper.file]
+    given = [f"`{x}`" for x in (*paper.call, *paper.command)]
+    given += [_link(x) for x in paper.file]
     status = f"{paper.status}: {paper.missing}" if paper.missing else paper.status
     checks = "<br>".join(_link(x) for x in paper.test)
-    cells = (paper.title, paper.question, "<br>".join(answers), checks, status)
+    cells = (paper.title, paper.question, "<br>".join(given), checks, status)
     return "| " + " | ".join(_cell(x) for x in cells) + " |"
 
 

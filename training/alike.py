@@ -132,15 +132,16 @@ def asked_rows(form: str, kind: str, number: int = 32, seed: int = 99) -> Rows:
     return rows(kind, number, np.random.default_rng(seed), causal=causal, held_out=True)
 
 
-def trained(form: str, seed: int) -> VariantForCausalLM:
+def trained(form: str, seed: int, **sizes: Any) -> VariantForCausalLM:
     """Return a form of attention trained alike, from the kept weights where there are some.
 
     Args:
         form: a name of `interp.planted.variants.variant_names()`.
         seed: seed of the weights and of the order of the rows.
+        sizes: fields of `VariantConfig` other than those of `SIZES`, such as `num_attention_heads`.
     """
-    path = KEPT / f"{form}-{seed}-{settings(form)}.safetensors"
-    model = variants.build(form, seed=seed, gain=1.0, **SIZES)
+    path = KEPT / f"{form}-{seed}-{settings(form, **sizes)}.safetensors"
+    model = variants.build(form, seed=seed, gain=1.0, **SIZES | sizes)
     if path.exists():
         model.load_state_dict(load_file(path))
         return model.eval()
@@ -182,12 +183,12 @@ def loaded(form: str, seed: int) -> interp.Model:
     return interp.load(trained(form, seed), name=f"{form} trained alike, seed {seed}")
 
 
-def settings(form: str) -> str:
+def settings(form: str, **sizes: Any) -> str:
     """Name the settings and the code of a form in a few letters."""
     code = [
         inspect.getsource(c)
         for c in variants.rule_class(form).__mro__[:-2]
         if "interp" in c.__module__
     ]
-    held = json.dumps([RATE, STEPS, LENGTH, ROWS, PAIRS, HIDDEN, SIZES, code])
+    held = json.dumps([RATE, STEPS, LENGTH, ROWS, PAIRS, HIDDEN, SIZES | sizes, code])
     return hashlib.sha256(held.encode()).hexdigest()[:10]

@@ -53,7 +53,12 @@ def exact(what: str, value: float, unit: str, side: Side, bound: float, samples:
 
 
 def mean(
-    what: str, values: Sequence[float], unit: str, side: Side, bound: float, samples: str
+    what: str,
+    values: Sequence[float] | np.ndarray,
+    unit: str,
+    side: Side,
+    bound: float,
+    samples: str,
 ) -> Finding:
     """Return the mean of independent values with its 95 % t interval.
 

@@ -18,8 +18,17 @@ from fixtures.commands import called
 from together import over
 
 import interp
+from interp.core import literature
 from interp.core.errors import InterpError
-from interp.core.literature import KINDS, STATUSES, Paper, find_papers, papers
+from interp.core.literature import (
+    KINDS,
+    STATUSES,
+    VERDICTS,
+    Finding,
+    Paper,
+    find_papers,
+    papers,
+)
 from interp.core.registry import ATTRIBUTION_METHODS, CIRCUIT_METHODS, METRICS, Registry
 from interp.planted import PLANTED
 from interp.planted.variants import variant_names
@@ -79,7 +88,47 @@ def problems(paper: Paper) -> list[str]:
         and not paper.call
     ):
         found.append("an answer has a call")
+    return found + claim_problems(paper)
+
+
+NOT_DONE = re.compile(
+    r"not (offered|part|built|reproduced|measured|trained)|left out|no .* is offered"
+)
+
+
+def claim_problems(paper: Paper) -> list[str]:
+    """What is wrong with the claim of an entry, one line each."""
+    found = []
+    if not paper.claim.endswith(".") or paper.claim.count(". "):
+        found.append("the claim is one sentence")
+    if bool(paper.tested) == bool(paper.not_testable):
+        found.append("a claim is either tested or has the reason why it is not")
+    if paper.status == "whole" and not paper.tested:
+        found.append("an entry without a tested claim is not whole")
+    named = stems(paper.title)
+    for sentence in re.split(r"[;.:] ", paper.missing if paper.status == "whole" else ""):
+        if NOT_DONE.search(sentence) and len(named & stems(sentence)) > 1:
+            found.append(f"the title names what is not done: {sentence}")
     return found
+
+
+COMMON = {
+    "attent",
+    "transf",
+    "model",
+    "langua",
+    "head",
+    "heads",
+    "large",
+    "paper",
+    "traini",
+    "token",
+}
+
+
+def stems(text: str) -> set[str]:
+    """The first letters of the words that say what a title is about."""
+    return {w[:6] for w in re.findall(r"[a-z]{4,}", text.lower())} - COMMON
 
 
 def check_call(text: str) -> None:
@@ -178,6 +227,7 @@ def test_the_checks_see_what_does_not_exist() -> None:
         "call": ('interp.score(model, "echo")',), "command": ("interp score MODEL -m echo",),
         "file": ("interp/__init__.py",),
         "test": ("tests/docs/test_literature.py::test_all_papers_of_the_list_are_there",),
+        "claim": "It does.", "tested": literature.Tested("a model", (finding(2.0, 1.5, 2.5),), 0.1),
     }  # fmt: skip
     assert problems(Paper(**good)) == []
     wrong: list[dict[str, Any]] = [
@@ -196,9 +246,35 @@ def test_the_checks_see_what_does_not_exist() -> None:
         {"status": "in part"},
         {"kinds": "B"},
         {"question": "Why"},
+        {"claim": ""},
+        {"claim": "It does. It also does more."},
+        {"not_testable": "Too large."},
+        {"status": "in part", "missing": "Much.", "tested": None},
+        {"title": "Pruning sparse caches", "missing": "Pruning of sparse caches is not offered."},
     ]
     for change in wrong:
         assert len(problems(Paper(**good | change))) == 1, change
+
+
+def finding(
+    value: float, low: float, high: float, side: str = "above", bound: float = 1
+) -> Finding:
+    return Finding("a number", value, low, high, "nats", side, bound, "3 seeds")
+
+
+def test_verdicts_follow_from_intervals() -> None:
+    nan = float("nan")
+    for given, verdict in (
+        (finding(2, 1.1, 3), "held"), (finding(2, 0.9, 3), "undecided"),
+        (finding(0.5, 0.1, 0.9), "did not hold"), (finding(0.5, 0.1, 0.9, "below"), "held"),
+        (finding(2, 1.1, 3, "below"), "did not hold"), (finding(1, 1, 1), "did not hold"),
+        (finding(1, 1, 1, "below"), "did not hold"), (finding(nan, nan, nan), "undecided"),
+    ):  # fmt: skip
+        assert given.verdict == verdict, given
+    held, open_, false = finding(2, 1.1, 3), finding(2, 0.9, 3), finding(0.5, 0.1, 0.9)
+    assert literature.Tested("m", (held, held), 1).verdict == "held"
+    assert literature.Tested("m", (held, open_), 1).verdict == "undecided"
+    assert literature.Tested("m", (held, open_, false), 1).verdict == "did not hold"
 
 
 def lines() -> Iterator[str]:
@@ -211,15 +287,20 @@ def test_every_paper_is_a_row_of_the_page_and_counted(docs) -> None:
     for paper in papers():
         title = paper.title.replace("|", "\\|")
         assert sum(row.startswith(f"| {title} | {paper.question}") for row in rows) == 1, title
+        assert sum(row.startswith(f"| {title} | {paper.claim}") for row in rows) == 1, title
     for status in STATUSES:
         assert sum(p.status == status for p in papers()) == counted(rows, status)
+    for verdict in VERDICTS:
+        assert sum(p.verdict == verdict for p in papers()) == counted(rows, verdict)
 
 
-def counted(rows: list[str], status: str) -> int:
-    """The number of papers of one status that the page states."""
-    [head] = [row for row in rows if row.startswith("| | papers")]
-    [told] = [row for row in rows if row.startswith("| all papers")]
-    return int(told.split("|")[head.split("|").index(f" {status} ")])
+def counted(rows: list[str], name: str) -> int:
+    """The number of papers of one status or verdict that the page states."""
+    [[head, told]] = [
+        [row, rows[at + 1]] for at, row in enumerate(rows)
+        if row.startswith("| papers by") and f"| {name} |" in row
+    ]  # fmt: skip
+    return int(told.split("|")[head.split("|").index(f" {name} ")])
 
 
 def test_papers_are_found_by_a_part_of_their_title(run, errors) -> None:

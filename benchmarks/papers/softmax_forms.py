@@ -1,0 +1,305 @@
+"""Claims on changed softmax attention, trained beside softmax."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+import interp
+from interp.core.literature import Finding
+from papers.beside import ALIKE, KINDS, ROWS, SAMPLES, SOFTMAX, better, loss, no_worse
+from papers.finding import claim, exact, mean
+from training import alike
+
+
+def text(form: str, number: int = ROWS) -> list[list[int]]:
+    """Return held-out rows of text."""
+    return alike.asked_rows(form, "text", number).given.tolist()
+
+
+@claim("Quantizable Transformers", f"variants clipped and gated_output beside softmax, {ALIKE}")
+def quantizable() -> list[Finding]:
+    """The largest activation of a model, and what the changes cost on all three kinds of rows."""
+    found = []
+    for form in ("clipped", "gated_output"):
+        sizes = {name: [_largest(name, seed) for seed in alike.SEEDS] for name in (form, SOFTMAX)}
+        apart = np.log(np.array(sizes[form]) / np.array(sizes[SOFTMAX]))
+        what = f"log of the largest activation of {form} over that of softmax"
+        found += [mean(what, apart, "nats", "below", 0, SAMPLES), no_worse(form)]
+    return found
+
+
+def _largest(form: str, seed: int) -> float:
+    frame = interp.heads.outliers.layer_outliers(alike.loaded(form, seed), text(form)).to_pandas()
+    return float(frame.infinity_norm.max())
+
+
+@claim("Multi-Overlapped-Head", f"variant overlapping_heads beside softmax, {ALIKE}; no images")
+def overlapping() -> Finding:
+    """Loss of overlapping heads less that of heads apart."""
+    return better("overlapping_heads")
+
+
+@claim("Transformer-MGK", f"variant mixture_of_keys with two heads beside softmax of four, {ALIKE}")
+def mixture_of_keys() -> Finding:
+    """Half the heads with two keys per position each, beside all heads with one."""
+    return no_worse("mixture_of_keys", num_attention_heads=2, head_dim=16)
+
+
+@claim("Talking-heads attention", f"variant talking_heads beside softmax, {ALIKE}")
+def talking_heads() -> Finding:
+    """Loss with projections over heads before and after the softmax, less that without."""
+    return better("talking_heads")
+
+
+@claim("Mixture of Attention Heads", f"variant mixture_of_heads beside two softmax heads, {ALIKE}")
+def mixture_of_heads() -> list[Finding]:
+    """Two routed heads of four beside two fixed ones; and whether routes follow tokens."""
+    apart = [
+        loss(alike.trained("mixture_of_heads", s))
+        - loss(alike.trained(SOFTMAX, s, num_attention_heads=2, head_dim=16))
+        for s in alike.SEEDS
+    ]
+    what = "loss of two routed heads less that of two fixed heads"
+    said = "information that a token gives on its first head, less that of shuffled tokens"
+    return [
+        mean(what, apart, "nats per token", "below", 0, SAMPLES),
+        mean(said, [_routed(s) for s in alike.SEEDS], "nats", "above", 0, SAMPLES),
+    ]
+
+
+def _routed(seed: int) -> float:
+    """Return the mutual information of tokens and heads on text, above that by chance."""
+    rows = text("mixture_of_heads")
+    model = alike.loaded("mixture_of_heads", seed)
+    heads = model.capture(rows, ["map"], layers=0)["map", 0].sum(-1).argmax(1).flatten().numpy()
+    ids, rng = np.array(rows).flatten(), np.random.default_rng(0)
+    by_chance = [_information(rng.permutation(ids), heads) for _ in range(20)]
+    return _information(ids, heads) - float(np.mean(by_chance))
+
+
+def _information(a: np.ndarray, b: np.ndarray) -> float:
+    joint = np.zeros((a.max() + 1, b.max() + 1))
+    np.add.at(joint, (a, b), 1 / len(a))
+    apart = joint.sum(1, keepdims=True) * joint.sum(0, keepdims=True)
+    return float((joint[joint > 0] * np.log(joint[joint > 0] / apart[joint > 0])).sum())
+
+
+@claim("Relaxed Attention", f"variant relaxed beside softmax, {ALIKE}")
+def relaxed() -> list[Finding]:
+    """How much worse held-out text goes than text that was trained on, and the held-out loss."""
+    gaps = [_gap("relaxed", s) - _gap(SOFTMAX, s) for s in alike.SEEDS]
+    what = "held-out loss less training loss on text: relaxed less softmax"
+    return [mean(what, gaps, "nats per token", "below", 0, SAMPLES), better("relaxed")]
+
+
+def _gap(form: str, seed: int) -> float:
+    model, found = alike.trained(form, seed), []
+    for held_out in (True, False):
+        rng = np.random.default_rng(99)
+        rows = alike.rows("text", ROWS, rng, causal=True, held_out=held_out)
+        with torch.no_grad():
+            found.append(float(alike.mean_loss(model(rows.given).logits, rows)))
+    return found[0] - found[1]
+
+
+@claim("Neural Attention: A Novel", f"variant neural_scores beside softmax, {ALIKE}")
+def neural_scores() -> Finding:
+    """Loss with scores from a small network, less that with products."""
+    return better("neural_scores")
+
+
+@claim("Normalized Attention Without", "variants normalised_scores and softmax, 3 learning rates")
+def normalised_scores() -> Finding:
+    """The worst loss over rates of learning a quarter, once and four times the usual one."""
+    worst = {
+        form: [max(_at_rate(form, seed, times) for times in (0.25, 1, 4)) for seed in alike.SEEDS]
+        for form in ("normalised_scores", SOFTMAX)
+    }
+    apart = np.array(worst["normalised_scores"]) - np.array(worst[SOFTMAX])
+    what = "worst loss over three rates of learning: normalised scores less softmax"
+    return mean(what, apart, "nats per token", "below", 0, SAMPLES)
+
+
+def _at_rate(form: str, seed: int, times: float) -> float:
+    usual = alike.RATE
+    if times == 1:
+        return loss(alike.trained(form, seed))
+    try:
+        alike.RATE = usual * times
+        return loss(alike.trained(form, seed))
+    finally:
+        alike.RATE = usual
+
+
+@claim("More Expressive Attention", f"variant signed beside softmax, {ALIKE}")
+def signed() -> list[Finding]:
+    """Loss, and how alike the last layer's streams of different tokens are."""
+    apart = [_alike("signed", s) - _alike(SOFTMAX, s) for s in alike.SEEDS]
+    what = "mean cosine of the last streams of two tokens of a text: signed less softmax"
+    return [better("signed"), mean(what, apart, "cosine", "below", 0, SAMPLES)]
+
+
+def _alike(form: str, seed: int) -> float:
+    x = alike.loaded(form, seed).capture(text(form), ["resid_post"], layers=1)["resid_post", 1]
+    x = torch.nn.functional.normalize(x, dim=-1)
+    n = x.shape[1]
+    return float(((x @ x.mT).sum((-1, -2)) - n).mean() / (n * (n - 1)))
+
+
+@claim("Weighted Grouped Query", "variant weighted_groups with learned and with equal weights")
+def weighted_groups() -> list[Finding]:
+    """Learned weights of the heads of a group beside their plain mean, and beside softmax."""
+    apart = []
+    for seed in alike.SEEDS:
+        model = alike.variants.build("weighted_groups", seed=seed, gain=1.0, **alike.SIZES)
+        for block in model.blocks:
+            share: Any = block.attention.rule.share  # type: ignore[union-attr]
+            share.data.fill_(0.5)
+            share.requires_grad_(False)
+        apart.append(loss(alike.trained("weighted_groups", seed)) - loss(alike.train(model, seed)))
+    what = "loss with learned weights less that with equal ones"
+    return [
+        mean(what, apart, "nats per token", "below", 0, SAMPLES),
+        no_worse("weighted_groups"),
+    ]
+
+
+@claim("Softplus Attention", "softplus_power and softmax trained alike on 32 tokens, no positions")
+def softplus_power() -> Finding:
+    """How much the loss per token of text rises from 32 tokens, as trained, to 256."""
+    rises = [_rise("softplus_power", s) - _rise(SOFTMAX, s) for s in alike.SEEDS]
+    what = "rise of the loss of tokens 128 to 256 over that of 16 to 32: softplus less softmax"
+    return mean(what, rises, "nats per token", "below", 0, f"3 seeds, {ROWS} rows of 256 tokens")
+
+
+def _rise(form: str, seed: int) -> float:
+    sizes = alike.SIZES | {"max_position_embeddings": 256}
+    model = alike.variants.build(form, seed=seed, gain=1.0, **sizes)
+    model.positions.weight.data.zero_()
+    model.positions.weight.requires_grad_(False)
+    alike.train(model, seed)
+    ids = torch.tensor(alike.corpora()[1].rows(np.random.default_rng(7), ROWS, 256))
+    rows = alike.Rows(ids, ids.roll(-1, 1), torch.ones(ids.shape))
+    with torch.no_grad():
+        lost = alike.losses(model(ids).logits, rows)[:, :-1].mean(0)
+    return float(lost[128:].mean() - lost[16:31].mean())
+
+
+@claim("Sigmoid Self-Attention", f"variant sigmoid beside softmax, {ALIKE}")
+def sigmoid() -> Finding:
+    """Loss of sigmoid attention beside softmax."""
+    return no_worse("sigmoid")
+
+
+@claim("One Write-Head", f"variant multi_query beside softmax, {ALIKE}")
+def multi_query() -> list[Finding]:
+    """What one head of keys and values for all costs, and how many numbers it keeps per token."""
+    kept = {}
+    for form in ("multi_query", SOFTMAX):
+        rule: Any = alike.trained(form, 0).blocks[0].attention.rule  # type: ignore[union-attr]
+        kept[form] = rule.key.out_features + rule.value.out_features
+    ratio = kept["multi_query"] / kept[SOFTMAX]
+    what = "numbers of keys and values per token and layer, over those of softmax"
+    return [
+        exact(what, ratio, "ratio", "below", 0.3, "widths of the projections, 4 heads"),
+        no_worse("multi_query"),
+    ]
+
+
+@claim("Pit One Against Many", f"variant head_embeddings beside softmax, {ALIKE}")
+def head_embeddings() -> list[Finding]:
+    """Parameters of queries, keys and values, and what sharing them costs."""
+    number = {
+        form: sum(p.numel() for p in alike.trained(form, 0).blocks[0].attention.rule.parameters())  # type: ignore[union-attr]
+        for form in ("head_embeddings", SOFTMAX)
+    }
+    ratio = number["head_embeddings"] / number[SOFTMAX]
+    what = "parameters of queries, keys and values over those of softmax"
+    return [
+        exact(what, ratio, "ratio", "below", 0.5, "a layer of 4 heads"),
+        no_worse("head_embeddings"),
+    ]
+
+
+@claim("RCMHA", f"variant convolved_projections beside relative_bias, {ALIKE}")
+def convolved_projections() -> Finding:
+    """Loss with convolved queries, keys and values, less that with relative positions alone."""
+    return better("convolved_projections", "relative_bias")
+
+
+@claim("From Softmax to Sparsemax", f"variant sparsemax beside softmax, {ALIKE}")
+def sparsemax() -> list[Finding]:
+    """The share of visible keys without weight, and the loss beside softmax."""
+    shares = []
+    for seed in alike.SEEDS:
+        maps = alike.loaded("sparsemax", seed).capture(text("sparsemax"), ["map"])
+        below = torch.ones(alike.LENGTH, alike.LENGTH).tril().bool()
+        shares += [
+            float(np.mean([(maps["map", at][..., below] == 0).float().mean() for at in (0, 1)]))
+        ]
+    what = "share of the visible keys that get no weight"
+    return [mean(what, shares, "share", "above", 0.5, SAMPLES), no_worse("sparsemax", kinds=KINDS)]
+
+
+@claim("Inverse distance weighting", "one layer of 40 learned keys on scikit-learn's 8 x 8 digits")
+def inverse_distance() -> list[Finding]:
+    """Keys by inverse distance beside keys by products: are they digits, and can one be added?"""
+    from sklearn.datasets import load_digits
+
+    x, y = load_digits(return_X_y=True)
+    x, y = torch.tensor(x / 16, dtype=torch.float32), torch.tensor(y)
+    gaps, moved, told = [], [], []
+    for seed in range(5):
+        order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
+        train, test = order[:1300], order[1300:]
+        keys = {kind: _keys(kind, x[train], y[train], seed) for kind in ("inverse", "product")}
+        nearest = {
+            k: float(torch.cdist(v[0], x[train]).min(1).values.mean()) for k, v in keys.items()
+        }
+        gaps.append(nearest["inverse"] / nearest["product"])
+        k, v = keys["inverse"]
+        before = _read("inverse", x[test], k, v).argmax(-1)
+        odd = int(torch.randint(len(test), (), generator=torch.Generator().manual_seed(seed)))
+        other = (int(y[test[odd]]) + 1) % 10
+        added = 4 * torch.nn.functional.one_hot(torch.tensor([other]), 10) * v.abs().max()
+        after = _read("inverse", x[test], torch.cat([k, x[test[odd]][None]]), torch.cat([v, added]))
+        told.append(float(after.argmax(-1)[odd] == other))
+        moved.append(float((after.argmax(-1) != before).float().sum() - 1) / (len(test) - 1))
+    n = "5 divisions of 1,797 digits"
+    return [
+        mean(
+            "distance of a key to the nearest digit, inverse over product",
+            gaps,
+            "ratio",
+            "below",
+            1,
+            n,
+        ),
+        mean("share of the exceptions that an added key teaches", told, "share", "above", 0.9, n),
+        mean("share of the other digits whose class it changes", moved, "share", "below", 0.02, n),
+    ]
+
+
+def _read(kind: str, x: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    if kind == "product":
+        return (x @ keys.T).softmax(-1) @ values
+    near = 1 / (torch.cdist(x, keys).square() + 1e-3)
+    return near / near.sum(-1, keepdim=True) @ values
+
+
+def _keys(
+    kind: str, x: torch.Tensor, y: torch.Tensor, seed: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    draw = torch.Generator().manual_seed(seed)
+    keys = (0.5 + 0.2 * torch.randn(40, 64, generator=draw)).requires_grad_()
+    values = torch.randn(40, 10, generator=draw).requires_grad_()
+    optimizer = torch.optim.Adam([keys, values], lr=0.02)
+    for _ in range(600):
+        lost = torch.nn.functional.cross_entropy(_read(kind, x, keys, values), y)
+        optimizer.zero_grad()
+        lost.backward()
+        optimizer.step()
+    return keys.detach(), values.detach()
