@@ -1,0 +1,214 @@
+"""Claims on which heads need a whole cache: a score of heads against heads drawn at random."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import interp
+from interp.cache.windows import KVHead, Window, cut_cache
+from interp.core.registry import METRICS
+from interp.model.calls.call import Call
+from interp.model.calls.sites import Site
+from interp.model.edits import Edit
+from papers.evicting import copied_rows, deep_hosts, loss, text_rows
+from papers.finding import Finding, claim, mean
+
+DEEP = "models of six layers of four heads, three seeds, trained on text and copies"
+ROWS = "32 rows, mean over three models"
+SHORT = Window(2, 16)
+NOTICED = 0.1  # nats: a rise of the loss from which it counts as lost
+DRAWS = 8
+Heads: TypeAlias = Sequence[tuple[int, int]]
+Cut: TypeAlias = Callable[[Any, Heads], Edit]
+
+
+@cache
+def _rows(kind: str) -> tuple[list[list[int]], int]:
+    """Return rows, and how many of their last tokens count."""
+    if kind == "text":
+        return text_rows(32, length=96, wide=False), 64
+    return copied_rows(32, 0, 45, wide=False), 44
+
+
+@cache
+def _full(kind: str) -> list[np.ndarray]:
+    return [loss(model, *_rows(kind)) for model in deep_hosts()]
+
+
+def _short(model: Any, heads: Heads) -> Edit:
+    """Cut the caches of heads to first and last tokens."""
+    return cut_cache(model, {KVHead("decoder", layer, h): SHORT for layer, h in heads})
+
+
+def _ranked(model: Any, metric: Any, prompts: Any = None) -> list[tuple[int, int]]:
+    """Return heads by a score, the highest first."""
+    table = interp.score(model, metric, prompts, null="none").to_pandas()
+    rows = table.sort_values("score", ascending=False)
+    return list(zip(rows.layer.tolist(), rows["head"].tolist(), strict=True))
+
+
+def _rises(
+    kind: str, cut: Cut, chosen: Callable[[Any], Heads], per_layer: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rise of the loss per row if some heads are cut, and if as many random ones are.
+
+    Args:
+        kind: rows that are read.
+        cut: edit of a model and heads.
+        chosen: heads of a model that are cut.
+        per_layer: whether random heads are as many in every layer.
+    """
+    ours, theirs, rng = [], [], np.random.default_rng(0)
+    for model, full in zip(deep_hosts(), _full(kind), strict=True):
+        heads = list(chosen(model))
+        ours.append(loss(model, *_rows(kind), cut(model, heads)) - full)
+        every = [(s.layer, h) for s in model.sites for h in range(s.n_heads)]
+        for _ in range(DRAWS):
+            order = [every[i] for i in rng.permutation(len(every))]
+            if per_layer:
+                number = len(heads) // len(model.sites)
+                drawn = [
+                    x for s in model.sites for x in [h for h in order if h[0] == s.layer][:number]
+                ]
+            else:
+                drawn = order[: len(heads)]
+            theirs.append(loss(model, *_rows(kind), cut(model, drawn)) - full)
+    return np.mean(ours, 0), np.mean(theirs, 0)
+
+
+@claim("Task-KV", DEEP)
+def task_kv() -> list[Finding]:
+    """Cut half of the heads of each layer: the most homogeneous ones, or random ones."""
+
+    def homogeneous(kind: str, model: Any) -> Heads:
+        given = text_rows(32, False, 96, False) if kind == "text" else copied_rows(32, 1, 45, False)
+        order = _ranked(model, "heterogeneity", given)
+        return [x for s in model.sites for x in [h for h in order if h[0] == s.layer][2:]]
+
+    found = []
+    for kind in ("text", "copies"):
+        ours, random = _rises(kind, _short, partial(homogeneous, kind), per_layer=True)
+        found.append(
+            mean(f"{kind}: rise of the loss, random heads cut minus heads near the centre cut",
+                 random - ours, "nats", "above", 0, ROWS)
+        )  # fmt: skip
+    return found
+
+
+def _compensated(model: Any, heads: Heads) -> Edit:
+    """Cut heads to first and last tokens, and give them the mean of what is dropped as a token."""
+
+    def replace(call: Call, site: Site, real: Tensor) -> Tensor:
+        scores, n = call.scores(), call.z.shape[2]
+        query, key = torch.arange(n)[:, None], torch.arange(n)
+        gone = (key >= SHORT.sink) & (query - key >= SHORT.recent)
+        number = gone.sum(-1, keepdim=True).float()
+        share = gone / number.clamp_min(1)
+        # the product with the mean key is the mean of the products
+        one = (scores.masked_fill(~gone, 0) * share).sum(-1, keepdim=True) + number.log()
+        kept = scores.masked_fill(gone, -torch.inf)
+        pattern = torch.cat([kept, one], -1).softmax(-1)
+        return call.mix(pattern[..., :-1] + pattern[..., -1:] * share)
+
+    return Edit("compensated", interp.zero(list(heads)).heads, replace)
+
+
+@claim("RazorAttention", DEEP)
+def razor() -> list[Finding]:
+    """Keep the whole cache of the heads that look after earlier copies, and cut all others."""
+
+    def others(model: Any) -> Heads:  # 14 % of heads by induction and 1 % by echo are kept
+        induction, echo = _ranked(model, "razor_induction"), _ranked(model, "echo")
+        return [h for h in induction if h not in {*induction[:4], echo[0]}]
+
+    bare, _ = _rises("copies", _short, others)
+    ours, random = _rises("copies", _compensated, others)
+    return [
+        mean("rise of the loss on copies", ours, "nats", "below", NOTICED, ROWS),
+        mean("random heads kept minus retrieval heads", random - ours, "nats", "above", 0, ROWS),
+        mean("without compensation token minus with", bare - ours, "nats", "above", 0, ROWS),
+    ]  # fmt: skip
+
+
+@claim("DuoAttention", DEEP)
+def duo() -> list[Finding]:
+    """Keep the whole cache of the half of heads with the largest trained gates."""
+
+    def streaming(model: Any) -> Heads:
+        return _ranked(model, METRICS.parse("trained_gates:sink=2,recent=16,trials=1"))[12:]
+
+    found = []
+    for kind in ("text", "copies"):
+        ours, random = _rises(kind, _short, streaming)
+        found += [
+            mean(f"{kind}: rise of the loss", ours, "nats", "below", NOTICED, ROWS),
+            mean(f"{kind}: half of the heads drawn at random minus by gates", random - ours,
+                 "nats", "above", 0, ROWS),
+        ]  # fmt: skip
+    return found
+
+
+def _recurrences(model: Any, heads: Heads) -> Edit:
+    """Replace heads by recurrences of one state: the own token, and a decaying sum of earlier ones.
+
+    Both numbers are fitted per head to its mean attention by distance on other text.
+    """
+    patterns = _mean_patterns(model)
+    made = {head: _recurrence(patterns[head]) for head in heads}
+
+    def replace(call: Call, site: Site, real: Tensor) -> Tensor:
+        z = call.z.clone()
+        for (layer, h), kernel in made.items():
+            if layer == site.layer:
+                n = z.shape[2]
+                z[:, h] = kernel[:n, :n] @ call.v[:, h]
+        return z
+
+    return Edit("recurrence", interp.zero(list(heads)).heads, replace)
+
+
+@cache
+def _mean_patterns(model: Any) -> dict[tuple[int, int], Tensor]:
+    held = model.capture(text_rows(32, False, 96, False), ["pattern"])
+    found = {s.layer: held["pattern", s.layer].mean(0) for s in model.sites}
+    return {(layer, h): x[h] for layer, x in found.items() for h in range(len(x))}
+
+
+def _recurrence(pattern: Tensor) -> Tensor:
+    """Return the map of the recurrence nearest to a mean pattern, on a grid of both numbers."""
+    n = len(pattern)
+    gap = torch.arange(n)[:, None] - torch.arange(n)
+    kernels = []
+    for decay in np.linspace(0.0, 0.98, 50):
+        later = torch.where(gap > 0, decay ** (gap - 1).clamp_min(0).float(), 0.0)
+        later = later / later.sum(-1, keepdim=True).clamp_min(1e-9)
+        for own in np.linspace(0, 1, 21):
+            kernel = own * (gap == 0) + (1 - own) * later
+            kernel[0, 0] = 1
+            kernels.append(kernel)
+    error = [float((k - pattern)[8:].square().sum()) for k in kernels]
+    return kernels[int(np.argmin(error))]
+
+
+@claim("RecurFormer", DEEP)
+def recurrences() -> list[Finding]:
+    """Replace the third of heads with most recency by recurrences, or a random third."""
+
+    def recent(model: Any) -> Heads:
+        return _ranked(model, "recency", text_rows(32, False, 96, False))[:8]
+
+    found = []
+    for kind in ("text", "copies"):
+        ours, random = _rises(kind, _recurrences, recent)
+        found += [
+            mean(f"{kind}: rise of the loss", ours, "nats", "below", NOTICED, ROWS),
+            mean(f"{kind}: random heads replaced minus heads of recent tokens", random - ours,
+                 "nats", "above", 0, ROWS),
+        ]  # fmt: skip
+    return found
