@@ -87,7 +87,12 @@ def measured_of(form: str, module: Any) -> dict[str, float]:
             found[kind] = float(alike.mean_loss(logits, rows))
     rng = np.random.default_rng(99)
     chosen_on, judged_on = (two_copies(rng, TESTED, PERIOD, alike.VOCAB) for _ in range(2))
-    table = interp.score(model, list(METRICS), interp.repeats(model, n=32, max_length=16, seed=0))
+    causal = variants.rule_class(form).causal
+    if causal:
+        given: Any = interp.repeats(model, n=TESTED, max_length=16, seed=0)
+    else:  # forms that see later positions take no padding
+        given = chosen_on.tolist()
+    table = interp.score(model, list(METRICS), given)
     counts = interp.roles(table).counts()
     found |= {f"{role} heads": float(counts.get(role, 0)) for role in (*ROLES, "unclear")}
     best = scores(model, "induction", chosen_on).idxmax()
@@ -104,7 +109,6 @@ def measured_of(form: str, module: Any) -> dict[str, float]:
         for s in model.sites
         for h in range(s.n_heads)
     }
-    causal = variants.rule_class(form).causal
     text = (asked["text"].given if causal else asked["text"].wanted).numpy()
     return found | {
         "sink": float(scores(model, "first_token", text).max()),
@@ -139,8 +143,8 @@ def cell(values: list[float]) -> str:
 
 def table_of(runs: dict[str, Any], *, causal: bool) -> str:
     """Return the rows of one table: the forms that predict the next token, or the others."""
-    names = [n for n in variants.variant_names() if variants.rule_class(n).causal == causal]
-    names.sort(key=lambda n: (n not in (SOFTMAX, BOTH_WAYS), n))
+    names = [n for n in alike.forms() if variants.rule_class(n).causal == causal]
+    names.sort(key=lambda n: n not in (SOFTMAX, BOTH_WAYS))
     lines = ["| attention | " + " | ".join(COLUMNS.values()) + " |", "|---" * 14 + "|"]
     for form in names:
         if found := complete(runs, form):
@@ -152,7 +156,7 @@ def table_of(runs: dict[str, Any], *, causal: bool) -> str:
 def beside_softmax(runs: dict[str, Any], column: str, *, above: bool) -> list[str]:
     """Return the forms whose paired difference to softmax lies on one side, whole interval."""
     found = []
-    for form in variants.variant_names():
+    for form in alike.forms():
         own, base = complete(runs, form), complete(runs, SOFTMAX)
         if not own or form == SOFTMAX or not variants.rule_class(form).causal:
             continue
@@ -165,9 +169,7 @@ def beside_softmax(runs: dict[str, Any], column: str, *, above: bool) -> list[st
 
 def reading(runs: dict[str, Any]) -> str:
     """State what the intervals of the runs allow to say."""
-    number = sum(
-        bool(complete(runs, f)) and variants.rule_class(f).causal for f in variants.variant_names()
-    )
+    number = sum(bool(complete(runs, f)) and variants.rule_class(f).causal for f in alike.forms())
     lines = [
         f"Of the {number - 1} forms beside softmax that predict the next token, those whose "
         "paired difference to softmax (three seeds, 95 % t interval) lies wholly on one side. "
@@ -245,7 +247,7 @@ def main() -> None:
     start, path = time.perf_counter(), HERE / "trained_alike.json"
     runs = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     for seed in alike.SEEDS:
-        for form in sorted(variants.variant_names(), key=lambda n: (n != SOFTMAX, n)):
+        for form in alike.forms():
             name, code = f"{form}/{seed}", alike.settings(form)
             if runs.get(name, {}).get("code") == code or time.perf_counter() - start > limit:
                 continue

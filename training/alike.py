@@ -57,6 +57,13 @@ class Rows(NamedTuple):
 
 
 @cache
+def forms() -> tuple[str, ...]:
+    """Return the variants that live in a language model, softmax first."""
+    names = sorted(variants.variant_names(), key=lambda n: (n != "plain_softmax", n))
+    return tuple(n for n in names if isinstance(variants.build(n), VariantForCausalLM))
+
+
+@cache
 def corpora() -> tuple[Corpus, Corpus]:
     """Return the text to train on and the held-out text."""
     texts = paragraphs(1500, 1)

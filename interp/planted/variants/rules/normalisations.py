@@ -130,7 +130,9 @@ class EntmaxAttention(Rule):
         number = torch.arange(1, scores.shape[-1] + 1, device=scores.device)
         mean = ordered.cumsum(-1) / number
         spread = ordered.square().cumsum(-1) - number * mean.square()
-        tau = mean - ((1 - spread) / number).clamp_min(0).sqrt()
+        left = (1 - spread) / number
+        # the root's derivative at 0 is infinite
+        tau = mean - torch.where(left > 0, left, 1).sqrt() * (left > 0)
         size = (tau <= ordered).sum(-1, keepdim=True)
         return (half - tau.gather(-1, size - 1)).clamp_min(0).square() * seen
 
