@@ -186,7 +186,7 @@ class FixedPointAttention(Rule):
                 new = self._round(given, z)
                 rounds += moving
                 far = (new - z).norm(dim=-1) > self.tolerance * new.norm(dim=-1)
-                z, moving = torch.where(moving[..., None], new, z), moving & far
+                z, moving = torch.where(moving[..., None], new, z), far
         given.q = self.split(self.query(x + self._settled(given, z)))
         given.more["rounds"] = rounds
         return given

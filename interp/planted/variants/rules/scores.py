@@ -150,10 +150,14 @@ class ProbabilisticAttention(Rule):
         """Add the prior logits, and adapt the keys."""
         given = super().prepare(x)
         given.more["prior"] = self.prior(x).transpose(1, 2)
+        return self.adapted(given)
+
+    def adapted(self, given: Projected) -> Projected:
+        """Return tensors whose keys have moved towards the queries that they explain."""
         for _ in range(self.rounds):
             stiff, a, w = self.stiff.exp(), self.precision.exp(), self.rows(given, given.every)
-            total = stiff + a * w.sum(2)[..., None]
-            given.k = (stiff * given.k + a * (w.mT @ given.q)) / total
+            sums = stiff * given.k + a * (w.mT @ given.q)
+            given = replace(given, k=sums / (stiff + a * w.sum(2)[..., None]))
         return given
 
     def scores(self, given: Projected, rows: Chosen) -> MapBlock:
