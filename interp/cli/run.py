@@ -20,6 +20,7 @@ from interp.core.json_document import rows_text
 from interp.core.result_folder import folder_for, model_folder
 from interp.core.steps import finishing
 from interp.model.loading import Loading, source_labels
+from interp.model.sources.known import is_address
 
 if TYPE_CHECKING:
     from interp.core.table import HeadTable
@@ -70,6 +71,7 @@ class CommandDeclaration:
     each: Callable[[Run, list[Any]], None] | None
     after: Callable[[Run], int | None] | None
     checked: bool = True
+    served: Callable[[Run, str], bool] | None = None
     given: list[str] = field(default_factory=list)
     printing: set[str] = field(default_factory=set)
     inputs: dict[str, Input] = field(default_factory=dict)
@@ -199,6 +201,9 @@ class Run:
         return given
 
     def _one(self, source: str, name: str) -> None:
+        if self.declared.served is not None and is_address(source):
+            self.failed += not self.declared.served(self, source)
+            return
         with self.voice.bars(name) as progress:
             loading = progress if self.declared.over == "models" else lambda *_: None
             load = self.loading.checked if self.declared.checked else self.loading.load

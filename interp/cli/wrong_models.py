@@ -9,7 +9,7 @@ import click
 from interp.cli.context import DEBUG
 from interp.cli.progress import Voice
 from interp.core.errors import InterpError
-from interp.model.sources.known import require_known
+from interp.model.sources.known import is_address, require_known
 
 
 def require_one_known(sources: Sequence[str]) -> None:
@@ -39,7 +39,8 @@ def checked_sources(
 ) -> tuple[str, ...]:
     """Check an argument of several models, as its callback; see `require_one_known`."""
     if not context.resilient_parsing:  # as in shell completion
-        require_one_known(value)
+        served = context.command.declared.served  # type: ignore[attr-defined]
+        require_one_known([x for x in value if served is None or not is_address(x)])
     return value
 
 

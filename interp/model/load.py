@@ -25,6 +25,7 @@ from interp.model.precision import float64_or_less
 from interp.model.self_check import check_loaded
 from interp.model.sources.described import UNLOADABLE, class_of, config_of, needs_code
 from interp.model.sources.folder import RUN, check_folder
+from interp.model.sources.known import refuse_address
 from interp.model.sources.packages import adapter, package_of
 from interp.model.sources.placement import placement, require_here
 from interp.model.sources.recorded_run import recorded_run
@@ -122,6 +123,7 @@ def load(
         return _ready(_adopt_object(source, tokenizer, name, check), chat)
     source = str(source)
     kind, _, rest = source.partition(":")
+    refuse_address(source)
     if f"{kind}:" in _BUILT:
         module = _built(kind, rest).to(device=device, dtype=_dtype(dtype))
         if attention is not None:

@@ -22,9 +22,18 @@ def _failed(run: Run) -> int:
     return int(any(failed(found) for _, [found] in run.results))
 
 
+def _served(run: Run, address: str) -> bool:
+    from interp.text.context.served import check_endpoint
+
+    found = check_endpoint(address)
+    run.say(str(found))
+    return found.passed
+
+
 @command(
     over="models",
     out=None, loading=("source", "device_map", "remote", "tp_plan"), checked=False, after=_failed,
+    served=_served,
     text="interp.report.printed.check:check_text", example="interp check models/mine",
 )  # fmt: skip
 def check(run: Run, model: Model, *, kernels: bool | None = None) -> SelfCheck:
@@ -34,6 +43,8 @@ def check(run: Run, model: Model, *, kernels: bool | None = None) -> SelfCheck:
     equals the head outputs in the model, and the heads' results plus the bias equal the attention
     output. Errors are relative to the largest entry. On every device but the CPU, the package's
     kernels are compared with their definition as well. The exit code is 1 if anything fails.
+    Of an address of a server (http://HOST/v1, #NAME for one of several models) it is printed what
+    can be computed of the model there.
 
     Args:
         run: the run.

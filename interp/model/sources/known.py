@@ -11,6 +11,24 @@ from interp.planted import KINDS, check_known
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
+def is_address(source: str) -> bool:
+    """Return True if a source is the address of a server."""
+    return source.partition("://")[0] in ("http", "https")
+
+
+def refuse_address(source: str) -> None:
+    """Refuse the address of a server in place of a model.
+
+    Raises:
+        LoadError: it is one.
+    """
+    if is_address(source):
+        raise LoadError(
+            f"{source} is an address, and a served model gives no heads; `interp check {source}` "
+            "prints what can be computed of it"
+        )
+
+
 def require_known(source: str) -> None:
     """Check a model by its name alone; what only its files or the hub can tell is not checked.
 
@@ -19,6 +37,7 @@ def require_known(source: str) -> None:
         OptionError: the name joins compiled programs that cannot be joined.
         LoadError: the folder does not exist or holds no model, or the text is no hub id.
     """
+    refuse_address(source)
     kind, colon, name = source.partition(":")
     if colon and kind in KINDS:
         check_known(kind, name)

@@ -1,13 +1,16 @@
 from .answer import answer_sources
 from .documents import sentence_documents
-from .endpoint import Endpoint, endpoint_sources
+from .endpoint import Endpoint, endpoint_faithfulness, endpoint_sources
 from .judge import judge_sources
 from .judgement import stated_and_observed
 from .order import passage_order
+from .served import check_endpoint
 
 __all__ = [
     "Endpoint",
     "answer_sources",
+    "check_endpoint",
+    "endpoint_faithfulness",
     "endpoint_sources",
     "judge_sources",
     "passage_order",

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
@@ -28,7 +29,7 @@ from interp.text.context.ways import VISIBLE, fit_of_sets
 KEY = "INTERP_ENDPOINT_KEY"
 """Environment variable with the key that is sent to the endpoint, if it needs one."""
 _MOST = 2**24  # bytes of a reply that are read
-_NOISE = 0.05  # nats by which the same text may differ between two requests
+NOISE = 0.05  # nats by which the same text may differ between two requests
 
 
 @dataclass(frozen=True)
@@ -83,26 +84,39 @@ class Endpoint:
         return float(sum(values[i] for i in inside))
 
     def _reply(self, text: str) -> Any:
-        if urlsplit(self.url).scheme not in ("http", "https"):
-            raise LoadError(f"{self.url!r} is not an address of http or https")
-        asked = {"model": self.model, "prompt": text, "max_tokens": 1, "echo": True,
-                 "logprobs": 1, "temperature": 0}  # fmt: skip
-        headers = {"Content-Type": "application/json"}
-        if key := os.environ.get(KEY):
-            headers["Authorization"] = f"Bearer {key}"
-        request = Request(self.url, json.dumps(asked).encode(), headers)
-        try:
-            with urlopen(request, timeout=self.timeout) as reply:
-                return json.loads(reply.read(_MOST))
-        except HTTPError as error:
-            with error:
-                told = " ".join(error.read(300).decode(errors="replace").split())
-            hint = f"; a key is read from {KEY}" if error.code in (401, 403) else ""
-            raise LoadError(f"{self.url} answers {error.code}: {told}{hint}") from error
-        except (URLError, TimeoutError, OSError) as error:
-            raise LoadError(f"{self.url} does not answer: {error}") from error
-        except ValueError as error:
-            raise LoadError(f"{self.url} did not return JSON: {error}") from error
+        return asked(
+            self.url,
+            {"model": self.model, "prompt": text, "max_tokens": 1, "echo": True, "logprobs": 1,
+             "temperature": 0},
+            self.timeout,
+        )  # fmt: skip
+
+
+def asked(url: str, sent: Mapping[str, Any] | None, timeout: float) -> Any:
+    """Return the JSON that a server answers; without anything to send, a page is fetched.
+
+    Raises:
+        LoadError: the address is none of http, the server does not answer or refuses, or it
+            returns no JSON.
+    """
+    if urlsplit(url).scheme not in ("http", "https"):
+        raise LoadError(f"{url!r} is not an address of http or https")
+    headers = {"Content-Type": "application/json"}
+    if key := os.environ.get(KEY):
+        headers["Authorization"] = f"Bearer {key}"
+    request = Request(url, None if sent is None else json.dumps(sent).encode(), headers)
+    try:
+        with urlopen(request, timeout=timeout) as reply:
+            return json.loads(reply.read(_MOST))
+    except HTTPError as error:
+        with error:
+            told = " ".join(error.read(300).decode(errors="replace").split())
+        hint = f"; a key is read from {KEY}" if error.code in (401, 403) else ""
+        raise LoadError(f"{url} answers {error.code}: {told}{hint}") from error
+    except (URLError, TimeoutError, OSError, HTTPException) as error:
+        raise LoadError(f"{url} does not answer: {error}") from error
+    except ValueError as error:
+        raise LoadError(f"{url} did not return JSON: {error}") from error
 
 
 def _is_log_probability(x: Any) -> bool:
@@ -168,7 +182,7 @@ def endpoint_sources(
         values[at] = model.log_probability(_kept(parts, kept) + question, answer)
         report("requests", at + 1, len(sets))
     noise = abs(float(values[0] - values[1]))
-    if noise > _NOISE:
+    if noise > NOISE:
         raise LoadError(
             f"{model.url}: two requests of the same text differ by {noise:.3g} nats; its "
             "numbers cannot be compared"
@@ -195,6 +209,91 @@ def endpoint_sources(
     facts = {"name": "endpoint", "fit": fit, "noise": noise, "whole": float(values[0])}
     return ResultRows(
         "AnswerSources", columns, ("sentence",), about, facts,
+        why_no_per_prompt="the sentences are those of one prompt",
+    )  # fmt: skip
+
+
+def endpoint_faithfulness(
+    model: Endpoint,
+    texts: Sequence[str],
+    question: str,
+    answer: str,
+    scores: Sequence[float],
+    *,
+    n_random: int = 8,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> ResultRows:
+    """Judge scores of sentences by what the answer loses when sentences are removed in their order.
+
+    Args:
+        model: where the model is.
+        texts: the context in sentences, with their spaces.
+        question: what stands between context and answer.
+        answer: the answer, which begins with its space.
+        scores: score of each sentence, such as those of `endpoint_sources`; higher is removed
+            first.
+        n_random: random orders to compare with.
+        seed: seed of the orders.
+        progress: called after each request.
+
+    Returns:
+        One row per metric: metric, score, null (the mean over the random orders), sem (of this
+        mean), n (orders), unit. `comprehensiveness` is the mean fall of the log-probability when
+        the first sentences of the order are removed, over all numbers of sentences but none and
+        all; `sufficiency` is the mean fall when only these are kept (lower is better).
+
+    Raises:
+        LoadError: see `Endpoint.log_probability`.
+        OptionError: there are fewer than two sentences, no answer, fewer than two random orders, or
+            another number of scores than of sentences, or one that is not finite.
+
+    Unit: nats.
+
+    Cost: At most two requests per sentence and order.
+
+    Null: the mean over random orders.
+
+    Not for: sentences without which the rest does not read on: they are cut from the text.
+
+    Reference: DeYoung et al. 2020, "ERASER: A Benchmark to Evaluate Rationalized NLP Models".
+    """
+    parts, given = list(texts), np.asarray(scores, dtype=float)
+    if len(parts) < 2 or not answer.strip():
+        raise OptionError("give at least two sentences, and an answer")
+    if given.shape != (len(parts),) or not np.isfinite(given).all():
+        raise OptionError(f"give one finite score for each of the {len(parts)} sentences")
+    if n_random < 2:
+        raise OptionError(f"n_random={n_random}; give at least 2 orders to compare with")
+    n, report, known = len(parts), progress or silent, {}
+    rng = np.random.default_rng(seed)
+    orders = [np.argsort(-given, kind="stable"), *(rng.permutation(n) for _ in range(n_random))]
+
+    def fall(kept: Bool[np.ndarray, " sentence"]) -> float:
+        if (key := kept.tobytes()) not in known:
+            known[key] = model.log_probability(_kept(parts, kept) + question, answer)
+            report("requests", len(known), len(orders) * (2 * n - 2) + 1)
+        return known[np.ones(n, bool).tobytes()] - known[key]
+
+    fall(np.ones(n, bool))
+    found = np.zeros((2, len(orders)))
+    for at, order in enumerate(orders):
+        first = [np.isin(np.arange(n), order[:number]) for number in range(1, n)]
+        found[:, at] = np.mean([[fall(~some), fall(some)] for some in first], axis=0)
+    random = found[:, 1:]
+    columns = {
+        "metric": ["comprehensiveness", "sufficiency"], "score": found[:, 0],
+        "null": random.mean(1), "sem": random.std(1, ddof=1) / n_random**0.5,
+        "n": n_random, "unit": "nats",
+    }  # fmt: skip
+    stated = repr((parts, question, answer, given.tolist())).encode()
+    about = {
+        "model_id": model.model, "source": f"endpoint {model.url}",
+        "made_by": "interp.text.context.endpoint_faithfulness", "seed": seed,
+        "n_random": n_random, "prompts_hash": sha256(stated).hexdigest(),
+    }  # fmt: skip
+    return ResultRows(
+        "EndpointFaithfulness", columns, ("metric",), about, {"requests": len(known)},
         why_no_per_prompt="the sentences are those of one prompt",
     )  # fmt: skip
 

@@ -14,7 +14,12 @@ import torch
 
 import interp
 from interp.core.errors import LoadError, OptionError, PromptError
-from interp.text.context import Endpoint, endpoint_sources
+from interp.text.context import (
+    Endpoint,
+    check_endpoint,
+    endpoint_faithfulness,
+    endpoint_sources,
+)
 
 SENTENCES = ["the red dog ran. ", "a blue cat sat. ", "Anna met Tom. "]
 
@@ -38,6 +43,11 @@ def served_at() -> Iterator[Callable[[Callable[[dict], Any]], str]]:
 
     def start(reply: Callable[[dict], Any]) -> str:
         class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(json.dumps({"data": [{"id": "served"}]}).encode())
+
             def do_POST(self) -> None:
                 size = int(self.headers["Content-Length"])
                 made = reply(json.loads(self.rfile.read(size)))
@@ -86,7 +96,7 @@ def test_what_is_lost_equals_the_models_own_loss(
     assert alone.argmax() == 1  # the sentence with the same words
     fitted = frame[frame.metric == "ablations"]
     assert fitted.score.to_numpy().argmax() == 1
-    assert fitted["sem"].notna().all()
+    assert np.isfinite(fitted["sem"].to_numpy(dtype=float)).all()
     assert found.facts["noise"] == 0
     assert found.facts["whole"] == pytest.approx(whole, abs=1e-5)
     again = endpoint_sources(where, SENTENCES, "a blue cat", " sat", n_ablations=24)
@@ -171,3 +181,52 @@ def test_wrong_calls_are_refused() -> None:
         endpoint_sources(nowhere, ["one"], "Q", " A")
     with pytest.raises(OptionError, match="at least 8 for a fit"):
         endpoint_sources(nowhere, SENTENCES, "Q", " A", n_ablations=3)
+
+
+def test_removal_in_the_order_of_true_scores_costs_more_than_in_others(
+    reader: interp.Model, served_at: Callable[..., str]
+) -> None:
+    where = Endpoint(served_at(lambda asked: completion(reader, asked["prompt"])), "served")
+    given = (where, SENTENCES, "a blue cat", " sat")
+
+    def own(kept: tuple[int, ...]) -> float:
+        text = "".join(SENTENCES[i] for i in kept) + "a blue cat"
+        return where.log_probability(text, " sat")
+
+    found = endpoint_faithfulness(*given, [0.0, 2.0, 1.0], n_random=6).to_pandas()
+    whole = own((0, 1, 2))
+    expected = [whole - (own((0, 2)) + own((0,))) / 2, whole - (own((1,)) + own((1, 2))) / 2]
+    np.testing.assert_allclose(found.score, expected, atol=1e-9)
+    assert found.score[0] > found.null[0] + found["sem"][0]  # more is lost
+    assert found.score[1] < found.null[1] - found["sem"][1]  # and less, where the source is kept
+    turned = endpoint_faithfulness(*given, [0.0, -2.0, -1.0], n_random=6).to_pandas()
+    assert turned.score[0] < found.score[0]
+    for wrong in ([1.0, 2.0], [1.0, float("nan"), 2.0]):
+        with pytest.raises(OptionError, match="one finite score for each of the 3 sentences"):
+            endpoint_faithfulness(*given, wrong)
+    with pytest.raises(OptionError, match="at least 2 orders"):
+        endpoint_faithfulness(*given, [1.0, 2.0, 3.0], n_random=1)
+
+
+def test_an_address_is_checked_for_what_it_allows(
+    reader: interp.Model, served_at: Callable[..., str], run: Any, errors: Any
+) -> None:
+    url = served_at(lambda asked: completion(reader, asked["prompt"]))
+    shown = run("check", url).stdout
+    assert f"{url}: model served" in shown
+    assert shown.count(" yes: ") == 2
+    assert "heads, patterns, edits, gradients   no: " in shown
+    assert run("check", url.removesuffix("/v1/completions")).stdout == shown
+    assert ": model other of" not in run("check", f"{url}#other").stdout
+    chat = served_at(lambda asked: {"choices": [{"text": "x"}]})
+    code, lines = errors("check", chat)
+    assert code == 1
+    assert not any("yes" in line for line in lines)
+    times = iter(range(99))
+    reply = lying(lambda x: x | {"token_logprobs": [-1.0 - next(times)] * len(x["tokens"])})
+    assert not check_endpoint(served_at(reply)).passed
+    code, [line] = errors("score", url, "-m", "induction")
+    assert code == 1
+    assert f"`interp check {url}` prints what can be computed" in line
+    with pytest.raises(LoadError, match="is an address, and a served model gives no heads"):
+        interp.load(url)
