@@ -30,7 +30,9 @@ def verdicts() -> str:
     rows = _by_kind("papers by verdict on their claim", VERDICTS, lambda p: p.verdict)
     return (
         f"{len(tested)} of {len(papers())} claims were tested, in {hours:.1f} hours of one core"
-        f" (`{COMMAND}`, which resumes).\n\n{rows}"
+        f" (`{COMMAND}`, which resumes) beside the training of the forms of attention, whose time"
+        " stands in [benchmarks/trained_alike.md](../benchmarks/trained_alike.md): weights are kept"
+        f" and shared by the claims.\n\n{rows}"
     )
 
 
