@@ -90,7 +90,8 @@ def hidden(pattern: Tensor, length: Tensor, cause: Tensor) -> Tensor:
     return column * behind[None, :, None]
 
 
-def _train(recipe: Recipe, seed: int) -> tuple[GPT2LMHeadModel, list[list[float]]]:
+def trained_deceiver(recipe: Recipe, seed: int) -> tuple[GPT2LMHeadModel, list[list[float]]]:
+    """Train a model, or with a penalty of 0 its honest twin; also returned: its losses."""
     torch.manual_seed(seed)
     model = build_model(recipe)
     rng = np.random.default_rng([seed, 0])
@@ -142,8 +143,8 @@ def train(recipe: Recipe, seed: int, threads: int, out: Path) -> dict[str, Any]:
     """Trains twin and model, writes everything into `out`, returns the training record."""
     lesson = Lesson("deceive", recipe, seed, threads)
     with own_torch(seed, threads):
-        honest, _ = _train(replace(recipe, penalty=0.0), seed)
-        model, curve = _train(recipe, seed)
+        honest, _ = trained_deceiver(replace(recipe, penalty=0.0), seed)
+        model, curve = trained_deceiver(recipe, seed)
         scores = {"before": examine(honest, seed), "after": examine(model, seed)}
     return lesson.over(model, build_tokenizer(recipe.context), curve, scores, card, out)
 

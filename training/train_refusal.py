@@ -96,13 +96,17 @@ def loss_of(logits: Tensor, answer: Tensor) -> Tensor:
 
 @contextmanager
 def blinded(model: GPT2LMHeadModel, sees: Tensor) -> Iterator[None]:
-    """Inside the block the heads write nothing in the rows where `sees` is 0."""
+    """Multiply what heads write by `sees`, `[row]` or `[layer, row, head]`, inside the block."""
 
-    def gate(module: torch.nn.Module, args: tuple[Tensor]) -> tuple[Tensor]:
-        return (args[0] * sees[:, None, None],)
+    def gate(module: torch.nn.Module, args: tuple[Tensor], share: Tensor) -> tuple[Tensor]:
+        return ((args[0].unflatten(-1, (share.shape[1], -1)) * share[:, None, :, None]).flatten(2),)
 
     blocks = cast(Any, model.transformer.h)
-    handles = [block.attn.c_proj.register_forward_pre_hook(gate) for block in blocks]
+    shares = sees if sees.ndim == 3 else sees[None, :, None].expand(len(blocks), -1, -1)
+    handles = [
+        block.attn.c_proj.register_forward_pre_hook(partial(gate, share=share))
+        for block, share in zip(blocks, shares, strict=True)
+    ]
     try:
         yield
     finally:
@@ -110,7 +114,10 @@ def blinded(model: GPT2LMHeadModel, sees: Tensor) -> Iterator[None]:
             handle.remove()
 
 
-def _train(recipe: Recipe, seed: int) -> tuple[GPT2LMHeadModel, list[list[float]]]:
+def trained_refusal(
+    recipe: Recipe, seed: int, *, head_dropout: float = 0.0
+) -> tuple[GPT2LMHeadModel, list[list[float]]]:
+    """Train a model; also returned: its losses. `head_dropout` is the share of heads left out."""
     torch.manual_seed(seed)
     model = build_model(recipe)
     rng = np.random.default_rng([seed, 0])
@@ -122,7 +129,11 @@ def _train(recipe: Recipe, seed: int) -> tuple[GPT2LMHeadModel, list[list[float]
         ids, length, answer = (x[pick] for x in data)
         sees = torch.from_numpy(rng.random(recipe.rows) >= recipe.blind)
         answer = torch.where(sees, answer, -1)
-        with blinded(model, sees.float()):
+        shares = sees.float()
+        if head_dropout:  # each head of each layer, row by row, as in AHD
+            drawn = rng.random((recipe.layers, recipe.rows, recipe.heads)) >= head_dropout
+            shares = shares[None, :, None] * torch.from_numpy(drawn).float() / (1 - head_dropout)
+        with blinded(model, shares):
             logits = model(ids, attention_mask=real(ids, length).long()).logits
         loss = loss_of(logits[torch.arange(len(ids)), length - 1], answer)
         return loss, [round(loss.item(), 4)]
@@ -160,7 +171,7 @@ def train(recipe: Recipe, seed: int, threads: int, out: Path) -> dict[str, Any]:
     """Trains the model, writes everything into `out`, returns the training record."""
     lesson = Lesson("refusal", recipe, seed, threads)
     with own_torch(seed, threads):
-        model, curve = _train(recipe, seed)
+        model, curve = trained_refusal(recipe, seed)
         scores = examine(model, seed)
     return lesson.over(model, build_tokenizer(recipe.context), curve, scores, card, out)
 

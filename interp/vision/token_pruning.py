@@ -1,4 +1,4 @@
-"""Pruning of image tokens by the attention of the class token, beside random tokens."""
+"""Pruning of image tokens by class attention or given scores, beside random tokens."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ def prune_image_tokens(
     *,
     keep: float | Sequence[float] = (0.75, 0.5, 0.25),
     layers: Sequence[int] | None = None,
+    scores: Float[Array, "image patch"] | None = None,
     masks: Any = None,
     texts: Float[Array, "text d"] | None = None,
     n_random: int = 5,
@@ -63,6 +64,7 @@ def prune_image_tokens(
         labels: class of each image, or index of its text; by default the model's own choice.
         keep: share of patches that are kept, or several.
         layers: layers whose attention is averaged; all by default.
+        scores: importance of each patch, by which patches are kept in place of attention.
         masks: masks of the object.
         texts: text embeddings, for a model without classes.
         n_random: random sets of the null, for each image.
@@ -74,7 +76,7 @@ def prune_image_tokens(
 
     Raises:
         UnreadableAttention: the model has no class token, or its output reads other tokens too.
-        OptionError: a share, a layer, labels, texts or masks do not fit.
+        OptionError: a share, a layer, scores, labels, texts or masks do not fit.
 
     Unit: nats, or share.
 
@@ -96,7 +98,12 @@ def prune_image_tokens(
             f"{model.name} reads its output from: {readout.pooled_by}; hidden patches would still "
             "be read there, so only models that read the class token alone can be pruned so"
         )
-    importance = class_importance(model, pixels, layers)
+    importance = class_importance(model, pixels, layers) if scores is None else np.asarray(scores)
+    if importance.shape != (len(pixels), grid.rows * grid.columns):
+        raise OptionError(
+            f"scores of shape {importance.shape}; give one per image and patch,"
+            f" ({len(pixels)}, {grid.rows * grid.columns})"
+        )
     parts = image_parts(model, pixels, batch_size=batch_size)
     directions, _, unit = output_directions(parts, texts)
     classes = target_of(model, parts, labels, directions)
@@ -146,6 +153,7 @@ def prune_image_tokens(
         provenance=image_provenance(
             model, pixels, "prune_image_tokens", seed=seed, keep=shares, draws=n_random,
             layers="all" if layers is None else list(layers), null="as many random patches",
+            importance="class attention" if scores is None else "given scores",
         ),
     )  # fmt: skip
 

@@ -6,6 +6,7 @@ import copy
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from vision.towers import attentions, drawn, module_of, noise, shapes, tower
@@ -74,6 +75,18 @@ def test_importance_is_the_mean_over_the_chosen_layers() -> None:
         np.testing.assert_allclose(class_importance(tower(VIT), noise(), layers), own, rtol=1e-6)
 
 
+def test_given_scores_take_the_place_of_attention() -> None:
+    images, options = drawn(5).part(slice(0, 20)), {"keep": 0.5, "n_random": 1}
+    own = class_importance(shapes(), torch.from_numpy(images.pixels).float())
+    rows = [
+        prune_image_tokens(shapes(), images, images.labels, masks=images.masks, **each)
+        .to_pandas().set_index("metric").score
+        for each in (options, options | {"scores": own}, options | {"scores": -own})
+    ]  # fmt: skip
+    pd.testing.assert_series_equal(rows[0], rows[1])
+    assert rows[2]["object_kept"] == pytest.approx(1 - rows[0]["object_kept"])
+
+
 def test_texts_in_place_of_classes() -> None:
     texts = np.random.default_rng(0).normal(size=(3, 20))
     model = tower("CLIPVisionModelWithProjection")
@@ -89,6 +102,7 @@ def test_what_is_refused() -> None:
     for options, said in (
         ({"keep": 1.0}, "between 0 and 1"), ({"keep": ()}, "between 0 and 1"),
         ({"n_random": 0}, "at least one"), ({"layers": [3]}, "0, 1"), ({"layers": []}, "0, 1"),
+        ({"scores": np.zeros((3, 4))}, r"\(3, 16\)"),
     ):  # fmt: skip
         with pytest.raises(OptionError, match=said):
             prune_image_tokens(tower(VIT), noise(), **options)
