@@ -18,6 +18,7 @@ import fcntl
 import json
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -53,27 +54,41 @@ def keep(title: str, result: Tested) -> None:
 def chosen(text: str | None, again: bool) -> list[Claim]:
     """Return the claims to run: of one paper, or those without a result."""
     if text:
-        return [CLAIMS[p.title] for p in find_papers(text) if p.title in CLAIMS]
+        named = find_papers(text)
+        if not any(p.title in CLAIMS for p in named):
+            raise SystemExit("\n".join(f"{p.title}: {p.not_testable}" for p in named))
+        return [CLAIMS[p.title] for p in named if p.title in CLAIMS]
     have: dict[str, Any] = json.loads(MEASURED.read_text(encoding="utf-8"))
     return [c for c in CLAIMS.values() if again or c.title not in have]
 
 
-def main() -> None:
-    """Run the command."""
+def main() -> int:
+    """Run the command; the exit code is 1 where a test could not be run."""
     parser = argparse.ArgumentParser(description="Test the claims of papers.")
     parser.add_argument("paper", nargs="?", help="part of a title")
     parser.add_argument("--limit", type=float, default=float("inf"), help="seconds")
     parser.add_argument("--again", action="store_true", help="also those with a result")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    start = time.perf_counter()
-    for claim in chosen(given.paper, given.again):
-        if time.perf_counter() - start > given.limit:
-            break
-        result = tested(claim)
+    start, waiting, failed = time.perf_counter(), chosen(given.paper, given.again), []
+    while waiting and time.perf_counter() - start <= given.limit:
+        claim = waiting.pop(0)
+        try:
+            result = tested(claim)
+        except Exception:  # of one claim: the others are still tested
+            traceback.print_exc()
+            failed.append(claim.title)
+            continue
         keep(claim.title, result)
         print(f"{claim.title}\n{result}\n", flush=True)
+    for why, titles in (
+        (f"not started within {given.limit:g} s", [c.title for c in waiting]),
+        ("could not be tested", failed),
+    ):
+        if titles:
+            print(f"{len(titles)} claims {why}: {'; '.join(titles)}", file=sys.stderr)
+    return int(bool(failed))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
