@@ -121,9 +121,14 @@ def measured_of(form: str, module: Any) -> dict[str, float]:
     }
 
 
+def found_of(runs: dict[str, Any], form: str) -> list[dict[str, float]]:
+    """Return the runs of a form, by seed."""
+    return [runs[f"{form}/{s}"] for s in alike.SEEDS if f"{form}/{s}" in runs]
+
+
 def complete(runs: dict[str, Any], form: str) -> list[dict[str, float]]:
     """Return the runs of a form if there is one per seed, else none."""
-    found = [runs[f"{form}/{s}"] for s in alike.SEEDS if f"{form}/{s}" in runs]
+    found = found_of(runs, form)
     return found if len(found) == len(alike.SEEDS) else []
 
 
@@ -134,9 +139,11 @@ def intervals(values: np.ndarray) -> np.ndarray:
 
 
 def cell(values: list[float]) -> str:
-    """Format the mean over seeds and the half width of its interval."""
+    """Format the mean over seeds and the half width of its interval, if three are there."""
     if not np.isfinite(values).all():
         return "-"
+    if len(values) < len(alike.SEEDS):
+        return f"{np.mean(values):.2f}"
     half = intervals(np.array([values]))[0, 1] - np.mean(values)
     return f"{np.mean(values):.2f} ± {half:.2f}"
 
@@ -145,10 +152,10 @@ def table_of(runs: dict[str, Any], *, causal: bool) -> str:
     """Return the rows of one table: the forms that predict the next token, or the others."""
     names = [n for n in alike.forms() if variants.rule_class(n).causal == causal]
     names.sort(key=lambda n: n not in (SOFTMAX, BOTH_WAYS))
-    lines = ["| attention | " + " | ".join(COLUMNS.values()) + " |", "|---" * 14 + "|"]
+    lines = ["| attention | seeds | " + " | ".join(COLUMNS.values()) + " |", "|---" * 15 + "|"]
     for form in names:
-        if found := complete(runs, form):
-            cells = [cell([run[name] for run in found]) for name in COLUMNS]
+        if found := found_of(runs, form):
+            cells = [str(len(found)), *(cell([run[name] for run in found]) for name in COLUMNS)]
             lines.append(f"| {form.replace('_', ' ')} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -171,9 +178,9 @@ def reading(runs: dict[str, Any]) -> str:
     """State what the intervals of the runs allow to say."""
     number = sum(bool(complete(runs, f)) and variants.rule_class(f).causal for f in alike.forms())
     lines = [
-        f"Of the {number - 1} forms beside softmax that predict the next token, those whose "
-        "paired difference to softmax (three seeds, 95 % t interval) lies wholly on one side. "
-        "About one in forty would stand in each list by chance."
+        f"Of the {number - 1} forms with three seeds beside softmax that predict the next token, "
+        "those whose paired difference to softmax (95 % t interval) lies wholly on one side. About "
+        "one in forty would stand in each list by chance."
     ]
     for column, above, said in (
         ("copies", False, "copy less well"), ("copies", True, "copy better"),
@@ -199,8 +206,9 @@ def report(runs: dict[str, Any]) -> str:
 Two layers of four heads, width 64, {alike.STEPS} steps of {rows["text"]} rows of text,
 {rows["copies"]} rows of repeated random tokens and {rows["recall"]} rows of recall ({alike.PAIRS}
 pairs of a key and a value, then the keys in another order, whose values are to be said);
-{alike.LENGTH} tokens each, {len(alike.SEEDS)} seeds; within a seed all forms see the same rows in
-the same order. Mean of the seeds ± half width of the 95 % t interval. Held out: {TESTED} rows of
+{alike.LENGTH} tokens each, at most {len(alike.SEEDS)} seeds; within a seed all forms see the same
+rows in the same order. Mean of the seeds ± half width of the 95 % t interval, if there are three.
+Held out: {TESTED} rows of
 each kind. Heads are those with this role by `interp.roles` (scores against random weights,
 corrected over the heads), of 8. The best induction head is chosen on {TESTED} other rows than it
 is judged on. *First token* and *entropy* are of absolute shares |M| / sum |M| on text. *Ablating*
