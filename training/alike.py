@@ -160,6 +160,7 @@ def trained(form: str, seed: int, **sizes: Any) -> VariantForCausalLM:
     return model
 
 
+@torch.enable_grad()
 def train(model: VariantForCausalLM, seed: int) -> VariantForCausalLM:
     """Train a model in place; recurrent forms in their parallel form, which has the same output."""
     rules: list[Any] = [block.attention.rule for block in model.blocks]  # type: ignore[union-attr]

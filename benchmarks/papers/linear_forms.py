@@ -54,6 +54,17 @@ def growth(form: str, **sizes: Any) -> float:
     return operations(form, 512, **sizes) / operations(form, 128, **sizes)
 
 
+def projected(model: Any, ids: torch.Tensor, layer: int) -> Projected:
+    """Return the queries, keys and values of a layer."""
+    found: list[Projected] = []
+    seen = model.blocks[layer].attention.projected.register_forward_hook(
+        lambda module, given, out: found.append(out)
+    )
+    with seen, torch.no_grad():
+        model(ids)
+    return found[0]
+
+
 LINEAR = "operations per token at 512 tokens over those at 128 (1 is linear, 4 quadratic)"
 COUNTED = "operations counted once, random weights"
 
@@ -134,18 +145,18 @@ def performers() -> list[Finding]:
     """Maps of random features beside the softmax that they estimate, orthogonal or not."""
     more, turned, chance = [], [], []
     for seed in alike.SEEDS:
-        kept = alike.loaded(SOFTMAX, seed).capture(
-            alike.asked_rows(SOFTMAX, "text", ROWS).given.tolist(), ["q", "k", "map"], layers=1
-        )
+        model = alike.trained(SOFTMAX, seed)
+        kept = projected(model, alike.asked_rows(SOFTMAX, "text", ROWS).given, 1)
+        real = rule_of(model, 1).rows(kept, kept.every)
         errors = {
-            (number, orthogonal): _feature_error(kept, number, orthogonal, seed)
+            (number, orthogonal): _feature_error(kept, real, number, orthogonal, seed)
             for number, orthogonal in ((16, True), (64, True), (64, False))
         }
         even = torch.ones(alike.LENGTH, alike.LENGTH).tril()
         even = even / even.sum(-1, keepdim=True)
         more.append(errors[64, True] / errors[16, True])
         turned.append(errors[64, True] / errors[64, False])
-        chance.append(errors[64, True] / float((kept["map", 1] - even).square().sum(-1).mean()))
+        chance.append(errors[64, True] / float((real - even).square().sum(-1).mean()))
     said = "squared error of the map, "
     return [
         mean(said + "64 features over 16", more, "ratio", "below", 0.5, SAMPLES),
@@ -154,8 +165,10 @@ def performers() -> list[Finding]:
     ]
 
 
-def _feature_error(kept: Any, number: int, orthogonal: bool, seed: int) -> float:
-    q, k, real = kept["q", 1], kept["k", 1], kept["map", 1]
+def _feature_error(
+    kept: Projected, real: torch.Tensor, number: int, orthogonal: bool, seed: int
+) -> float:
+    q, k = kept.q, kept.k
     width, rng = q.shape[-1], torch.Generator().manual_seed(seed)
     rule = rule_of(variants.build("random_features", hidden_size=64))
     found = []
@@ -200,18 +213,18 @@ def quantised_keys() -> list[Finding]:
     """Sums over codes beside the dense map of quantised keys, and the loss beside softmax."""
     apart = []
     for seed in alike.SEEDS:
-        model = alike.loaded("quantised_keys", seed)
-        rows = alike.asked_rows(SOFTMAX, "text", 16).given.tolist()
-        kept = model.capture(rows, ["q", "k", "v", "z"], layers=0)
-        q, k, v = (kept[name, 0].double() for name in "qkv")
-        codes = rule_of(alike.trained("quantised_keys", seed)).codes.double()
+        model = alike.trained("quantised_keys", seed)
+        rule = rule_of(model)
+        given = projected(model, alike.asked_rows(SOFTMAX, "text", 16).given, 0)
+        q, k, v = (x.double() for x in (given.q, given.k, given.v))
+        codes = rule.codes.double()
         near = (k[..., None, :] - codes[:, None]).square().sum(-1).argmin(-1)
         hot = torch.nn.functional.one_hot(near, codes.shape[1]).double()
         ones = torch.cat([v, torch.ones_like(v[..., :1])], -1)
         state = (hot[..., :, None] * ones[..., None, :]).cumsum(2)
         score = (q @ codes.mT * q.shape[-1] ** -0.5).exp()
         both = (score[..., None, :] @ state)[..., 0, :]
-        apart.append(float((both[..., :-1] / both[..., -1:] - kept["z", 0]).abs().max()))
+        apart.append(float((both[..., :-1] / both[..., -1:] - rule.mix(given)).abs().max()))
     return [
         exact("largest difference of sums over codes to the dense output", max(apart), "output",
               "below", 1e-4, "3 seeds, 16 rows"),

@@ -33,7 +33,7 @@ def quantizable() -> list[Finding]:
 
 def _largest(form: str, seed: int) -> float:
     frame = interp.heads.outliers.layer_outliers(alike.loaded(form, seed), text(form)).to_pandas()
-    return float(frame.infinity_norm.max())
+    return float(frame.inf_norm.max())
 
 
 @claim("Multi-Overlapped-Head", f"variant overlapping_heads beside softmax, {ALIKE}; no images")
