@@ -24,6 +24,9 @@ from scipy.optimize import brentq
 from scipy.special import expit, softmax
 from together import over
 
+from interp.planted import variants
+from interp.planted.variants.rule import RuleShape
+
 
 def knocking(rule: Any, state: Any, h: int, i: int, j: int) -> float:
     of_q, of_k, up, down = numbers(rule, "shared")
@@ -276,6 +279,18 @@ def in_groups(rule: Any, state: Any, h: int, i: int, j: int) -> float:
     return attended(s, j // 2)
 
 
+def log_normal(rule: Any, state: Any, h: int, i: int, j: int) -> float:
+    q, k = (split(rule, part, x_of(state))[:, h] for part in ("query", "key"))
+
+    def scaled(x: np.ndarray, t: int) -> np.ndarray:
+        s_q, s_k = (np.mean(part[: t + 1] ** 2) ** 0.5 for part in (q, k))
+        wide = max(((s_q * s_k) ** 2 - rule.b) / rule.a, 0) ** 0.5
+        return np.exp(x[t] * wide / math.sqrt(2) / np.mean(x[: t + 1] ** 2) ** 0.5)
+
+    products = [scaled(q, i) @ scaled(k, m) for m in range(i + 1)]
+    return products[j] / (sum(products) + 1e-6)
+
+
 ENTRIES: dict[str, Entry] = {
     "conditional_positions": conditional, "convolved_projections": convolved,
     "super_attention": mixed_positions, "neural_scores": network,
@@ -286,7 +301,7 @@ ENTRIES: dict[str, Entry] = {
     "dynamic_routing": routed, "predicted_window": predicted,
     "toeplitz_product": toeplitz, "hash_collisions": collision, "nested": nested,
     "latent_states": through_states, "long_convolution": filtered,
-    "monotonic_location": located, "grouped_positions": in_groups,
+    "monotonic_location": located, "grouped_positions": in_groups, "log_normal": log_normal,
 }  # fmt: skip
 
 
@@ -300,3 +315,18 @@ def test_projections_are_those_of_the_paper(name) -> None:
 @over("name", ENTRIES)
 def test_entries_are_the_formula_of_the_paper(name) -> None:
     compare(*given(name), ENTRIES[name])
+
+
+def test_log_normal_attention_spreads_its_logs_as_softmax_does() -> None:
+    draw = torch.Generator().manual_seed(3)
+    x = 2**0.5 * torch.randn(1, 256, 32, generator=draw, dtype=torch.float64)
+    found = {}
+    for name in ("log_normal", "plain_softmax", "linear"):
+        rule = variants.rule_class(name)(RuleShape(32, 1, 16, 256)).double()
+        with torch.no_grad():  # independent queries and keys, entries of variance 2
+            rule.query.weight.copy_(torch.eye(32)[:16])
+            rule.key.weight.copy_(torch.eye(32)[16:])
+            row = rule.rows(rule.prepare(x), torch.tensor([255]))
+        found[name] = float(row.log().var())
+    assert found["log_normal"] == pytest.approx(found["plain_softmax"], rel=0.35)
+    assert found["linear"] < found["plain_softmax"] / 4

@@ -65,6 +65,41 @@ class FocusedLinearAttention(FeatureRule):
         return sharp * (r.norm(dim=-1, keepdim=True) / sharp.norm(dim=-1, keepdim=True))
 
 
+class LogNormalAttention(FeatureRule):
+    """Linear log-normal (Nahshan et al. 2023, LLN, arXiv:2311.13541): phi(x) = exp(x) of scaled x.
+
+    Queries are scaled by t / (sqrt(2) s_q) and keys by t / (sqrt(2) s_k), where s are the root mean
+    squares up to the token, and a t^2 + b = s_q^2 s_k^2: the variance of the log of a product of
+    features, which a line in t^2 approximates, is then that of softmax scores. The published
+    scale is one per layer, of all tokens. Linear attention as concentrated as softmax.
+    """
+
+    largest = 40.0  # of an exponent
+
+    def __init__(self, shape: RuleShape):
+        super().__init__(shape)
+        draws = torch.randn(4096, shape.d_head, generator=torch.Generator().manual_seed(0))
+        spread = torch.linspace(1, 5, 9)
+        variance = torch.stack([(t * draws).logsumexp(-1).var() for t in spread])
+        line = torch.stack([spread.square(), torch.ones_like(spread)], 1)
+        self.a, self.b = torch.linalg.lstsq(line, variance[:, None]).solution[:, 0].tolist()
+
+    def prepare(self, x: Stream) -> Projected:
+        """Return scaled queries and keys."""
+        given = super().prepare(x)
+        sizes = [
+            (part.square().mean(-1, keepdim=True).cumsum(2) / (given.every[:, None] + 1)).sqrt()
+            for part in (given.q, given.k)
+        ]
+        wanted = ((sizes[0] * sizes[1]).square() - self.b).clamp_min(0) / self.a
+        scale = [(wanted / 2).sqrt() / size.clamp_min(1e-6) for size in sizes]
+        return replace(given, q=given.q * scale[0], k=given.k * scale[1])
+
+    def feature(self, x: Heads, given: Projected) -> Tensor:
+        """Return exponentials."""
+        return x.clamp_max(self.largest).exp()
+
+
 class RandomFeaturesAttention(FeatureRule):
     """Performer (Choromanski et al. 2020, arXiv:2009.14794): random features that estimate exp(s).
 

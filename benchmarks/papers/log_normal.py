@@ -1,0 +1,35 @@
+"""A claim on linear attention with the spread of softmax attention."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from papers.finding import Finding, claim, mean
+from training.alike import SEEDS, asked_rows, mean_loss, trained
+
+
+@claim(
+    "Linear Log-Normal Attention",
+    "log normal, linear, random features and plain softmax attention trained alike, 3 seeds",
+)
+def log_normal() -> list[Finding]:
+    """Loss on recall of pairs, copies and text against two other linear forms and softmax."""
+    found = []
+    for kind in ("recall", "copies", "text"):
+        rows = asked_rows("plain_softmax", kind)
+        own, linear, random, softmax = (
+            np.array([
+                float(mean_loss(trained(form, seed)(rows.given).logits, rows).detach())
+                for seed in SEEDS
+            ])
+            for form in ("log_normal", "linear", "random_features", "plain_softmax")
+        )  # fmt: skip
+        found += [
+            mean(f"{kind}: loss of linear attention (elu + 1) minus log-normal", linear - own,
+                 "nats", "above", 0, "3 seeds, 32 rows"),
+            mean(f"{kind}: loss of random features minus log-normal", random - own, "nats",
+                 "above", 0, "3 seeds, 32 rows"),
+            mean(f"{kind}: loss of log-normal minus softmax attention", own - softmax, "nats",
+                 "below", 0.1, "3 seeds, 32 rows"),
+        ]  # fmt: skip
+    return found
