@@ -1,0 +1,311 @@
+"""Claims of theorems: memory, rank, width, random features and programs of attention layers."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from theorems import sparse_average
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import interp
+from interp.planted import one_instruction
+from papers.finding import Finding, claim, exact, mean, share
+
+SEEDS = (0, 1, 2)
+Rows: TypeAlias = Float[Tensor, "example d"]
+
+
+def _memory(heads: int, tokens: int, examples: int, seed: int) -> tuple[float, float]:
+    """Train a layer on random labels of queries over shared tokens.
+
+    Returns the share of the labels' variance that it memorises, and by how much training raised the
+    largest weight of a row.
+    """
+    d_model, d_head = 16, 8
+    draw = torch.Generator().manual_seed(seed)
+    context = torch.randn(tokens, d_model, generator=draw)
+    queries = torch.randn(examples, d_model, generator=draw)
+    labels = torch.randn(examples, generator=draw)
+    q, k = (torch.randn(heads, d_model, d_head, generator=draw) / 4 for _ in range(2))
+    read, bias = torch.zeros(heads, d_model), torch.zeros(())
+    parameters = [x.requires_grad_() for x in (q, k, read, bias)]
+
+    def pattern() -> Float[Tensor, "head example token"]:
+        return ((queries @ q) @ (context @ k).mT * d_head**-0.5).softmax(-1)
+
+    before = float(pattern().detach().amax(-1).mean())
+    adam = torch.optim.Adam(parameters, lr=0.01)
+    loss = torch.tensor(0.0)
+    for step in range(2000):
+        for group in adam.param_groups:
+            group["lr"] = 0.02 * (1 - step / 2000)
+        adam.zero_grad()
+        loss = ((pattern() @ (read @ context.T)[:, :, None]).sum(0)[:, 0] + bias - labels).square()
+        loss.mean().backward()
+        adam.step()
+    left = float(loss.detach().mean() / labels.var(correction=0))
+    return 1 - left, float(pattern().detach().amax(-1).mean()) - before
+
+
+@claim("Memorisation capacity", "trained layers: 1 or 4 heads of width 8 over 4 or 8 tokens")
+def memorisation() -> list[Finding]:
+    """Train on random labels: as many as the theorem promises, then far more than fit (2,000).
+
+    Of random labels, a fixed set of features memorises the variance of as many as its rank, so the
+    share of variance times the number of labels counts what is memorised.
+    """
+    promised = [1 - _memory(4, 8, 4 * 7 + 1, s)[0] for s in SEEDS]
+    all_ = {(h, n): [_memory(h, n, 2000, s) for s in SEEDS] for h, n in ((1, 8), (4, 8), (4, 4))}
+    many = np.array([x for x, _ in all_[4, 8]])
+    heads = many / [x for x, _ in all_[1, 8]]
+    tokens = many / [x for x, _ in all_[4, 4]]
+    rows = "3 layers, 2,000 random labels each"
+    return [
+        mean("share of the variance that is left of H (n - 1) + 1 = 29 labels", promised,
+             "share", "below", 0.01, "3 layers, 29 random labels each"),
+        mean("labels memorised by 4 heads over those by 1", heads, "ratio", "above", 2, rows),
+        mean("labels memorised over 8 tokens, over those over 4", tokens, "ratio", "above", 1.5,
+             rows),
+        mean("largest weight of a row after training minus before", [x for _, x in all_[4, 8]],
+             "weight", "above", 0, rows),
+    ]  # fmt: skip
+
+
+def _nearest(width: int, rank: int, heads: int, seed: int) -> float:
+    """Train heads to take the nearer of two points; error over that of their mean."""
+    draw = torch.Generator().manual_seed(seed)
+    q, k = (torch.randn(heads, width, rank, generator=draw) * width**-0.5 for _ in range(2))
+    v = torch.randn(heads, width, width, generator=draw) / heads / width**0.5
+    parameters = [x.requires_grad_() for x in (q, k, v)]
+    adam = torch.optim.Adam(parameters)
+
+    def errors(number: int) -> tuple[Tensor, Tensor]:
+        x = F.normalize(torch.randn(number, 3, width, generator=draw), dim=-1)
+        query, points = x[:, 0], x[:, 1:]
+        near = (points @ query[:, :, None])[..., 0].argmax(1)
+        target = points[torch.arange(number), near]
+        scores = width * ((query @ q)[:, :, None] * (points.flatten(0, 1) @ k).unflatten(
+            1, (number, 2))).sum(-1)  # fmt: skip
+        made = (torch.einsum("hnp,npd->hnd", scores.softmax(-1), points) @ v).sum(0)
+        plain = (points.mean(1) - target).square().sum(1)
+        return (made - target).square().sum(1).mean(), plain.mean()
+
+    steps = 1000
+    for step in range(steps):
+        for group in adam.param_groups:
+            group["lr"] = 0.01 * (1 - step / steps)
+        adam.zero_grad()
+        errors(256)[0].backward()
+        adam.step()
+    with torch.no_grad():
+        error, plain = errors(20000)
+    return float(error / plain)
+
+
+@claim("On the Benefits of Rank", "trained layers of heads in 8, 16 and 32 dimensions")
+def rank() -> list[Finding]:
+    """Find the nearer of two points: a head of full rank, or many heads of a quarter of it."""
+    what, low, found = "error over that of the mean point", {}, []
+    for width in (8, 16, 32):
+        low[width] = np.array([_nearest(width, width // 4, 16, s) for s in SEEDS])
+        full = np.array([_nearest(width, width, 1, s) for s in SEEDS])
+        if width == 16:
+            many = np.array([_nearest(width, 4, 64, s) for s in SEEDS]) - full
+        found.append(
+            mean(f"error of 16 heads of rank {width // 4} minus one of rank {width}",
+                 low[width] - full, what, "above", 0, "3 trainings each")
+        )  # fmt: skip
+    return [
+        *found,
+        mean("error of 64 heads of rank 4 minus one of rank 16", many, what, "above", 0,
+             "3 trainings each"),
+        mean("error of 16 heads of a quarter of the rank, 32 dimensions minus 8",
+             low[32] - low[8], what, "above", 0, "3 trainings each"),
+    ]  # fmt: skip
+
+
+@cache
+def _width_needed(tokens: int, seed: int) -> int:
+    width = 3
+    while sparse_average(width, 3, tokens, 60, seed) < 0.9:
+        width = max(width + 1, round(width * 1.15))
+    return width
+
+
+def _detects_pairs(tokens: int, values: int, seed: int) -> tuple[int, int]:
+    """Count right answers of a head of width 3: is there a token that makes the sum 0?
+
+    The score is the cosine of the sum as an angle; a blank key stands between it and the next one.
+    """
+    rng = np.random.default_rng(seed)
+    x = rng.integers(values, size=(200, tokens))
+    angle = 2 * np.pi * x / values
+    query = np.stack([np.cos(angle), -np.sin(angle), np.ones_like(angle)], -1)
+    blank = (1 + np.cos(2 * np.pi / values)) / 2
+    key = np.stack([np.cos(angle), np.sin(angle), np.zeros_like(angle)], -1)
+    key = np.concatenate([key, np.broadcast_to([0, 0, blank], (200, 1, 3))], 1)
+    scores = 60 / (1 - blank) * query @ key.swapaxes(1, 2)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    found = weights[..., -1] / weights.sum(-1) < 0.5
+    wanted = ((x[:, :, None] + x[:, None]) % values == 0).any(-1)
+    return int((found == wanted).sum()), wanted.size
+
+
+class _Detector(nn.Module):
+    """A layer of four heads and an MLP that answers at every position."""
+
+    def __init__(self, values: int) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(values, 64)
+        self.attention = nn.MultiheadAttention(64, 4, batch_first=True)
+        self.mlp = nn.Sequential(nn.Linear(128, 256), nn.GELU(), nn.Linear(256, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        e = self.embed(x)
+        z = self.attention(e, e, e, need_weights=False)[0]
+        return self.mlp(torch.cat([e, z], -1))[..., 0]
+
+
+def _detection(order: int, seed: int, values: int = 151, tokens: int = 16) -> float:
+    """Train a layer to say at each position whether it is one of `order` tokens with sum 0."""
+    rng = np.random.default_rng(seed)
+    x_i, x_j = (np.arange(tokens)[s] for s in ((slice(None), None), (None, slice(None))))
+
+    def draw(number: int) -> tuple[Tensor, Tensor]:
+        x = rng.integers(values, size=(number, tokens))
+        if order == 2:  # half of the tokens get a partner; triples make half by chance
+            x[:, 8:12] = -x[:, :4] % values
+            x = rng.permuted(x, axis=1)
+            sums = (x[:, :, None] + x[:, None]) % values
+            right = ((sums == 0) & (x_i != x_j)).any(-1)
+        else:
+            sums = (x[:, :, None, None] + x[:, None, :, None] + x[:, None, None]) % values
+            i, j, k = np.ogrid[:tokens, :tokens, :tokens]
+            right = ((sums == 0) & (i != j) & (j != k) & (i != k)).any((-1, -2))
+        return torch.tensor(x), torch.tensor(right)
+
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = _Detector(values)
+    adam = torch.optim.Adam(model.parameters())
+    steps = 1200
+    for step in range(steps):
+        for group in adam.param_groups:
+            group["lr"] = 4e-3 * min(1.0, step / 50) * (1 - step / steps)
+        x, right = draw(64)
+        adam.zero_grad()
+        F.binary_cross_entropy_with_logits(model(x), right.float()).backward()
+        adam.step()
+    x, right = draw(1000)
+    with torch.no_grad():
+        said = model(x) > 0
+    each = [(said == right)[right == kind].float().mean() for kind in (True, False)]
+    return float(sum(each) / 2)
+
+
+@claim("Representational Strengths", "heads by hand; layers of four heads and an MLP, trained")
+def strengths() -> list[Finding]:
+    """Widths that average 3 of 16 to 1,024 tokens; pairs by hand; pairs and triples trained."""
+    growth = [_width_needed(1024, s) / _width_needed(16, s) for s in SEEDS]
+    narrow = round(200 * sparse_average(2, 3, 64, 200, 0))
+    right, number = _detects_pairs(64, 128, 0)
+    gap = [_detection(2, s) - _detection(3, s) for s in SEEDS]
+    return [
+        mean("width that averages any 3 of 1,024 tokens, over that for 3 of 16", growth,
+             "ratio", "below", 4, "3 draws of keys, 60 sets each; 64 times the tokens"),
+        share("sets of 3 of 64 tokens that a head of width 2 averages", narrow, 200, "below", 0.5,
+              "200 sets"),
+        exact("pairs with sum 0 that a head of width 3 detects right", right / number, "share",
+              "above", 0.999, f"{number} positions of prompts of 64 tokens"),
+        mean("balanced accuracy of a trained layer, pairs minus triples", gap, "accuracy",
+             "above", 0.1, "3 trainings each, 16 tokens of 151 values"),
+    ]  # fmt: skip
+
+
+def _regression(kind: str, target: str, samples: int, seed: int) -> float:
+    """Fit a target on random features of a kind; error over variance on held-out examples."""
+    d, tokens, heads, held = 8, 8, 400, 2000
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((samples + held, tokens + 1, d))
+    x *= d**0.5 / np.linalg.norm(x, axis=-1, keepdims=True)
+    beta = rng.standard_normal(d)
+    beta /= np.linalg.norm(beta)
+    query, keys = x[:, 0], x[:, 1:]
+    end = np.ones(
+        (len(x), tokens + 1, 1)
+    )  # a constant: heads and neurons have a bias, as published
+    near = (keys @ query[:, :, None])[..., 0] / d**0.5
+    y = ((keys @ beta) ** 2 if target == "set" else near**2 * (keys @ beta)).mean(1)
+    if kind == "mlp":
+        flat = np.concatenate([x.reshape(len(x), -1), end[:, 0]], 1)
+        z = np.maximum(flat @ rng.standard_normal((flat.shape[1], heads * (d + 1))), 0)
+    else:
+        query, keys = (
+            np.concatenate([t, e], -1) for t, e in ((query, end[:, 0]), (keys, end[:, 1:]))
+        )
+        maps = rng.standard_normal((heads, d + 1, d + 1)) / d
+        maps += np.eye(d + 1) * d**-0.5 if kind == "biased heads" else 0
+        weights = np.maximum(np.einsum("nd,mde,nte->nmt", query, maps, keys), 0) / tokens
+        z = (weights @ keys).reshape(len(x), -1)
+    z = np.concatenate([z, np.ones((len(z), 1))], 1)
+    train, test = z[:samples], z[samples:]
+    inner, across = train @ train.T, test @ train.T
+    scale, best = np.trace(inner) / samples, np.inf
+    for ridge in 10.0 ** np.arange(-6, 2):  # the best of each kind
+        fit = np.linalg.solve(inner + ridge * scale * np.eye(samples), y[:samples])
+        best = min(best, ((across @ fit - y[samples:]) ** 2).mean() / y[samples:].var())
+    return float(best)
+
+
+@claim(
+    "What can a Single Attention Layer Learn",
+    "400 random heads; 3,600 random neurons, as many fitted weights",
+)
+def random_features() -> list[Finding]:
+    """Ridge regression on outputs of random heads, of random neurons, and of biased heads."""
+    seeds = range(5)
+    heads = np.array([_regression("heads", "set", 400, s) for s in seeds])
+    neurons = np.array([_regression("mlp", "set", 1600, s) for s in seeds])
+    plain = np.array([_regression("heads", "near", 1600, s) for s in seeds])
+    biased = np.array([_regression("biased heads", "near", 1600, s) for s in seeds])
+    unit, rows = "squared error over the variance", "5 draws, 2,000 held-out examples each"
+    return [
+        mean("error of neurons on 1,600 samples minus heads on 400, a function of a set",
+             neurons - heads, unit, "above", 0, rows),
+        mean("error of heads of mean 0 minus heads around the identity, a weighting by nearness",
+             plain - biased, unit, "above", 0, rows),
+    ]  # fmt: skip
+
+
+@claim("Looped Transformers as Programmable", "planted: one_instruction(20), 3 layers per loop")
+def looped_computer() -> list[Finding]:
+    """Run random SUBLEQ programs for 20 loops, and by an interpreter; without the writing heads."""
+    machine = one_instruction(20)
+    model, rng, half = interp.load(machine.model), np.random.default_rng(0), machine.values // 2
+    given = [
+        (
+            [tuple(map(int, rng.integers((machine.cells, machine.cells, machine.lines))))
+             for _ in range(machine.lines)],
+            rng.integers(-half, half, machine.cells).tolist(),
+        )
+        for _ in range(200)
+    ]  # fmt: skip
+    states = [machine.state(*one) for one in given]
+    writing = interp.zero([(2 + 3 * i, head) for i in range(20) for head in (0, 1)])
+    hits = []
+    for edits in ([], [writing]):
+        with torch.no_grad():
+            out = model.run(states, edits=edits).argmax(-1).tolist()
+        hits.append(
+            sum(machine.read(o) == machine.run(*one, 20) for o, one in zip(out, given, strict=True))
+        )
+    rows = "200 random programs of 6 lines, 4 cells, 20 steps"
+    return [
+        share("programs that end in the interpreter's state", hits[0], 200, "above", 0.98, rows),
+        share("the same without the heads that write", hits[1], 200, "below", 0.5, rows),
+    ]
