@@ -14,13 +14,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp.core.errors import PromptError, UnknownName
+from interp.core.errors import UnknownName
 from interp.core.interrupts import held
 from interp.core.result_rows import ResultRows
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
 from interp.model.hooks.inference import in_this_thread
-from interp.model.segments import SPECIAL, segment_labels
+from interp.vision.language.importance import class_attention
 from interp.vision.language.prompts import (
     PicturePrompt,
     logits_after,
@@ -172,32 +172,22 @@ def _kept(
     number = int(prompt.image.sum())
     if branch == "no image":
         return torch.zeros(number, dtype=torch.bool)
-    sites = text_sites(view)
+    if branch == "outliers":
+        require_option(outliers < number, f"outliers={outliers}: a picture has {number} tokens")
+        keep = torch.zeros(number, dtype=torch.bool)
+        best = class_attention(view, prompt).argsort(descending=True, stable=True)
+        keep[best[:outliers]] = True
+        return keep
     rows: dict[Site, Tensor] = {}
-    tower: dict[Site, Tensor] = {}
 
     def visit(site: Site, call: Call, real: Tensor) -> None:
-        at = 0 if site.of_tower else call.z.shape[2] - 1
-        weight = call.pattern(torch.tensor([at], device=call.z.device))[:, :, 0].double().mean(1)
-        (tower if site.of_tower else rows)[site] = weight.cpu()
+        if not site.of_tower:
+            at = torch.tensor([call.z.shape[2] - 1], device=call.z.device)
+            rows[site] = call.pattern(at)[:, :, 0].double().mean(1).cpu()
 
     view.read(prompt.inputs, visit)
-    if branch == "blind":
-        weights = torch.stack([rows[s][0][prompt.image] for s in sites])
-        return blind_tokens(weights, gamma, lam)
-    last = max(tower, key=lambda s: s.layer)
-    labels = segment_labels(view, prompt.inputs, last, *tower[last].shape)[0]
-    patches = tower[last][:, labels != SPECIAL].flatten()
-    if not bool((labels == SPECIAL).any()) or len(patches) != number:
-        raise PromptError(
-            f"{view.name}: outliers are the patches that a class token attends to, one per "
-            f"placeholder; its tower has {int((labels == SPECIAL).sum())} class tokens and "
-            f"{len(patches)} patches for {number} placeholders; use the branch 'blind'"
-        )
-    require_option(outliers < number, f"outliers={outliers}: a picture has {number} tokens")
-    keep = torch.zeros(number, dtype=torch.bool)
-    keep[patches.argsort(descending=True, stable=True)[:outliers]] = True
-    return keep
+    weights = torch.stack([rows[s][0][prompt.image] for s in text_sites(view)])
+    return blind_tokens(weights, gamma, lam)
 
 
 @held()

@@ -1,4 +1,4 @@
-"""Loss of the answer when tokens of a picture are dropped after a few layers (FastV).
+"""Loss of the answer when tokens of a picture are dropped (FastV, FasterVLM, VFlowOpt).
 
 Dropping a token from layer K on is hiding its key from every query in those layers: nothing else
 reads what is computed at it.
@@ -7,15 +7,18 @@ reads what is computed at it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
+from interp.core.errors import UnknownName
 from interp.core.result_rows import ResultRows
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
+from interp.vision.language.importance import class_attention, flow_importance
 from interp.vision.language.prompts import (
     PicturePrompt,
     answer_log_p,
@@ -30,6 +33,9 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 
+RANKED_BY = ("attention", "class_token", "flow")
+
+
 def drop_tokens(
     model: Model,
     inputs: Mapping[str, Any],
@@ -37,20 +43,25 @@ def drop_tokens(
     *,
     layer: int = 2,
     drop: float | Sequence[float] = 0.5,
+    by: Literal["attention", "class_token", "flow"] = "attention",
     n_random: int = 5,
     seed: int = 0,
 ) -> ResultRows:
-    """Drop the tokens of a picture with the least attention, and measure the loss of the answer.
+    """Drop the least important tokens of a picture, and measure the loss of the answer.
 
-    Tokens are ranked by the attention of the last token in layer K - 1, averaged over heads; from
-    layer K on the highest (1 - R) N of N remain. The null drops as many random tokens.
+    Tokens are ranked by the attention of the last token in layer K - 1, averaged over heads, or by
+    the vision tower alone; from layer K on the highest (1 - R) N of N remain. The null drops as
+    many random tokens.
 
     Args:
         model: the model.
         inputs: prompts with pictures, from `model.inputs(text=..., images=...)`.
         answers: the token of the answer to each prompt.
-        layer: K, the first layer without the dropped tokens.
+        layer: K, the first layer without the dropped tokens; 0 if the tower ranks them.
         drop: R, the share that is dropped, or several.
+        by: attention: FastV. class_token: attention of the tower's class token in its last layer
+            (FasterVLM). flow: attention that a patch receives there, plus the entropy of its pixels
+            (VFlowOpt's importance map).
         n_random: random sets of the null.
         seed: seed of the random sets.
 
@@ -62,7 +73,8 @@ def drop_tokens(
         PromptError: the inputs hold no pictures, or the answers do not fit.
         UnreadableAttention: the model does not read pictures inside text.
 
-    Reference: Chen et al. 2024, "An Image is Worth 1/2 Tokens After Layer 2" (arXiv 2403.06764).
+    Reference: Chen et al. 2024, "An Image is Worth 1/2 Tokens After Layer 2" (arXiv 2403.06764);
+    Zhang et al. 2024 (FasterVLM, arXiv 2412.01818); Yang et al. 2025 (VFlowOpt, arXiv 2508.05211).
 
     Unit: nats of loss.
 
@@ -76,20 +88,22 @@ def drop_tokens(
     shares = [drop] if isinstance(drop, (int, float)) else list(drop)
     sites = text_sites(view)
     layers = [s.layer for s in sites]
-    known = ", ".join(str(n + 1) for n in layers[:-1])
-    require_option(layer - 1 in layers[:-1], f"layer={layer}: give one of {known}")
+    possible = [n + 1 for n in layers[:-1]] if by == "attention" else layers
+    known = ", ".join(map(str, possible))
+    require_option(layer in possible, f"layer={layer}: give one of {known}")
+    if by not in RANKED_BY:
+        raise UnknownName("ranking", by, RANKED_BY)
     require_option(
         bool(shares) and all(0 < r < 1 for r in shares), f"drop={shares}: give 0 < R < 1"
     )
     require_option(n_random >= 1, f"n_random={n_random}: give at least 1")
-    ranked = next(s for s in sites if s.layer == layer - 1)
     rng = np.random.default_rng(seed)
     shape = len(shares), len(prompts)
     change, random, kept = np.zeros(shape), np.zeros(shape), np.zeros(shape)
     chosen: list[list[tuple[int, ...]]] = [[] for _ in shares]
     for j, prompt in enumerate(prompts):
         places = prompt.image.nonzero().flatten()
-        scores = _ranks(view, prompt, ranked)[places]
+        scores = _importance(view, prompt, by, layer)
         plain = _loss(view, prompt)
         for i, share in enumerate(shares):
             number = max(1, round((1 - share) * len(places)))
@@ -99,7 +113,7 @@ def drop_tokens(
             random[i, j] = np.mean([_loss(view, prompt, s, layer) - plain for s in sets])
             kept[i, j] = number
             chosen[i].append(tuple(sorted(best.tolist())))
-    options = {"layer": layer, "drop": tuple(shares), "draws": n_random, "seed": seed,
+    options = {"layer": layer, "drop": tuple(shares), "by": by, "draws": n_random, "seed": seed,
                "answers": tuple(map(int, answers))}  # fmt: skip
     changes = [f"drop {r:g} after layer {layer - 1}" for r in shares]
     made = provenance(view, inputs, "interp.vision.language.drop_tokens", **options)
@@ -107,17 +121,21 @@ def drop_tokens(
     return token_effects(changes, measured, change, random, kept, chosen, prompts, made)
 
 
-def _ranks(view: Model, prompt: PicturePrompt, ranked: Site) -> Tensor:
-    """Return the attention of the last token in a layer, averaged over heads, per key."""
+def _importance(
+    view: Model, prompt: PicturePrompt, by: str, layer: int
+) -> Float[Tensor, " image_token"]:
+    """Return the importance of each token of the picture; with "attention", in the layer before."""
+    if by != "attention":
+        return (class_attention if by == "class_token" else flow_importance)(view, prompt)
     found: list[Tensor] = []
 
     def visit(site: Site, call: Call, real: Tensor) -> None:
-        if site == ranked:
+        if not site.of_tower and site.layer == layer - 1:
             last = torch.tensor([call.z.shape[2] - 1], device=call.z.device)
             found.append(call.pattern(last)[0, :, 0].double().mean(0).cpu())
 
     view.read(prompt.inputs, visit)
-    return found[0]
+    return found[0][prompt.image]
 
 
 def _loss(

@@ -180,6 +180,24 @@ def test_dropping_keeps_what_an_early_head_looks_at(planted_pictures):
     np.testing.assert_array_equal(even.per_prompt[0] > 1, missing)
 
 
+def test_the_tower_ranks_tokens_by_its_class_token_or_by_flow(planted_pictures):
+    planted, model = planted_pictures
+    inputs, objects, markers = planted.layout(6)
+    answers = planted.prompts(6)[1]
+    kept = {
+        by: drop_tokens(model, inputs, answers, layer=0, drop=drop, by=by, n_random=1).chosen[0]
+        for by, drop in (("class_token", 15 / 16), ("flow", 14 / 16))
+    }
+    # the class token attends to the marker; only the object and the marker are not of one grey
+    assert kept["class_token"] == tuple((FIRST + patch,) for patch in markers)
+    both = zip(objects, markers, strict=True)
+    assert kept["flow"] == tuple(
+        tuple(sorted((FIRST + patch, FIRST + marker))) for (_, patch), marker in both
+    )
+    with pytest.raises(UnknownName, match="ranking"):
+        drop_tokens(model, inputs, answers, by="tower")
+
+
 def test_dropped_tokens_are_as_if_they_were_gone(planted_pictures):
     """From layer 1 on, dropping equals a prompt in which the tower's tokens were never there."""
     planted, model = planted_pictures
