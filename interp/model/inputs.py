@@ -125,7 +125,7 @@ def probe_inputs(
 
     towers = hasattr(config, "vision_config") and hasattr(config, "text_config")
     if "pixel_values" in names and ("input_ids" not in names or (towers and not _generates(model))):
-        vision = getattr(config, "vision_config", config)
+        vision = getattr(config, "vision_config", getattr(config, "encoder", config))
         if "spatial_shapes" in names:  # SigLIP 2 reads patches, of images of any shape
             side = int(vision.num_patches**0.5)
             inputs["pixel_values"] = values(side**2, vision.num_channels * vision.patch_size**2)

@@ -22,7 +22,7 @@ from interp.model.hooks.formula_call import aligned
 
 ALL = [e.name for e in METRICS.values() if e.group == "detectors"]
 SUMS = ("deberta", "deberta_v2", "xlnet")  # scores are sums of products
-STREAMED = [f.name for f in LEGACY if f.name not in SUMS]
+STREAMED = [f.name for f in LEGACY]
 LONG = 512
 
 
@@ -79,15 +79,11 @@ def test_streamed_leaves_the_run_as_it_was_and_fused_changes_it_by_rounding(own,
 
 
 @pytest.mark.parametrize("name", SUMS)
-def test_scores_that_are_sums_of_products_are_refused_by_name(own, name) -> None:
+def test_scores_that_are_sums_of_products_have_no_single_q_and_k(own, name) -> None:
     model = own(name)
-    assert all(site.recorded for site in model.sites)
-    for engine in ("streamed", "fused"):
-        match = rf"^engine='{engine}': {name} computes .* use engine='stored' or 'auto'$"
-        with pytest.raises(OptionError, match=match):
-            interp.score(model, "entropy", null="none", engine=engine)
-    (about,) = interp.score(model, "entropy", null="none").provenance.values()
-    assert about["engine"] == "stored (recorded)"
+    assert not any(site.recorded or site.has_qk for site in model.sites)
+    with pytest.raises(UnreadableAttention, match="sum of several products, so no single q"):
+        model.capture([[5, 6, 7]], ["q"])
 
 
 class Louder(torch.nn.Module):

@@ -210,7 +210,8 @@ class SoftmaxWatch(TorchFunctionMode):
             arrange.values(product.right), arrange.mixed(out), arrange.rows(scores),
             arrange.rows(product.left), q, k,
         )  # fmt: skip
-        if self.derive and single and formula is not None:
+        # scores of several products, such as content and place: the others are terms of the formula
+        if self.derive and formula is not None:
             call.derived, call.order = arrange.call(formula, product, out), formula.order
         return call, arrange.back
 
