@@ -282,6 +282,31 @@ def test_padding_changes_no_sparse_map(family):
             assert float((padded.of(site)[0] - single.of(site)[0]).abs().max()) < 1e-5
 
 
+@torch.no_grad()
+def test_half_of_the_heads_of_convbert_are_dynamic_convolutions():
+    module: Any = build_sparse("convbert")
+    model = interp.load(module, name="convbert")
+    kernels: list[torch.Tensor] = []
+    for layer in module.convbert.encoder.layer:
+        layer.attention.self.conv_kernel_layer.register_forward_hook(
+            lambda m, args, out: kernels.append(out.reshape(*IDS.shape, 2, 5).softmax(-1))
+        )
+    own = module(IDS, output_attentions=True).attentions
+    calls = calls_of(model, IDS.tolist()).values()
+    for call, returned, kernel in zip(calls, own, kernels, strict=False):
+        rows = call.map()
+        torch.testing.assert_close(rows[:, :2], returned)
+        for i in range(IDS.shape[1]):
+            for j in range(IDS.shape[1]):
+                near = abs(j - i) <= 2
+                wanted = kernel[:, i, :, j - i + 2] if near else torch.zeros(len(IDS), 2)
+                torch.testing.assert_close(rows[:, 2:, i, j], wanted)
+    mask = torch.ones_like(IDS)
+    mask[0, -2:] = 0
+    with pytest.raises(UnreadableAttention, match="run prompts of one length together"):
+        model.capture({"input_ids": IDS, "attention_mask": mask}, ["map"])
+
+
 def test_sinks_of_gpt_oss_are_read_as_one_softmax_whose_rows_sum_to_less():
     config = transformers.GptOssConfig(
         vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2,

@@ -22,6 +22,7 @@ SPARSE: dict[str, tuple[str, dict[str, Any]]] = {
         "BigBirdForMaskedLM",
         {"attention_type": "block_sparse", "block_size": 4, "num_random_blocks": 1},
     ),
+    "convbert": ("ConvBertForMaskedLM", {"embedding_size": 32, "conv_kernel_size": 5}),
     "deberta": ("DebertaForMaskedLM", RELATIVE),
     "deberta_talking": ("DebertaForMaskedLM", RELATIVE | {"talking_head": True}),
 }

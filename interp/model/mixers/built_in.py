@@ -6,6 +6,7 @@ from interp.model.mixers import (
     banded,
     block_sparse,
     differential,
+    dynamic_convolution,
     gated_delta,
     gated_recurrence,
     lightning,
@@ -18,6 +19,6 @@ from interp.model.mixers import (
 )
 
 BUILT_IN = (
-    banded, block_sparse, differential, gated_delta, gated_recurrence, lightning, mamba,
-    neurons, receptance, state_space, talking_heads, variant,
+    banded, block_sparse, differential, dynamic_convolution, gated_delta, gated_recurrence,
+    lightning, mamba, neurons, receptance, state_space, talking_heads, variant,
 )  # fmt: skip
