@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,7 +33,7 @@ def _asked(seed: int, blur: float = 0.0) -> Pictures:
 
 
 @cache
-def _dropped(by: str, layer: int, drop: float) -> tuple[np.ndarray, np.ndarray]:
+def _dropped(by: Any, layer: int, drop: float) -> tuple[np.ndarray, np.ndarray]:
     """Return the change of the loss per picture, and that with random tokens."""
     found = []
     for seed in SEEDS:
@@ -78,7 +79,7 @@ def damro() -> list[Finding]:
     alike, outside = [], []
     for seed in SEEDS:
         for cls, text, shown in zip(*_looks(seed), _asked(seed).objects.numpy(), strict=True):
-            alike.append(stats.spearmanr(cls, text).statistic)
+            alike.append(float(np.corrcoef(stats.rankdata(cls), stats.rankdata(text))[0, 1]))
             outside.append(1 - shown[np.argsort(-cls)[:4]].mean())
     change, random = _contrasted("outliers")
     return [
@@ -125,8 +126,8 @@ def visual_sinks() -> list[Finding]:
         loss.append(float((log_p[0] - log_p[1])[answers[i]].detach()))
     rows = "40 prompts, found on half and judged on the other"
     return [
-        exact("pictures whose sink is the planted one alone", np.mean(hits), "share", "above",
-              0.95, rows),
+        exact("pictures whose sink is the planted one alone", float(np.mean(hits)), "share",
+              "above", 0.95, rows),
         mean("loss without the sink, minus with it", loss, "nats", "below", 0.05, "40 prompts"),
         mean("change of the answer by moving the sink's attention, minus a random token's", gain,
              str(moved.facts["unit"]), "above", 0, rows),
@@ -142,8 +143,8 @@ def fast_v() -> list[Finding]:
         inputs = _asked(seed).inputs()
         table = interp.score(trained("text", seed), "segment_mass:segment=image", inputs,
                              null="none").to_pandas()  # fmt: skip
-        mass = table[table["stack"] == "decoder"] if "stack" in table else table
-        mass = mass.groupby("layer")["score"].mean()
+        rows = table[table["stack"] == "decoder"] if "stack" in table else table
+        mass = rows.groupby("layer")["score"].mean().to_numpy()
         late.append(mass[2:].mean() - mass[:2].mean())
     return [
         mean("attention to the picture in layers 2 and 3 minus 0 and 1", late, "weight", "below",

@@ -14,7 +14,7 @@ from interp.model.calls.sites import Site
 from papers.finding import Finding, claim, mean
 from training.alike import LENGTH, SEEDS, VOCAB, mean_loss, rows
 
-STEPS, BATCH = 800, 24
+STEPS, BATCH = 500, 24
 
 
 def _rows(rng: np.random.Generator, number: int, *, held_out: bool) -> Any:

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 import interp
 from interp.planted import one_instruction
+from interp.planted.computer import Line, Machine
 from papers.finding import Finding, claim, exact, mean, share
 
 SEEDS = (0, 1, 2)
@@ -282,6 +283,11 @@ def random_features() -> list[Finding]:
     ]  # fmt: skip
 
 
+def _line(rng: np.random.Generator, machine: Machine) -> Line:
+    a, b = rng.integers(machine.cells, size=2)
+    return int(a), int(b), int(rng.integers(machine.lines))
+
+
 @claim("Looped Transformers as Programmable", "planted: one_instruction(20), 3 layers per loop")
 def looped_computer() -> list[Finding]:
     """Run random SUBLEQ programs for 20 loops, and by an interpreter; without the writing heads."""
@@ -289,8 +295,7 @@ def looped_computer() -> list[Finding]:
     model, rng, half = interp.load(machine.model), np.random.default_rng(0), machine.values // 2
     given = [
         (
-            [tuple(map(int, rng.integers((machine.cells, machine.cells, machine.lines))))
-             for _ in range(machine.lines)],
+            [_line(rng, machine) for _ in range(machine.lines)],
             rng.integers(-half, half, machine.cells).tolist(),
         )
         for _ in range(200)
