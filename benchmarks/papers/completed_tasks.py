@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -286,16 +287,18 @@ def block_attention() -> list[Finding]:
 
 def _apart_and_together(seed: int) -> list[float]:
     """Return the losses together after tuning, apart without tuning, and apart after tuning."""
-
-    def tuned(apart: bool, steps: int) -> nn.Module:
-        form = "independent_blocks"
-        model = host([form] * 2, seed, variant=form, vocab_size=48, hidden_size=64)
-        _read(model, False)
-        learn(model, passages, seed, steps=800)
-        _read(model, apart)
-        return learn(model, passages, seed + 10, steps=steps) if steps else model
-
-    return [task_loss(tuned(*how), passages) for how in ((False, 200), (True, 0), (True, 200))]
+    form = "independent_blocks"
+    model = host([form] * 2, seed, variant=form, vocab_size=48, hidden_size=64)
+    _read(model, False)
+    learn(model, passages, seed, steps=600)
+    found = []
+    for apart, steps in ((False, 150), (True, 0), (True, 150)):
+        one = copy.deepcopy(model)
+        _read(one, apart)
+        if steps:
+            learn(one, passages, seed + 10, steps=steps)
+        found.append(task_loss(one, passages))
+    return found
 
 
 def _read(model: Any, apart: bool) -> None:
