@@ -1,0 +1,351 @@
+"""Claims about small encoders: candidates, long documents, digits, pooled sentences, positions."""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from interp.core.literature import Finding
+from interp.core.random_state import drawn_with
+from interp.planted.variants import rule_class
+from interp.planted.variants.language_model import VariantBlock, VariantConfig
+from interp.planted.variants.rule import Chosen, MapBlock, Projected, Rule, RuleShape
+from interp.planted.variants.rules.chosen_keys import LowRankMaskAttention
+from papers.finding import claim, exact, mean
+from papers.fitting import fit, parallel
+
+SEEDS = range(4)
+N = "4 seeds"
+
+
+class Encoder(nn.Module):
+    """Two layers with a rule over any vectors, with learned positions; width 32, four heads."""
+
+    def __init__(self, rule: type[Rule], seed: int, *, given: nn.Module, length: int):
+        super().__init__()
+        config = VariantConfig(
+            hidden_size=32, num_attention_heads=4, max_position_embeddings=length
+        )
+        with drawn_with(seed):
+            self.embed, self.blocks = given, nn.ModuleList(VariantBlock(config, i) for i in (0, 1))
+            self.places = nn.Parameter(0.3 * torch.randn(length, 32))
+            for block in self.blocks:
+                attention: Any = block.attention
+                attention.rule = rule(attention.rule.shape)
+                parallel(attention.rule)
+
+    @property
+    def rules(self) -> list[Any]:
+        """The rules of the layers."""
+        return [block.attention.rule for block in self.blocks]  # type: ignore[union-attr]
+
+    def forward(self, x: Tensor, places: Tensor | None = None) -> Tensor:
+        """Return the vectors after the layers."""
+        x = self.embed(x)
+        x = x + self.places[torch.arange(x.shape[1]) if places is None else places]
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+def every(rule: type[Rule] = Rule) -> type[Rule]:
+    """Return a rule that also sees later positions."""
+    return type("Every", (rule,), {"causal": False})
+
+
+def candidates(rng: np.random.Generator, number: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return contexts of eight tokens, eight candidates of four, and which of them is right.
+
+    A candidate names a key and a value; the right one has the value of its key in the context.
+    """
+    each = np.arange(number)[:, None]
+    key = rng.permuted(np.tile(np.arange(8), (number, 1)), axis=1)
+    value = rng.integers(4, size=key.shape)
+    context = 8 + key * 4 + value
+    asked = rng.permuted(np.tile(np.arange(8), (number, 1)), axis=1)
+    right = rng.integers(8, size=number)
+    shift = rng.integers(1, 4, size=key.shape)
+    shift[each[:, 0], right] = 0
+    named = 8 + key[each, asked] * 4 + (value[each, asked] + shift) % 4
+    replies = rng.integers(8, size=(number, 8, 4))
+    np.put_along_axis(replies, rng.integers(4, size=(number, 8, 1)), named[..., None], 2)
+    return torch.tensor(context), torch.tensor(replies), torch.tensor(right)
+
+
+def selected(form: str, seed: int) -> tuple[float, float]:
+    """Train to select replies; return the accuracy and the processor time of judging."""
+    rule = rule_class("candidate_blocks") if form == "together" else every()
+    model = Encoder(rule, seed, given=nn.Embedding(72, 32), length=12)
+    with drawn_with(seed):
+        score = nn.Linear(32, 1)
+    both = nn.ModuleList([model, score])
+    again = torch.cat([torch.arange(8), torch.arange(8, 12).repeat(8)])
+
+    def scores(context: Tensor, replies: Tensor) -> Tensor:
+        if form == "together":
+            found = model(torch.cat([context, replies.flatten(1)], 1), again)[:, 8:]
+            return score(found.unflatten(1, (8, 4)).mean(2))[..., 0]
+        flat = replies.flatten(0, 1)
+        if form == "one by one":
+            found = model(torch.cat([context.repeat_interleave(8, 0), flat], 1))[:, 8:]
+            return score(found.mean(1)).unflatten(0, (-1, 8))[..., 0]
+        reply = model(flat, torch.arange(8, 12)).mean(1).unflatten(0, (-1, 8))
+        return (reply @ model(context).mean(1)[..., None])[..., 0]
+
+    def loss(rng: np.random.Generator) -> Tensor:
+        context, replies, right = candidates(rng, 32)
+        return F.cross_entropy(scores(context, replies), right)
+
+    fit(both, loss, steps=600, seed=seed)
+    context, replies, right = candidates(np.random.default_rng(99), 256)
+    with torch.no_grad():
+        start = time.process_time()
+        found = scores(context, replies)
+        spent = time.process_time() - start
+    return float((found.argmax(-1) == right).float().mean()), spent
+
+
+@claim(
+    "Uni-Encoder",
+    "small encoders of two layers that select one of eight replies: with the rule of "
+    "variant:candidate_blocks, each reply with the context, and context and replies apart",
+)
+def uni_encoder() -> list[Finding]:
+    """Train the three alike; compare their accuracies, and the time of judging 256 contexts."""
+    one, cross, apart = (
+        np.array([selected(form, seed) for seed in range(3)])
+        for form in ("together", "one by one", "apart")
+    )
+    n = "3 seeds, 256 held-out contexts each"
+    faster = np.log(one[:, 1] / cross[:, 1])
+    return [
+        mean("accuracy one by one above that together", cross[:, 0] - one[:, 0], "share", "below",
+             0.02, n),
+        mean("accuracy together above that apart", one[:, 0] - apart[:, 0], "share", "above", 0, n),
+        mean("log of the time together, by that one by one", faster, "nats", "below", 0.0, n),
+    ]  # fmt: skip
+
+
+WORDS, LENGTH, FIRST = 24, 64, 16
+
+
+def documents(rng: np.random.Generator, number: int) -> tuple[Tensor, Tensor]:
+    """Return queries of a word and six documents each, of which the first is relevant.
+
+    All have the word three times and four marks, of which the first document alone has one within
+    the three tokens before the word.
+    """
+    query = rng.integers(2, WORDS, size=number)
+    found = rng.integers(2, WORDS, size=(number, 6, LENGTH))
+    found[found == query[:, None, None]] = 0
+    for word, texts in zip(query, found, strict=True):
+        for at, text in enumerate(texts):
+            blocks = rng.permutation(LENGTH // 4)[:7] * 4
+            text[blocks[:3] + 3] = word
+            marked = np.append(blocks[3:6], blocks[0 if at == 0 else 6])
+            text[marked + rng.integers(3, size=4)] = 1
+    return torch.tensor(query), torch.tensor(found)
+
+
+def ranked(rule: type[Rule], seed: int, length: int = LENGTH) -> float:
+    """Train to rank documents by their first tokens; return the mean reciprocal rank."""
+    model = Encoder(rule, seed, given=nn.Embedding(WORDS, 32), length=LENGTH)
+    with drawn_with(seed):
+        ask = nn.Linear(32, 32)
+
+    def scores(query: Tensor, texts: Tensor) -> Tensor:
+        found = model(texts[..., :length].flatten(0, 1)).unflatten(0, (-1, 6))
+        wanted = ask(model.embed(query))
+        return torch.einsum("bdtc,bc->bdt", found, wanted).logsumexp(-1)
+
+    def loss(rng: np.random.Generator) -> Tensor:
+        query, texts = documents(rng, 6)
+        return F.cross_entropy(scores(query, texts), torch.zeros(6, dtype=torch.long))
+
+    fit(nn.ModuleList([model, ask]), loss, steps=400, seed=seed)
+    query, texts = documents(np.random.default_rng(99), 100)
+    with torch.no_grad():
+        found = scores(query, texts)
+    return float((1 / (1 + (found[:, 1:] >= found[:, :1]).sum(1))).mean())
+
+
+@claim(
+    "Local Self-Attention over Long Text",
+    "small encoders that rank generated documents of 64 tokens: variant:window over the whole, "
+    "full attention over the first 16 tokens, and over the whole",
+)
+def local_attention() -> list[Finding]:
+    """Train the three alike; compare their mean reciprocal ranks, and count scores."""
+    window = rule_class("window")
+    local, first, full = (
+        np.array([ranked(rule, seed, length) for seed in range(3)])
+        for rule, length in ((window, LENGTH), (Rule, FIRST), (Rule, LENGTH))
+    )
+    n = "3 seeds, 100 held-out queries each"
+    scores = 4 * LENGTH / (LENGTH * (LENGTH + 1) / 2)
+    return [
+        mean("reciprocal rank above that of first tokens", local - first, "rank", "above", 0, n),
+        mean("reciprocal rank of full attention above it", full - local, "rank", "below", 0.02, n),
+        exact("scores computed, of those of full attention", scores, "share", "below", 0.25,
+              "64 tokens"),
+    ]  # fmt: skip
+
+
+class Predicted(LowRankMaskAttention):
+    """A mask whose narrow predictor learns the rows of full attention."""
+
+    causal = False
+
+    def __init__(self, shape: RuleShape):
+        super().__init__(shape)
+        self.narrow.requires_grad_(True)
+
+    def rows(self, given: Projected, rows: Chosen) -> MapBlock:
+        """Note how far the predictor's softmax is from that of the full scores, and its mass."""
+        full = self.scores(given, rows).softmax(-1)
+        narrow = given.more["of_row"][:, :, rows] @ given.more["of_key"].mT
+        self.wrong = (narrow.softmax(-1) - full.detach()).square().sum(-1).mean()
+        self.mass = (full * self.seen(given, rows)).sum(-1).mean()
+        return super().rows(given, rows)
+
+
+class Neighbours(Predicted):
+    """The five patches at most one step to the side, up or down."""
+
+    def seen(self, given: Projected, rows: Chosen) -> Tensor:
+        """Keep near patches of the grid of width four."""
+        down = (rows[:, None] // 4 - given.every // 4).abs()
+        return down + (rows[:, None] % 4 - given.every % 4).abs() <= 1
+
+
+@cache
+def digits() -> tuple[Tensor, Tensor]:
+    """Return patches of all digits, and their classes."""
+    data: Any = load_digits()
+    x = torch.tensor(data.images, dtype=torch.float32) / 8 - 1
+    return x.unfold(1, 2, 2).unfold(2, 2, 2).reshape(-1, 16, 4), torch.tensor(data.target)
+
+
+def read_digits(rule: type[Rule], seed: int) -> tuple[float, float]:
+    """Train on 1200 digits; return the accuracy on the other 597, and the mass in the mask."""
+    (x, y), model = digits(), Encoder(rule, seed, given=nn.Linear(4, 32), length=16)
+    order = np.random.default_rng(seed).permutation(len(x))
+    with drawn_with(seed):
+        head = nn.Linear(32, 10)
+
+    def loss(rng: np.random.Generator) -> Tensor:
+        chosen = torch.tensor(order[rng.integers(1200, size=64)])
+        found = F.cross_entropy(head(model(x[chosen]).mean(1)), y[chosen])
+        return found + sum((getattr(r, "wrong", 0.0) for r in model.rules), torch.zeros(()))
+
+    fit(nn.ModuleList([model, head]), loss, steps=400, seed=seed, rate=3e-3)
+    test = torch.tensor(order[1200:])
+    with torch.no_grad():
+        right = float((head(model(x[test]).mean(1)).argmax(-1) == y[test]).float().mean())
+    return right, float(np.mean([float(getattr(r, "mass", 1.0)) for r in model.rules]))
+
+
+@claim(
+    "Sparsifiner",
+    "a small transformer of digit images (scikit-learn) with the rule of variant:low_rank_mask, "
+    "its predictor trained by its loss; full attention and fixed neighbours trained alike",
+)
+def sparsifiner() -> list[Finding]:
+    """Keep at most five of sixteen patches a row; compare the accuracy and the mass in the mask."""
+    full = np.array([read_digits(every(), seed)[0] for seed in SEEDS])
+    own, fixed = (
+        np.array([read_digits(rule, seed) for seed in SEEDS]) for rule in (Predicted, Neighbours)
+    )
+    n = f"{N}, 597 held-out images each"
+    return [
+        mean("accuracy lost to full attention", full - own[:, 0], "share", "below", 0.01, n),
+        mean("accuracy above neighbours", own[:, 0] - fixed[:, 0], "share", "above", 0.0, n),
+        mean("softmax mass in the mask, more than in neighbours", own[:, 1] - fixed[:, 1],
+             "share", "above", 0.0, n),
+    ]  # fmt: skip
+
+
+def opinions(rng: np.random.Generator, number: int) -> tuple[Tensor, Tensor]:
+    """Return sentences of 16 words on two things, and the opinion on the one that is the subject.
+
+    The subject is the thing that more words are about; opinions on the other thing do not count.
+    """
+    subject, liked = rng.integers(2, size=(2, number))
+    sentences = np.empty((number, 16), int)
+    for row, of, good in zip(sentences, subject, liked, strict=True):
+        about = 20 + of * 5 + rng.integers(5, size=4)
+        views = of * 10 + good * 5 + rng.integers(5, size=2)
+        others = (1 - of) * 10 + rng.integers(2) * 5 + rng.integers(5, size=2)
+        row[:] = rng.permutation(
+            np.concatenate([about, views, others, 30 + rng.integers(10, size=8)])
+        )
+    return torch.tensor(sentences), torch.tensor(liked)
+
+
+class Static(rule_class("dynamic_routing")):  # type: ignore[misc]
+    """Scores of words by one learned vector per head, the same for every sentence."""
+
+    def __init__(self, shape: RuleShape):
+        super().__init__(shape)
+        self.wanted = nn.Parameter(torch.randn(shape.n_heads, shape.d_head) * shape.d_head**-0.5)
+
+    def rows(self, given: Projected, rows: Chosen) -> MapBlock:
+        """Return the softmax of the vector's products."""
+        scores = torch.einsum("bhtc,hc->bht", given.v, self.wanted)[:, :, None]
+        return self.weights(scores.expand(-1, -1, len(rows), -1), self.seen(given, rows))
+
+
+def read_opinions(rule: type[Rule], seed: int) -> float:
+    """Train a convolution, one pooling by a rule and a classifier; return the accuracy.
+
+    One narrow head and a hundred sentences: with more, every pooling is always right.
+    """
+    with drawn_with(seed):
+        embed, conv = nn.Embedding(40, 16), nn.Conv1d(16, 16, 3, padding=1)
+        pool, head = rule(RuleShape(16, 1, 16, 16)), nn.Sequential(
+            nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 2)
+        )  # fmt: skip
+    model = nn.ModuleList([embed, conv, pool, head])
+
+    def answer(ids: Tensor) -> Tensor:
+        x = embed(ids)
+        given = pool.prepare(x + F.leaky_relu(conv(x.mT)).mT)
+        z = pool.rows(given, torch.tensor([15])) @ given.v  # the last row sees the sentence
+        return head(torch.tanh(z).flatten(1))
+
+    known = opinions(np.random.default_rng(seed), 100)
+
+    def loss(rng: np.random.Generator) -> Tensor:
+        chosen = torch.tensor(rng.integers(100, size=64))
+        return F.cross_entropy(answer(known[0][chosen]), known[1][chosen])
+
+    fit(model, loss, steps=200, seed=seed)
+    ids, liked = opinions(np.random.default_rng(99), 1000)
+    with torch.no_grad():
+        return float((answer(ids).argmax(-1) == liked).float().mean())
+
+
+@claim(
+    "Dynamic Self-Attention",
+    "small encoders that pool a sentence by the rule of variant:dynamic_routing or by a learned "
+    "vector; generated sentences whose subject says which opinions count",
+)
+def dynamic_self_attention() -> list[Finding]:
+    """Train both poolings and an even mean alike; compare the accuracies."""
+    even = type("Even", (rule_class("dynamic_routing"),), {"rounds": 0})
+    own, static, flat = (
+        np.array([read_opinions(rule, seed) for seed in range(5)])
+        for rule in (rule_class("dynamic_routing"), Static, even)
+    )
+    n = "5 seeds, 1000 held-out sentences each"
+    return [
+        mean("accuracy above that of a learned vector", own - static, "share", "above", 0.0, n),
+        mean("accuracy above that of an even mean", own - flat, "share", "above", 0.0, n),
+    ]
