@@ -32,8 +32,8 @@ def quantizable() -> list[Finding]:
 
 
 def _largest(form: str, seed: int) -> float:
-    frame = interp.heads.outliers.layer_outliers(alike.loaded(form, seed), text(form)).to_pandas()
-    return float(frame.inf_norm.max())
+    found = interp.heads.outliers.layer_outliers(alike.loaded(form, seed), text(form))
+    return found.model_wide("resid_post")["inf_norm"]
 
 
 @claim("Multi-Overlapped-Head", f"variant overlapping_heads beside softmax, {ALIKE}; no images")
@@ -264,7 +264,7 @@ def inverse_distance() -> list[Finding]:
         before = _read("inverse", x[test], k, v).argmax(-1)
         odd = int(torch.randint(len(test), (), generator=torch.Generator().manual_seed(seed)))
         other = (int(y[test[odd]]) + 1) % 10
-        added = 4 * torch.nn.functional.one_hot(torch.tensor([other]), 10) * v.abs().max()
+        added = torch.nn.functional.one_hot(torch.tensor([other]), 10) * v.abs().max()
         after = _read("inverse", x[test], torch.cat([k, x[test[odd]][None]]), torch.cat([v, added]))
         told.append(float(after.argmax(-1)[odd] == other))
         moved.append(float((after.argmax(-1) != before).float().sum() - 1) / (len(test) - 1))
