@@ -89,7 +89,7 @@ def fastmax() -> list[Finding]:
 
 
 def abs_apart(width: int, changed: Any = lambda x: x, scale: float = 1.0) -> float:
-    """Return how far 1 + s + s²/2 by features, whose sums run along the tokens, is from its rows."""
+    """Return how far 1 + s + s²/2 by running sums of features is from its rows."""
     draw = torch.Generator().manual_seed(0)
     q, k, v = torch.randn(3, 1, 1, 300, width, generator=draw).double()
     q, k = changed(q) * scale, changed(k)

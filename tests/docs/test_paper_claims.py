@@ -14,7 +14,7 @@ import pytest
 from interp.core.literature import MEASURED, papers
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-SECONDS = 1.0  # processor time of a claim that is tested here
+SECONDS = 2.0  # processor time of a claim that is tested here
 NUMBER = 12
 
 
@@ -53,7 +53,7 @@ def test_quick_claims_are_measured_as_before(claims: dict[str, Any]) -> None:
     quick = sorted(
         (result.seconds, title)
         for title, result in results.items()
-        if result.seconds < SECONDS and not trains(claims[title])
+        if 0.1 < result.seconds < SECONDS and not trains(claims[title])
     )[:NUMBER]
     assert len(quick) == NUMBER
     for _, title in quick:
