@@ -56,11 +56,9 @@ class Rows(NamedTuple):
     counts: Float[Tensor, "row pos"]
 
 
-@cache
 def forms() -> tuple[str, ...]:
     """Return the variants that live in a language model, softmax first."""
-    names = sorted(variants.variant_names(), key=lambda n: (n != "plain_softmax", n))
-    return tuple(n for n in names if isinstance(variants.build(n), VariantForCausalLM))
+    return tuple(sorted(variants.variant_names("text"), key=lambda n: (n != "plain_softmax", n)))
 
 
 @cache

@@ -291,3 +291,14 @@ def test_a_draw_reads_one_word_while_training_and_their_mean_later():
     drawn = torch.stack([rule.train().rows(state, state.every) for _ in range(4000)]).detach()
     assert set(drawn.round(decimals=6).unique().tolist()) <= {0.0, 1.0}
     assert float((drawn.mean(0) - soft).abs().max()) < 0.04  # 5 standard errors of a half
+
+
+def test_hosts_are_models_of_transformers_that_say_what_they_read() -> None:
+    from interp.planted.variants.image_model import VariantForImageClassification
+    from interp.planted.variants.pair_model import VariantForTranslation
+
+    images, pairs = (variants.build(variants.variant_names(of)[0]) for of in variants.HOSTS)
+    assert isinstance(images, VariantForImageClassification)
+    assert images.main_input_name == "pixel_values"
+    assert isinstance(pairs, VariantForTranslation)
+    assert pairs.main_input_name == "input_ids"
