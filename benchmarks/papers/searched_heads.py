@@ -156,7 +156,7 @@ def without_position_encoding() -> list[Finding]:
     """Compare the rises of the loss; search a temperature per head, and edit the model with it."""
     rises, gains = [], []
     held_out = text(np.random.default_rng(99), 16, LONG, held_out=True)
-    for seed in range(3):
+    for seed in range(6):
         rise = {}
         for rule in ("plain_softmax", Rotary):
             model = host([rule] * 2, seed, max_position_embeddings=LONG, **WIDE)
@@ -192,7 +192,7 @@ def without_position_encoding() -> list[Finding]:
         ]
         found = [model.run(held_out.tolist(), edits=e) for e in ([], edits)]
         gains.append(late_loss(found[1], held_out) - late_loss(found[0], held_out))
-    n = "3 seeds, 16 held-out rows each"
+    n = "6 seeds, 16 held-out rows each"
     return [
         mean("rise of the loss beyond the trained length, less that of rotary positions", rises,
              "nats", "below", 0.0, n),
