@@ -64,11 +64,12 @@ def _batch(rows: list[list[int]]) -> dict[str, Tensor]:
 
 def _trained(rows: list[list[int]], labels: np.ndarray, seed: int) -> Any:
     torch.manual_seed(seed)
-    config = BertConfig(
-        vocab_size=WORDS, hidden_size=48, num_hidden_layers=2, num_attention_heads=4,
-        intermediate_size=96, max_position_embeddings=LENGTH, num_labels=NAMES,
-        attn_implementation="eager",
-    )  # fmt: skip
+    sizes: dict[str, Any] = {
+        "vocab_size": WORDS, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "intermediate_size": 96, "max_position_embeddings": LENGTH, "num_labels": NAMES,
+        "attn_implementation": "eager",
+    }  # fmt: skip
+    config = BertConfig(**sizes)
     model: Any = BertForSequenceClassification(config)
     optimizer, rng = torch.optim.AdamW(model.parameters(), 3e-3), np.random.default_rng(seed)
     for step in range(STEPS):

@@ -33,6 +33,11 @@ def _pairs() -> list[tuple[str, str, float]]:
     return found
 
 
+def _correlation(x: np.ndarray, y: np.ndarray) -> float:
+    found: Any = spearmanr(x, y)
+    return float(found.statistic)
+
+
 @claim("Ditto", "both-ways attention (BERT) trained alike to fill in tokens, 3 seeds")
 def ditto() -> Finding:
     """Rank pairs by cosine, words weighted by the diagonal of a head chosen on others, or alike."""
@@ -50,7 +55,7 @@ def ditto() -> Finding:
             (left * right).sum(-1) / np.linalg.norm(left, axis=-1) / np.linalg.norm(right, axis=-1)
         )
         rank = np.array([
-            [spearmanr(part[:, w], wanted).statistic for w in range(cosine.shape[1])]
+            [_correlation(part[:, w], wanted) for w in range(cosine.shape[1])]
             for part, wanted in zip(cosine.reshape(SETS, PAIRS, -1), truth, strict=True)
         ])  # fmt: skip
         head = 1 + rank[: SETS // 2, 1:].mean(0).argmax()
