@@ -10,6 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from interp.bundled.shape_images import ShapeImages, shape_images
+from interp.core.random_state import drawn_with
 from interp.planted import variants
 from papers.fitting import fit
 
@@ -45,7 +46,8 @@ def classifier(
     """
     model = model or variants.build(form, seed=seed, gain=1.0, **(SIZES | sizes))
     if change is not None:
-        change(model)
+        with drawn_with(seed):
+            change(model)
     made = images or shape_images(seed, TRAINED_ON, cue="none")
     pixels, labels = torch.from_numpy(made.pixels), torch.from_numpy(made.labels)
 

@@ -192,9 +192,9 @@ def halo() -> list[Finding]:
 
 
 @claim("Transformer in Transformer", "variant:inner_patches (patches of 8 x 8 pixels, inner ones "
-       f"of 4 x 4) and variant:patches with an MLP of the same cost, {IN_WORDS}")  # fmt: skip
+       f"of 4 x 4) and variant:patches with a third layer, {IN_WORDS}")  # fmt: skip
 def nested() -> Finding:
-    """Two inner layers of width 8; the plain model's extra cost goes to a third layer."""
+    """Two inner layers of width 8, or a third layer between patches, which costs more."""
     inside = accuracies("inner_patches", patch_size=8)
     outside = accuracies("patches", patch_size=8, num_hidden_layers=3)
     what = "accuracy, with attention inside patches minus a third layer between them"
