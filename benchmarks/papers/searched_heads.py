@@ -14,7 +14,14 @@ from interp.core.literature import Finding
 from interp.core.random_state import drawn_with
 from interp.model.pattern_edits import temperature
 from interp.planted.variants import rule_class
-from interp.planted.variants.rule import Chosen, MapBlock, Projected, Rule, RuleShape, rotated
+from interp.planted.variants.rule import (
+    Chosen,
+    MapBlock,
+    Projected,
+    Rule,
+    RuleShape,
+    turned_by_place,
+)
 from papers.finding import claim, exact, mean
 from papers.fitting import SMALL, attentions, fit, host, next_token, text
 from training import alike
@@ -124,7 +131,10 @@ class Rotary(Rule):
     def prepare(self, x: Tensor) -> Projected:
         """Turn queries and keys by their places."""
         given = super().prepare(x)
-        given.q, given.k = rotated(given.q, given.every), rotated(given.k, given.every)
+        given.q, given.k = (
+            turned_by_place(given.q, given.every),
+            turned_by_place(given.k, given.every),
+        )
         return given
 
 

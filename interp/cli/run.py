@@ -20,7 +20,7 @@ from interp.core.json_document import rows_text
 from interp.core.result_folder import folder_for, model_folder
 from interp.core.steps import finishing
 from interp.model.loading import Loading, source_labels
-from interp.model.sources.known import is_address
+from interp.model.sources.folder import is_address
 
 if TYPE_CHECKING:
     from interp.core.table import HeadTable

@@ -9,7 +9,8 @@ import click
 from interp.cli.context import DEBUG
 from interp.cli.progress import Voice
 from interp.core.errors import InterpError
-from interp.model.sources.known import is_address, require_known
+from interp.model.sources.folder import is_address
+from interp.model.sources.known import require_known
 
 
 def require_one_known(sources: Sequence[str]) -> None:

@@ -24,8 +24,7 @@ from interp.model.model import Model
 from interp.model.precision import float64_or_less
 from interp.model.self_check import check_loaded
 from interp.model.sources.described import UNLOADABLE, class_of, config_of, needs_code
-from interp.model.sources.folder import RUN, check_folder
-from interp.model.sources.known import refuse_address
+from interp.model.sources.folder import RUN, check_folder, refuse_address
 from interp.model.sources.packages import adapter, package_of
 from interp.model.sources.placement import placement, require_here
 from interp.model.sources.recorded_run import recorded_run

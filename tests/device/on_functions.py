@@ -151,7 +151,7 @@ probes.chunk_features probes.last_row_features probes.lookback_features safety.r
 safety.refusal_projection_scores safety.safety_curves safety.sahara safety.search_direction
 safety.ships_scores syntax.check_pairs syntax.dependency_trees syntax.topic_products
 text.chains.rollout_effects text.chains.sentence_attention text.chains.suppression_effects
-text.context.check_endpoint text.context.endpoint_faithfulness
+text.context.endpoint_faithfulness
 text.context.endpoint_sources vision.added_register vision.class_token_effects
 vision.correct_spurious_heads vision.describe_heads vision.head_readouts vision.high_norm_tokens
 vision.image_batch vision.image_direct_effects vision.image_maps vision.image_parts

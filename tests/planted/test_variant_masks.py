@@ -22,7 +22,7 @@ from planted.variant_entries import (
 from scipy.special import softmax
 
 from interp.planted import variants
-from interp.planted.variants.rule import RuleShape, rotated
+from interp.planted.variants.rule import RuleShape, turned_by_place
 from interp.planted.variants.rules.masks import wythoff
 
 
@@ -144,9 +144,9 @@ def test_masked_heads_see_windows_of_two_sizes() -> None:
 def test_passages_are_made_once_and_turned_to_their_place() -> None:
     rule, state = given("independent_blocks")
     cached = rule.prepare(state.x[:, 8:11])  # the second passage, made by itself
-    torch.testing.assert_close(rotated(cached.k, torch.full((3,), 8)), state.k[:, :, 8:11])
+    torch.testing.assert_close(turned_by_place(cached.k, torch.full((3,), 8)), state.k[:, :, 8:11])
     plain = rule.split(rule.key(state.x))
-    torch.testing.assert_close(rotated(plain, state.every), state.k)
+    torch.testing.assert_close(turned_by_place(plain, state.every), state.k)
     model = variants.build("independent_blocks")
     one, two = torch.randint(4, 60, (2, 8), generator=torch.Generator().manual_seed(2))
     hidden = [model(torch.cat(pair)[None]).logits[0] for pair in ((one, two), (two, one))]

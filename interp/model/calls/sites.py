@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-
 DISTRIBUTIONS = "not negative, rows sum to 1"
 """What a site says of a map that is its own pattern."""
 

@@ -20,6 +20,24 @@ _PICKLES = (
 )
 
 
+def is_address(source: str) -> bool:
+    """Return True if a source is the address of a server."""
+    return source.partition("://")[0] in ("http", "https")
+
+
+def refuse_address(source: str) -> None:
+    """Refuse the address of a server in place of a model.
+
+    Raises:
+        LoadError: it is one.
+    """
+    if is_address(source):
+        raise LoadError(
+            f"{source} is an address, and a served model gives no heads; `interp check {source}` "
+            "prints what can be computed of it"
+        )
+
+
 def check_config(config: Path) -> None:
     """Raise LoadError for a file that is no config of a model."""
     try:

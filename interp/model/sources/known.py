@@ -6,27 +6,10 @@ import re
 from pathlib import Path
 
 from interp.core.errors import LoadError, UnknownName
+from interp.model.sources.folder import refuse_address
 from interp.planted import KINDS, check_known
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
-
-
-def is_address(source: str) -> bool:
-    """Return True if a source is the address of a server."""
-    return source.partition("://")[0] in ("http", "https")
-
-
-def refuse_address(source: str) -> None:
-    """Refuse the address of a server in place of a model.
-
-    Raises:
-        LoadError: it is one.
-    """
-    if is_address(source):
-        raise LoadError(
-            f"{source} is an address, and a served model gives no heads; `interp check {source}` "
-            "prints what can be computed of it"
-        )
 
 
 def require_known(source: str) -> None:

@@ -180,7 +180,7 @@ def among_largest(x: Float[Tensor, "*row item"], k: int) -> Bool[Tensor, "*row i
     return x >= x.topk(min(k, x.shape[-1]), -1).values[..., -1:]
 
 
-def rotated(x: Heads, places: Int[Tensor, " pos"]) -> Heads:
+def turned_by_place(x: Heads, places: Int[Tensor, " pos"]) -> Heads:
     """Turn pairs of features by the place times 10000^(-2 c / d), so that products know distances.
 
     Raises:

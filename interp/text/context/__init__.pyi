@@ -4,12 +4,10 @@ from .endpoint import Endpoint, endpoint_faithfulness, endpoint_sources
 from .judge import judge_sources
 from .judgement import stated_and_observed
 from .order import passage_order
-from .served import check_endpoint
 
 __all__ = [
     "Endpoint",
     "answer_sources",
-    "check_endpoint",
     "endpoint_faithfulness",
     "endpoint_sources",
     "judge_sources",

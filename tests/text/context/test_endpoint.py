@@ -16,10 +16,10 @@ import interp
 from interp.core.errors import LoadError, OptionError, PromptError
 from interp.text.context import (
     Endpoint,
-    check_endpoint,
     endpoint_faithfulness,
     endpoint_sources,
 )
+from interp.text.context.served import check_endpoint
 
 SENTENCES = ["the red dog ran. ", "a blue cat sat. ", "Anna met Tom. "]
 

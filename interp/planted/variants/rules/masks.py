@@ -17,7 +17,7 @@ from interp.planted.variants.rule import (
     RuleShape,
     SeenBlock,
     Stream,
-    rotated,
+    turned_by_place,
 )
 
 
@@ -161,8 +161,8 @@ class IndependentBlocksAttention(Rule):
         """Encode places within a passage, then the place of the passage."""
         given = super().prepare(x)
         start = given.every.clamp_max(self.passages) // self.size * self.size
-        given.q = rotated(given.q, given.every)
-        given.k = rotated(rotated(given.k, given.every - start), start)
+        given.q = turned_by_place(given.q, given.every)
+        given.k = turned_by_place(turned_by_place(given.k, given.every - start), start)
         return given
 
     def seen(self, given: Projected, rows: Chosen) -> SeenBlock:

@@ -16,7 +16,7 @@ from interp.planted.variants.rule import (
     Rule,
     RuleShape,
     Stream,
-    rotated,
+    turned_by_place,
 )
 
 
@@ -41,7 +41,7 @@ class RetentionAttention(Rule):
     def prepare(self, x: Stream) -> Projected:
         """Turn queries and keys by their places."""
         given = super().prepare(x)
-        given.q, given.k = (rotated(t, given.every) for t in (given.q, given.k))
+        given.q, given.k = (turned_by_place(t, given.every) for t in (given.q, given.k))
         return given
 
     def rows(self, given: Projected, rows: Chosen) -> MapBlock:
