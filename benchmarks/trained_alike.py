@@ -122,8 +122,9 @@ def measured_of(form: str, module: Any) -> dict[str, float]:
 
 
 def found_of(runs: dict[str, Any], form: str) -> list[dict[str, float]]:
-    """Return the runs of a form, by seed."""
-    return [runs[f"{form}/{s}"] for s in alike.SEEDS if f"{form}/{s}" in runs]
+    """Return the runs of a form, by seed, that its present code made."""
+    found = [runs.get(f"{form}/{seed}", {}) for seed in alike.SEEDS]
+    return [run for run in found if run.get("code") == alike.settings(form)]
 
 
 def complete(runs: dict[str, Any], form: str) -> list[dict[str, float]]:

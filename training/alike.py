@@ -163,7 +163,7 @@ def train(model: VariantForCausalLM, seed: int) -> VariantForCausalLM:
     """Train a model in place; recurrent forms in their parallel form, which has the same output."""
     rules: list[Any] = [block.attention.rule for block in model.blocks]  # type: ignore[union-attr]
     for rule in rules:
-        rule.mix = types.MethodType(lambda self, g: self.rows(g, g.every) @ g.v, rule)
+        rule.mix = types.MethodType(in_parallel, rule)
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.98))
     rng = np.random.default_rng(seed)
     model.train()
@@ -182,6 +182,12 @@ def train(model: VariantForCausalLM, seed: int) -> VariantForCausalLM:
     for rule in rules:
         del rule.mix  # the recurrence again
     return model.eval()
+
+
+def in_parallel(rule: Any, given: Any) -> Tensor:
+    """Return z by the map, in place of a recurrence, with what it holds of no token."""
+    z, rest = rule.rows(given, given.every) @ given.v, rule.rest(given)
+    return z if rest is None else z + rest
 
 
 def loaded(form: str, seed: int) -> interp.Model:

@@ -60,7 +60,7 @@ def host(rules: Sequence[str | type[Rule]], seed: int, **sizes: Any) -> VariantF
 
 def parallel(rule: Any) -> None:
     """Let a rule multiply its map by the values, whatever its recurrence is."""
-    rule.mix = types.MethodType(lambda self, given: self.rows(given, given.every) @ given.v, rule)
+    rule.mix = types.MethodType(alike.in_parallel, rule)
 
 
 def attentions(model: VariantForCausalLM) -> list[Any]:
