@@ -52,12 +52,17 @@ def _by_kind(title: str, names: tuple[str, ...], of: Callable[[Paper], str]) -> 
     return "\n".join(lines)
 
 
+def by_title() -> list[Paper]:
+    """Return the papers in the order of their titles."""
+    return sorted(papers(), key=lambda paper: paper.title.casefold())
+
+
 def claims() -> Iterator[str]:
     """Yield a table of claims for each kind; a paper stands in the table of its first kind."""
     for letter, name in KINDS.items():
         yield f"## Claims: {name.lower()}"
         lines = ["| paper | claim | verdict | measured [95 % interval] | on |", "|---" * 5 + "|"]
-        lines += [_claim(paper) for paper in papers() if paper.kinds[0] == letter]
+        lines += [_claim(paper) for paper in by_title() if paper.kinds[0] == letter]
         yield "\n".join(lines)
 
 
@@ -89,15 +94,15 @@ def answers() -> Iterator[str]:
             "| paper | question | answered by | checked by | status, and what is left out |",
             "|---|---|---|---|---|",
         ]
-        lines += [_row(paper) for paper in papers() if paper.kinds[0] == letter]
+        lines += [_row(paper) for paper in by_title() if paper.kinds[0] == letter]
         yield "\n".join(lines)
 
 
 def _row(paper: Paper) -> str:
     given = [f"`{x}`" for x in (*paper.call, *paper.command)]
-    given += [_link(x) for x in paper.file]
+    given += [_link(x) for x in dict.fromkeys(paper.file)]
     status = f"{paper.status}: {paper.missing}" if paper.missing else paper.status
-    checks = "<br>".join(_link(x) for x in paper.test)
+    checks = "<br>".join(_link(x) for x in dict.fromkeys(paper.test))
     cells = (paper.title, paper.question, "<br>".join(given), checks, status)
     return "| " + " | ".join(_cell(x) for x in cells) + " |"
 
