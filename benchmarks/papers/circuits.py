@@ -116,12 +116,10 @@ def selective_heads() -> list[Finding]:
     for seed in range(3):
         rng = np.random.default_rng(seed)
         law = rng.dirichlet(np.full(5, 0.3), size=5)
-        model = variants.build(
-            SOFTMAX, seed=seed, gain=1.0, vocab_size=6, hidden_size=64, num_hidden_layers=3,
-            max_position_embeddings=48,
-        ).train()  # fmt: skip
+        torch.manual_seed(seed)
+        model = small_gpt2(vocab=6, layers=3, d_model=64, heads=4, d_mlp=128, context=48).train()
         adam = torch.optim.AdamW(model.parameters(), lr=2e-3)
-        for _ in range(700):
+        for _ in range(2500):  # fewer do not come near the entropy of the chains
             ids = torch.from_numpy(chains(rng, law, 24))
             loss = nn.functional.cross_entropy(model(ids).logits[:, 10:-1].mT, ids[:, 11:])
             adam.zero_grad()
@@ -130,8 +128,7 @@ def selective_heads() -> list[Finding]:
         model.config.transition_matrix = law.tolist()
         read = interp.load(model.eval(), name=f"chains {seed}")
         chosen, judged = (
-            interp.score(read, "selective_induction", null="none", seed=s).to_pandas()
-            for s in (1, 2)
+            interp.score(read, "selective_induction", seed=s).to_pandas() for s in (1, 2)
         )
         at = int((chosen.score - chosen.null).idxmax())
         apart.append(float(judged.score[at] - judged.null[at]))
@@ -169,8 +166,8 @@ def safety_heads() -> list[Finding]:
             with own_torch(seed, 1):
                 module = trained_refusal(recipe, seed, head_dropout=dropout)[0]
             model = interp.load(module, name="refusal", tokenizer=build_tokenizer(64))
-            texts = [[r.text for r in first if r.harmful is bad] for bad in (True, False)]
-            table = safety.refusal_projection_scores(model, *texts).to_pandas()
+            bad, good = ([r.text for r in first if r.harmful == x] for x in (True, False))
+            table = safety.refusal_projection_scores(model, bad, good).to_pandas()
             order = table.sort_values("score", ascending=False)
             heads = list(zip(order.layer, order["head"], strict=True))
             others = np.random.default_rng(seed).permutation(len(heads) - 4)[:4] + 4

@@ -37,7 +37,7 @@ class Masked(nn.Module):
         config = BertConfig(
             vocab_size=vocab, hidden_size=WIDTH, num_hidden_layers=layers, num_attention_heads=4,
             intermediate_size=2 * WIDTH, max_position_embeddings=length, hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0, pad_token_id=0, attn_implementation="eager",
+            attention_probs_dropout_prob=0.0, pad_token_id=0,
         )  # fmt: skip
         self.kind, self.layers = kind, layers
         self.encoder = BertModel(config, add_pooling_layer=False)

@@ -71,7 +71,7 @@ def retrieval() -> list[Finding]:
                     heads = [head for layer in layers for head in layer]
                     curves.append([max(h["links"][back] for h in heads) for back in (1, 2)])
             last[name].append(right)
-        steps = np.arange(len(curves)) * plain.every
+        steps = [i * plain.every for i in range(len(curves))]
         first, second = (half_rise(steps, np.array(c)) for c in zip(*curves, strict=True))
         order.append(second - first)
     deep = np.array(last["deep"])
