@@ -76,7 +76,6 @@ def command(
     check: Callable[[Run], None] | None = None,
     each: Callable[[Run, list[Any]], None] | None = None,
     after: Callable[[Run], int | None] | None = None,
-    served: Callable[[Run, str], bool] | None = None,
 ) -> Any:
     """Make a command from a function.
 
@@ -108,9 +107,8 @@ def command(
         check: refuses options that do not fit, before a model is loaded.
         each: called with the results of a model, when they are printed.
         after: called when all models are done; it may return an exit code.
-        served: called for the address of a server in place of a model; false where it failed.
     """
-    made = (over, arguments, usual, files, out, text, check, each, after, checked, served)
+    made = (over, arguments, usual, files, out, text, check, each, after, checked)
     rest = (also or {}, omit, options or {}, {**INPUTS, **(inputs or {})}, loading, help, example)
     if target:
         return _made(CommandDeclaration(target, *made), read(target), *rest)

@@ -58,6 +58,7 @@ class CommandDeclaration:
         given: parameters that options give.
         printing: parameters of the printed form that options give.
         inputs: parameters that the run provides.
+        served: called for the address of a server in place of a model; false where it failed.
     """
 
     target: str | Callable[..., Any]

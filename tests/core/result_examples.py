@@ -60,6 +60,13 @@ from interp.text import chains, context, graphs
 from interp.text.chains import Chain
 
 
+class Told(context.Endpoint):
+    """An endpoint that is not asked: the answer follows from what is given."""
+
+    def log_probability(self, text: str, answer: str) -> float:
+        return -1.0 - ("a" not in text) - 0.5 * ("b" not in text)
+
+
 def sparse_probing() -> ResultRows:
     texts = [(0, *range(i, i + 6)) for i in range(2, 26)]
     return probe_features(model(), dictionary(), texts, [0] * 12 + [1] * 12, k=[2], seed=1)
@@ -263,6 +270,9 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     ),
     "AnswerSources": lambda: context.answer_sources(
         model(), linked()[0], methods=["attention", "leave_one_out"]
+    ),
+    "EndpointFaithfulness": lambda: context.endpoint_faithfulness(
+        Told("http://localhost/v1/completions", "told"), ["a. ", "b. "], "Q", " A", [1.0, 0.0]
     ),
     "SourceJudgement": lambda: context.judge_sources(
         model(), linked(), methods=["attention", "heads"], n_heads=1

@@ -33,7 +33,6 @@ def _served(run: Run, address: str) -> bool:
 @command(
     over="models",
     out=None, loading=("source", "device_map", "remote", "tp_plan"), checked=False, after=_failed,
-    served=_served,
     text="interp.report.printed.check:check_text", example="interp check models/mine",
 )  # fmt: skip
 def check(run: Run, model: Model, *, kernels: bool | None = None) -> SelfCheck:
@@ -59,3 +58,6 @@ def check(run: Run, model: Model, *, kernels: bool | None = None) -> SelfCheck:
     if run.loading.through is not None:
         run.say(f"  source: {model.source}")
     return check_model(model, kernels=kernels)
+
+
+check.declared.served = _served

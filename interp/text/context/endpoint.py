@@ -21,6 +21,7 @@ from urllib.request import Request, urlopen
 import numpy as np
 from jaxtyping import Bool
 
+from interp import __version__
 from interp.core.errors import LoadError, OptionError, PromptError
 from interp.core.protocols import Progress, silent
 from interp.core.result_rows import ResultRows
@@ -205,6 +206,7 @@ def endpoint_sources(
         "model_id": model.model, "source": f"endpoint {model.url}",
         "made_by": "interp.text.context.endpoint_sources", "seed": seed,
         "n_ablations": n_ablations, "prompts_hash": sha256(stated).hexdigest(),
+        "versions": {"interp": __version__},
     }  # fmt: skip
     facts = {"name": "endpoint", "fit": fit, "noise": noise, "whole": float(values[0])}
     return ResultRows(
@@ -291,6 +293,7 @@ def endpoint_faithfulness(
         "model_id": model.model, "source": f"endpoint {model.url}",
         "made_by": "interp.text.context.endpoint_faithfulness", "seed": seed,
         "n_random": n_random, "prompts_hash": sha256(stated).hexdigest(),
+        "versions": {"interp": __version__},
     }  # fmt: skip
     return ResultRows(
         "EndpointFaithfulness", columns, ("metric",), about, {"requests": len(known)},
