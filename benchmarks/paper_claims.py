@@ -30,6 +30,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from papers.finding import CLAIMS, Claim  # noqa: E402
 
+from interp.core.errors import OptionError  # noqa: E402
 from interp.core.files import write_atomically  # noqa: E402
 from interp.core.literature import MEASURED, Finding, Tested, find_papers  # noqa: E402
 
@@ -55,7 +56,10 @@ def keep(title: str, result: Tested) -> None:
 def chosen(text: str | None, again: bool) -> list[Claim]:
     """Return the claims to run: of one paper, or those without a result."""
     if text:
-        named = find_papers(text)
+        try:
+            named = find_papers(text)
+        except OptionError as error:
+            raise SystemExit(f"paper_claims: {error}") from error
         if not any(p.title in CLAIMS for p in named):
             raise SystemExit("\n".join(f"{p.title}: {p.not_testable}" for p in named))
         return [CLAIMS[p.title] for p in named if p.title in CLAIMS]
