@@ -76,7 +76,7 @@ def test_the_sdist_holds_what_the_tests_need_and_nothing_that_git_ignores(sdist:
     needed |= {"kernels/interp_kernels/__init__.py", "tests/conftest.py", "docs/build.py"}
     assert needed <= names
     assert not [n for n in names if "__pycache__" in n or n.split("/")[0] in ("results", "site")]
-    assert sdist.stat().st_size < 9_000_000
+    assert sdist.stat().st_size < 9_250_000
 
 
 def test_it_holds_no_scripts_that_only_a_checkout_needs(wheel: Path) -> None:
@@ -104,7 +104,7 @@ def test_it_is_small_and_says_what_it_is(wheel: Path) -> None:
     weights = [i.compress_size for i in packed.infolist() if i.filename.endswith(".safetensors")]
     assert len(weights) == 15  # the bundled models, in float16, and those trained on algorithms
     assert sum(weights) < 1_900_000
-    assert wheel.stat().st_size < 4_830_000  # of which 1.9 MB are weights
+    assert wheel.stat().st_size < 4_870_000  # of which 1.9 MB are weights
     [name] = [n for n in packed.namelist() if n.endswith(".dist-info/METADATA")]
     told = email.message_from_bytes(packed.read(name))
     assert told["Author"] == "The interp developers"
