@@ -30,7 +30,7 @@ from interp.text.context.ways import VISIBLE, fit_of_sets
 KEY = "INTERP_ENDPOINT_KEY"
 """Environment variable with the key that is sent to the endpoint, if it needs one."""
 _MOST = 2**24  # bytes of a reply that are read
-NOISE = 0.05  # nats by which the same text may differ between two requests
+_NOISE = 0.05  # nats by which the same text may differ between two requests
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,21 @@ class Endpoint:
             raise LoadError(f"{self.url} gives {wrong[0]!r} as the log-probability of a token")
         return float(sum(values[i] for i in inside))
 
+    def repeated(self, text: str, answer: str) -> tuple[float, float]:
+        """Return the log-probability of an answer, and by how much a second request differs.
+
+        Raises:
+            LoadError: it differs by more than .05 nats; or see `log_probability`.
+            PromptError: see `log_probability`.
+        """
+        first, second = (self.log_probability(text, answer) for _ in range(2))
+        if (noise := abs(first - second)) > _NOISE:
+            raise LoadError(
+                f"{self.url}: two requests of the same text differ by {noise:.3g} nats; its "
+                "numbers cannot be compared"
+            )
+        return first, noise
+
     def _reply(self, text: str) -> Any:
         return asked(
             self.url,
@@ -93,11 +108,11 @@ class Endpoint:
         )  # fmt: skip
 
 
-def asked(url: str, sent: Mapping[str, Any] | None, timeout: float) -> Any:
+def asked(url: str, sent: Mapping[str, Any] | None, timeout: float = 60.0) -> Any:
     """Return the JSON that a server answers; without anything to send, a page is fetched.
 
     Raises:
-        LoadError: the address is none of http, the server does not answer or refuses, or it
+        LoadError: the address does not begin with http, the server does not answer or refuses, or it
             returns no JSON.
     """
     if urlsplit(url).scheme not in ("http", "https"):
@@ -153,8 +168,7 @@ def endpoint_sources(
         noise, the difference of the whole prompt between two requests; whole, its log-probability.
 
     Raises:
-        LoadError: see `Endpoint.log_probability`; or two requests of one text differ by more than
-            .05 nats.
+        LoadError: see `Endpoint.repeated`.
         OptionError: there are fewer than two sentences, or no answer.
 
     Unit: nats.
@@ -168,30 +182,23 @@ def endpoint_sources(
 
     Reference: Cohen-Wang et al. 2024, "ContextCite: Attributing Model Generation to Context".
     """
-    parts = list(texts)
-    if len(parts) < 2 or not answer.strip():
-        raise OptionError("give at least two sentences, and an answer")
+    parts = _sentences(texts, answer)
     n, report = len(parts), progress or silent
     if n_ablations < 0 or 0 < n_ablations < 8:
         raise OptionError(f"n_ablations={n_ablations}; give 0, or at least 8 for a fit")
     rng = np.random.default_rng(seed)
     judging = max(4, n_ablations // 4) if n_ablations else 0
     visible = rng.random((n_ablations + judging, n)) < VISIBLE
-    sets = np.concatenate([np.ones((2, n), bool), ~np.eye(n, dtype=bool), visible])
+    whole, noise = model.repeated("".join(parts) + question, answer)
+    sets = np.concatenate([~np.eye(n, dtype=bool), visible])
     values = np.zeros(len(sets))
     for at, kept in enumerate(sets):
         values[at] = model.log_probability(_kept(parts, kept) + question, answer)
-        report("requests", at + 1, len(sets))
-    noise = abs(float(values[0] - values[1]))
-    if noise > NOISE:
-        raise LoadError(
-            f"{model.url}: two requests of the same text differ by {noise:.3g} nats; its "
-            "numbers cannot be compared"
-        )
-    found, sems = {"leave_one_out": values[0] - values[2 : 2 + n]}, {}
+        report("requests", at + 3, len(sets) + 2)
+    found, sems = {"leave_one_out": whole - values[:n]}, {}
     fit = math.nan
     if n_ablations:
-        made = fit_of_sets(visible, values[2 + n :], n_ablations, rng)
+        made = fit_of_sets(visible, values[n:], n_ablations, rng)
         found["ablations"], sems["ablations"], fit = made.weights, made.sems, made.held_out
     ways, nothing = tuple(found), np.full(n, np.nan)
     columns = {
@@ -201,14 +208,9 @@ def endpoint_sources(
         "null": np.repeat([float(found[w].mean()) for w in ways], n),
         "n": 1, "unit": "nats", "confidence": np.full(n * len(ways), np.nan),
     }  # fmt: skip
-    stated = repr((parts, question, answer)).encode()
-    about = {
-        "model_id": model.model, "source": f"endpoint {model.url}",
-        "made_by": "interp.text.context.endpoint_sources", "seed": seed,
-        "n_ablations": n_ablations, "prompts_hash": sha256(stated).hexdigest(),
-        "versions": {"interp": __version__},
-    }  # fmt: skip
-    facts = {"name": "endpoint", "fit": fit, "noise": noise, "whole": float(values[0])}
+    stated = (parts, question, answer)
+    about = _provenance(model, "endpoint_sources", stated, seed=seed, n_ablations=n_ablations)
+    facts = {"name": "endpoint", "fit": fit, "noise": noise, "whole": whole}
     return ResultRows(
         "AnswerSources", columns, ("sentence",), about, facts,
         why_no_per_prompt="the sentences are those of one prompt",
@@ -240,13 +242,14 @@ def endpoint_faithfulness(
         progress: called after each request.
 
     Returns:
-        One row per metric: metric, score, null (the mean over the random orders), sem (of this
-        mean), n (orders), unit. `comprehensiveness` is the mean fall of the log-probability when
+        One row per metric: metric, score, null (the mean over the random orders), null_sem, n (1,
+        the prompt), unit. `comprehensiveness` is the mean fall of the log-probability when
         the first sentences of the order are removed, over all numbers of sentences but none and
-        all; `sufficiency` is the mean fall when only these are kept (lower is better).
+        all; `sufficiency` is the mean fall when only these are kept (lower is better). Facts:
+        noise, the difference of the whole prompt between two requests; n_random, the orders.
 
     Raises:
-        LoadError: see `Endpoint.log_probability`.
+        LoadError: see `Endpoint.repeated`.
         OptionError: there are fewer than two sentences, no answer, fewer than two random orders, or
             another number of scores than of sentences, or one that is not finite.
 
@@ -260,24 +263,24 @@ def endpoint_faithfulness(
 
     Reference: DeYoung et al. 2020, "ERASER: A Benchmark to Evaluate Rationalized NLP Models".
     """
-    parts, given = list(texts), np.asarray(scores, dtype=float)
-    if len(parts) < 2 or not answer.strip():
-        raise OptionError("give at least two sentences, and an answer")
+    parts, given = _sentences(texts, answer), np.asarray(scores, dtype=float)
     if given.shape != (len(parts),) or not np.isfinite(given).all():
         raise OptionError(f"give one finite score for each of the {len(parts)} sentences")
     if n_random < 2:
         raise OptionError(f"n_random={n_random}; give at least 2 orders to compare with")
-    n, report, known = len(parts), progress or silent, {}
+    n, report = len(parts), progress or silent
     rng = np.random.default_rng(seed)
     orders = [np.argsort(-given, kind="stable"), *(rng.permutation(n) for _ in range(n_random))]
+    whole, noise = model.repeated("".join(parts) + question, answer)
+    falls: dict[bytes, float] = {}
 
     def fall(kept: Bool[np.ndarray, " sentence"]) -> float:
-        if (key := kept.tobytes()) not in known:
-            known[key] = model.log_probability(_kept(parts, kept) + question, answer)
-            report("requests", len(known), len(orders) * (2 * n - 2) + 1)
-        return known[np.ones(n, bool).tobytes()] - known[key]
+        if (key := kept.tobytes()) not in falls:
+            text = _kept(parts, kept) + question
+            falls[key] = whole - model.log_probability(text, answer)
+            report("requests", len(falls) + 2, len(orders) * (2 * n - 2) + 2)
+        return falls[key]
 
-    fall(np.ones(n, bool))
     found = np.zeros((2, len(orders)))
     for at, order in enumerate(orders):
         first = [np.isin(np.arange(n), order[:number]) for number in range(1, n)]
@@ -285,20 +288,36 @@ def endpoint_faithfulness(
     random = found[:, 1:]
     columns = {
         "metric": ["comprehensiveness", "sufficiency"], "score": found[:, 0],
-        "null": random.mean(1), "sem": random.std(1, ddof=1) / n_random**0.5,
-        "n": n_random, "unit": "nats",
+        "null": random.mean(1), "null_sem": random.std(1, ddof=1) / n_random**0.5,
+        "n": 1, "unit": "nats",
     }  # fmt: skip
-    stated = repr((parts, question, answer, given.tolist())).encode()
-    about = {
-        "model_id": model.model, "source": f"endpoint {model.url}",
-        "made_by": "interp.text.context.endpoint_faithfulness", "seed": seed,
-        "n_random": n_random, "prompts_hash": sha256(stated).hexdigest(),
-        "versions": {"interp": __version__},
-    }  # fmt: skip
+    stated = (parts, question, answer, given.tolist())
+    about = _provenance(model, "endpoint_faithfulness", stated, seed=seed, n_random=n_random)
     return ResultRows(
-        "EndpointFaithfulness", columns, ("metric",), about, {"requests": len(known)},
+        "EndpointFaithfulness", columns, ("metric",), about,
+        {"noise": noise, "n_random": n_random},
         why_no_per_prompt="the sentences are those of one prompt",
     )  # fmt: skip
+
+
+def _sentences(texts: Sequence[str], answer: str) -> list[str]:
+    """Return the sentences as a list.
+
+    Raises:
+        OptionError: there are fewer than two, or no answer.
+    """
+    if len(texts) < 2 or not answer.strip():
+        raise OptionError("give at least two sentences, and an answer")
+    return list(texts)
+
+
+def _provenance(model: Endpoint, name: str, stated: Any, **options: Any) -> dict[str, Any]:
+    return {
+        "model_id": model.model, "source": f"endpoint {model.url}",
+        "made_by": f"interp.text.context.{name}", **options,
+        "prompts_hash": sha256(repr(stated).encode()).hexdigest(),
+        "versions": {"interp": __version__},
+    }  # fmt: skip
 
 
 def _kept(parts: Sequence[str], kept: Bool[np.ndarray, " sentence"]) -> str:

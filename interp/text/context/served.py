@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from interp.core.errors import LoadError
-from interp.text.context.endpoint import NOISE, Endpoint, asked
+from interp.core.errors import InterpError, LoadError, error_line
+from interp.text.context.endpoint import Endpoint, asked
 
 BEFORE, AFTER = "The cat sat on the mat. The cat sat on", " the mat."
-NEEDS_WEIGHTS = (
-    "heads, patterns, edits, gradients",
-    "an endpoint does not give them: load the weights, or let a hook of the server record its"
-    " attention, and score the recorded run",
-)
 
 
 @dataclass(frozen=True)
@@ -60,49 +55,33 @@ class EndpointCheck:
         return "\n".join(lines)
 
 
-def check_endpoint(url: str, model: str = "", *, timeout: float = 60.0) -> EndpointCheck:
+def check_endpoint(url: str) -> EndpointCheck:
     """Ask a server what can be computed of its model.
 
     Args:
         url: address of the completions endpoint, or of what stands before `/completions`; a part
-            after # names the model.
-        model: name of the model there; the first that the server offers by default.
-        timeout: seconds to wait for a reply.
+            after # names the model, which is else the first that the server lists.
 
     Raises:
-        LoadError: the address is none of http, nothing answers there, or no model is named and the
-            server does not list its models.
+        LoadError: the address does not begin with http, nothing answers there, or no model is named
+            and the server does not list its models.
 
-    Cost: Four requests.
+    Cost: Three requests.
     """
-    base, _, named = url.partition("#")
+    base, _, name = url.partition("#")
     base = base.rstrip("/").removesuffix("/completions").removesuffix("/chat")
     if not urlsplit(base).path:
         base += "/v1"
-    where = Endpoint(f"{base}/completions", model or named, timeout)
     try:
-        models, why = _models(where, base), ""
-    except LoadError as error:
-        models, why = (), str(error)
-    if not where.model:
-        if not models:
-            raise LoadError(f"{why}; name the model after #, as in {base}#NAME")
-        where = replace(where, model=models[0])
-    return EndpointCheck(where, models, (*_by_log_probabilities(where), Possible(
-        NEEDS_WEIGHTS[0], False, NEEDS_WEIGHTS[1])))  # fmt: skip
-
-
-def _models(where: Endpoint, base: str) -> tuple[str, ...]:
-    """Return the names that a server lists.
-
-    Raises:
-        LoadError: it does not answer, or its answer is no list of models.
-    """
-    listed = asked(f"{base}/models", None, where.timeout)
-    try:
-        return tuple(str(one["id"]) for one in listed["data"])
-    except (KeyError, TypeError) as error:
-        raise LoadError(f"{base}/models does not list models") from error
+        listed = asked(f"{base}/models", None)
+        models = tuple(str(one["id"]) for one in listed["data"])
+        why = f"{base}/models lists no models"
+    except (LoadError, KeyError, TypeError) as error:
+        models, why = (), error_line(error)
+    if not (name or models):
+        raise LoadError(f"{why}; if the server runs, name the model after #, as in {base}#NAME")
+    where = Endpoint(f"{base}/completions", name or models[0])
+    return EndpointCheck(where, models, (*_by_log_probabilities(where), NEEDS_WEIGHTS))
 
 
 def _by_log_probabilities(where: Endpoint) -> tuple[Possible, ...]:
@@ -112,11 +91,14 @@ def _by_log_probabilities(where: Endpoint) -> tuple[Possible, ...]:
         "faithfulness of scores by removal": "interp.text.context.endpoint_faithfulness",
     }
     try:
-        first, second = (where.log_probability(BEFORE, AFTER) for _ in range(2))
-    except LoadError as error:
+        where.repeated(BEFORE, AFTER)
+    except InterpError as error:
         return tuple(Possible(what, False, str(error)) for what in calls)
-    noise = abs(first - second)
-    if noise > NOISE:
-        why = f"two requests of the same text differ by {noise:.3g} nats"
-        return tuple(Possible(what, False, why) for what in calls)
     return tuple(Possible(what, True, call) for what, call in calls.items())
+
+
+NEEDS_WEIGHTS = Possible(
+    "heads, patterns, edits, gradients", False,
+    "an endpoint does not give them: load the weights, or let a hook of the server record its"
+    " attention, and score the recorded run",
+)  # fmt: skip

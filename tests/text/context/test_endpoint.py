@@ -197,8 +197,8 @@ def test_removal_in_the_order_of_true_scores_costs_more_than_in_others(
     whole = own((0, 1, 2))
     expected = [whole - (own((0, 2)) + own((0,))) / 2, whole - (own((1,)) + own((1, 2))) / 2]
     np.testing.assert_allclose(found.score, expected, atol=1e-9)
-    assert found.score[0] > found.null[0] + found["sem"][0]  # more is lost
-    assert found.score[1] < found.null[1] - found["sem"][1]  # and less, where the source is kept
+    assert found.score[0] > found.null[0] + found.null_sem[0]  # more is lost
+    assert found.score[1] < found.null[1] - found.null_sem[1]  # and less, where the source is kept
     turned = endpoint_faithfulness(*given, [0.0, -2.0, -1.0], n_random=6).to_pandas()
     assert turned.score[0] < found.score[0]
     for wrong in ([1.0, 2.0], [1.0, float("nan"), 2.0]):
