@@ -22,6 +22,9 @@ from training.batches import Corpus, build_tokenizer
 from training.deep import SEEDS, deep
 from training.text import paragraphs
 
+HOST = "bundled:induction (two layers, learned induction heads)"
+DEEP = "models of six layers of four heads, three seeds, trained on text and copies"
+NOTICED = 0.1  # nats: a rise of the loss from which it counts as lost
 PROMPT, FURTHER = 128, 64  # tokens of a text before its cache is cut, and after
 FIRST, LAST = 1, 8  # tokens of a prompt that every cut keeps
 Score: TypeAlias = Callable[[Call, Site, int], Tensor]  # of the first tokens: [row, head, token]
@@ -79,6 +82,17 @@ def copied_rows(number: int, seed: int, period: int = 60, wide: bool = True) -> 
     rng = np.random.default_rng(seed)
     drawn = [_drawn(rng, period, wide) for _ in range(number)]
     return [[BOS, *r, *r] for r in drawn]
+
+
+def deep_rows(kind: str) -> tuple[list[list[int]], int]:
+    """Return rows of text or of copies for the deep models, and how many of the last tokens count.
+
+    Of text, two thirds of a row of 96 tokens count; of copies, the second copy after its first
+    token.
+    """
+    if kind == "text":
+        return text_rows(32, length=96, wide=False), 64
+    return copied_rows(32, 0, 45, wide=False), 44
 
 
 def passkey_rows(number: int, size: int = 12) -> list[list[int]]:
@@ -195,11 +209,6 @@ def at_random(call: Call, site: Site, at: int) -> Tensor:
 def recency(call: Call, site: Site, at: int) -> Tensor:
     """Score later tokens higher: with the first ones this is a sink and a window."""
     return torch.arange(at).float().expand(len(call.z), site.n_heads, at).clone()
-
-
-def last_rows(call: Call, site: Site, at: int, rows: int = 8) -> Tensor:
-    """Score tokens by the mean attention of the last rows of the prompt."""
-    return call.pattern(slice(at - rows, at))[..., :at].mean(2)
 
 
 def summed(call: Call, site: Site, at: int) -> Tensor:

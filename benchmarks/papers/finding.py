@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from scipy import stats
 
 from interp.core.intervals import around
 from interp.core.literature import Finding, find_papers
+from interp.core.rank_statistics import paired_spearman
 
 Side: TypeAlias = Literal["above", "below"]
 Test: TypeAlias = Callable[[], "Finding | Sequence[Finding]"]
@@ -44,6 +45,13 @@ def claim(title: str, models: str) -> Callable[[Test], Test]:
         return test
 
     return registered
+
+
+def over_seeds(
+    measure: Callable[[Any, int], Any], *kinds: Any, seeds: Sequence[int] = range(4)
+) -> list[np.ndarray]:
+    """Return an array for each kind of model: the measure of each seed."""
+    return [np.array([measure(kind, seed) for seed in seeds]) for kind in kinds]
 
 
 def exact(what: str, value: float, unit: str, side: Side, bound: float, samples: str) -> Finding:
@@ -89,11 +97,7 @@ def rank_correlation(
     while len(found) < 1000:
         rows = rng.integers(len(a), size=len(a))
         if np.ptp(a[rows]) and np.ptp(b[rows]):
-            found.append(_spearman(a[rows], b[rows]))
+            found.append(paired_spearman(a[rows], b[rows]))
     low, high = (float(np.quantile(found, q)) for q in (0.025, 0.975))
-    value = _spearman(a, b)
+    value = float(paired_spearman(a, b))
     return Finding(what, value, low, high, "rank correlation", side, float(bound), samples)
-
-
-def _spearman(a: np.ndarray, b: np.ndarray) -> float:
-    return float(np.corrcoef(stats.rankdata(a), stats.rankdata(b))[0, 1])

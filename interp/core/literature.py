@@ -46,7 +46,7 @@ class Finding:
         high: high end.
         unit: unit of the three.
         side: "above" or "below": on which side of the bound the claim puts the number.
-        bound: the bound, fixed before the number was measured.
+        bound: the bound.
         samples: what was counted, how many of them.
     """
 
@@ -65,7 +65,7 @@ class Finding:
         above, below = self.low > self.bound, self.high < self.bound
         if above or below:
             return "held" if above == (self.side == "above") else "did not hold"
-        exact = self.low == self.high  # on the bound, or not a number
+        exact = self.low == self.high  # and equal to the bound
         return "did not hold" if exact else "undecided"
 
     def __str__(self) -> str:

@@ -24,15 +24,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from interp.core.errors import OptionError
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
-    from torch import Tensor
-
-    from interp.planted.variants.language_model import VariantForCausalLM
+from interp.planted.variants import build
+from interp.planted.variants.language_model import VariantForCausalLM
 
 Line: TypeAlias = tuple[int, int, int]
 
@@ -58,8 +58,8 @@ class Machine:
     lines: int
     values: int
 
-    def state(self, program: Sequence[Line], memory: Sequence[int], line: int = 0) -> list[int]:
-        """Return the prompt: counter, program, memory.
+    def state(self, program: Sequence[Line], memory: Sequence[int]) -> list[int]:
+        """Return the prompt before the first step: counter, program, memory.
 
         Raises:
             OptionError: a number is out of range, or the program or the memory has another length.
@@ -74,7 +74,7 @@ class Machine:
             )
         codes = [(a * self.cells + b) * self.lines + c for a, b, c in program]
         first = self.values + self.lines
-        return [self.values + line, *(first + x for x in codes), *(x % self.values for x in memory)]
+        return [self.values, *(first + x for x in codes), *(x % self.values for x in memory)]
 
     def read(self, state: Iterable[int]) -> tuple[int, list[int]]:
         """Return the line of the counter and the memory of a state."""
@@ -115,10 +115,6 @@ def one_instruction(loops: int = 1, *, cells: int = 4, lines: int = 6, values: i
             f"loops={loops}, cells={cells}, lines={lines}, values={values}: give at least 1 loop, "
             "2 cells and lines, and an even number of values"
         )
-    import torch
-
-    from interp.planted.variants import build
-
     sizes = {
         "line": lines, "a": cells, "b": cells, "c": lines, "is_line": 1,  # lines
         "address": cells, "value": values, "is_cell": 1,  # cells
@@ -148,21 +144,15 @@ def one_instruction(loops: int = 1, *, cells: int = 4, lines: int = 6, values: i
 
 
 def _embed(model: Any, one: dict[str, Tensor]) -> None:
-    import torch
-
     a, b, c = torch.meshgrid(*(torch.arange(len(one[x])) for x in "abc"), indexing="ij")
     lines = one["a"][a.flatten()] + one["b"][b.flatten()] + one["c"][c.flatten()]
-    read = torch.cat([one["value"], one["counter"], lines])
-    flags = torch.cat(
-        [one[x].expand(len(one[y]) if y else len(lines), -1)
-         for x, y in (("is_cell", "value"), ("is_counter", "counter"), ("is_line", ""))]
-    )  # fmt: skip
-    model.embed.weight.copy_(read + flags)
+    tokens = {"is_cell": one["value"], "is_counter": one["counter"], "is_line": lines}
+    model.embed.weight.copy_(torch.cat([one[kind] + rows for kind, rows in tokens.items()]))
     model.positions.weight[1:].copy_(torch.cat([one["line"], one["address"]]))
-    model.head.weight.copy_(read)
+    model.head.weight.copy_(torch.cat([*tokens.values()]))
 
 
-Reads: TypeAlias = "list[tuple[float, Float[Tensor, 'row d_model']]]"  # ones at the reader, rows
+Reads: TypeAlias = list[tuple[float, Float[Tensor, "row d_model"]]]  # ones at the reader, rows
 
 
 def _head(block: Any, head: int, queries: Reads, keys: Reads, values: Reads, out: Tensor) -> None:
@@ -192,17 +182,9 @@ def _neurons(block: Any, ones: int, rules: list[tuple[list[Tensor], Tensor]]) ->
             second.weight[:, neuron] = sign * added / (STEEP / 2)
 
 
-def _beside(*parts: Tensor) -> Tensor:
-    import torch
-
-    return torch.cat(parts)
-
-
-def _after(rows: Tensor, *flags: Tensor) -> Tensor:
-    """Return flags as the row after `rows` rows of zeros."""
-    import torch
-
-    return torch.cat([torch.zeros_like(rows), sum(flags[1:], flags[0])])
+def _after(rows: Tensor, flag: Tensor) -> Tensor:
+    """Return a flag as the row after as many rows of zeros."""
+    return torch.cat([torch.zeros_like(rows), flag])
 
 
 def _fetch(block: Any, one: dict[str, Tensor]) -> None:
@@ -212,8 +194,8 @@ def _fetch(block: Any, one: dict[str, Tensor]) -> None:
     _head(
         block, 0, [(COUNTER, one["counter"]), *idle],
         [(LINE, lines), (COUNTER, _after(lines, one["is_counter"]))],
-        [(LINE, _beside(one["a"], one["b"], one["c"]))],
-        _beside(one["to_a"], one["to_b"], one["to_c"]),
+        [(LINE, torch.cat([one[x] for x in "abc"]))],
+        torch.cat([one[f"to_{x}"] for x in "abc"]),
     )  # fmt: skip
 
 
@@ -239,8 +221,8 @@ def _load(block: Any, one: dict[str, Tensor]) -> None:
 def _store(block: Any, one: dict[str, Tensor]) -> None:
     """Write cell b, move the counter, and clear its registers."""
     cells, lines, ones = one["address"], one["counter"], COUNTER + 7
-    idle = [(ones, _after(cells, one["is_counter"])), (LINE, _after(cells, one["is_line"]))]
     rest = (LINE, _after(cells, one["is_line"]))
+    idle = [(ones, _after(cells, one["is_counter"])), rest]
     _head(
         block, 0, [(CELL, cells), *idle], [(CELL, cells / 2), (ones, one["to_b"]), rest],
         [(CELL, one["value"]), (ones, one["result"])], one["value"],

@@ -112,8 +112,8 @@ def asked(url: str, sent: Mapping[str, Any] | None, timeout: float = 60.0) -> An
     """Return the JSON that a server answers; without anything to send, a page is fetched.
 
     Raises:
-        LoadError: the address does not begin with http, the server does not answer or refuses, or it
-            returns no JSON.
+        LoadError: the address does not begin with http, the server does not answer or refuses, or
+            it returns no JSON.
     """
     if urlsplit(url).scheme not in ("http", "https"):
         raise LoadError(f"{url!r} is not an address of http or https")

@@ -66,16 +66,16 @@ def _scaled(x: Float[Tensor, " patch"]) -> Float[Tensor, " patch"]:
 def _tower_attention(view: Model, prompt: PicturePrompt) -> tuple[Rows, Rows]:
     """Return what patches receive in the tower's last layer: from the class token, from patches."""
     number = int(prompt.image.sum())
-    tower: dict[Site, Tensor] = {}
+    last = max((s for s in view.sites if s.of_tower), key=lambda s: s.layer)
+    found: list[Float[Tensor, "picture token token"]] = []
 
     def visit(site: Site, call: Call, real: Tensor) -> None:
-        if site.of_tower:
-            every = torch.arange(call.z.shape[2], device=call.z.device)
-            tower[site] = call.pattern(every).double().mean(1).cpu()
+        if site == last:
+            found.append(call.pattern().double().mean(1).cpu())
 
     view.read(prompt.inputs, visit)
-    last = max(tower, key=lambda s: s.layer)
-    pictures, length = tower[last].shape[:2]
+    [rows] = found
+    pictures, length = rows.shape[:2]
     patch = segment_labels(view, prompt.inputs, last, pictures, length)[0] != SPECIAL
     if bool(patch.all()) or pictures * int(patch.sum()) != number:
         raise PromptError(
@@ -84,4 +84,4 @@ def _tower_attention(view: Model, prompt: PicturePrompt) -> tuple[Rows, Rows]:
             f"{int(patch.sum()) * pictures} patches for {number} placeholders; rank them by the "
             "text's attention (with contrast_pictures: use the branch 'blind')"
         )
-    return tower[last][:, 0, patch], tower[last][:, patch][:, :, patch].mean(1)
+    return rows[:, 0, patch], rows[:, patch][:, :, patch].mean(1)
