@@ -1,7 +1,7 @@
 """Every form of attention trained alike: text, copies of random tokens, and recall of pairs.
 
-Two layers of four heads, width 64; within a seed every form sees the same rows in the same order.
-Forms that see earlier positions alone predict the next token; the others predict hidden tokens.
+Two layers of four heads, width 64; with one seed, all causal forms see the same rows in the same
+order, and so do all others. Causal forms predict the next token; the others predict hidden tokens.
 Trained weights are kept in the folder `results/trained_alike` of the repository, under a name that
 changes with the settings and with the form's own code.
 """
@@ -12,6 +12,7 @@ import hashlib
 import inspect
 import json
 import types
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -20,7 +21,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 import interp
@@ -43,11 +44,11 @@ Ids: TypeAlias = Int[Tensor, "row pos"]
 
 
 class Rows(NamedTuple):
-    """Rows of one kind: what the model reads, what it is to say, and where that counts.
+    """Rows of one kind: what the model reads, what it should predict, and where that counts.
 
     Args:
         given: token ids that the model reads.
-        wanted: token ids that its logits are to name, at the same position.
+        wanted: token ids that its logits should predict, at the same position.
         counts: 1 where the prediction counts, else 0.
     """
 
@@ -70,9 +71,10 @@ def corpora() -> tuple[Corpus, Corpus]:
 
 
 def recall(rng: np.random.Generator, number: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows of pairs of a key and a value, then the keys again in another order, answered.
+    """Return rows of pairs of a key and a value, then the same pairs in another order.
 
-    Also returned: which tokens are answers. Keys of a row are distinct; values are any tokens.
+    Also returned: which tokens are the values of the second part, which can be predicted. Keys of a
+    row are distinct; values are any tokens.
     """
     tokens = rng.permuted(np.tile(np.arange(len(SPECIAL), VOCAB), (number, 1)), axis=1)
     keys = tokens[:, :PAIRS]
@@ -85,9 +87,8 @@ def recall(rng: np.random.Generator, number: int) -> tuple[np.ndarray, np.ndarra
     answers = np.zeros(ids.shape, bool)
     answers[:, 2 * PAIRS + 2 :: 2] = True
     rest = LENGTH - ids.shape[1]
-    return np.pad(ids, ((0, 0), (0, rest)), constant_values=BOS), np.pad(
-        answers, ((0, 0), (0, rest))
-    )
+    ends = ((0, 0), (0, rest))
+    return np.pad(ids, ends, constant_values=BOS), np.pad(answers, ends)
 
 
 def rows(kind: str, number: int, rng: np.random.Generator, *, causal: bool, held_out: bool) -> Rows:
@@ -97,8 +98,8 @@ def rows(kind: str, number: int, rng: np.random.Generator, *, causal: bool, held
         kind: "text", "copies" or "recall".
         number: number of rows.
         rng: source of the rows.
-        causal: whether the next token is to be said; else tokens that are hidden.
-        held_out: of text, whether it is the held-out text.
+        causal: whether the next token is predicted; else hidden tokens are.
+        held_out: whether rows of text come from the held-out text.
     """
     if kind == "text":
         ids = corpora()[held_out].rows(rng, number, LENGTH)
@@ -126,19 +127,19 @@ def mean_loss(logits: Float[Tensor, "row pos d_vocab"], asked: Rows) -> Tensor:
 
 
 def accuracy(logits: Float[Tensor, "row pos d_vocab"], asked: Rows) -> float:
-    """Return the share of the predictions that count whose first token is right."""
+    """Return the share of the predictions that count whose most likely token is right."""
     right = (logits.argmax(-1) == asked.wanted).float() * asked.counts
     return float(right.sum() / asked.counts.sum())
 
 
 def asked_rows(form: str, kind: str, number: int = 32, seed: int = 99) -> Rows:
-    """Return held-out rows that a form is asked as it was trained."""
+    """Return held-out rows of one kind, with the predictions that a form was trained to make."""
     causal = variants.rule_class(form).causal
     return rows(kind, number, np.random.default_rng(seed), causal=causal, held_out=True)
 
 
 def trained(form: str, seed: int, **sizes: Any) -> VariantForCausalLM:
-    """Return a form of attention trained alike, from the kept weights where there are some.
+    """Return a trained form of attention; weights that were kept are read, not trained again.
 
     Args:
         form: a name of `interp.planted.variants.variant_names()`.
@@ -147,41 +148,56 @@ def trained(form: str, seed: int, **sizes: Any) -> VariantForCausalLM:
     """
     path = KEPT / f"{form}-{seed}-{settings(form, **sizes)}.safetensors"
     model = variants.build(form, seed=seed, gain=1.0, **SIZES | sizes)
+    return kept(path, model, lambda: train(model, seed))
+
+
+def kept(path: Path, module: Any, train: Callable[[], object]) -> Any:
+    """Return a module in evaluation mode with the weights kept in a file, or trained and kept."""
     if path.exists():
-        model.load_state_dict(load_file(path))
-        return model.eval()
-    model = train(model, seed)
-    KEPT.mkdir(parents=True, exist_ok=True)
+        module.load_state_dict(load_file(path))
+        return module.eval()
+    train()
+    path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(f".{np.random.default_rng().integers(10**9)}")
-    save_file({k: v.contiguous() for k, v in model.state_dict().items()}, part)
+    save_file({k: v.contiguous() for k, v in module.state_dict().items()}, part)
     part.replace(path)
-    return model
+    return module
 
 
-@torch.enable_grad()
 def train(model: VariantForCausalLM, seed: int) -> VariantForCausalLM:
     """Train a model in place; recurrent forms in their parallel form, which has the same output."""
     rules: list[Any] = [block.attention.rule for block in model.blocks]  # type: ignore[union-attr]
     for rule in rules:
         rule.mix = types.MethodType(in_parallel, rule)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.98))
     rng = np.random.default_rng(seed)
-    model.train()
-    for step in range(STEPS):
+
+    def loss(step: int) -> Tensor:
         parts = [
             rows(kind, n, rng, causal=rules[0].causal, held_out=False) for kind, n in ROWS.items()
         ]
         asked = Rows(*(torch.cat(part) for part in zip(*parts, strict=True)))
-        loss = mean_loss(model(asked.given).logits, asked)
-        for group in optimizer.param_groups:
-            group["lr"] = RATE * min(1, (step + 1) / 50) * (1 - 0.9 * step / STEPS)
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+        return mean_loss(model(asked.given).logits, asked)
+
+    descend(model, loss, STEPS)
     for rule in rules:
         del rule.mix  # the recurrence again
-    return model.eval()
+    return model
+
+
+@torch.enable_grad()
+def descend(module: nn.Module, loss_at: Callable[[int], Tensor], steps: int) -> None:
+    """Minimise the loss of each step: 50 steps of warming up, then a linear fall of the rate."""
+    optimizer = torch.optim.AdamW(module.parameters(), lr=RATE, betas=(0.9, 0.98))
+    module.train()
+    for step in range(steps):
+        loss = loss_at(step)
+        for group in optimizer.param_groups:
+            group["lr"] = RATE * min(1, (step + 1) / 50) * (1 - 0.9 * step / steps)
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+        optimizer.step()
+    module.eval()
 
 
 def in_parallel(rule: Any, given: Any) -> Tensor:
@@ -196,11 +212,8 @@ def loaded(form: str, seed: int) -> interp.Model:
 
 
 def settings(form: str, **sizes: Any) -> str:
-    """Name the settings and the code of a form in a few letters."""
-    code = [
-        inspect.getsource(c)
-        for c in variants.rule_class(form).__mro__[:-2]
-        if "interp" in c.__module__
-    ]
+    """Return a short hash of the settings and of the form's own code."""
+    classes = variants.rule_class(form).__mro__
+    code = [inspect.getsource(c) for c in classes if c.__module__.startswith("interp.")]
     held = json.dumps([RATE, STEPS, LENGTH, ROWS, PAIRS, HIDDEN, SIZES | sizes, code])
     return hashlib.sha256(held.encode()).hexdigest()[:10]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from interp.core.literature import Finding
 from interp.heads.geometry._selectable import selectable
 from interp.heads.geometry._spectra import log_condition
 from interp.planted import variants
-from papers.beside import COMPARABLE, SOFTMAX, loss
+from papers.beside import COMPARABLE, KINDS, SOFTMAX, loss, losses
 from papers.finding import claim, exact, mean
 from training import alike
 
@@ -29,6 +29,14 @@ def changed(seed: int, change: Callable[[Any], None], **sizes: Any) -> Any:
     model = variants.build(SOFTMAX, seed=seed, gain=1.0, **alike.SIZES | sizes)
     change(model)
     return alike.train(model, seed)
+
+
+def worse_than_whole(
+    change: Callable[[Any], None], kinds: Sequence[str] = KINDS
+) -> list[float]:
+    """Return the loss of a changed model of three layers minus that of the whole, for each seed."""
+    made = [loss(changed(seed, change, **DEEP), kinds) for seed in alike.SEEDS]
+    return (made - losses(SOFTMAX, kinds, **DEEP)).tolist()
 
 
 def captured(model: Any, name: str) -> list[torch.Tensor]:
@@ -47,11 +55,12 @@ def condition_of(model: Any) -> float:
 @claim("Head count and conditioning", LAYERS)
 def more_heads() -> list[Finding]:
     """Sixteen heads in two layers against four in three, and what their layers write."""
-    condition, worse = [], []
-    for seed in alike.SEEDS:
-        many = alike.trained(SOFTMAX, seed, num_attention_heads=16)
-        condition.append(condition_of(many) - condition_of(alike.trained(SOFTMAX, seed)))
-        worse.append(loss(many) - loss(alike.trained(SOFTMAX, seed, **DEEP)))
+    condition = [
+        condition_of(alike.trained(SOFTMAX, s, num_attention_heads=16))
+        - condition_of(alike.trained(SOFTMAX, s))
+        for s in alike.SEEDS
+    ]
+    worse = losses(SOFTMAX, num_attention_heads=16) - losses(SOFTMAX, **DEEP)
     return [
         mean("log10 of the condition number of what a layer's heads write, 16 heads minus 4, two"
              " layers", condition, "log10", "below", 0, SEEDS),
@@ -66,18 +75,14 @@ def more_heads() -> list[Finding]:
 def low_rank_bottleneck() -> list[Finding]:
     """Patterns out of reach of narrow heads, and the loss of heads as wide as the prompt."""
     at = {d: [theorems.bottleneck(32, d, seed) for seed in range(5)] for d in (8, 32)}
-    better = [
-        loss(alike.trained(SOFTMAX, s, num_attention_heads=8, head_dim=alike.LENGTH))
-        - loss(alike.trained(SOFTMAX, s, num_attention_heads=8))
-        for s in alike.SEEDS
-    ]
+    wide = losses(SOFTMAX, num_attention_heads=8, head_dim=alike.LENGTH)
     return [
         mean("error of the nearest pattern of a head of width 8", [x["error"] for x in at[8]],
              "attention", "above", 0.05, "5 random patterns"),
         exact("largest error of a pattern of a head of width 32", max(x["error"] for x in at[32]),
               "attention", "below", 1e-6, "5 random patterns"),
         mean("loss of eight heads as wide as the prompt (32) minus that of eight of width 8, model"
-             " width 64", better, "nats per token", "below", 0, SEEDS),
+             " width 64", wide - losses(SOFTMAX, num_attention_heads=8), "nats per token", "below", 0, SEEDS),
     ]  # fmt: skip
 
 
@@ -113,15 +118,11 @@ def reuse_transformer() -> list[Finding]:
             return float(torch.stack(found).mean())
 
         nearer.append(alike_at(1) - alike_at(4))
-    worse = [
-        loss(changed(s, reuse, **DEEP)) - loss(alike.trained(SOFTMAX, s, **DEEP))
-        for s in alike.SEEDS
-    ]
     return [
         mean("similarity to the most similar head of the layer before minus to that of four layers"
              " before, all-MiniLM-L6-v2", nearer, "shared attention", "above", 0, "12 sentences"),
         mean("loss with the last layer reusing the weights of the layer before minus without",
-             worse, "nats per token", "below", COMPARABLE, SEEDS),
+             worse_than_whole(reuse), "nats per token", "below", COMPARABLE, SEEDS),
     ]  # fmt: skip
 
 
@@ -154,13 +155,13 @@ def attention_into_mlp() -> list[Finding]:
         found = interp.heads.outliers.layer_entropies(interp.load(plain, name="x"), ids.tolist())
         frame = found.to_pandas().query("part == 'attention'")
         order = frame.layer.to_numpy()[frame.score.to_numpy().argsort()].tolist()
-        own = loss(alike.train(plain, seed + 100))  # trained on as long as the others
+        own = loss(alike.train(plain, seed + 100))  # for as long as the others
         least.append(loss(without_attention(seed, order[0])) - own)
         most.append(loss(without_attention(seed, order[-1])) - own)
     return [
         mean("loss without the attention of least entropy, its MLP trained on, minus the whole"
              " model's, trained on as long", least, "nats per token", "below", COMPARABLE, SEEDS),
-        mean("the same minus that without the attention of largest entropy",
+        mean("loss without the attention of least entropy minus without that of largest entropy",
              np.subtract(least, most).tolist(), "nats per token", "below", 0, SEEDS),
     ]  # fmt: skip
 
@@ -252,10 +253,6 @@ def no_positions(model: Any) -> None:
 @claim("Language Modeling with Deep Transformers", LAYERS)
 def without_positions() -> Finding:
     """Train without position embeddings; the loss on text."""
-    worse = [
-        loss(changed(s, no_positions, **DEEP), ["text"])
-        - loss(alike.trained(SOFTMAX, s, **DEEP), ["text"])
-        for s in alike.SEEDS
-    ]
-    return mean("loss on text without position embeddings minus with them", worse,
-                "nats per token", "below", 0, SEEDS)  # fmt: skip
+    return mean("loss on text without position embeddings minus with them",
+                worse_than_whole(no_positions, ["text"]), "nats per token", "below", 0,
+                SEEDS)  # fmt: skip

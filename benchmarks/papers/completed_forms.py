@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,30 +9,21 @@ import torch
 from scipy import stats
 
 from interp.core.literature import Finding
+from interp.core.rank_statistics import paired_spearman
 from interp.planted import variants
 from interp.planted.variants.rule import RuleShape
-from papers.beside import ALIKE, ROWS, SAMPLES, SOFTMAX, better, no_worse
+from papers.beside import ALIKE, ROWS, SAMPLES, apart, better, maps, no_worse
 from papers.finding import claim, exact, mean
 from papers.linear_forms import COUNTED, LINEAR, growth, rule_of
 from training import alike
 
 
-def apart(form: str, measured: Callable[[str, int], float], base: str = SOFTMAX) -> list[float]:
-    """Return per seed a measure of a form less that of another."""
-    return [measured(form, s) - measured(base, s) for s in alike.SEEDS]
-
-
-def maps(form: str, seed: int) -> list[np.ndarray]:
-    """Return the maps of all layers on held-out text, `[row, head, query, key]`."""
-    rows = alike.asked_rows(form, "text", ROWS).given.tolist()
-    model = alike.loaded(form, seed)
-    captured: Any = model.capture(rows, ["map"])
-    return [captured["map", layer].numpy() for layer in range(len(model.sites))]
+PAST = np.tril(np.ones((alike.LENGTH, alike.LENGTH), bool))  # [query, key]
 
 
 @claim("Knocking-heads", f"variant knocking_heads beside softmax, {ALIKE}")
 def knocking_heads() -> Finding:
-    """Loss with maps that the heads share, less that without."""
+    """Loss with maps that the heads share, minus without."""
     return better("knocking_heads")
 
 
@@ -54,7 +44,7 @@ def change_of_thought() -> list[Finding]:
         better("fixed_point"),
         mean(
             "rank correlation of the loss of a row of text and its rounds",
-            [_rounds_and_loss(s) for s in alike.SEEDS], "correlation", "above", 0, SAMPLES,
+            [_rounds_and_loss(s) for s in alike.SEEDS], "rank correlation", "above", 0, SAMPLES,
         ),
     ]  # fmt: skip
 
@@ -69,13 +59,12 @@ def _rounds_and_loss(seed: int) -> float:
             lambda module, args, given: rounds.append(given.more["rounds"].mean(-1))
         )
     loss = (alike.losses(model(asked.given).logits, asked) * asked.counts).mean(-1)
-    found: Any = stats.spearmanr(loss, sum(rounds))
-    return float(found.statistic)
+    return float(paired_spearman(loss.numpy(), torch.stack(rounds).sum(0).numpy()))
 
 
 @claim("You Need to Pay Better", f"variants of the paper's three forms beside softmax, {ALIKE}")
 def pay_better_attention() -> list[Finding]:
-    """Loss without value projection, without keys as well, and with positions mixed besides."""
+    """Loss without value projections, also without key projections, and with positions mixed."""
     return [
         no_worse("optimised_attention"), no_worse("efficient_attention"),
         better("super_attention"),
@@ -94,7 +83,7 @@ def routing() -> list[Finding]:
     return [
         better("clusters", "window"),
         mean(
-            "share of earlier keys that a row of text sees, of the share in a window of 4",
+            "keys that a row of text sees, over those that it sees in a window of 4",
             [_seen("clusters", s) / _seen("window", s) for s in alike.SEEDS],
             "ratio", "below", 1.5, SAMPLES,
         ),
@@ -102,8 +91,7 @@ def routing() -> list[Finding]:
 
 
 def _seen(form: str, seed: int) -> float:
-    past = np.tril(np.ones((alike.LENGTH, alike.LENGTH), bool))
-    return float(np.mean([(m > 0)[..., past].mean() for m in maps(form, seed)]))
+    return float((maps(form, seed)[..., PAST] > 0).mean())
 
 
 @claim("Flowformer", f"variant causal_flow beside softmax and linear attention, {ALIKE}")
@@ -119,10 +107,10 @@ def flowformer() -> list[Finding]:
 @claim("Principled Context Control", f"variant query_temperature beside softmax, {ALIKE}")
 def selective() -> list[Finding]:
     """Loss beside softmax, and how much the sharpness of rows differs."""
-    what = "spread of the entropy of rows over 17 tokens or more: query_temperature less softmax"
+    what = "spread of the entropy of rows over 17 tokens or more: query_temperature minus softmax"
     return [
         better("query_temperature"),
-        mean(what, apart("query_temperature", _spread), "nats", "above", 0, SAMPLES),
+        mean(what, apart(_spread, "query_temperature"), "nats", "above", 0, SAMPLES),
     ]
 
 
@@ -135,7 +123,7 @@ def _spread(form: str, seed: int) -> float:
 @claim("Nyströmformer", f"variant nystrom beside both_ways, {ALIKE}")
 def nystromformer() -> list[Finding]:
     """Loss beside softmax over all positions; error of its map beside that of mean keys."""
-    what = "relative error of a map through 8 landmarks less that of 8 mean keys"
+    what = "relative error of a map through 8 landmarks minus one through 8 mean keys"
     errors = [_landmark_errors(s) for s in alike.SEEDS]
     return [
         no_worse("nystrom", "both_ways"),
@@ -145,7 +133,7 @@ def nystromformer() -> list[Finding]:
 
 @torch.no_grad()
 def _landmark_errors(seed: int) -> float:
-    """Return the error of the low-rank map of trained queries and keys, less that of segments."""
+    """Return the error of a map through landmarks minus that through mean keys."""
     model, nystrom = alike.trained("both_ways", seed), rule_of(alike.trained("nystrom", seed))
     nystrom.landmarks, found = 8, []
     asked = alike.asked_rows("both_ways", "text", ROWS)
@@ -168,23 +156,22 @@ def _landmark_errors(seed: int) -> float:
 
 @claim("Sparse Attention with Linear Units", f"variant relu_norm beside softmax, {ALIKE}")
 def rectified() -> list[Finding]:
-    """Loss beside softmax, share of weights that are 0, and share of rows without any weight."""
+    """Loss beside softmax, weights that are 0, rows without any weight, and how heads differ."""
     zeros, closed = zip(*(_zeros(s) for s in alike.SEEDS), strict=True)
     return [
         no_worse("relu_norm"),
         mean("share of the weights that are 0", zeros, "share", "above", 0.5, SAMPLES),
         mean("share of rows that attend to nothing", closed, "share", "above", 0, SAMPLES),
         mean(
-            "divergence of a layer's heads on text: relu_norm less softmax",
-            apart("relu_norm", between_heads), "nats", "above", 0, SAMPLES,
+            "divergence of a layer's heads on text: relu_norm minus softmax",
+            apart(between_heads, "relu_norm"), "nats", "above", 0, SAMPLES,
         ),
     ]  # fmt: skip
 
 
 def _zeros(seed: int) -> tuple[float, float]:
-    past = np.tril(np.ones((alike.LENGTH, alike.LENGTH), bool))
-    each = np.stack(maps("relu_norm", seed))
-    return float((each == 0)[..., past].mean()), float((each.sum(-1) == 0).mean())
+    each = maps("relu_norm", seed)
+    return float((each[..., PAST] == 0).mean()), float((each.sum(-1) == 0).mean())
 
 
 def between_heads(form: str, seed: int) -> float:
@@ -205,8 +192,8 @@ def adaptively_sparse() -> list[Finding]:
     return [
         no_worse("adaptive_entmax"),
         mean(
-            "divergence of a layer's heads on text: adaptive_entmax less softmax",
-            apart("adaptive_entmax", between_heads), "nats", "above", 0, SAMPLES,
+            "divergence of a layer's heads on text: adaptive_entmax minus softmax",
+            apart(between_heads, "adaptive_entmax"), "nats", "above", 0, SAMPLES,
         ),
     ]  # fmt: skip
 
@@ -219,5 +206,5 @@ def sampled() -> list[Finding]:
 
 @claim("Mega: Moving Average", f"variant moving_average beside softmax of four heads, {ALIKE}")
 def mega() -> Finding:
-    """Loss of one gated head on moving averages, less that of softmax."""
+    """Loss of one gated head on moving averages minus that of softmax."""
     return better("moving_average")

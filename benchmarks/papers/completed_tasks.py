@@ -16,7 +16,7 @@ from interp.planted import variants
 from interp.planted.variants.rule import Projected, Rule, RuleShape
 from papers.beside import ALIKE, COMPARABLE, better
 from papers.finding import claim, mean
-from papers.fitting import SMALL, attentions, fit, host
+from papers.fitting import SMALL, attentions, distinct, fit, host
 from training import alike
 
 SEEDS = (0, 1, 2)
@@ -50,16 +50,23 @@ def task_loss(model: nn.Module, draw: Draw) -> float:
 
 
 def learned_loss(
-    rules: Sequence[str | type[Rule]], draw: Draw, seed: int, vocab: int, **more: Any
+    rules: Sequence[str | type[Rule]],
+    draw: Draw,
+    seed: int,
+    vocab: int,
+    steps: int = 400,
+    few: int | None = None,
+    **sizes: Any,
 ) -> float:
     """Return the held-out loss of layers with these rules after training on a task."""
-    options = {k: more.pop(k) for k in ("steps", "few") if k in more}
-    model = host(rules, seed, vocab_size=vocab, **SMALL, **more)
-    return task_loss(learn(model, draw, seed, **options), draw)
+    model = host(rules, seed, vocab_size=vocab, **SMALL | sizes)
+    return task_loss(learn(model, draw, seed, steps=steps, few=few), draw)
 
 
-def apart(rules: Sequence[Any], base: Sequence[Any], draw: Draw, vocab: int, **more: Any) -> Any:
-    """Return per seed the loss of some rules less that of others on a task."""
+def apart(
+    rules: Sequence[Any], base: Sequence[Any], draw: Draw, vocab: int, **more: Any
+) -> list[float]:
+    """Return the loss of some rules minus that of others on a task, with each seed."""
     return [
         learned_loss(rules, draw, s, vocab, **more) - learned_loss(base, draw, s, vocab, **more)
         for s in SEEDS
@@ -91,27 +98,20 @@ IMAGES = "beside both_ways, trained on 1,000 smooth images of 6 x 6 patches, a q
 
 @claim("MaiT", f"variant masked_heads {IMAGES}")
 def masked_heads() -> Finding:
-    """Loss on hidden patches with local and global heads, less that of global heads alone."""
+    """Loss on hidden patches with local and global heads, minus with global heads alone."""
     return _on_images("masked_heads")
 
 
 @claim("RetNet Viewed through", f"variant gaussian_mask {IMAGES}")
 def gaussian_mask() -> Finding:
-    """Loss on hidden patches with weighted scores, less that without."""
+    """Loss on hidden patches with weighted scores, minus without."""
     return _on_images("gaussian_mask")
 
 
 def _on_images(form: str) -> Finding:
-    sizes = {"hidden_size": 32, "num_attention_heads": 4, "vocab_size": GREYS + 1}
-    losses = [
-        [
-            task_loss(learn(host([kind] * 2, s, **sizes), images, s, few=1000), images)
-            for kind in (wide(form), "both_ways")
-        ]
-        for s in SEEDS
-    ]
-    what = f"loss on hidden patches: {form} less both_ways"
-    return mean(what, [a - b for a, b in losses], "nats per patch", "below", 0, TASK)
+    found = apart([wide(form)] * 2, ["both_ways"] * 2, images, GREYS + 1, few=1000, num_attention_heads=4)
+    what = f"loss on hidden patches: {form} minus both_ways"
+    return mean(what, found, "nats per patch", "below", 0, TASK)
 
 
 NAMES = 8
@@ -140,7 +140,7 @@ def by_two(rng: np.random.Generator, number: int) -> alike.Rows:
 def multi_token() -> list[Finding]:
     """Loss beside softmax on all rows, and of one layer where two tokens name a third."""
     found = apart(["score_convolution"], ["plain_softmax"], by_two, 3 * NAMES, steps=600)
-    what = "loss of one layer on values that two names find: score_convolution less softmax"
+    what = "loss of one layer on values that two names find: score_convolution minus softmax"
     return [
         better("score_convolution"),
         mean(what, found, "nats per answer", "below", 0, TASK),
@@ -155,7 +155,7 @@ def seen_before(rng: np.random.Generator, number: int) -> alike.Rows:
 
     A row has 5 objects of 24; which they are does not matter.
     """
-    objects = rng.permuted(np.tile(np.arange(OBJECTS), (number, 1)), axis=1)[:, :5]
+    objects = distinct(rng, number, OBJECTS)[:, :5]
     ids = np.take_along_axis(objects, rng.integers(5, size=(number, 12)), 1)
     earlier = np.tril(ids[:, :, None] == ids[:, None], -1).sum(2)
     counts = np.ones(ids.shape, "float32")
@@ -166,9 +166,8 @@ def seen_before(rng: np.random.Generator, number: int) -> alike.Rows:
 @claim("Relational and Sensory", "variant relational beside softmax, 2,000 examples of a relation")
 def relational() -> Finding:
     """Held-out loss on how often an object stood before, learned from 2,000 rows."""
-    sizes = {"steps": 400, "few": 2000}
-    found = apart(["relational"] * 2, ["plain_softmax"] * 2, seen_before, OBJECTS + 3, **sizes)
-    what = "held-out loss on a relation: relational and sensory heads less sensory heads"
+    found = apart(["relational"] * 2, ["plain_softmax"] * 2, seen_before, OBJECTS + 3, few=2000)
+    what = "held-out loss on a relation: relational and sensory heads minus sensory heads alone"
     return mean(what, found, "nats per answer", "below", 0, TASK)
 
 
@@ -180,7 +179,7 @@ def sentences(rng: np.random.Generator, number: int) -> alike.Rows:
 
     The same words in another order match; one word that is replaced does not.
     """
-    words = rng.permuted(np.tile(np.arange(WORDS), (number, 1)), axis=1)
+    words = distinct(rng, number, WORDS)
     first, other = words[:, :6], words[:, 6]
     second = first.copy()
     replaced = rng.random(number) < 0.5
@@ -198,7 +197,7 @@ def sentences(rng: np.random.Generator, number: int) -> alike.Rows:
 def comateformer() -> Finding:
     """Loss on whether a sentence is another in new order or has one word replaced."""
     found = apart(["quasi"] * 2, ["plain_softmax"] * 2, sentences, WORDS + 3, steps=600)
-    what = "loss on whether two sentences match: quasi less softmax"
+    what = "loss on whether two sentences match: quasi minus softmax"
     return mean(what, found, "nats per answer", "below", 0, TASK)
 
 
@@ -209,8 +208,8 @@ PIXELS, LABELS, WIDTH, CLICKS = 64, 4, 8, 16
 def probabilistic() -> list[Finding]:
     """Wrong labels of pixels with keys adapted or not, and with corrections spread or not."""
     errors = np.array([_segmented(seed) for seed in range(30)])
-    what = "wrong labels with adapted keys less those with fixed keys, nothing corrected"
-    spread = f"wrong labels elsewhere after {CLICKS} corrections: spread less kept in place"
+    what = "wrong labels with adapted keys minus fixed keys, nothing corrected"
+    spread = f"wrong labels elsewhere after {CLICKS} corrections: spread minus kept in place"
     return [
         mean(what, errors[:, 0], "share of pixels", "below", 0, "30 images of 64 pixels"),
         mean(spread, errors[:, 1], "share of pixels", "below", 0, "30 images of 64 pixels"),
@@ -262,10 +261,10 @@ def passages(rng: np.random.Generator, number: int) -> alike.Rows:
     A fact is a key and a value; keys are of a passage's own, so a question is about one passage.
     """
     each = np.arange(number)[:, None]
-    key = rng.permuted(np.tile(np.arange(32), (number, 1)), axis=1)[:, :16]
+    key = distinct(rng, number, 32)[:, :16]
     value = 32 + rng.integers(16, size=key.shape)
     facts = np.stack([key, value], 2).reshape(number, -1)
-    asked = rng.permuted(np.tile(np.arange(16), (number, 1)), axis=1)[:, :8]
+    asked = distinct(rng, number, 16)[:, :8]
     questions = np.stack([key[each, asked], value[each, asked]], 2).reshape(number, -1)
     ids = np.concatenate([facts, questions], 1)
     counts = np.zeros(ids.shape, "float32")
@@ -278,7 +277,7 @@ def block_attention() -> list[Finding]:
     """Loss of a model that read passages together, when it reads them apart, before and after."""
     losses = np.array([_apart_and_together(s) for s in SEEDS])
     before, after = (losses[:, 1:] - losses[:, :1]).T
-    what = "loss with passages apart less that with passages together"
+    what = "loss with passages apart minus together"
     return [
         mean(f"{what}, not tuned", before, "nats per answer", "above", 0, TASK),
         mean(f"{what}, both tuned", after, "nats per answer", "below", COMPARABLE, TASK),
@@ -334,7 +333,7 @@ def global_local() -> list[Finding]:
     whole = type("Segments", (kind,), {"segment": SEGMENT})
     near = type("Near", (whole,), {"shared": 0})
     plain = type("Plain", (whole,), {"scores": Rule.scores})
-    what = "loss on topics: global tokens with labels less"
+    what = "loss on topics: global tokens with labels minus"
     return [
         mean(f"{what} {said}", apart([whole] * 2, [base] * 2, segments, TOPICS + NOISE + 2),
              "nats per answer", "below", 0, TASK)

@@ -15,10 +15,10 @@ from torch import Tensor
 from interp.heads.machine_limits import roofline
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
-from papers.evicting import asked, hiding, host, loss
+from papers import beside
+from papers.evicting import HOST, asked, hiding, host, loss
 from papers.finding import Finding, claim, exact, mean
 from papers.sparse_budgets import pages
-from training.alike import SEEDS, asked_rows, mean_loss, trained
 
 ROOT = Path(__file__).parents[2]
 SCORED = """
@@ -83,22 +83,15 @@ def sparse_transformer() -> list[Finding]:
         _exponent("streamed", 4096, 16384),
     ]  # fmt: skip
     for kind in ("text", "copies", "recall"):
-        rows = asked_rows("plain_softmax", kind)
-        sparse, dense = (
-            np.array([
-                float(mean_loss(trained(form, seed)(rows.given).logits, rows).detach())
-                for seed in SEEDS
-            ])
-            for form in ("strided", "plain_softmax")
-        )  # fmt: skip
+        apart = beside.losses("strided", [kind], 32) - beside.losses("plain_softmax", [kind], 32)
         found.append(
-            mean(f"{kind}: loss of strided minus of full attention", sparse - dense, "nats",
-                 "below", 0.1, "3 seeds, 32 rows each")
+            mean(f"{kind}: loss of strided minus of full attention", apart, "nats", "below", 0.1,
+                 "3 seeds, 32 rows each")
         )  # fmt: skip
     return found
 
 
-@claim("Kinetics", "bundled:induction (two layers, learned induction heads)")
+@claim("Kinetics", HOST)
 def kinetics() -> list[Finding]:
     """Right answers per cost of repeated sampling, with all keys or with a quarter of them.
 

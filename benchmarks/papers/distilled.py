@@ -14,25 +14,10 @@ from torch import Tensor, nn
 from interp.core.literature import Finding
 from interp.planted.variants.rule import Projected, RuleShape
 from interp.planted.variants.rules.recurrences import LongConvolutionAttention
+from papers.beside import KINDS, SAMPLES, SOFTMAX, loss, losses
 from papers.finding import claim, exact, mean
-from papers.fitting import (
-    SMALL,
-    attentions,
-    fit,
-    host,
-    next_token,
-    text,
-)
+from papers.fitting import SMALL, attentions, fit, fit_text, host, next_token, text
 from training import alike
-
-KINDS = ("text", "copies", "recall")
-
-
-@torch.no_grad()
-def loss_alike(model: nn.Module, kinds: tuple[str, ...] = KINDS) -> float:
-    """Return the mean loss over kinds of held-out rows of the models that were trained alike."""
-    rows = [alike.asked_rows("plain_softmax", kind, 64) for kind in kinds]
-    return float(np.mean([float(alike.mean_loss(model(r.given).logits, r)) for r in rows]))
 
 
 def mixture(rng: np.random.Generator) -> alike.Rows:
@@ -43,7 +28,7 @@ def mixture(rng: np.random.Generator) -> alike.Rows:
 
 def from_softmax(seed: int, steps: int) -> nn.Module:
     """Distil a softmax model into a delta rule: outputs of attention first, then the logits."""
-    teacher = alike.trained("plain_softmax", seed)
+    teacher = alike.trained(SOFTMAX, seed)
     student = host(["delta_rule"] * 2, seed, **alike.SIZES)
     student.load_state_dict(teacher.state_dict(), strict=False)
     seen: list[tuple[Tensor, Tensor]] = []
@@ -76,23 +61,23 @@ def from_softmax(seed: int, steps: int) -> nn.Module:
 )
 def radlads() -> list[Finding]:
     """Align the outputs of attention, then the logits; compare with the teacher and with none."""
-    steps, under, over = alike.STEPS // 4, [], []
+    steps, own, fresh = alike.STEPS // 4, [], []
     for seed in alike.SEEDS:
         scratch = host(["delta_rule"] * 2, seed, **alike.SIZES)
 
-        def loss(rng: np.random.Generator, model: Any = scratch) -> Tensor:
+        def lost(rng: np.random.Generator, model: Any = scratch) -> Tensor:
             asked = mixture(rng)
             return alike.mean_loss(model(asked.given).logits, asked)
 
-        fit(scratch, loss, steps=steps, seed=seed)
-        found = loss_alike(from_softmax(seed, steps))
-        under.append(found - loss_alike(scratch))
-        over.append(found - loss_alike(alike.trained("plain_softmax", seed)))
-    n = "3 seeds, 64 held-out rows each of text, copies and recall"
+        fit(scratch, lost, steps=steps, seed=seed)
+        own.append(loss(from_softmax(seed, steps)))
+        fresh.append(loss(scratch))
     return [
-        mean("loss less that of training from nothing", under, "nats", "below", 0.0, n),
-        mean("loss over that of the softmax teacher", over, "nats", "below", 0.1, n),
-    ]
+        mean("loss of the distilled model minus one trained from nothing", np.subtract(own, fresh),
+             "nats per token", "below", 0.0, SAMPLES),
+        mean("loss of the distilled model minus its softmax teacher", own - losses(SOFTMAX),
+             "nats per token", "below", 0.1, SAMPLES),
+    ]  # fmt: skip
 
 
 class Implicit(LongConvolutionAttention):
@@ -144,12 +129,7 @@ def laughing_hyena() -> list[Finding]:
     for seed in range(5):
         sizes = {**alike.SIZES, "max_position_embeddings": 64}
         model = host([Implicit] * 2, seed, **sizes)
-
-        def loss(rng: np.random.Generator, model: Any = model) -> Tensor:
-            ids = text(rng, 12, 64)
-            return next_token(model(ids).logits, ids)
-
-        fit(model, loss, steps=300, seed=seed)
+        fit_text(model, seed, steps=300, length=64)
         rules: list[Any] = [a.rule for a in attentions(model)]
         with torch.no_grad():
             fading = 0.9 ** torch.arange(64.0)
@@ -166,8 +146,8 @@ def laughing_hyena() -> list[Finding]:
         cut.append(found["state"] - found["taps"])
     n = "5 seeds, 64 held-out rows of text each"
     return [
-        mean("rise of the loss with a state of 8", rise, "nats", "below", 0.01, n),
-        mean("loss less that with the first 8 taps", cut, "nats", "below", 0.0, n),
+        mean("loss with a state of 8 minus with the whole filter", rise, "nats", "below", 0.01, n),
+        mean("loss with a state of 8 minus with the first 8 taps", cut, "nats", "below", 0.0, n),
     ]
 
 
@@ -176,18 +156,10 @@ def laughing_hyena() -> list[Finding]:
     "variant:latent_states and variant:plain_softmax trained alike on text, copies and recall",
 )
 def latent_attention() -> list[Finding]:
-    """Compare the losses, and time one step of the recurrence after few and after many tokens."""
-    n = "3 seeds, 64 held-out rows each"
+    """Compare the losses on each kind of rows."""
     return [
-        mean(
-            f"loss on {kind} over that of softmax",
-            [
-                loss_alike(alike.trained("latent_states", s), (kind,))
-                - loss_alike(alike.trained("plain_softmax", s), (kind,))
-                for s in alike.SEEDS
-            ],
-            "nats", "below", 0.1, n,
-        )
+        mean(f"loss on {kind} minus softmax", losses("latent_states", [kind])
+             - losses(SOFTMAX, [kind]), "nats per token", "below", 0.1, SAMPLES)
         for kind in KINDS
     ]  # fmt: skip
 
@@ -214,8 +186,7 @@ def by_transform(rule: Any, given: Projected) -> Tensor:
 def kernel_with_distances() -> list[Finding]:
     """Compare losses; time the output by Fourier transforms beside that by the map."""
     own, plain, softmax = (
-        np.array([loss_alike(alike.trained(form, s)) for s in alike.SEEDS])
-        for form in ("kernel_relative", "random_features", "plain_softmax")
+        losses(form) for form in ("kernel_relative", "random_features", SOFTMAX)
     )
     rule: Any = host(["kernel_relative"], 0, max_position_embeddings=8, **SMALL).blocks[0]
     rule = rule.attention.rule
@@ -227,11 +198,13 @@ def kernel_with_distances() -> list[Finding]:
             by_transform(rule, given) if fast else rule.mix(given)
             spent[fast].append(time.process_time() - start)
     ratio = float(np.median(np.log(spent[True])) - np.median(np.log(spent[False])))
-    n = "3 seeds, 64 held-out rows each of text, copies and recall"
     return [
-        mean("loss less that without norms and distances", own - plain, "nats", "below", 0.0, n),
-        mean("loss over that of softmax", own - softmax, "nats", "below", 0.1, n),
-        exact("error of the Fourier transforms", wrong, "output", "below", 1e-3, "2048 tokens"),
-        exact("time of transforms, by the map 1", math.exp(ratio), "ratio", "below", 1.0,
-              "2048 tokens, medians of 5"),
+        mean("loss with norms and distances minus without", own - plain, "nats per token", "below",
+             0.0, SAMPLES),
+        mean("loss with norms and distances minus softmax", own - softmax, "nats per token",
+             "below", 0.1, SAMPLES),
+        exact("largest difference of the output by Fourier transforms to that by the map", wrong,
+              "output", "below", 1e-3, "2048 tokens"),
+        exact("time of the output by Fourier transforms over that by the map", math.exp(ratio),
+              "ratio", "below", 1.0, "2048 tokens, medians of 5"),
     ]  # fmt: skip

@@ -22,6 +22,7 @@ RATE = 4e-3
 SMALL = {"hidden_size": 32, "num_attention_heads": 2}
 
 
+@torch.enable_grad()
 def fit(
     module: nn.Module,
     loss: Loss,
@@ -76,6 +77,11 @@ def next_token(logits: Tensor, ids: Tensor, counts: Tensor | None = None) -> Ten
     return each[counts[:, 1:]].mean()
 
 
+def distinct(rng: np.random.Generator, number: int, of: int) -> np.ndarray:
+    """Return rows of the numbers from 0 to `of` - 1, each row in an order of its own."""
+    return rng.permuted(np.tile(np.arange(of), (number, 1)), axis=1)
+
+
 KEYS, VALUES, NOISE = 16, 4, 8
 WORDS = KEYS + VALUES + NOISE + KEYS * VALUES  # ids of `recall`
 
@@ -89,7 +95,7 @@ def recall(
     recall; keys of a row are distinct.
     """
     each = np.arange(number)[:, None]
-    key = rng.permuted(np.tile(np.arange(KEYS), (number, 1)), axis=1)[:, :pairs]
+    key = distinct(rng, number, KEYS)[:, :pairs]
     value = rng.integers(VALUES, size=key.shape)
     told = KEYS + VALUES + NOISE + key * VALUES + value
     idle = KEYS + VALUES + rng.integers(NOISE, size=(number, noise))
@@ -123,3 +129,15 @@ def recall_loss(model: nn.Module) -> float:
 def text(rng: np.random.Generator, number: int, length: int, *, held_out: bool = False) -> Tensor:
     """Return rows of text of the grammar."""
     return torch.tensor(alike.corpora()[held_out].rows(rng, number, length))
+
+
+def fit_text(
+    model: nn.Module, seed: int, *, steps: int, length: int, number: int = 12, **how: Any
+) -> None:
+    """Train in place to say the next token of rows of text; `how` are further options of `fit`."""
+
+    def loss(rng: np.random.Generator) -> Tensor:
+        ids = text(rng, number, length)
+        return next_token(model(ids).logits, ids)
+
+    fit(model, loss, steps=steps, seed=seed, **how)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
+from papers.beside import losses
 from papers.finding import Finding, claim, mean
-from training.alike import SEEDS, asked_rows, mean_loss, trained
 
 
 @claim(
@@ -16,14 +14,10 @@ def log_normal() -> list[Finding]:
     """Loss on recall of pairs, copies and text against two other linear forms and softmax."""
     found = []
     for kind in ("recall", "copies", "text"):
-        rows = asked_rows("plain_softmax", kind)
         own, linear, random, softmax = (
-            np.array([
-                float(mean_loss(trained(form, seed)(rows.given).logits, rows).detach())
-                for seed in SEEDS
-            ])
+            losses(form, [kind], 32)
             for form in ("log_normal", "linear", "random_features", "plain_softmax")
-        )  # fmt: skip
+        )
         found += [
             mean(f"{kind}: loss of linear attention (elu + 1) minus log-normal", linear - own,
                  "nats", "above", 0, "3 seeds, 32 rows"),

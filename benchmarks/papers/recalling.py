@@ -15,13 +15,14 @@ from interp.core.random_state import drawn_with
 from interp.planted.variants.rule import MapBlock, Projected, Rule, RuleShape
 from interp.planted.variants.rules.masks import WindowAttention
 from interp.planted.variants.rules.normalisations import ExponentialNormAttention, TaylorAttention
-from papers.finding import claim, mean
+from papers.finding import claim, mean, over_seeds
 from papers.fitting import (
     KEYS,
     NOISE,
     SMALL,
     VALUES,
     WORDS,
+    distinct,
     fit,
     host,
     next_token,
@@ -52,7 +53,7 @@ def narrow(width: int) -> type[Rule]:
 def pairs_in_turn(rng: np.random.Generator, number: int) -> tuple[Tensor, Tensor]:
     """Return rows of eight keys, each before its value, and eight queries with theirs."""
     each = np.arange(number)[:, None]
-    key = rng.permuted(np.tile(np.arange(8), (number, 1)), axis=1)
+    key = distinct(rng, number, 8)
     value = 8 + rng.integers(8, size=key.shape)
     chosen = rng.integers(8, size=key.shape)
     told, asked = (np.stack([key[each, c], value[each, c]], 2) for c in (np.arange(8), chosen))
@@ -84,19 +85,18 @@ def recall_in_turn(rules: list[Any], seed: int) -> float:
 )
 def based() -> list[Finding]:
     """Compare the recall of the smallest and the largest state, and of keys that are all kept."""
-    small, large, full, alone = (
-        np.array([recall_in_turn(rules, seed) for seed in range(4)])
-        for rules in (
-            [WindowAttention, narrow(1)], [WindowAttention, narrow(16)],
-            [WindowAttention, "plain_softmax"], [narrow(16)] * 2,
-        )
+    small, large, full, alone = over_seeds(
+        recall_in_turn,
+        [WindowAttention, narrow(1)], [WindowAttention, narrow(16)],
+        [WindowAttention, "plain_softmax"], [narrow(16)] * 2,
     )  # fmt: skip
     n = "4 seeds, 128 held-out rows each"
     return [
-        mean("accuracy of 273 features above that of 3", large - small, "share", "above", 0.0, n),
-        mean("accuracy of softmax above that of 273", full - large, "share", "below", 0.05, n),
-        mean("accuracy above that without windows", large - alone, "share", "above", 0.0, n),
-    ]
+        mean("accuracy of 273 features minus 3", large - small, "share", "above", 0.0, n),
+        mean("accuracy of softmax minus 273 features", full - large, "share", "below", 0.05, n),
+        mean("accuracy of 273 features with a window minus without", large - alone, "share",
+             "above", 0.0, n),
+    ]  # fmt: skip
 
 
 class Series(ExponentialNormAttention):
@@ -124,19 +124,18 @@ class Series(ExponentialNormAttention):
 )
 def softmax_as_recurrences() -> list[Finding]:
     """Compare orders of the series, and the norm with softmax's own denominator."""
-    first, second, every, softmax = (
-        np.array([recall_loss(recalled([rule], seed, 300)) for seed in range(4)])
-        for rule in (
-            Series, type("Second", (Series,), {"order": 2}), type("Every", (Series,), {"order": 0}),
-            "plain_softmax",
-        )
+    first, second, every, softmax = over_seeds(
+        lambda rule, seed: recall_loss(recalled([rule], seed, 300)),
+        Series, type("Second", (Series,), {"order": 2}), type("Every", (Series,), {"order": 0}),
+        "plain_softmax",
     )  # fmt: skip
     n = "4 seeds, 128 held-out rows each"
     return [
-        mean("loss of order 1 above that of order 2", first - second, "nats", "above", 0.0, n),
-        mean("loss of order 1 above that of all", first - every, "nats", "above", 0.0, n),
-        mean("loss of all, with a norm, over softmax", every - softmax, "nats", "below", 0.05, n),
-    ]
+        mean("loss of order 1 minus order 2", first - second, "nats", "above", 0.0, n),
+        mean("loss of order 1 minus all orders", first - every, "nats", "above", 0.0, n),
+        mean("loss of all orders, with a norm, minus softmax", every - softmax, "nats", "below",
+             0.05, n),
+    ]  # fmt: skip
 
 
 def small_mamba(seed: int) -> nn.Module:
@@ -167,17 +166,15 @@ def implicit_attention() -> list[Finding]:
     over_scan, over_chance = [], []
     for seed in range(3):
         asked = recall(np.random.default_rng(99), 64, pairs=4, noise=4, asked=8)
-        with torch.enable_grad():
-            module = small_mamba(seed)
-        full, scan = (needed(rolled, asked) for rolled in rolled_out(module, asked.given))
+        full, scan = (needed(x, asked) for x in rolled_out(small_mamba(seed), asked.given))
         over_scan.append(full - scan)
         over_chance.append(full - 1 / 8)
     n = "3 seeds, 512 queries each"
     return [
-        mean("needed pair is the first, full maps less the scan's", over_scan, "share",
-             "above", 0.0, n),
-        mean("needed pair is the first, full maps less chance", over_chance, "share",
-             "above", 0.0, n),
+        mean("queries whose pair gets most weight of the full maps, minus of the scan's", over_scan,
+             "share", "above", 0.0, n),
+        mean("queries whose pair gets most weight of the full maps, minus by chance", over_chance,
+             "share", "above", 0.0, n),
     ]  # fmt: skip
 
 

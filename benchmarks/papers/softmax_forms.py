@@ -9,14 +9,25 @@ import torch
 
 import interp
 from interp.core.literature import Finding
-from papers.beside import ALIKE, KINDS, ROWS, SAMPLES, SOFTMAX, better, loss, no_worse
-from papers.finding import claim, exact, mean
+from papers.beside import (
+    ALIKE,
+    ROWS,
+    SAMPLES,
+    SOFTMAX,
+    apart,
+    better,
+    loss,
+    losses,
+    maps,
+    no_worse,
+)
+from papers.finding import claim, exact, mean, over_seeds
 from training import alike
 
 
-def text(form: str, number: int = ROWS) -> list[list[int]]:
+def text(form: str) -> list[list[int]]:
     """Return held-out rows of text."""
-    return alike.asked_rows(form, "text", number).given.tolist()
+    return alike.asked_rows(form, "text", ROWS).given.tolist()
 
 
 @claim("Quantizable Transformers", f"variants clipped and gated_output beside softmax, {ALIKE}")
@@ -24,10 +35,9 @@ def quantizable() -> list[Finding]:
     """The largest activation of a model, and what the changes cost on all three kinds of rows."""
     found = []
     for form in ("clipped", "gated_output"):
-        sizes = {name: [_largest(name, seed) for seed in alike.SEEDS] for name in (form, SOFTMAX)}
-        apart = np.log(np.array(sizes[form]) / np.array(sizes[SOFTMAX]))
+        own, plain = over_seeds(_largest, form, SOFTMAX, seeds=alike.SEEDS)
         what = f"log of the largest activation of {form} over that of softmax"
-        found += [mean(what, apart, "nats", "below", 0, SAMPLES), no_worse(form)]
+        found += [mean(what, np.log(own / plain), "log ratio", "below", 0, SAMPLES), no_worse(form)]
     return found
 
 
@@ -38,7 +48,7 @@ def _largest(form: str, seed: int) -> float:
 
 @claim("Multi-Overlapped-Head", f"variant overlapping_heads beside softmax, {ALIKE}; no images")
 def overlapping() -> Finding:
-    """Loss of overlapping heads less that of heads apart."""
+    """Loss of overlapping heads minus that of heads apart."""
     return better("overlapping_heads")
 
 
@@ -50,28 +60,24 @@ def mixture_of_keys() -> Finding:
 
 @claim("Talking-heads attention", f"variant talking_heads beside softmax, {ALIKE}")
 def talking_heads() -> Finding:
-    """Loss with projections over heads before and after the softmax, less that without."""
+    """Loss with projections over heads before and after the softmax, minus without."""
     return better("talking_heads")
 
 
 @claim("Mixture of Attention Heads", f"variant mixture_of_heads beside two softmax heads, {ALIKE}")
 def mixture_of_heads() -> list[Finding]:
     """Two routed heads of four beside two fixed ones; and whether routes follow tokens."""
-    apart = [
-        loss(alike.trained("mixture_of_heads", s))
-        - loss(alike.trained(SOFTMAX, s, num_attention_heads=2, head_dim=16))
-        for s in alike.SEEDS
-    ]
-    what = "loss of two routed heads less that of two fixed heads"
-    said = "information that a token gives on its first head, less that of shuffled tokens"
+    more = losses("mixture_of_heads") - losses(SOFTMAX, num_attention_heads=2, head_dim=16)
+    what = "loss of two routed heads minus two fixed heads"
+    said = "information that a token gives on its first head minus that of shuffled tokens"
     return [
-        mean(what, apart, "nats per token", "below", 0, SAMPLES),
+        mean(what, more, "nats per token", "below", 0, SAMPLES),
         mean(said, [_routed(s) for s in alike.SEEDS], "nats", "above", 0, SAMPLES),
     ]
 
 
 def _routed(seed: int) -> float:
-    """Return the mutual information of tokens and heads on text, above that by chance."""
+    """Return the mutual information of tokens and heads on text minus that by chance."""
     rows = text("mixture_of_heads")
     model = alike.loaded("mixture_of_heads", seed)
     heads = model.capture(rows, ["map"], layers=0)["map", 0].sum(-1).argmax(1).flatten().numpy()
@@ -83,15 +89,15 @@ def _routed(seed: int) -> float:
 def _information(a: np.ndarray, b: np.ndarray) -> float:
     joint = np.zeros((a.max() + 1, b.max() + 1))
     np.add.at(joint, (a, b), 1 / len(a))
-    apart = joint.sum(1, keepdims=True) * joint.sum(0, keepdims=True)
-    return float((joint[joint > 0] * np.log(joint[joint > 0] / apart[joint > 0])).sum())
+    product = joint.sum(1, keepdims=True) * joint.sum(0, keepdims=True)
+    return float((joint[joint > 0] * np.log(joint[joint > 0] / product[joint > 0])).sum())
 
 
 @claim("Relaxed Attention", f"variant relaxed beside softmax, {ALIKE}")
 def relaxed() -> list[Finding]:
     """How much worse held-out text goes than text that was trained on, and the held-out loss."""
-    gaps = [_gap("relaxed", s) - _gap(SOFTMAX, s) for s in alike.SEEDS]
-    what = "held-out loss less training loss on text: relaxed less softmax"
+    what = "held-out loss minus training loss on text: relaxed minus softmax"
+    gaps = apart(_gap, "relaxed")
     return [mean(what, gaps, "nats per token", "below", 0, SAMPLES), better("relaxed")]
 
 
@@ -107,26 +113,23 @@ def _gap(form: str, seed: int) -> float:
 
 @claim("Neural Attention: A Novel", f"variant neural_scores beside softmax, {ALIKE}")
 def neural_scores() -> Finding:
-    """Loss with scores from a small network, less that with products."""
+    """Loss with scores from a small network minus that with products."""
     return better("neural_scores")
 
 
 @claim("Normalized Attention Without", "variants normalised_scores and softmax, 3 learning rates")
 def normalised_scores() -> Finding:
     """The worst loss over rates of learning a quarter, once and four times the usual one."""
-    worst = {
-        form: [max(_at_rate(form, seed, times) for times in (0.25, 1, 4)) for seed in alike.SEEDS]
-        for form in ("normalised_scores", SOFTMAX)
-    }
-    apart = np.array(worst["normalised_scores"]) - np.array(worst[SOFTMAX])
-    what = "worst loss over three rates of learning: normalised scores less softmax"
-    return mean(what, apart, "nats per token", "below", 0, SAMPLES)
+    what = "worst loss over three rates of learning: normalised scores minus softmax"
+    return mean(what, apart(_worst, "normalised_scores"), "nats per token", "below", 0, SAMPLES)
+
+
+def _worst(form: str, seed: int) -> float:
+    return max(_at_rate(form, seed, times) for times in (0.25, 1, 4))
 
 
 def _at_rate(form: str, seed: int, times: float) -> float:
     usual = alike.RATE
-    if times == 1:
-        return loss(alike.trained(form, seed))
     try:
         alike.RATE = usual * times
         return loss(alike.trained(form, seed))
@@ -137,9 +140,8 @@ def _at_rate(form: str, seed: int, times: float) -> float:
 @claim("More Expressive Attention", f"variant signed beside softmax, {ALIKE}")
 def signed() -> list[Finding]:
     """Loss, and how alike the last layer's streams of different tokens are."""
-    apart = [_alike("signed", s) - _alike(SOFTMAX, s) for s in alike.SEEDS]
-    what = "mean cosine of the last streams of two tokens of a text: signed less softmax"
-    return [better("signed"), mean(what, apart, "cosine", "below", 0, SAMPLES)]
+    what = "mean cosine of the last streams of two tokens of a text: signed minus softmax"
+    return [better("signed"), mean(what, apart(_alike, "signed"), "cosine", "below", 0, SAMPLES)]
 
 
 def _alike(form: str, seed: int) -> float:
@@ -152,17 +154,17 @@ def _alike(form: str, seed: int) -> float:
 @claim("Weighted Grouped Query", "variant weighted_groups with learned and with equal weights")
 def weighted_groups() -> list[Finding]:
     """Learned weights of the heads of a group beside their plain mean, and beside softmax."""
-    apart = []
+    equal = []
     for seed in alike.SEEDS:
         model = alike.variants.build("weighted_groups", seed=seed, gain=1.0, **alike.SIZES)
         for block in model.blocks:
             share: Any = block.attention.rule.share  # type: ignore[union-attr]
             share.data.fill_(0.5)
             share.requires_grad_(False)
-        apart.append(loss(alike.trained("weighted_groups", seed)) - loss(alike.train(model, seed)))
-    what = "loss with learned weights less that with equal ones"
+        equal.append(loss(alike.train(model, seed)))
+    what = "loss with learned weights minus equal ones"
     return [
-        mean(what, apart, "nats per token", "below", 0, SAMPLES),
+        mean(what, losses("weighted_groups") - equal, "nats per token", "below", 0, SAMPLES),
         no_worse("weighted_groups"),
     ]
 
@@ -170,8 +172,8 @@ def weighted_groups() -> list[Finding]:
 @claim("Softplus Attention", "softplus_power and softmax trained alike on 32 tokens, no positions")
 def softplus_power() -> Finding:
     """How much the loss per token of text rises from 32 tokens, as trained, to 256."""
-    rises = [_rise("softplus_power", s) - _rise(SOFTMAX, s) for s in alike.SEEDS]
-    what = "rise of the loss of tokens 128 to 256 over that of 16 to 32: softplus less softmax"
+    what = "loss of tokens 128 to 256 minus that of 16 to 32: softplus minus softmax"
+    rises = apart(_rise, "softplus_power")
     return mean(what, rises, "nats per token", "below", 0, f"3 seeds, {ROWS} rows of 256 tokens")
 
 
@@ -226,22 +228,17 @@ def head_embeddings() -> list[Finding]:
 
 @claim("RCMHA", f"variant convolved_projections beside relative_bias, {ALIKE}")
 def convolved_projections() -> Finding:
-    """Loss with convolved queries, keys and values, less that with relative positions alone."""
+    """Loss with convolved queries, keys and values minus that with relative positions alone."""
     return better("convolved_projections", "relative_bias")
 
 
 @claim("From Softmax to Sparsemax", f"variant sparsemax beside softmax, {ALIKE}")
 def sparsemax() -> list[Finding]:
     """The share of visible keys without weight, and the loss beside softmax."""
-    shares = []
-    for seed in alike.SEEDS:
-        maps = alike.loaded("sparsemax", seed).capture(text("sparsemax"), ["map"])
-        below = torch.ones(alike.LENGTH, alike.LENGTH).tril().bool()
-        shares += [
-            float(np.mean([(maps["map", at][..., below] == 0).float().mean() for at in (0, 1)]))
-        ]
+    past = np.tril(np.ones((alike.LENGTH, alike.LENGTH), bool))
+    shares = [float((maps("sparsemax", s)[..., past] == 0).mean()) for s in alike.SEEDS]
     what = "share of the visible keys that get no weight"
-    return [mean(what, shares, "share", "above", 0.5, SAMPLES), no_worse("sparsemax", kinds=KINDS)]
+    return [mean(what, shares, "share", "above", 0.5, SAMPLES), no_worse("sparsemax")]
 
 
 @claim("Inverse distance weighting", "one layer of 40 learned keys on scikit-learn's 8 x 8 digits")
@@ -270,17 +267,11 @@ def inverse_distance() -> list[Finding]:
         moved.append(float((after.argmax(-1) != before).float().sum() - 1) / (len(test) - 1))
     n = "5 divisions of 1,797 digits"
     return [
-        mean(
-            "distance of a key to the nearest digit, inverse over product",
-            gaps,
-            "ratio",
-            "below",
-            1,
-            n,
-        ),
+        mean("distance of a key to the nearest digit, inverse over product", gaps, "ratio", "below",
+             1, n),
         mean("share of the exceptions that an added key teaches", told, "share", "above", 0.9, n),
         mean("share of the other digits whose class it changes", moved, "share", "below", 0.02, n),
-    ]
+    ]  # fmt: skip
 
 
 def _read(kind: str, x: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:

@@ -129,7 +129,7 @@ def one_instruction(loops: int = 1, *, cells: int = 4, lines: int = 6, values: i
         hidden_size=d_model, num_hidden_layers=PER_LOOP * loops, num_attention_heads=2,
         head_dim=d_head, max_position_embeddings=1 + lines + cells,
     )  # fmt: skip
-    rows = torch.eye(d_model)[: sum(sizes.values())].split([*sizes.values()])
+    rows = torch.eye(sum(sizes.values()), d_model).split([*sizes.values()])
     one = dict(zip(sizes, rows, strict=True))
     with torch.no_grad():
         for weight in model.parameters():

@@ -297,7 +297,7 @@ def test_hosts_are_models_of_transformers_that_say_what_they_read() -> None:
     from interp.planted.variants.image_model import VariantForImageClassification
     from interp.planted.variants.pair_model import VariantForTranslation
 
-    images, pairs = (variants.build(variants.variant_names(of)[0]) for of in variants.HOSTS)
+    images, pairs = (variants.build(names[0]) for names in (IMAGES, SOURCES))
     assert isinstance(images, VariantForImageClassification)
     assert images.main_input_name == "pixel_values"
     assert isinstance(pairs, VariantForTranslation)

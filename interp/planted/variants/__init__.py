@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from interp.planted.variants.rule import Rule
 
 FOLDER = Path(__file__).parent / "rules"
-HOSTS = {  # module and class of the model that a file's rules live in; the others read text
+HOSTS = {  # module and class of the model that rules live in; files not named here read text
+    "text": ("language_model", "VariantForCausalLM"),
     "on_images": ("image_model", "VariantForImageClassification"),
     "on_sources": ("pair_model", "VariantForTranslation"),
 }
-TEXT = ("language_model", "VariantForCausalLM")
 
 __all__ = ["build", "import_hosts", "rule_class", "summary", "variant_names"]
 
@@ -48,11 +48,13 @@ def variant_names(of: str | None = None) -> tuple[str, ...]:
 
     Args:
         of: "text", "on_images" or "on_sources": what the variants read; all by default.
+
+    Raises:
+        UnknownName: `of` is none of these.
     """
-    found = _classes()
-    return tuple(
-        sorted(n for n in found if of in (None, found[n][0] if found[n][0] in HOSTS else "text"))
-    )
+    if of not in (None, *HOSTS):
+        raise UnknownName("kind of attention variant", of, HOSTS)
+    return tuple(sorted(name for name in _classes() if of in (None, _host(name))))
 
 
 def summary(name: str) -> str:
@@ -93,7 +95,7 @@ def build(name: str, *, seed: int = 0, gain: float = 4.0, **sizes: Any) -> Any:
 
     from interp.core.random_state import drawn_with
 
-    file, kind = HOSTS.get(_found(name)[0], TEXT)
+    file, kind = HOSTS[_host(name)]
     cls = getattr(import_module(f"interp.planted.variants.{file}"), kind)
     with drawn_with(seed), torch.no_grad():
         model = cls(cls.config_class(variant=name, **sizes)).eval()
@@ -105,7 +107,7 @@ def build(name: str, *, seed: int = 0, gain: float = 4.0, **sizes: Any) -> Any:
 
 def import_hosts() -> None:
     """Import the classes of all models that variants live in, so that folders of them load."""
-    for file, _ in (TEXT, *HOSTS.values()):
+    for file, _ in HOSTS.values():
         import_module(f"interp.planted.variants.{file}")
 
 
@@ -113,3 +115,8 @@ def _found(name: str) -> tuple[str, ast.ClassDef]:
     if name not in _classes():
         raise UnknownName("attention variant", name, variant_names())
     return _classes()[name]
+
+
+def _host(name: str) -> str:
+    file = _found(name)[0]
+    return file if file in HOSTS else "text"

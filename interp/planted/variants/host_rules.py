@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from interp.planted.variants.rule import Chosen, Projected, Rule, SeenBlock, Stream
+from interp.planted.variants.rule import Chosen, Heads, Projected, Rule, SeenBlock, Stream
 
 
 class GridRule(Rule):
     """Softmax between all patches of an image, whose rows and columns the rule knows.
 
     Attributes:
-        inner: number of inner tokens along each side of a patch; 0 for none.
+        inner: whether each patch holds inner tokens.
     """
 
     causal = False
-    inner: ClassVar[int] = 0
+    inner: ClassVar[bool] = False
 
     def within(self, x: Stream, context: tuple[int, int]) -> Projected:
-        """Return queries, keys and values of an image of so many rows and columns of patches."""
+        """Return queries, keys and values of an image with this grid of patches."""
         given = self.prepare(x)
         given.grid = context
         return given
@@ -32,7 +32,8 @@ class GridRule(Rule):
 class InsidePatches(GridRule):
     """Softmax between the inner tokens of a patch, which stand patch by patch."""
 
-    each = 4  # inner tokens of a patch
+    side = 2  # inner tokens along each side of a patch
+    each = side**2
 
     def seen(self, given: Projected, rows: Chosen) -> SeenBlock:
         """Keep tokens of the row's patch."""
@@ -57,13 +58,15 @@ class SourceRule(Rule):
         return given.more["real"][:, None, None].expand(-1, 1, len(rows), -1)
 
 
-def placed(at: Int[Tensor, " row"], given: Projected) -> tuple[Tensor, Tensor]:
+def placed(at: Chosen, given: Projected) -> tuple[Chosen, Chosen]:
     """Return the row and the column of patches on the grid."""
     return at // given.grid[1], at % given.grid[1]
 
 
 def convolved_on_grid(
-    x: Float[Tensor, "*batch pos channel"], kernel: Float[Tensor, "channel row column"], grid: Any
+    x: Float[Tensor, "*batch pos channel"],
+    kernel: Float[Tensor, "channel row column"],
+    grid: tuple[int, int],
 ) -> Float[Tensor, "*batch pos channel"]:
     """Convolve each channel over the grid of an image, with zeros around it."""
     image = x.flatten(0, -3).mT.unflatten(-1, grid)
@@ -72,13 +75,13 @@ def convolved_on_grid(
     return found.flatten(2).mT.reshape(x.shape)
 
 
-def regions(given: Projected, at: Chosen, size: int) -> Tensor:
-    """Return the region of each patch: squares of so many patches, row by row."""
+def regions(given: Projected, at: Chosen, size: int) -> Chosen:
+    """Return the region of each patch: squares of `size` by `size` patches, numbered by rows."""
     row, column = placed(at, given)
     return row // size * -(-given.grid[1] // size) + column // size
 
 
-def means_of_regions(x: Tensor, given: Projected, size: int) -> Tensor:
-    """Return the mean of the patches of each region."""
+def means_of_regions(x: Heads, given: Projected, size: int) -> Heads:
+    """Return the mean over the patches of each region."""
     region = F.one_hot(regions(given, given.keys, size)).to(x.dtype)
     return torch.einsum("nr,bhnd->bhrd", region, x) / region.sum(0)[:, None]

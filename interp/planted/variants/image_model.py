@@ -38,8 +38,9 @@ class VariantImageConfig(VariantConfig):
 class InnerBlock(nn.Module):
     """Attention and MLP inside each patch, and what they add to the patches."""
 
-    def __init__(self, config: VariantImageConfig, layer: int, each: int):
+    def __init__(self, config: VariantImageConfig, layer: int):
         super().__init__()
+        each = InsidePatches.each
         width = config.hidden_size // each
         heads = max(1, config.num_attention_heads // 2)
         inner = VariantImageConfig(
@@ -76,10 +77,11 @@ class VariantForImageClassification(PreTrainedModel):
             self.positions = nn.Parameter(torch.zeros(1, width, side // patch, side // patch))
         self.embed_inner, self.inner = None, None
         if rule.inner:
-            each, part = rule.inner**2, patch // rule.inner
-            self.embed_inner = nn.Conv2d(config.num_channels, width // each, part, part)
+            part = patch // InsidePatches.side
+            inner_width = width // InsidePatches.each
+            self.embed_inner = nn.Conv2d(config.num_channels, inner_width, part, part)
             self.inner = nn.ModuleList(
-                InnerBlock(config, i, each) for i in range(config.num_hidden_layers)
+                InnerBlock(config, i) for i in range(config.num_hidden_layers)
             )
         self.blocks = nn.ModuleList(
             VariantBlock(config, i) for i in range(config.num_hidden_layers)
@@ -102,14 +104,13 @@ class VariantForImageClassification(PreTrainedModel):
         image = self.embed(pixel_values)
         grid = (image.shape[2], image.shape[3])
         if self.positions is not None:
-            same = self.positions.shape[2:] == grid
-            image = image + (
-                self.positions if same else F.interpolate(self.positions, grid, mode="bilinear")
-            )
+            image = image + F.interpolate(self.positions, grid, mode="bilinear")
         x, inner = image.flatten(2).mT, None
         if self.embed_inner is not None:
-            parts = F.pixel_unshuffle(self.embed_inner(pixel_values), 2)
-            inner = parts.unflatten(1, (-1, 4)).permute(0, 3, 4, 2, 1).flatten(1, 3)
+            parts = F.pixel_unshuffle(self.embed_inner(pixel_values), InsidePatches.side)
+            inner = (
+                parts.unflatten(1, (-1, InsidePatches.each)).permute(0, 3, 4, 2, 1).flatten(1, 3)
+            )
         for i, block in enumerate(self.blocks):
             if self.inner is not None:
                 inner, added = self.inner[i](inner, grid)

@@ -160,6 +160,8 @@ def test_a_server_that_answers_otherwise_each_time_is_refused(
     reply = lying(lambda x: x | {"token_logprobs": [-1.0 - next(times)] * len(x["tokens"])})
     with pytest.raises(LoadError, match="two requests of the same text differ by 2 nats"):
         endpoint_sources(Endpoint(served_at(reply), "x"), SENTENCES, "Q", " A", n_ablations=0)
+    with pytest.raises(LoadError, match="two requests of the same text differ by 2 nats"):
+        endpoint_faithfulness(Endpoint(served_at(reply), "x"), SENTENCES, "Q", " A", [1, 2, 3])
 
 
 def test_an_answer_that_begins_inside_a_token_is_refused(served_at: Callable[..., str]) -> None:

@@ -64,7 +64,6 @@ class FocusedGridAttention(FocusedLinearAttention, GridRule):
     from the map. What a map of low rank cannot tell apart, the convolution does.
     """
 
-    causal = False
     width = 5
 
     def __init__(self, shape: RuleShape):
@@ -161,7 +160,6 @@ class MemoryTokensAttention(MemorySlotsAttention, GridRule):
     anew by what it attends to.
     """
 
-    causal = False
     slots = 5
 
     def __init__(self, shape: RuleShape):
@@ -186,4 +184,4 @@ class InnerPatchesAttention(GridRule):
     layer of their own and are added to it; softmax between patches follows. Both are read.
     """
 
-    inner = 2
+    inner = True
