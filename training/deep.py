@@ -23,7 +23,8 @@ from training.train import Recipe, build_model, own_torch
 
 SEEDS = (0, 1, 2)
 RECIPE = Recipe(layers=6, d_model=64, heads=4, kv_heads=4, d_head=16, d_mlp=128, context=256)
-STEPS, ROWS, TEXT = 1500, 28, 6  # rows of a step, of which this many are text
+STEPS = 1500
+ROWS, TEXT = 28, 6  # rows of a step, and how many of them are text
 LENGTHS = (32, 32, 96)  # of the rows of a step, in turn
 KEPT = Path(__file__).parents[1] / "results" / "deep"
 

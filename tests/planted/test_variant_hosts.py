@@ -14,7 +14,7 @@ from together import over
 
 import interp
 from interp.bundled.shape_images import shape_images
-from interp.core.errors import OptionError
+from interp.core.errors import OptionError, UnknownName
 from interp.planted import variants
 from interp.planted.variants.host_rules import InsidePatches
 from interp.planted.variants.rule import RuleShape
@@ -291,6 +291,13 @@ def test_a_draw_reads_one_word_while_training_and_their_mean_later():
     drawn = torch.stack([rule.train().rows(state, state.every) for _ in range(4000)]).detach()
     assert set(drawn.round(decimals=6).unique().tolist()) <= {0.0, 1.0}
     assert float((drawn.mean(0) - soft).abs().max()) < 0.04  # 5 standard errors of a half
+
+
+def test_names_are_those_of_one_kind_and_another_kind_is_refused() -> None:
+    kinds = [set(variants.variant_names(of)) for of in variants.HOSTS]
+    assert sum(map(len, kinds)) == len(set.union(*kinds)) == len(variants.variant_names())
+    with pytest.raises(UnknownName, match="did you mean on_images"):
+        variants.variant_names("images")
 
 
 def test_hosts_are_models_of_transformers_that_say_what_they_read() -> None:
