@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 from transformers import AttentionInterface
-from transformers.models.llama.modeling_llama import repeat_kv
 
 import interp
 from training.alike import RATE, VOCAB, Rows, corpora, descend, kept, mean_loss
@@ -30,15 +29,13 @@ KEPT = Path(__file__).parents[1] / "results" / "deep"
 
 
 def shared_attention(module: Any, q: Any, k: Any, v: Any, mask: Any, scaling: float, **_: Any):
-    """Attend by softmax, or by the pattern of the layer in `pattern_of`."""
+    """Attend by softmax, or by the pattern of the layer in `pattern_of`; no keys are shared."""
     if module.pattern_of is None:
-        k = repeat_kv(k, module.num_key_value_groups)
-        n = q.shape[2]
-        hidden = torch.ones(n, n, dtype=torch.bool).triu(1)
+        hidden = torch.ones(q.shape[2], q.shape[2], dtype=torch.bool).triu(1)
         module.pattern = (q @ k.mT * scaling).masked_fill(hidden, -torch.inf).softmax(-1)
     else:
         module.pattern = module.pattern_of.pattern
-    return (module.pattern @ repeat_kv(v, module.num_key_value_groups)).transpose(1, 2), None
+    return (module.pattern @ v).transpose(1, 2), None
 
 
 AttentionInterface.register("shared", shared_attention)

@@ -44,7 +44,7 @@ COUNTER, LINE, CELL = 2, 5, 3  # ones in the stream of each kind of token at the
 
 @dataclass(frozen=True, eq=False)
 class Machine:
-    """The planted model, and the sizes of the computer that it is.
+    """A planted model that is a computer, and the sizes of this computer.
 
     Args:
         model: the model.
@@ -156,7 +156,7 @@ Reads: TypeAlias = list[tuple[float, Float[Tensor, "row d_model"]]]  # ones at t
 
 
 def _head(block: Any, head: int, queries: Reads, keys: Reads, values: Reads, out: Tensor) -> None:
-    """Write a head; a token with n ones has entries of root d_model / n after the norm."""
+    """Set a head's weights; after the norm, a token with n ones has entries sqrt(d_model / n)."""
     rule = block.attention.rule
     d_model, d_head = rule.query.in_features, rule.shape.d_head
     sharp = (SHARP * d_head**0.5) ** 0.5

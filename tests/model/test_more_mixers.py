@@ -293,7 +293,7 @@ def test_half_of_the_heads_of_convbert_are_dynamic_convolutions():
         )
     own = module(IDS, output_attentions=True).attentions
     calls = calls_of(model, IDS.tolist()).values()
-    for call, returned, kernel in zip(calls, own, kernels, strict=False):
+    for call, returned, kernel in zip(calls, own, kernels[: len(own)], strict=True):
         rows = call.map()
         torch.testing.assert_close(rows[:, :2], returned)
         for i in range(IDS.shape[1]):

@@ -1,4 +1,4 @@
-"""Forms trained alike run in parallel as they do afterwards: the output is that of the form."""
+"""The parallel form of the training gives the same output as the form of attention itself."""
 
 from __future__ import annotations
 
