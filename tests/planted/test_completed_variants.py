@@ -184,6 +184,16 @@ def test_rectified_outputs_are_normalised_together_and_gated_by_themselves() -> 
     np.testing.assert_allclose(found, wanted)
 
 
+@torch.no_grad()
+def test_convolved_heads_are_normalised_and_scaled_by_their_layer() -> None:
+    for layer in (0, 3):
+        rule = variants.rule_class("score_convolution")(RuleShape(D, HEADS, WIDTH, 16, layer))
+        z = torch.randn(1, HEADS, LENGTH, WIDTH)
+        found = rule.after(z, given("score_convolution")[1]).view(1, LENGTH, HEADS, WIDTH)
+        wanted = (0.2 + 0.6 * math.exp(-0.3 * layer)) * torch.nn.functional.rms_norm(z, (WIDTH,))
+        torch.testing.assert_close(found.transpose(1, 2), wanted, atol=1e-4, rtol=1e-4)
+
+
 # --- repeated attention ---
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from scipy.special import expit, softmax
 from together import over
 
@@ -218,7 +219,32 @@ def test_the_convolution_beside_the_map_is_over_the_grid(name):
     torch.testing.assert_close(rule.mix(state), whole)
 
 
+@torch.no_grad()
+def test_memory_tokens_stand_beside_the_patches():
+    rule, state = rule_and_state("memory_tokens")
+    plain: Any = variants.rule_class("patches")(rule.shape).double()
+    plain.query, plain.key, plain.value = rule.query, rule.key, rule.value
+    together = plain.within(
+        torch.cat([rule.memory, state.x], 1), (1, rule.slots + state.x.shape[1])
+    )
+    torch.testing.assert_close(rule.mix(state), plain.mix(together)[:, :, rule.slots :])
+
+
 # --- the models ---
+
+
+@torch.no_grad()
+def test_a_table_of_positions_is_interpolated_for_another_size():
+    module: Any = variants.build("patches")
+    seen: list[torch.Tensor] = []
+    module.blocks[0].register_forward_pre_hook(lambda m, args: seen.append(args[0]))
+    for side in (24, 48):
+        module(torch.zeros(1, 3, side, side))
+    small, large = (
+        x[0, :, 0].view(side, side).numpy() for x, side in zip(seen, (6, 12), strict=True)
+    )
+    wanted = Image.fromarray(small).resize((12, 12), Image.Resampling.BILINEAR)
+    np.testing.assert_allclose(large, np.array(wanted), atol=1e-6)
 
 
 @torch.no_grad()
