@@ -31,9 +31,7 @@ def changed(seed: int, change: Callable[[Any], None], **sizes: Any) -> Any:
     return alike.train(model, seed)
 
 
-def worse_than_whole(
-    change: Callable[[Any], None], kinds: Sequence[str] = KINDS
-) -> list[float]:
+def worse_than_whole(change: Callable[[Any], None], kinds: Sequence[str] = KINDS) -> list[float]:
     """Return the loss of a changed model of three layers minus that of the whole, for each seed."""
     made = [loss(changed(seed, change, **DEEP), kinds) for seed in alike.SEEDS]
     return (made - losses(SOFTMAX, kinds, **DEEP)).tolist()
@@ -82,7 +80,8 @@ def low_rank_bottleneck() -> list[Finding]:
         exact("largest error of a pattern of a head of width 32", max(x["error"] for x in at[32]),
               "attention", "below", 1e-6, "5 random patterns"),
         mean("loss of eight heads as wide as the prompt (32) minus that of eight of width 8, model"
-             " width 64", wide - losses(SOFTMAX, num_attention_heads=8), "nats per token", "below", 0, SEEDS),
+             " width 64", wide - losses(SOFTMAX, num_attention_heads=8), "nats per token", "below",
+             0, SEEDS),
     ]  # fmt: skip
 
 

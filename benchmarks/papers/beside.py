@@ -30,9 +30,7 @@ def loss(model: Any, kinds: Sequence[str] = KINDS, number: int = ROWS) -> float:
     return total / len(kinds)
 
 
-def losses(
-    form: str, kinds: Sequence[str] = KINDS, number: int = ROWS, **sizes: Any
-) -> np.ndarray:
+def losses(form: str, kinds: Sequence[str] = KINDS, number: int = ROWS, **sizes: Any) -> np.ndarray:
     """Return the loss of a form with each seed."""
     return np.array([loss(alike.trained(form, s, **sizes), kinds, number) for s in alike.SEEDS])
 

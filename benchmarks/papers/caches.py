@@ -16,6 +16,7 @@ from interp.model.calls.call import Call, repeat_kv
 from interp.model.calls.sites import Site
 from papers.evicting import (
     FURTHER,
+    HOST,
     PROMPT,
     Score,
     at_random,
@@ -32,12 +33,17 @@ from papers.finding import Finding, claim, mean
 
 KEPT = 32  # of the 128 tokens of the prompt
 ROWS = "96 texts; after 128 tokens heads keep 32 of them, loss of the next 64"
-HOST = "bundled:induction (two layers, learned induction heads)"
 
 
 @cache
-def _loss_when_kept_by(score: Score, keep: int = KEPT) -> np.ndarray:
-    return loss(host(), text_rows(96), FURTHER, evicting(host(), score, keep))
+def _loss_when_kept_by(score: Score) -> np.ndarray:
+    return loss(host(), text_rows(96), FURTHER, evicting(host(), score, KEPT))
+
+
+def _worse_by(other: Score, ours: Score, what: str) -> Finding:
+    """Return the finding that a cache kept by one score has a higher loss than by another."""
+    rise = _loss_when_kept_by(other) - _loss_when_kept_by(ours)
+    return mean(f"loss {what}", rise, "nats", "above", 0, ROWS)
 
 
 def _short_keys(call: Call, site: Site, at: int) -> Tensor:
@@ -49,11 +55,10 @@ def key_norm() -> list[Finding]:
     """Correlate key norms and attention per text; keep the shortest keys, or random ones."""
     each = interp.score(host(), "key_norm", text_rows(96), null="none").per_prompt
     assert each is not None
-    worse = _loss_when_kept_by(at_random) - _loss_when_kept_by(_short_keys)
     return [
         mean("rank correlation of key norm and attention, mean over heads", each.mean(0),
              "rank correlation", "below", 0, "96 texts"),
-        mean("loss with random keys minus with the shortest", worse, "nats", "above", 0, ROWS),
+        _worse_by(at_random, _short_keys, "with random keys minus with the shortest"),
     ]  # fmt: skip
 
 
@@ -65,10 +70,7 @@ def _value_weighted(call: Call, site: Site, at: int) -> Tensor:
 @claim("Attention Score is not All You Need", HOST)
 def value_also_matters() -> Finding:
     """Keep tokens by summed attention, or by it times the l1 norm of the value."""
-    gain = _loss_when_kept_by(summed) - _loss_when_kept_by(_value_weighted)
-    return mean(
-        "loss by attention alone minus by attention times value", gain, "nats", "above", 0, ROWS
-    )
+    return _worse_by(summed, _value_weighted, "by attention alone minus by attention times value")
 
 
 def _output_error(call: Call, site: Site, at: int) -> Tensor:
@@ -82,10 +84,7 @@ def _output_error(call: Call, site: Site, at: int) -> Tensor:
 @claim("CAOTE", HOST)
 def output_error() -> Finding:
     """Keep tokens by summed attention, or by the error of the output that dropping them makes."""
-    gain = _loss_when_kept_by(summed) - _loss_when_kept_by(_output_error)
-    return mean(
-        "loss by attention alone minus by error of the output", gain, "nats", "above", 0, ROWS
-    )
+    return _worse_by(summed, _output_error, "by attention alone minus by error of the output")
 
 
 @cache
@@ -110,13 +109,10 @@ def _filtered(call: Call, site: Site, at: int) -> Tensor:
 def query_filters() -> list[Finding]:
     """Keep keys by their projection on a direction of queries, or first and last, or short ones."""
     _filters()  # not while the model runs
-    ours = _loss_when_kept_by(_filtered)
     return [
-        mean("loss with first and last tokens minus with filtered ones",
-             _loss_when_kept_by(recency) - ours, "nats", "above", 0, ROWS),
-        mean("loss with keys of small norm minus with filtered ones",
-             _loss_when_kept_by(_short_keys) - ours, "nats", "above", 0, ROWS),
-    ]  # fmt: skip
+        _worse_by(recency, _filtered, "with first and last tokens minus with filtered ones"),
+        _worse_by(_short_keys, _filtered, "with keys of small norm minus with filtered ones"),
+    ]
 
 
 @cache
@@ -137,13 +133,10 @@ def _by_trams(call: Call, site: Site, at: int) -> Tensor:
 def memory_selection() -> list[Finding]:
     """Keep the memory that keys alone choose, or the most recent, or a random one."""
     _trams()  # not while the model runs
-    ours = _loss_when_kept_by(_by_trams)
     return [
-        mean("loss with the most recent memory minus with the selected one",
-             _loss_when_kept_by(recency) - ours, "nats", "above", 0, ROWS),
-        mean("loss with random memory minus with the selected one",
-             _loss_when_kept_by(at_random) - ours, "nats", "above", 0, ROWS),
-    ]  # fmt: skip
+        _worse_by(recency, _by_trams, "with the most recent memory minus with the selected one"),
+        _worse_by(at_random, _by_trams, "with random memory minus with the selected one"),
+    ]
 
 
 def _lagged(call: Call, site: Site, at: int, sink: int = 4, lag: int = 31) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -228,9 +229,9 @@ def relations_in_attention() -> list[Finding]:
     return [
         mean("largest share of the effect of noise on the relation that one layer's attention"
              " restores", shares["part"], "share", "above", 0.3, "3 seeds, 50 facts each"),
-        mean("attention minus MLP, noise on the relation less the same with noise on the subject",
-             np.subtract(shares["relation"], shares["subject"]).tolist(), "share", "above", 0,
-             "3 seeds, 50 facts each"),
+        mean("share restored by attention minus by MLP: noise on the relation minus noise on the"
+             " subject", np.subtract(shares["relation"], shares["subject"]).tolist(), "share",
+             "above", 0, "3 seeds, 50 facts each"),
     ]  # fmt: skip
 
 
@@ -284,27 +285,36 @@ def decoder_lens() -> list[Finding]:
     return [
         mean("decoded words that translate some source word, first of two encoder layers", words,
              "share", "above", 0.9, "60 pairs"),
-        mean("rise of this share to the last layer, minus the rise of words in the right place",
-             rises, "share", "below", 0, "60 pairs"),
+        mean("rise to the last layer of the share of words that translate some source word, minus"
+             " that of words in the right place", rises, "share", "below", 0, "60 pairs"),
     ]  # fmt: skip
+
+
+def tasks(n: int) -> Iterator[tuple[Any, Any]]:
+    """Return every trained model with each of its tasks, whose circuit is known."""
+    for name in TRAINED:
+        model = interp.load(f"trained:{name}")
+        for end in CASES[name].ends if len(CASES[name].ends) > 1 else ("",):
+            yield model, make_contrast(model, f"trained:{name}" + f":{end}" * bool(end), n=n)
+
+
+def named_right(found: Any, task: Any, scores: np.ndarray) -> float:
+    """Return the area under the curve of the scores of nodes for the heads of the circuit."""
+    heads = [i for i, node in enumerate(found.nodes) if node.startswith("L")]
+    true = {node for nodes in task.truth.values() for node in nodes}
+    labels = np.array([found.nodes[i] in true for i in heads])
+    return float(auroc(scores[heads], labels))
 
 
 @claim("Sparse Attention Decomposition", "the models trained:NAME, whose circuits are known")
 def sparse_signals() -> list[Finding]:
     """Singular vectors that carry attention, beside random ones, and the heads they lead to."""
     fewer, named = [], []
-    for name in TRAINED:
-        model = interp.load(f"trained:{name}")
-        for end in CASES[name].ends if len(CASES[name].ends) > 1 else ("",):
-            task = make_contrast(model, f"trained:{name}" + f":{end}" * bool(end), n=16)
-            found = interp.find_circuit(model, task, "svd_trace", "head", check=0)
-            (control,) = found.tables["controls"]
-            fewer.append(control["singular"] - control["random"])
-            credit = np.asarray(found.per_prompt).mean(1)
-            heads = [i for i, node in enumerate(found.nodes) if node.startswith("L")]
-            true = {node for nodes in task.truth.values() for node in nodes}
-            labels = np.array([found.nodes[i] in true for i in heads])
-            named.append(float(auroc(credit[heads], labels)))
+    for model, task in tasks(16):
+        found = interp.find_circuit(model, task, "svd_trace", "head", check=0)
+        (control,) = found.tables["controls"]
+        fewer.append(control["singular"] - control["random"])
+        named.append(named_right(found, task, np.asarray(found.per_prompt).mean(1)))
     samples = f"{len(named)} tasks of {len(TRAINED)} models"
     return [
         mean("median number of singular vectors that carry a head's attention minus that of random"
@@ -318,20 +328,14 @@ def sparse_signals() -> list[Finding]:
 def codes_of_heads() -> list[Finding]:
     """Rank heads by discrete codes, by codes of an untrained autoencoder, and by patching."""
     curves: dict[str, list[float]] = {"codes": [], "untrained": [], "patching": []}
-    for name in TRAINED:
-        model = interp.load(f"trained:{name}")
-        for end in CASES[name].ends if len(CASES[name].ends) > 1 else ("",):
-            task = make_contrast(model, f"trained:{name}" + f":{end}" * bool(end), n=100)
-            found = interp.find_circuit(model, task, "codes", "head", repeats=1)
-            rows = {r["ranking"]: r["auroc"] for r in found.tables["evaluation"]}
-            true = {node for nodes in task.truth.values() for node in nodes}
-            other = interp.find_circuit(model, task, "attribution_patching", "head")
-            score = np.abs(np.asarray(other.per_prompt).mean(1))
-            heads = [i for i, node in enumerate(other.nodes) if node.startswith("L")]
-            labels = np.array([other.nodes[i] in true for i in heads])
-            curves["codes"].append(rows["codes"])
-            curves["untrained"].append(rows["untrained"])
-            curves["patching"].append(float(auroc(score[heads], labels)))
+    for model, task in tasks(100):
+        found = interp.find_circuit(model, task, "codes", "head", repeats=1)
+        rows = {r["ranking"]: r["auroc"] for r in found.tables["evaluation"]}
+        other = interp.find_circuit(model, task, "attribution_patching", "head")
+        score = np.abs(np.asarray(other.per_prompt).mean(1))
+        curves["codes"].append(rows["codes"])
+        curves["untrained"].append(rows["untrained"])
+        curves["patching"].append(named_right(other, task, score))
     samples = f"{len(curves['codes'])} tasks of {len(TRAINED)} models"
     return [
         mean(f"area under the curve for the circuit's heads, codes minus {words}",

@@ -17,7 +17,6 @@ from papers.finding import claim, exact, mean
 from papers.linear_forms import COUNTED, LINEAR, growth, rule_of
 from training import alike
 
-
 PAST = np.tril(np.ones((alike.LENGTH, alike.LENGTH), bool))  # [query, key]
 
 
@@ -42,10 +41,8 @@ def change_of_thought() -> list[Finding]:
     """Loss beside softmax, and whether rows of text with a higher loss take more rounds."""
     return [
         better("fixed_point"),
-        mean(
-            "rank correlation of the loss of a row of text and its rounds",
-            [_rounds_and_loss(s) for s in alike.SEEDS], "rank correlation", "above", 0, SAMPLES,
-        ),
+        mean("rank correlation of the loss of a row of text and its rounds",
+             [_rounds_and_loss(s) for s in alike.SEEDS], "rank correlation", "above", 0, SAMPLES),
     ]  # fmt: skip
 
 
@@ -82,11 +79,9 @@ def routing() -> list[Finding]:
     """Loss beside a window of about as many keys, and the share of keys that a row sees."""
     return [
         better("clusters", "window"),
-        mean(
-            "keys that a row of text sees, over those that it sees in a window of 4",
-            [_seen("clusters", s) / _seen("window", s) for s in alike.SEEDS],
-            "ratio", "below", 1.5, SAMPLES,
-        ),
+        mean("keys that a row of text sees, over those that it sees in a window of 4",
+             [_seen("clusters", s) / _seen("window", s) for s in alike.SEEDS], "ratio", "below",
+             1.5, SAMPLES),
     ]  # fmt: skip
 
 
@@ -162,10 +157,8 @@ def rectified() -> list[Finding]:
         no_worse("relu_norm"),
         mean("share of the weights that are 0", zeros, "share", "above", 0.5, SAMPLES),
         mean("share of rows that attend to nothing", closed, "share", "above", 0, SAMPLES),
-        mean(
-            "divergence of a layer's heads on text: relu_norm minus softmax",
-            apart(between_heads, "relu_norm"), "nats", "above", 0, SAMPLES,
-        ),
+        mean("divergence of a layer's heads on text: relu_norm minus softmax",
+             apart(between_heads, "relu_norm"), "nats", "above", 0, SAMPLES),
     ]  # fmt: skip
 
 
@@ -191,10 +184,8 @@ def adaptively_sparse() -> list[Finding]:
     """Loss and divergence of heads beside softmax."""
     return [
         no_worse("adaptive_entmax"),
-        mean(
-            "divergence of a layer's heads on text: adaptive_entmax minus softmax",
-            apart(between_heads, "adaptive_entmax"), "nats", "above", 0, SAMPLES,
-        ),
+        mean("divergence of a layer's heads on text: adaptive_entmax minus softmax",
+             apart(between_heads, "adaptive_entmax"), "nats", "above", 0, SAMPLES),
     ]  # fmt: skip
 
 

@@ -109,7 +109,9 @@ def gaussian_mask() -> Finding:
 
 
 def _on_images(form: str) -> Finding:
-    found = apart([wide(form)] * 2, ["both_ways"] * 2, images, GREYS + 1, few=1000, num_attention_heads=4)
+    found = apart(
+        [wide(form)] * 2, ["both_ways"] * 2, images, GREYS + 1, few=1000, num_attention_heads=4
+    )
     what = f"loss on hidden patches: {form} minus both_ways"
     return mean(what, found, "nats per patch", "below", 0, TASK)
 

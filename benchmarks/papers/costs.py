@@ -15,7 +15,7 @@ from torch import Tensor
 from interp.heads.machine_limits import roofline
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
-from papers import beside
+from papers.beside import losses
 from papers.evicting import HOST, asked, hiding, host, loss
 from papers.finding import Finding, claim, exact, mean
 from papers.sparse_budgets import pages
@@ -83,7 +83,7 @@ def sparse_transformer() -> list[Finding]:
         _exponent("streamed", 4096, 16384),
     ]  # fmt: skip
     for kind in ("text", "copies", "recall"):
-        apart = beside.losses("strided", [kind], 32) - beside.losses("plain_softmax", [kind], 32)
+        apart = losses("strided", [kind], 32) - losses("plain_softmax", [kind], 32)
         found.append(
             mean(f"{kind}: loss of strided minus of full attention", apart, "nats", "below", 0.1,
                  "3 seeds, 32 rows each")

@@ -185,9 +185,7 @@ def by_transform(rule: Any, given: Projected) -> Tensor:
 )
 def kernel_with_distances() -> list[Finding]:
     """Compare losses; time the output by Fourier transforms beside that by the map."""
-    own, plain, softmax = (
-        losses(form) for form in ("kernel_relative", "random_features", SOFTMAX)
-    )
+    own, plain, softmax = (losses(form) for form in ("kernel_relative", "random_features", SOFTMAX))
     rule: Any = host(["kernel_relative"], 0, max_position_embeddings=8, **SMALL).blocks[0]
     rule = rule.attention.rule
     with torch.no_grad():

@@ -191,7 +191,7 @@ TOPICS, WORDS = 8, 10  # of the generated language, and words of each
     "one-layer encoders trained on words of latent topics, 3 seeds",
 )
 def topics() -> list[Finding]:
-    """Train on documents of two topics each; embeddings and attention, less those at the start."""
+    """Train on documents of two topics each; embeddings and attention, minus those at the start."""
     products, masses = [], []
     for seed in SEEDS:
         rng, found = np.random.default_rng(seed), []
@@ -220,10 +220,11 @@ def topics() -> list[Finding]:
         products.append(found[1][0] - found[0][0])
         masses.append(found[1][1] - found[0][1])
     return [
-        mean("standardised product of embeddings of one topic minus of two, less that before"
-             " training", products, "standard deviations", "above", 0.1, "3 seeds, 64 documents"),
-        mean("log of the attention on a word of the same topic over that on another, less that"
-             " before training", masses, "log ratio", "above", 0, "3 seeds, 64 documents"),
+        mean("standardised product of embeddings of one topic minus of two, after training"
+             " minus before", products, "standard deviations", "above", 0.1,
+             "3 seeds, 64 documents"),
+        mean("log of the attention on a word of the same topic over that on another, after"
+             " training minus before", masses, "log ratio", "above", 0, "3 seeds, 64 documents"),
     ]  # fmt: skip
 
 

@@ -16,29 +16,28 @@ from interp.core.registry import METRICS
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
 from interp.model.edits import Edit
-from papers.evicting import copied_rows, deep_hosts, loss, text_rows
+from papers.evicting import (
+    DEEP,
+    NOTICED,
+    copied_rows,
+    deep_hosts,
+    deep_rows,
+    every_head,
+    loss,
+    text_rows,
+)
 from papers.finding import Finding, claim, mean
 
-DEEP = "models of six layers of four heads, three seeds, trained on text and copies"
 ROWS = "32 rows, mean over three models"
 SHORT = Window(2, 16)
-NOTICED = 0.1  # nats: a rise of the loss from which it counts as lost
 DRAWS = 8
 Heads: TypeAlias = Sequence[tuple[int, int]]
 Cut: TypeAlias = Callable[[Any, Heads], Edit]
 
 
 @cache
-def _rows(kind: str) -> tuple[list[list[int]], int]:
-    """Return rows, and how many of their last tokens count."""
-    if kind == "text":
-        return text_rows(32, length=96, wide=False), 64
-    return copied_rows(32, 0, 45, wide=False), 44
-
-
-@cache
 def _full(kind: str) -> list[np.ndarray]:
-    return [loss(model, *_rows(kind)) for model in deep_hosts()]
+    return [loss(model, *deep_rows(kind)) for model in deep_hosts()]
 
 
 def _short(model: Any, heads: Heads) -> Edit:
@@ -67,8 +66,8 @@ def _rises(
     ours, theirs, rng = [], [], np.random.default_rng(0)
     for model, full in zip(deep_hosts(), _full(kind), strict=True):
         heads = list(chosen(model))
-        ours.append(loss(model, *_rows(kind), cut(model, heads)) - full)
-        every = [(s.layer, h) for s in model.sites for h in range(s.n_heads)]
+        ours.append(loss(model, *deep_rows(kind), cut(model, heads)) - full)
+        every = every_head(model)
         for _ in range(DRAWS):
             order = [every[i] for i in rng.permutation(len(every))]
             if per_layer:
@@ -78,7 +77,7 @@ def _rises(
                 ]
             else:
                 drawn = order[: len(heads)]
-            theirs.append(loss(model, *_rows(kind), cut(model, drawn)) - full)
+            theirs.append(loss(model, *deep_rows(kind), cut(model, drawn)) - full)
     return np.mean(ours, 0), np.mean(theirs, 0)
 
 
@@ -131,8 +130,10 @@ def razor() -> list[Finding]:
     ours, random = _rises("copies", _compensated, others)
     return [
         mean("rise of the loss on copies", ours, "nats", "below", NOTICED, ROWS),
-        mean("random heads kept minus retrieval heads", random - ours, "nats", "above", 0, ROWS),
-        mean("without compensation token minus with", bare - ours, "nats", "above", 0, ROWS),
+        mean("loss on copies with random heads kept minus retrieval heads kept", random - ours,
+             "nats", "above", 0, ROWS),
+        mean("loss on copies without the compensation token minus with it", bare - ours,
+             "nats", "above", 0, ROWS),
     ]  # fmt: skip
 
 
@@ -148,7 +149,7 @@ def duo() -> list[Finding]:
         ours, random = _rises(kind, _short, streaming)
         found += [
             mean(f"{kind}: rise of the loss", ours, "nats", "below", NOTICED, ROWS),
-            mean(f"{kind}: half of the heads drawn at random minus by gates", random - ours,
-                 "nats", "above", 0, ROWS),
+            mean(f"{kind}: loss with the half of the heads kept at random minus by gates",
+                 random - ours, "nats", "above", 0, ROWS),
         ]  # fmt: skip
     return found

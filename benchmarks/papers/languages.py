@@ -20,7 +20,7 @@ from interp.model.edits import zero
 from interp.planted import variants
 from interp.planted.variants.language_model import VariantBlock, VariantConfig
 from papers.finding import claim, exact, mean
-from papers.fitting import fit
+from papers.fitting import distinct, fit
 from training.train_reorder import Recipe, build_model
 
 SEEDS = (0, 1, 2)
@@ -79,7 +79,7 @@ def multilingual() -> list[Finding]:
         with drawn_with(seed):
             module = build_model(Recipe(heads=4))
 
-        def loss(rng: np.random.Generator, module: Any = module, seed: int = seed) -> Any:
+        def loss(rng: np.random.Generator, module: Any = module) -> Any:
             draw, size = int(rng.integers(10**6)), int(rng.integers(4, 8))
             both = [p for language in (0, 1) for p in sentences(language, draw, 16, size)]
             return module(**batch_of(both)).loss
@@ -120,7 +120,7 @@ def clips(rng: np.random.Generator, number: int) -> tuple[Tensor, Tensor]:
     shapes = np.random.default_rng(0).normal(0, 1, (WORDS + 1, 2, BANDS))
     shapes[0] = 0
     sound = rng.normal(0, 1.0, (number, FRAMES, BANDS))
-    words = rng.permuted(np.tile(np.arange(1, WORDS + 1), (number, 1)), axis=1)[:, :SPOKEN]
+    words = 1 + distinct(rng, number, WORDS)[:, :SPOKEN]
     for clip, spoken in zip(sound, words, strict=True):
         at = 0
         for word in spoken:
@@ -199,8 +199,8 @@ def conformer() -> list[Finding]:
         gap.append(errors[0] - errors[1])
         cost = costs[0] / costs[1]
     return [
-        mean("clips with an error, grouped and shortened minus neither", gap, "share", "below",
-             0.02, "3 seeds, 300 held-out clips each"),
-        exact("multiplications, grouped and shortened over neither", cost, "ratio", "below", 0.71,
-              "counted over three blocks"),
+        mean("clips with an error, grouped and shortened positions minus neither", gap, "share",
+             "below", 0.02, "3 seeds, 300 held-out clips each"),
+        exact("multiplications with grouped and shortened positions over neither", cost, "ratio",
+              "below", 0.71, "counted over three blocks"),
     ]  # fmt: skip

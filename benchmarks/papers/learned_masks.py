@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from interp.planted.variants.rules.chosen_keys import (
     sparse_k,
 )
 from interp.planted.variants.rules.masks import WindowAttention
-from papers.finding import claim, mean
+from papers.finding import claim, mean, over_seeds
 from papers.fitting import (
     SMALL,
     WORDS,
@@ -91,10 +92,8 @@ def attention_search() -> list[Finding]:
     """Search types with a price on visible keys; compare with all keys, and with as many nearby."""
     kept, over, under = [], [], []
     for seed in SEEDS:
-        model, dense = (
-            host([Searched], seed, vocab_size=WORDS, **SMALL),
-            recalled(["plain_softmax"], seed),
-        )
+        model = host([Searched], seed, vocab_size=WORDS, **SMALL)
+        dense = recalled(["plain_softmax"], seed)
         # From nothing, a price hides all keys before any is of use: so the heads learn first.
         model.load_state_dict(dense.state_dict(), strict=False)
         go_on(dense, seed)  # for as long as the search
@@ -110,9 +109,12 @@ def attention_search() -> list[Finding]:
     n = "4 seeds, 128 held-out rows each"
     return [
         mean("share of the keys that stay visible", kept, "share", "below", 0.5, n),
-        mean("loss of recall over that with all keys", over, "nats", "below", 0.05, n),
-        mean("loss less that of windows of as many keys", under, "nats", "below", 0.0, n),
-    ]
+        mean(
+            "loss of recall with searched types minus with all keys", over, "nats", "below", 0.05, n
+        ),
+        mean("loss of recall with searched types minus windows of as many keys", under, "nats",
+             "below", 0.0, n),
+    ]  # fmt: skip
 
 
 class SelectedAndNear(SparseKAttention):
@@ -146,17 +148,11 @@ class DrawnAndNear(SelectedAndNear):
 )
 def sparse_k_attention() -> list[Finding]:
     """Compare the loss of recall with that of other masks of ten keys or more a row."""
-    runs = {
-        name: [recall_of(rule, seed) for seed in SEEDS]
-        for name, rule in {
-            "": SelectedAndNear, "a window of ten": near(10), "drawn scores": DrawnAndNear,
-        }.items()
-    }  # fmt: skip
-    own = np.array(runs.pop(""))
+    own, window, drawn = over_seeds(recall_of, SelectedAndNear, near(10), DrawnAndNear)
     n = "4 seeds, 128 held-out rows each"
     return [
-        mean(f"loss of recall less that of {name}", own - np.array(x), "nats", "below", 0.0, n)
-        for name, x in runs.items()
+        mean(f"loss of recall with learned scores minus {name}", own - x, "nats", "below", 0.0, n)
+        for name, x in (("a window of ten", window), ("drawn scores", drawn))
     ]
 
 
@@ -217,14 +213,13 @@ def of_text(rule: Any, seed: int, heads: int, marked: int = 0) -> float:
 )
 def expert_choice() -> list[Finding]:
     """Trade two dense heads for eight sparse ones, whose projections cost as much; compare."""
-    dense = np.array([of_text("plain_softmax", seed, 4) for seed in SEEDS])
-    own = np.array([of_text(Mixed, seed, 10) for seed in SEEDS])
     placed = type("Placed", (Mixed,), {"fixed": True})
-    fixed = np.array([of_text(placed, seed, 10) for seed in SEEDS])
+    [dense] = over_seeds(partial(of_text, heads=4), "plain_softmax")
+    own, fixed = over_seeds(partial(of_text, heads=10), Mixed, placed)
     n = "4 seeds, 64 held-out rows each"
     return [
-        mean("loss on text less that of dense heads", own - dense, "nats", "below", 0.0, n),
-        mean("loss on text less that of fixed sparse heads", own - fixed, "nats", "below", 0.0, n),
+        mean(f"loss on text of chosen tokens minus {name}", own - x, "nats", "below", 0.0, n)
+        for name, x in (("dense heads", dense), ("fixed sparse heads", fixed))
     ]
 
 
@@ -235,15 +230,15 @@ def expert_choice() -> list[Finding]:
 )
 def sentinels() -> list[Finding]:
     """Compare the loss on the text's own tokens with sparse masks of the same mean size."""
-    own = np.array([of_text("sentinel_tokens", seed, 4, marked=8) for seed in SEEDS])
     stride = type("Stride", (Rule,), {"seen": fourth_and_eighth})
-    found = []
-    for name, rule in (("a window of eight", near(8)), ("strides of eight", stride)):
-        other = np.array([of_text(rule, seed, 4, marked=8) for seed in SEEDS])
-        what = f"loss on text less that of {name}"
-        n = "4 seeds, 64 held-out rows each"
-        found.append(mean(what, own - other, "nats", "below", 0.0, n))
-    return found
+    own, window, strides = over_seeds(
+        partial(of_text, heads=4, marked=8), "sentinel_tokens", near(8), stride
+    )
+    n = "4 seeds, 64 held-out rows each"
+    return [
+        mean(f"loss on text with sentinels minus {name}", own - x, "nats", "below", 0.0, n)
+        for name, x in (("a window of eight", window), ("strides of eight", strides))
+    ]
 
 
 def fourth_and_eighth(self: Rule, given: Projected, rows: Chosen) -> Tensor:
@@ -340,7 +335,10 @@ def estimated_mask() -> list[Finding]:
         under.append(own - distilled("random_features", seed, asked)[0])
     n = "3 seeds, 64 held-out rows each"
     return [
-        mean("loss on copies over that of full softmax", over, "nats", "below", 0.05, n),
-        mean("loss less that of linear attention", under, "nats", "below", 0.0, n),
-        mean("softmax mass in the mask, more than undecoded", more, "share", "above", 0.0, n),
-    ]
+        mean(
+            "loss on copies with a decoded mask minus full softmax", over, "nats", "below", 0.05, n
+        ),
+        mean("loss on copies with a decoded mask minus linear attention", under, "nats", "below",
+             0.0, n),
+        mean("softmax mass in the mask, decoded minus not decoded", more, "share", "above", 0.0, n),
+    ]  # fmt: skip

@@ -82,7 +82,10 @@ def hydra() -> list[Finding]:
 @claim("FAST: Factorizable", f"variant fastmax beside softmax, {ALIKE}")
 def fastmax() -> list[Finding]:
     """Attention by sums of features against that by rows, and the loss beside softmax."""
-    return [_same_series(lambda q, k: (standard(q) * q.shape[-1] ** 0.5, standard(k))), no_worse("fastmax")]
+    return [
+        _same_series(lambda q, k: (standard(q) * q.shape[-1] ** 0.5, standard(k))),
+        no_worse("fastmax"),
+    ]
 
 
 def by_running_sums(f: torch.Tensor, g: torch.Tensor, v: torch.Tensor) -> torch.Tensor:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
-from scipy import stats
 
 import interp
+from interp.core.rank_statistics import paired_spearman
 from interp.core.result_rows import ResultRows
 from interp.planted import image_text
 from interp.vision import language
@@ -78,18 +78,20 @@ def damro() -> list[Finding]:
     """Compare the attention of tower and text; contrast blurred pictures with outliers alone."""
     alike, outside = [], []
     for seed in SEEDS:
-        for cls, text, shown in zip(*_looks(seed), _asked(seed).objects.numpy(), strict=True):
-            alike.append(float(np.corrcoef(stats.rankdata(cls), stats.rankdata(text))[0, 1]))
-            outside.append(1 - shown[np.argsort(-cls)[:4]].mean())
+        cls, text = _looks(seed)
+        alike += paired_spearman(cls, text).tolist()
+        for each, shown in zip(cls, _asked(seed).objects.numpy(), strict=True):
+            outside.append(1 - shown[np.argsort(-each)[:4]].mean())
     change, random = _contrasted("outliers")
     return [
         mean("rank correlation of the class token's and the text's attention to patches", alike,
              "rank correlation", "above", 0, ROWS),
         mean("share of background among the class token's 4 outliers (by chance 0.75)", outside,
              "share", "above", 0.75, ROWS),
-        mean("change of the answer's probability", change, "probability", "above", 0, ROWS),
-        mean("the same minus contrast with random patches", change - random, "probability",
+        mean("probability of the answer with contrast minus without", change, "probability",
              "above", 0, ROWS),
+        mean("probability of the answer, contrast with outliers minus with random patches",
+             change - random, "probability", "above", 0, ROWS),
     ]  # fmt: skip
 
 
@@ -99,9 +101,11 @@ def blind_tokens() -> list[Finding]:
     change, random = _contrasted("blind")
     there = np.isfinite(random)
     return [
-        mean("change of the answer's probability", change, "probability", "above", 0, ROWS),
-        mean("the same minus contrast with random tokens", (change - random)[there],
-             "probability", "above", 0, f"{there.sum()} pictures with blind tokens"),
+        mean("probability of the answer with contrast minus without", change, "probability",
+             "above", 0, ROWS),
+        mean("probability of the answer, contrast with blind tokens minus with random tokens",
+             (change - random)[there], "probability", "above", 0,
+             f"{there.sum()} pictures with blind tokens"),
     ]  # fmt: skip
 
 
@@ -126,10 +130,10 @@ def visual_sinks() -> list[Finding]:
         loss.append(float((log_p[0] - log_p[1])[answers[i]].detach()))
     rows = "40 prompts, found on half and judged on the other"
     return [
-        exact("pictures whose sink is the planted one alone", float(np.mean(hits)), "share",
+        exact("share of pictures whose only sink is the planted one", float(np.mean(hits)), "share",
               "above", 0.95, rows),
         mean("loss without the sink, minus with it", loss, "nats", "below", 0.05, "40 prompts"),
-        mean("change of the answer by moving the sink's attention, minus a random token's", gain,
+        mean("change of the answer by moving the sink's attention minus a random token's", gain,
              str(moved.facts["unit"]), "above", 0, rows),
     ]  # fmt: skip
 
@@ -151,7 +155,8 @@ def fast_v() -> list[Finding]:
              0, "3 models"),
         mean("loss without half of the picture from layer 2 on, minus with all", change, "nats",
              "below", 0.05, ROWS),
-        mean("the same minus a random half", change - random, "nats", "below", 0, ROWS),
+        mean("loss without the least attended half minus without a random half", change - random,
+             "nats", "below", 0, ROWS),
     ]  # fmt: skip
 
 
@@ -161,16 +166,10 @@ def class_token() -> list[Finding]:
     change, random = _dropped("class_token", 2, 0.75)
     by_text, _ = _dropped("attention", 2, 0.75)
     return [
-        mean(
-            "loss with a quarter kept by the class token, minus at random",
-            change - random,
-            "nats",
-            "below",
-            0,
-            ROWS,
-        ),
-        mean("the same minus by the text's attention", change - by_text, "nats", "below", 0, ROWS),
-    ]
+        mean(f"loss with a quarter kept by the class token minus {words}", change - other, "nats",
+             "below", 0, ROWS)
+        for words, other in (("at random", random), ("by the text's attention", by_text))
+    ]  # fmt: skip
 
 
 @claim("VFlowOpt", TRAINED)
@@ -179,10 +178,10 @@ def flow() -> list[Finding]:
     change, random = _dropped("flow", 0, 0.75)
     attention, _ = _dropped("class_token", 0, 0.75)
     return [
-        mean("loss with a quarter kept by the map, minus at random", change - random, "nats",
-             "below", 0, ROWS),
-        mean("the same minus by the class token's attention alone", change - attention, "nats",
-             "below", 0, ROWS),
+        mean(f"loss with a quarter kept by the map minus {words}", change - other, "nats",
+             "below", 0, ROWS)
+        for words, other in (("at random", random),
+                             ("by the class token's attention alone", attention))
     ]  # fmt: skip
 
 
@@ -218,5 +217,6 @@ def trimmed() -> list[Finding]:
              "weight", "above", 0.75, rows),
         mean("loss with half of the features from layer 1 on, minus all", losses[1] - losses[0],
              "nats", "below", 0.05, rows),
-        mean("the same minus a random half", losses[1] - losses[2], "nats", "below", 0, rows),
+        mean("loss with the most attended half of the features minus a random half",
+             losses[1] - losses[2], "nats", "below", 0, rows),
     ]  # fmt: skip

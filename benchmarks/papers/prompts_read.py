@@ -19,11 +19,10 @@ from interp.probes import chunk_features, last_row_features, lookback_features
 from interp.probes.context import ContextItem
 from interp.text.chains.chain import Chain
 from interp.text.context import passage_order
-from papers.evicting import Asked, asked, host, loss
+from papers.evicting import HOST, Asked, asked, host, loss
 from papers.finding import Finding, claim, mean
 from training.deep import deep
 
-HOST = "bundled:induction (two layers, learned induction heads)"
 PROMPTS = "64 prompts: 12 passages of 10 random tokens, one is begun again"
 
 

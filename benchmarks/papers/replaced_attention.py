@@ -13,25 +13,20 @@ from torch.nn import functional as F
 from transformers import AttentionInterface
 
 import interp
-from papers.evicting import copied_rows, text_rows
+from papers.evicting import DEEP, NOTICED, deep_rows, text_rows
 from papers.finding import Finding, claim, mean
 from training.alike import VOCAB, corpora
 from training.batches import repeats
 from training.deep import SEEDS, deep, deep_module
 
-NOTICED = 0.1  # nats: a rise of the loss from which it counts as lost
 FURTHER = 100  # steps of training with recurrences
-DEEP = "models of six layers of four heads, three seeds, trained on text and copies"
 
 
 @torch.no_grad()
 def _losses(module: Any) -> np.ndarray:
     """Return the loss on held-out text and on copies."""
     found = []
-    for rows, scored in (
-        (text_rows(32, length=96, wide=False), 64),
-        (copied_rows(32, 0, 45, wide=False), 44),
-    ):
+    for rows, scored in map(deep_rows, ("text", "copies")):
         ids = torch.tensor(rows)
         logits = module(ids).logits[:, -scored - 1 : -1]
         found.append(float(F.cross_entropy(logits.mT, ids[:, -scored:])))
@@ -130,6 +125,7 @@ def recurrences() -> list[Finding]:
     apart = (np.array(others) - rises).mean(1)
     return [
         *_two("rise of the loss, heads of recent tokens replaced", np.array(rises)),
-        mean("other heads replaced minus heads of recent tokens, mean of both", apart.tolist(),
+        mean("rise of the loss, other heads replaced minus heads of recent tokens, mean of text and"
+             " copies", apart.tolist(),
              "nats", "above", 0, "3 seeds, 32 rows each"),
     ]  # fmt: skip

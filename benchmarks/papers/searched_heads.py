@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,8 @@ from interp.planted.variants.rule import (
     RuleShape,
     turned_by_place,
 )
-from papers.finding import claim, exact, mean
-from papers.fitting import SMALL, attentions, fit, host, next_token, text
+from papers.finding import claim, exact, mean, over_seeds
+from papers.fitting import SMALL, attentions, fit, fit_text, host, next_token, text
 from training import alike
 
 WIDE = {"vocab_size": 128, "hidden_size": 64, "num_attention_heads": 4}
@@ -53,10 +54,7 @@ def place_known(rule: str, seed: int) -> float:
 )
 def universal_positions() -> list[Finding]:
     """Train both alike; scores of distances inside a softmax should not do better than chance."""
-    inside, outside = (
-        [place_known(rule, seed) for seed in range(4)]
-        for rule in ("relative_bias", "toeplitz_product")
-    )
+    inside, outside = over_seeds(place_known, "relative_bias", "toeplitz_product")
     return [
         mean("accuracy with scores of distances", inside, "share", "below", 0.1, "4 seeds"),
         mean("accuracy with factors of distances", outside, "share", "above", 0.9, "4 seeds"),
@@ -88,7 +86,7 @@ class Numbers(nn.Module):
         return self.out(x)[..., 0]
 
 
-def error_beyond(rule: str, seed: int, task: Any) -> float:
+def error_beyond(task: Any, rule: str, seed: int) -> float:
     """Train on numbers up to 2; return the log of the mean squared error on numbers up to 6."""
     model = Numbers(rule_class(rule), seed)
 
@@ -116,12 +114,9 @@ def positional_attention() -> list[Finding]:
     tasks = {"sums": lambda x: x.cumsum(1), "minima": lambda x: x.cummin(1).values}
     found = []
     for name, task in tasks.items():
-        own, plain = (
-            np.array([error_beyond(rule, seed, task) for seed in range(4)])
-            for rule in ("positional", "plain_softmax")
-        )
-        what = f"log squared error of running {name} less that of softmax"
-        found.append(mean(what, own - plain, "nats", "below", 0.0, "4 seeds, 1000 rows each"))
+        own, plain = over_seeds(partial(error_beyond, task), "positional", "plain_softmax")
+        what = f"log squared error of running {name} minus that of softmax"
+        found.append(mean(what, own - plain, "log ratio", "below", 0.0, "4 seeds, 1000 rows each"))
     return found
 
 
@@ -171,12 +166,7 @@ def without_position_encoding() -> list[Finding]:
         for rule in ("plain_softmax", Rotary):
             model = host([rule] * 2, seed, max_position_embeddings=LONG, **WIDE)
             without_positions(model)
-
-            def loss(rng: np.random.Generator, model: Any = model) -> Tensor:
-                ids = text(rng, 12, SHORT)
-                return next_token(model(ids).logits, ids)
-
-            fit(model, loss, steps=300, seed=seed)
+            fit_text(model, seed, steps=300, length=SHORT)
             with torch.no_grad():
                 short = float(next_token(model(held_out[:, :SHORT]).logits, held_out[:, :SHORT]))
                 rise[rule] = late_loss(model(held_out).logits, held_out) - short
@@ -186,12 +176,7 @@ def without_position_encoding() -> list[Finding]:
         searched = host([Scaled] * 2, seed, max_position_embeddings=LONG, **WIDE)
         searched.load_state_dict(plain.state_dict(), strict=False)
         factors = [a.rule.log_factor for a in attentions(searched)]
-
-        def long_loss(rng: np.random.Generator, model: Any = searched) -> Tensor:
-            ids = text(rng, 8, LONG)
-            return next_token(model(ids).logits, ids)
-
-        fit(searched, long_loss, steps=60, seed=seed, rate=0.05, parameters=factors)
+        fit_text(searched, seed, steps=60, length=LONG, number=8, rate=0.05, parameters=factors)
         for attention in attentions(plain):
             del attention.rule.mix
         model = interp.load(plain, name="no positions")
@@ -204,10 +189,10 @@ def without_position_encoding() -> list[Finding]:
         gains.append(late_loss(found[1], held_out) - late_loss(found[0], held_out))
     n = "6 seeds, 16 held-out rows each"
     return [
-        mean("rise of the loss beyond the trained length, less that of rotary positions", rises,
+        mean("rise of the loss beyond the trained length, no positions minus rotary positions",
+             rises, "nats", "below", 0.0, n),
+        mean("loss beyond the trained length with searched temperatures minus without", gains,
              "nats", "below", 0.0, n),
-        mean("change of the loss beyond it by searched temperatures", gains, "nats", "below", 0.0,
-             n),
     ]  # fmt: skip
 
 
@@ -263,14 +248,11 @@ def mixture_of(rule: Any, seed: int) -> float:
 def mixture_of_experts() -> list[Finding]:
     """Train by block coordinate descent; compare with all heads, and with an even mixture."""
     even = type("EvenExperts", (Experts,), {"gated": False})
-    own, plain, flat = (
-        np.array([mixture_of(rule, seed) for seed in range(4)])
-        for rule in (Experts, "plain_softmax", even)
-    )
+    own, plain, flat = over_seeds(mixture_of, Experts, "plain_softmax", even)
     n = "4 seeds, 64 held-out rows each"
     return [
-        mean("loss on text less that of all heads", own - plain, "nats", "below", 0.0, n),
-        mean("loss on text less that of an even mixture", own - flat, "nats", "below", 0.0, n),
+        mean("loss on text of the mixture minus all heads", own - plain, "nats", "below", 0.0, n),
+        mean("loss on text of the mixture minus an even one", own - flat, "nats", "below", 0.0, n),
     ]
 
 
@@ -327,6 +309,8 @@ def hidden_states_as_keys() -> list[Finding]:
         sizes.append(cached / sum(2 * ids[:, 1:].numel() * a.rule.d_out for a in attentions(plain)))
     n = "3 seeds, 32 prompts each"
     return [
-        exact("tokens that differ", unlike, "tokens", "below", 1, f"{n}, 16 tokens generated"),
-        exact("numbers cached, of keys and values", max(sizes), "share", "below", 0.6, n),
-    ]
+        exact("generated tokens that differ from those with keys and values", unlike, "tokens",
+              "below", 1, f"{n}, 16 tokens generated"),
+        exact("numbers cached as hidden states over those of keys and values", max(sizes), "share",
+              "below", 0.6, n),
+    ]  # fmt: skip

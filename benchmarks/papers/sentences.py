@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import spearmanr
 
+from interp.core.rank_statistics import paired_spearman
 from papers.finding import Finding, claim, mean
 from training.alike import SEEDS, VOCAB, loaded
 from training.batches import build_tokenizer
@@ -33,11 +33,6 @@ def _pairs() -> list[tuple[str, str, float]]:
     return found
 
 
-def _correlation(x: np.ndarray, y: np.ndarray) -> float:
-    found: Any = spearmanr(x, y)
-    return float(found.statistic)
-
-
 @claim("Ditto", "both-ways attention (BERT) trained alike to fill in tokens, 3 seeds")
 def ditto() -> Finding:
     """Rank pairs by cosine, words weighted by the diagonal of a head chosen on others, or alike."""
@@ -54,10 +49,7 @@ def ditto() -> Finding:
         cosine = (
             (left * right).sum(-1) / np.linalg.norm(left, axis=-1) / np.linalg.norm(right, axis=-1)
         )
-        rank = np.array([
-            [_correlation(part[:, w], wanted) for w in range(cosine.shape[1])]
-            for part, wanted in zip(cosine.reshape(SETS, PAIRS, -1), truth, strict=True)
-        ])  # fmt: skip
+        rank = paired_spearman(cosine.reshape(SETS, PAIRS, -1).swapaxes(1, 2), truth[:, None])
         head = 1 + rank[: SETS // 2, 1:].mean(0).argmax()
         gains.append(rank[SETS // 2 :, head] - rank[SETS // 2 :, 0])
     each = f"{SETS - SETS // 2} sets of {PAIRS} pairs of sentences, mean over three models"

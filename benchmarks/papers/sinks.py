@@ -16,17 +16,22 @@ from interp.model.calls.sites import Site
 from interp.model.edits import Edit
 from interp.model.pattern_edits import calibrate
 from interp.planted import variants
-from papers.evicting import copied_rows, deep_hosts, every_head, hiding, host, loss, text_rows
+from papers.evicting import (
+    DEEP,
+    HOST,
+    copied_rows,
+    deep_hosts,
+    every_head,
+    hiding,
+    host,
+    loss,
+    text_rows,
+)
 from papers.finding import Finding, claim, mean, rank_correlation
 from training.alike import SEEDS, SIZES, asked_rows, loaded
 
-HOST = "bundled:induction (two layers, learned induction heads)"
 
-
-@claim(
-    "Unveiling and Harnessing Hidden Attention Sinks",
-    "models of six layers of four heads, three seeds, trained on text and copies",
-)
+@claim("Unveiling and Harnessing Hidden Attention Sinks", DEEP)
 def calibrated() -> list[Finding]:
     """Move attention off sinks in heads where that lowers the loss of other rows."""
     found = []
@@ -95,19 +100,19 @@ def in_pieces() -> list[Finding]:
 
     rise = entropy(4) - entropy(1)
     with_sink = entropy(4, shared=4) - entropy(1)
-    worse = loss(host(), rows, queries, _apart(4, queries, 0)) - loss(host(), rows, queries)
-    less = loss(host(), rows, queries, _apart(4, queries, 0)) - loss(
-        host(), rows, queries, _apart(4, queries, 4)
+    whole, bare, shared = (
+        loss(host(), rows, queries, *edits)
+        for edits in ((), (_apart(4, queries, 0),), (_apart(4, queries, 4),))
     )
     return [
-        mean("entropy in pieces minus whole, mean over heads", rise, "nats", "above", 0,
+        mean("entropy in pieces minus in the whole text, mean over heads", rise, "nats", "above", 0,
              "96 texts"),
-        rank_correlation("rise of entropy and rise of the loss", rise.tolist(), worse.tolist(),
-                         "above", 0, "96 texts"),
+        rank_correlation("rise of entropy and rise of the loss", rise.tolist(),
+                         (bare - whole).tolist(), "above", 0, "96 texts"),
         mean("entropy in pieces minus in pieces that share 4 first tokens", rise - with_sink,
              "nats", "above", 0, "96 texts"),
-        mean("loss in pieces minus in pieces that share 4 first tokens", less, "nats", "above", 0,
-             "96 texts"),
+        mean("loss in pieces minus in pieces that share 4 first tokens", bare - shared, "nats",
+             "above", 0, "96 texts"),
     ]  # fmt: skip
 
 
@@ -125,7 +130,7 @@ def massive() -> list[Finding]:
     return [
         mean("copies, read from the context: largest minus smallest channel", large - small,
              "nats", "above", 0, "96 rows"),
-        mean("that difference on copies minus on text, read from weights",
+        mean("largest minus smallest channel: on copies minus on text, which is read from weights",
              (large - small) - (large_text - small_text), "nats", "above", 0, "96 pairs of rows"),
     ]  # fmt: skip
 

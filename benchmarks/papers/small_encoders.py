@@ -18,11 +18,8 @@ from interp.planted.variants import rule_class
 from interp.planted.variants.language_model import VariantBlock, VariantConfig
 from interp.planted.variants.rule import Chosen, MapBlock, Projected, Rule, RuleShape
 from interp.planted.variants.rules.chosen_keys import LowRankMaskAttention
-from papers.finding import claim, exact, mean
-from papers.fitting import fit, parallel
-
-SEEDS = range(4)
-N = "4 seeds"
+from papers.finding import claim, exact, mean, over_seeds
+from papers.fitting import distinct, fit, parallel
 
 
 class Encoder(nn.Module):
@@ -66,10 +63,10 @@ def candidates(rng: np.random.Generator, number: int) -> tuple[Tensor, Tensor, T
     A candidate names a key and a value; the right one has the value of its key in the context.
     """
     each = np.arange(number)[:, None]
-    key = rng.permuted(np.tile(np.arange(8), (number, 1)), axis=1)
+    key = distinct(rng, number, 8)
     value = rng.integers(4, size=key.shape)
     context = 8 + key * 4 + value
-    asked = rng.permuted(np.tile(np.arange(8), (number, 1)), axis=1)
+    asked = distinct(rng, number, 8)
     right = rng.integers(8, size=number)
     shift = rng.integers(1, 4, size=key.shape)
     shift[each[:, 0], right] = 0
@@ -119,17 +116,15 @@ def selected(form: str, seed: int) -> tuple[float, float]:
 )
 def uni_encoder() -> list[Finding]:
     """Train the three alike; compare their accuracies, and the time of judging 256 contexts."""
-    one, cross, apart = (
-        np.array([selected(form, seed) for seed in range(3)])
-        for form in ("together", "one by one", "apart")
-    )
+    one, cross, apart = over_seeds(selected, "together", "one by one", "apart", seeds=range(3))
     n = "3 seeds, 256 held-out contexts each"
     faster = np.log(one[:, 1] / cross[:, 1])
     return [
-        mean("accuracy one by one above that together", cross[:, 0] - one[:, 0], "share", "below",
+        mean("accuracy one by one minus together", cross[:, 0] - one[:, 0], "share", "below",
              0.02, n),
-        mean("accuracy together above that apart", one[:, 0] - apart[:, 0], "share", "above", 0, n),
-        mean("log of the time together, by that one by one", faster, "nats", "below", 0.0, n),
+        mean("accuracy together minus apart", one[:, 0] - apart[:, 0], "share", "above", 0, n),
+        mean("log of the processor time together over that one by one", faster, "log ratio",
+             "below", 0.0, n),
     ]  # fmt: skip
 
 
@@ -154,8 +149,9 @@ def documents(rng: np.random.Generator, number: int) -> tuple[Tensor, Tensor]:
     return torch.tensor(query), torch.tensor(found)
 
 
-def ranked(rule: type[Rule], seed: int, length: int = LENGTH) -> float:
-    """Train to rank documents by their first tokens; return the mean reciprocal rank."""
+def ranked(read: tuple[type[Rule], int], seed: int) -> float:
+    """Train a rule to rank documents by so many first tokens; return the mean reciprocal rank."""
+    rule, length = read
     model = Encoder(rule, seed, given=nn.Embedding(WORDS, 32), length=LENGTH)
     with drawn_with(seed):
         ask = nn.Linear(32, 32)
@@ -184,17 +180,17 @@ def ranked(rule: type[Rule], seed: int, length: int = LENGTH) -> float:
 def local_attention() -> list[Finding]:
     """Train the three alike; compare their mean reciprocal ranks, and count scores."""
     window = rule_class("window")
-    local, first, full = (
-        np.array([ranked(rule, seed, length) for seed in range(3)])
-        for rule, length in ((window, LENGTH), (Rule, FIRST), (Rule, LENGTH))
+    local, first, full = over_seeds(
+        ranked, (window, LENGTH), (Rule, FIRST), (Rule, LENGTH), seeds=range(3)
     )
     n = "3 seeds, 100 held-out queries each"
     scores = 4 * LENGTH / (LENGTH * (LENGTH + 1) / 2)
     return [
-        mean("reciprocal rank above that of first tokens", local - first, "rank", "above", 0, n),
-        mean("reciprocal rank of full attention above it", full - local, "rank", "below", 0.02, n),
-        exact("scores computed, of those of full attention", scores, "share", "below", 0.25,
-              "64 tokens"),
+        mean("windows minus full attention over the first tokens", local - first,
+             "reciprocal rank", "above", 0, n),
+        mean("full attention minus windows", full - local, "reciprocal rank", "below", 0.02, n),
+        exact("scores computed for windows over those for full attention", scores, "ratio", "below",
+              0.25, "64 tokens"),
     ]  # fmt: skip
 
 
@@ -259,17 +255,14 @@ def read_digits(rule: type[Rule], seed: int) -> tuple[float, float]:
 )
 def sparsifiner() -> list[Finding]:
     """Keep at most five of sixteen patches a row; compare the accuracy and the mass in the mask."""
-    full = np.array([read_digits(every(), seed)[0] for seed in SEEDS])
-    own, fixed = (
-        np.array([read_digits(rule, seed) for seed in SEEDS]) for rule in (Predicted, Neighbours)
-    )
-    n = f"{N}, 597 held-out images each"
+    full, own, fixed = over_seeds(read_digits, every(), Predicted, Neighbours)
+    (lost, _), (more, mass) = (full - own).T, (own - fixed).T
+    n = "4 seeds, 597 held-out images each"
     return [
-        mean("accuracy lost to full attention", full - own[:, 0], "share", "below", 0.01, n),
-        mean("accuracy above neighbours", own[:, 0] - fixed[:, 0], "share", "above", 0.0, n),
-        mean("softmax mass in the mask, more than in neighbours", own[:, 1] - fixed[:, 1],
-             "share", "above", 0.0, n),
-    ]  # fmt: skip
+        mean("accuracy of full attention minus predicted masks", lost, "share", "below", 0.01, n),
+        mean("accuracy of predicted masks minus neighbours", more, "share", "above", 0.0, n),
+        mean("softmax mass in predicted masks minus neighbours", mass, "share", "above", 0.0, n),
+    ]
 
 
 def opinions(rng: np.random.Generator, number: int) -> tuple[Tensor, Tensor]:
@@ -340,12 +333,14 @@ def read_opinions(rule: type[Rule], seed: int) -> float:
 def dynamic_self_attention() -> list[Finding]:
     """Train both poolings and an even mean alike; compare the accuracies."""
     even = type("Even", (rule_class("dynamic_routing"),), {"rounds": 0})
-    own, static, flat = (
-        np.array([read_opinions(rule, seed) for seed in range(5)])
-        for rule in (rule_class("dynamic_routing"), Static, even)
+    own, static, flat = over_seeds(
+        read_opinions, rule_class("dynamic_routing"), Static, even, seeds=range(5)
     )
     n = "5 seeds, 1000 held-out sentences each"
     return [
-        mean("accuracy above that of a learned vector", own - static, "share", "above", 0.0, n),
-        mean("accuracy above that of an even mean", own - flat, "share", "above", 0.0, n),
-    ]
+        mean("accuracy of dynamic routing minus a learned vector", own - static, "share", "above",
+             0.0, n),
+        mean(
+            "accuracy of dynamic routing minus an even mean", own - flat, "share", "above", 0.0, n
+        ),
+    ]  # fmt: skip

@@ -13,10 +13,14 @@ from torch import Tensor
 from interp.model.calls.call import Call, repeat_kv
 from interp.model.calls.sites import Site
 from papers.evicting import (
+    DEEP,
+    HOST,
+    NOTICED,
     asked,
     best,
     copied_rows,
     deep_hosts,
+    deep_rows,
     evicting,
     hiding,
     host,
@@ -35,15 +39,12 @@ def _per_query(call: Call, site: Site, at: int) -> Tensor:
     return (received / torch.arange(at, 0, -1)).expand(-1, site.n_heads, -1)
 
 
-@claim("ZipVL", "models of six layers of four heads, three seeds, trained on text and copies")
+@claim("ZipVL", DEEP)
 def zipvl() -> list[Finding]:
     """Keep in each layer the tokens that hold 80 % of its attention, or equally many in all."""
     at, found = 64, []
-    for kind, rows, scored in (
-        ("text", text_rows(32, length=96, wide=False), 32),
-        ("copies", copied_rows(32, 0, 45, wide=False), 26),
-    ):
-        gains = []
+    for kind, scored in (("text", 32), ("copies", 26)):  # all are after the cut
+        (rows, _), gains = deep_rows(kind), []
         for model in deep_hosts():
             held = model.capture([row[:at] for row in rows], ["pattern"])
             needed = {}
@@ -136,7 +137,7 @@ def _rise(pattern: Callable[..., Tensor], task: str, judged: bool, share: float)
     return loss(host(), rows, scored, hiding(host(), keep, pattern.__name__)) - full
 
 
-@claim("The Sparse Frontier", "bundled:induction (two layers, learned induction heads)")
+@claim("The Sparse Frontier", HOST)
 def frontier() -> list[Finding]:
     """Four sparse patterns on three tasks: the best overall against the best of its worst task."""
     tasks, found = list(_tasks(False)), []
@@ -153,6 +154,6 @@ def frontier() -> list[Finding]:
     hardest = max(tasks, key=lambda t: moderate[t])
     found.append(
         mean(f"half of the keys, {hardest}: rise of the loss by the pattern that is best overall",
-             _rise(overall, hardest, True, 0.5).tolist(), "nats", "above", 0.1, "48 rows")
+             _rise(overall, hardest, True, 0.5).tolist(), "nats", "above", NOTICED, "48 rows")
     )  # fmt: skip
     return found

@@ -1,4 +1,4 @@
-"""Claims on attention to few keys: which keys of a query are chosen, by what, and what it costs."""
+"""Claims on attention to few keys: which keys of a query are chosen, and by what."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from interp.model.calls.call import Call, repeat_kv
 from interp.model.calls.sites import Site
 from interp.model.edits import Edit
 from papers.evicting import (
-    FURTHER,
+    DEEP,
+    HOST,
+    NOTICED,
     best,
     copied_rows,
     deep_hosts,
+    deep_rows,
     hiding,
     host,
     loss,
     own_keys,
     text_rows,
 )
-from papers.finding import Finding, claim, exact, mean
+from papers.finding import Finding, claim, mean
 
-HOST = "bundled:induction (two layers, learned induction heads)"
-DEEP = "models of six layers of four heads, three seeds, trained on text and copies"
-NOTICED = 0.1  # nats: a rise of the loss from which it counts as lost
 TEXTS = "64 texts of 192 tokens"
 SAMPLES = {"text": TEXTS, "copies": "64 copies of 60 random tokens"}
 
 
-def _top(score: Tensor, call: Call, number: int) -> Tensor:
+def top(score: Tensor, call: Call, number: int) -> Tensor:
     """Return each query's best keys by a score, of those that it sees."""
     return best(score.masked_fill(~call.visible(), -torch.inf), number)
 
 
-def _rise(kind: str, edit: Edit) -> np.ndarray:
+def rise(kind: str, edit: Edit) -> np.ndarray:
     """Return the rise of the loss on text or copies, per row."""
     rows, scored = _rows(kind)
     return loss(host(), rows, scored, edit) - _full(kind)
@@ -74,7 +74,7 @@ def loki() -> list[Finding]:
             few = repeat_kv(directions(site)[None], site.n_heads)  # [1, head, 4, d]
             k = repeat_kv(own_keys(call), site.n_heads)
             near = call.q @ few.mT @ (k @ few.mT).mT  # type: ignore[operator]
-            return _top(near, call, near.shape[-1] // 4)
+            return top(near, call, near.shape[-1] // 4)
 
         return hiding(host(), keep, "low-rank keys")
 
@@ -84,159 +84,17 @@ def loki() -> list[Finding]:
 
     found = []
     for kind, rows in SAMPLES.items():
-        main, other = (_rise(kind, by(d)) for d in (lambda site: axes[site.layer][:, :4], random))
+        main, other = (rise(kind, by(d)) for d in (lambda site: axes[site.layer][:, :4], random))
         found += [
             mean(f"{kind}: rise of the loss", main, "nats", "below", NOTICED, rows),
-            mean(f"{kind}: random directions minus principal ones", other - main, "nats", "above",
-                 0, rows),
+            mean(f"{kind}: loss with random directions minus principal ones", other - main, "nats",
+                 "above", 0, rows),
         ]  # fmt: skip
     return found
 
 
-BLOCK = 8  # tokens
-DIFFER = 0.4  # self-similarity below which all blocks of a block's tokens are computed
-MASSES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 1.0)
-ERROR = 0.07  # of outputs on other rows, from which a head's mass is found, as published
-
-
-def _predicted_blocks(q: Tensor, k: Tensor, mass: Tensor | float) -> Tensor:
-    """Return which blocks are computed, by softmax over mean queries and mean keys of blocks."""
-    n = q.shape[2] // BLOCK
-    parts = [x[:, :, : n * BLOCK].unflatten(2, (n, BLOCK)) for x in (q, k)]
-    units = [nn.functional.normalize(x, dim=-1) for x in parts]
-    alike_q, alike_k = ((x @ x.mT).mean((-1, -2)) for x in units)
-    means = [x.mean(3) for x in parts]
-    later = torch.ones(n, n, dtype=torch.bool).triu(1)
-    near = (means[0] @ means[1].mT * q.shape[-1] ** -0.5).masked_fill(later, -torch.inf).softmax(-1)
-    order = near.sort(-1, descending=True)
-    needed = order.values.cumsum(-1) - order.values < mass
-    kept = torch.zeros_like(needed).scatter(-1, order.indices, needed)
-    kept |= (alike_q < DIFFER)[..., None] | (alike_k < DIFFER)[:, :, None]
-    return (kept | torch.eye(n, dtype=torch.bool)) & ~later
-
-
-def _of_tokens(kept: Tensor, n: int) -> Tensor:
-    wide = kept.repeat_interleave(BLOCK, 2).repeat_interleave(BLOCK, 3)
-    seen = torch.ones(*wide.shape[:2], n, n, dtype=torch.bool)
-    seen[:, :, : wide.shape[2], : wide.shape[3]] = wide
-    return seen
-
-
-def _masses(rows: list[list[int]]) -> dict[int, Tensor]:
-    """Return per head the smallest mass whose output error on some rows is within the bound."""
-    held = host().capture(rows, ["q", "k", "v", "z", "scores"])
-    found = {}
-    for site in host().sites:
-        q, k, v, z, scores = (held[x, site.layer] for x in ("q", "k", "v", "z", "scores"))
-        k, v = repeat_kv(k, site.n_heads), repeat_kv(v, site.n_heads)
-        best_mass = torch.ones(site.n_heads, 1, 1)
-        for mass in MASSES[::-1]:
-            kept = _of_tokens(_predicted_blocks(q, k, mass), q.shape[2])
-            lowest = torch.finfo(scores.dtype).min
-            out = scores.masked_fill(~kept, lowest).softmax(-1) @ v
-            error = (out - z).abs().sum((0, 2, 3)) / z.abs().sum((0, 2, 3))
-            best_mass[error <= ERROR] = mass
-        found[site.layer] = best_mass
-    return found
-
-
-@claim("SpargeAttn", HOST)
-def sparge() -> list[Finding]:
-    """Skip blocks of 8 x 8 by mean queries and keys, unless a block's tokens differ; or at random.
-
-    Each head's mass is the smallest with an error of its output up to 7 % on other rows.
-    """
-    masses = {"text": _masses(text_rows(24, False)), "copies": _masses(copied_rows(24, 1))}
-    shares: list[float] = []
-    found = []
-    for kind, rows in SAMPLES.items():
-
-        def chosen(call: Call, site: Site, kind: str = kind) -> Tensor:
-            k = repeat_kv(own_keys(call), site.n_heads)
-            return _predicted_blocks(call.q, k, masses[kind][site.layer])  # type: ignore[arg-type]
-
-        def ours(call: Call, site: Site) -> Tensor:
-            kept = chosen(call, site)
-            n = kept.shape[-1]
-            shares.append(1 - float(kept.sum((-1, -2)).float().mean()) / (n * (n + 1) / 2))
-            return _of_tokens(kept, call.z.shape[2])
-
-        def random(call: Call, site: Site) -> Tensor:
-            kept = chosen(call, site)
-            number = kept.sum((-1, -2), keepdim=True) - kept.shape[-1]
-            draw = torch.rand(kept.shape, generator=torch.Generator().manual_seed(site.layer))
-            flat = draw.masked_fill(~torch.ones_like(kept[0, 0]).tril(-1), -1).flatten(2)
-            drawn = best(flat, number[..., 0]).unflatten(-1, kept.shape[-2:])
-            return _of_tokens(drawn | torch.eye(kept.shape[-1], dtype=torch.bool), call.z.shape[2])
-
-        own, other = (_rise(kind, hiding(host(), f, "blocks")) for f in (ours, random))
-        found += [
-            mean(f"{kind}: rise of the loss", own, "nats", "below", NOTICED, rows),
-            mean(f"{kind}: as many random blocks minus these", other - own, "nats", "above", 0,
-                 rows),
-        ]  # fmt: skip
-    skipped = exact("share of blocks below the diagonal that is skipped", float(np.mean(shares)),
-                    "share", "above", 0.25, "all heads, 64 texts and 64 copies")  # fmt: skip
-    return [skipped, *found]
-
-
-def _span_numbers(call: Call, width: int = 4) -> Tensor:
-    """Number the triangles of a layer: a span ends where less attention crosses than around it."""
-    pattern = call.pattern().mean(1)
-    n = pattern.shape[-1]
-    crossing = torch.stack([
-        pattern[:, at : at + width, max(0, at - width) : at].sum((-1, -2)) for at in range(n)
-    ], 1)  # fmt: skip
-    around = nn.functional.avg_pool1d(crossing[:, None], 9, 1, 4, count_include_pad=False)[:, 0]
-    before = nn.functional.pad(crossing[:, :-1], (1, 0), value=torch.inf)
-    after = nn.functional.pad(crossing[:, 1:], (0, 1), value=torch.inf)
-    ends = (crossing < around) & (crossing <= before) & (crossing < after)
-    return ends.long().cumsum(1)
-
-
-@claim("Ltri-LLM", HOST)
-def triangles() -> list[Finding]:
-    """Let the last queries retrieve spans by their mean key: triangles, or equal blocks."""
-    size, kept, recent = 128, 40, 16
-
-    def retrieving(spans: Callable[[Call], Tensor]) -> Callable[[Call, Site], Tensor]:
-        def keep(call: Call, site: Site) -> Tensor:
-            number = spans(call)
-            member = nn.functional.one_hot(number).float()  # [row, token, span]
-            k = repeat_kv(own_keys(call), site.n_heads)
-            mean_key = member.mT[:, None] @ k / member.sum(1)[:, None, :, None].clamp_min(1)
-            near = (call.q @ mean_key.mT) @ member.mT[:, None]  # type: ignore[operator]
-            n = near.shape[-1]
-            at = torch.arange(n)
-            always = (at < 4) | (at[:, None] - at < recent)
-            chosen = _top(near.masked_fill(always, torch.inf), call, kept)
-            return chosen | (at[:, None] < size)  # the first queries see everything
-
-        return keep
-
-    def blocks(call: Call) -> Tensor:
-        number = _span_numbers(call)
-        length = number.shape[1] / (number[:, -1:] + 1)
-        return (torch.arange(number.shape[1]) / length).long()
-
-    rows = text_rows(64)
-    ours, theirs, window = (
-        loss(host(), rows, FURTHER, hiding(host(), keep, "spans"))
-        for keep in (
-            retrieving(_span_numbers),
-            retrieving(blocks),
-            lambda call, site: _window(call, kept, size),
-        )
-    )
-    return [
-        mean("loss of first and last tokens minus retrieved triangles", window - ours, "nats",
-             "above", 0, TEXTS),
-        mean("loss of retrieved equal blocks minus retrieved triangles", theirs - ours, "nats",
-             "above", 0, TEXTS),
-    ]  # fmt: skip
-
-
-def _window(call: Call, kept: int, from_query: int = 0, sink: int = 4) -> Tensor:
+def first_and_last(call: Call, kept: int, from_query: int = 0, sink: int = 4) -> Tensor:
+    """Return the first and the last keys of each query; queries before `from_query` see all."""
     at = torch.arange(call.z.shape[2])
     seen = (at < sink) | (at[:, None] - at < kept - sink) | (at[:, None] < from_query)
     return seen[None, None].expand(*call.z.shape[:2], -1, -1)
@@ -256,7 +114,7 @@ def tidal() -> list[Finding]:
                 return everything
             if site.layer in choosing:
                 shared = call.pattern().sum(1, keepdim=True)
-                chosen[0] = _top(shared, call, kept).expand_as(everything)
+                chosen[0] = top(shared, call, kept).expand_as(everything)
                 return everything
             return chosen[0]
 
@@ -264,15 +122,12 @@ def tidal() -> list[Finding]:
 
     def window(call: Call, site: Site) -> Tensor:
         full = site.layer in (*whole, *choosing)
-        return _window(call, call.z.shape[2] if full else kept)
+        return first_and_last(call, call.z.shape[2] if full else kept)
 
     found = []
-    for kind, rows, scored in (
-        ("text", text_rows(32, length=96, wide=False), 64),
-        ("copies", copied_rows(32, 0, 45, wide=False), 44),
-    ):
+    for kind in ("text", "copies"):
         full, ours, theirs = (
-            np.mean([loss(m, rows, scored, *edits(m)) for m in deep_hosts()], 0)
+            np.mean([loss(m, *deep_rows(kind), *edits(m)) for m in deep_hosts()], 0)
             for edits in (
                 lambda m: (),
                 lambda m: (hiding(m, reusing(), "reused keys"),),
@@ -282,8 +137,8 @@ def tidal() -> list[Finding]:
         each = "32 rows, mean over three models"
         found += [
             mean(f"{kind}: rise of the loss", ours - full, "nats", "below", NOTICED, each),
-            mean(f"{kind}: first and last keys minus reused ones", theirs - ours, "nats", "above",
-                 0, each),
+            mean(f"{kind}: loss with first and last keys minus reused ones", theirs - ours, "nats",
+                 "above", 0, each),
         ]  # fmt: skip
     return found
 
@@ -405,7 +260,7 @@ def clusters() -> list[Finding]:
         for name, x in error.items()
     }
     return [
-        mean("growth of the number of clusters with the length (exponent)",
+        mean("exponent of the number of clusters in the length, 96 to 192 tokens",
              torch.stack(growth).mean(0).numpy(), "exponent", "below", 0.8, "32 texts, all heads"),
         mean("relative error of outputs, first and last tokens minus clusters",
              by_text["window"] - by_text["clusters"], "share", "above", 0, "32 texts, all heads"),

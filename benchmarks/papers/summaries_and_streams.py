@@ -102,7 +102,7 @@ def summaries() -> list[Finding]:
         costs.append(max(cost[h] for h in sorted(focus, key=lambda h: -focus[h])[:3]))
     rows_ = "3 trainings, 48 documents each"
     return [
-        mean("names of the summary right", right, "share", "above", 0.5, rows_),
+        mean("share of names of the summary that are right", right, "share", "above", 0.5, rows_),
         mean("largest share of a head's attention on one offset or kind of word", special, "share",
              "above", 0.5, rows_),
         mean("largest change of the loss without one of the three most specialised heads", costs,
@@ -161,9 +161,10 @@ def interference() -> list[Finding]:
                 random.append(pruned - np.mean(others))
     rows_ = f"{len(change)} of 10 models and languages, {number} heads; 48 sentences to judge"
     return [
-        mean("loss of a language without its negative heads, minus with them", change,
-             "nats/token", "below", 0, rows_),
-        mean("the same minus without random heads", random, "nats/token", "below", 0, rows_),
+        mean("loss of a language without its negative heads minus with them", change,
+             "nats per token", "below", 0, rows_),
+        mean("loss of a language without its negative heads minus without random heads", random,
+             "nats per token", "below", 0, rows_),
     ]  # fmt: skip
 
 
@@ -231,6 +232,6 @@ def edatt() -> list[Finding]:
              "above", 0, text),
         mean("words right of streamed sound with the head that aligns minus the decoy",
              right - _spoken("decoy")[0], "share", "above", 0, sound),
-        mean("mean delay of its words over the length of the recording", early, "share", "below",
+        mean("mean delay of a word over the length of the recording", early, "share", "below",
              0.9, sound),
     ]  # fmt: skip

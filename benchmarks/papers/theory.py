@@ -219,10 +219,11 @@ def strengths() -> list[Finding]:
     return [
         mean("width that averages any 3 of 1,024 tokens, over that for 3 of 16", growth,
              "ratio", "below", 4, "3 draws of keys, 60 sets each; 64 times the tokens"),
-        share("sets of 3 of 64 tokens that a head of width 2 averages", narrow, 200, "below", 0.5,
-              "200 sets"),
-        exact("pairs with sum 0 that a head of width 3 detects right", right / number, "share",
-              "above", 0.999, f"{number} positions of prompts of 64 tokens"),
+        share("share of sets of 3 of 64 tokens that a head of width 2 averages", narrow, 200,
+              "below", 0.5, "200 sets"),
+        exact("share of positions at which a head of width 3 detects pairs with sum 0",
+              right / number, "share", "above", 0.999,
+              f"{number} positions of prompts of 64 tokens"),
         mean("balanced accuracy of a trained layer, pairs minus triples", gap, "accuracy",
              "above", 0.1, "3 trainings each, 16 tokens of 151 values"),
     ]  # fmt: skip
@@ -237,9 +238,7 @@ def _regression(kind: str, target: str, samples: int, seed: int) -> float:
     beta = rng.standard_normal(d)
     beta /= np.linalg.norm(beta)
     query, keys = x[:, 0], x[:, 1:]
-    end = np.ones(
-        (len(x), tokens + 1, 1)
-    )  # a constant: heads and neurons have a bias, as published
+    end = np.ones((len(x), tokens + 1, 1))  # heads and neurons have a bias, as published
     near = (keys @ query[:, :, None])[..., 0] / d**0.5
     y = ((keys @ beta) ** 2 if target == "set" else near**2 * (keys @ beta)).mean(1)
     if kind == "mlp":
@@ -311,6 +310,8 @@ def looped_computer() -> list[Finding]:
         )
     rows = "200 random programs of 6 lines, 4 cells, 20 steps"
     return [
-        share("programs that end in the interpreter's state", hits[0], 200, "above", 0.98, rows),
-        share("the same without the heads that write", hits[1], 200, "below", 0.5, rows),
-    ]
+        share("share of programs that end in the interpreter's state", hits[0], 200, "above", 0.98,
+              rows),
+        share("share of programs that end in it without the heads that write", hits[1], 200,
+              "below", 0.5, rows),
+    ]  # fmt: skip

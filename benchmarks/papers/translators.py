@@ -15,7 +15,7 @@ from interp.bundled.special_tokens import BOS
 from interp.core.literature import Finding
 from interp.planted import variants
 from papers.finding import claim, mean
-from papers.fitting import fit
+from papers.fitting import distinct, fit
 
 SEEDS = (0, 1, 2, 3)
 PLACE = {word: i for i, word in enumerate(WORDS)}
@@ -122,19 +122,19 @@ class Aligned(torch.nn.Module):
 
 
 def soft_loss(parts: tuple[Tensor, ...]) -> Tensor:
-    """Loss of the mean of all source words: soft attention."""
+    """Return the loss of the mean of all source words: soft attention."""
     return -parts[3].mean()
 
 
 def exact_loss(parts: tuple[Tensor, ...]) -> Tensor:
-    """Loss with the source word summed out."""
+    """Return the loss with the source word summed out."""
     return -(parts[0] + parts[1]).logsumexp(-1).mean()
 
 
 def drawn_loss(parts: tuple[Tensor, ...], guessed: bool) -> Tensor:
-    """Bound of the loss from one draw per word: of the prior (hard attention), or of the guess.
+    """Return a bound of the loss by one draw per word, of the prior (hard attention) or the guess.
 
-    Gradients of the draw are those of its score, less the soft model's value as a baseline.
+    Gradients of the draw are those of its score, minus the soft model's value as a baseline.
     """
     prior, said, guess, of_mean = parts
     log_q = guess if guessed else prior
@@ -177,6 +177,12 @@ def latent() -> list[Finding]:
 COPY, REVERSE, FIRST = 1, 2, 4
 
 
+def batch_of(source: np.ndarray, given: np.ndarray, labels: np.ndarray) -> Batch:
+    """Return the inputs and the labels of a translator."""
+    names = ("input_ids", "decoder_input_ids", "labels")
+    return dict(zip(names, map(torch.from_numpy, (source, given, labels)), strict=True))
+
+
 def copied(rng: np.random.Generator, length: int, rows: int = 32) -> Batch:
     """Return sequences to copy or to reverse, as the first token of the target says."""
     source = rng.integers(FIRST, len(WORDS), (rows, length))
@@ -184,8 +190,7 @@ def copied(rng: np.random.Generator, length: int, rows: int = 32) -> Batch:
     target = np.where(back[:, None], source[:, ::-1], source)
     begin = np.where(back, REVERSE, COPY)[:, None]
     given = np.concatenate([begin, target[:, :-1]], 1)
-    names = ("input_ids", "decoder_input_ids", "labels")
-    return dict(zip(names, map(torch.from_numpy, (source, given, target)), strict=True))
+    return batch_of(source, given, target)
 
 
 @claim("Monotonic Location Attention", "variant:source_location and variant:source, recurrent, "
@@ -213,13 +218,11 @@ def location() -> Finding:
 
 def to_sort(rng: np.random.Generator, length: int, rows: int = 32) -> Batch:
     """Return distinct numbers, those already named, and the places of the next smallest ones."""
-    every = np.tile(np.arange(FIRST, len(WORDS)), (rows, 1))
-    source = rng.permuted(every, axis=1)[:, :length]
+    source = FIRST + distinct(rng, rows, len(WORDS) - FIRST)[:, :length]
     order = source.argsort(1)
     target = np.take_along_axis(source, order, 1)
     given = np.concatenate([np.full((rows, 1), BOS), target[:, :-1]], 1)
-    names = ("input_ids", "decoder_input_ids", "labels")
-    return dict(zip(names, map(torch.from_numpy, (source, given, order)), strict=True))
+    return batch_of(source, given, order)
 
 
 def pointed(model: interp.Model, batch: Batch) -> Tensor:

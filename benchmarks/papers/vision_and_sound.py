@@ -44,7 +44,8 @@ def corrected() -> list[Finding]:
     return [
         mean("accuracy of the worst group after the correction minus before", gain, "accuracy",
              "above", 0, rows),
-        mean("the same minus the correction of random heads", over, "accuracy", "above", 0, rows),
+        mean("accuracy of the worst group after the correction minus that of random heads", over,
+             "accuracy", "above", 0, rows),
     ]  # fmt: skip
 
 
@@ -67,7 +68,8 @@ def bias() -> list[Finding]:
         mean("Attention-IoU of class attention with the corner, biased model minus the other",
              scores["shapes-spurious", "corner"] - scores["shapes", "corner"], "Attention-IoU",
              "above", 0, rows),
-        mean("the same with the shape itself", scores["shapes-spurious", "shape"]
+        mean("Attention-IoU of class attention with the shape, biased model minus the other",
+             scores["shapes-spurious", "shape"]
              - scores["shapes", "shape"], "Attention-IoU", "below", 0, rows),
     ]  # fmt: skip
 
@@ -114,10 +116,12 @@ def registers() -> list[Finding]:
         accuracy.append(float(after["score"] - before["score"]))
     rows = "5 planted neurons, 160 images each"
     return [
-        exact("neurons that are ranked first of 195", first / 5, "share", "above", 0.9, rows),
+        exact("share of planted neurons that are ranked first of 195", first / 5, "share", "above",
+              0.9, rows),
         mean("share of patches of high norm with the added token", share, "share", "below", 0.001,
              rows),
-        mean("the same minus with a random neuron's", less, "share", "below", 0, rows),
+        mean("share of patches of high norm, token of the neuron minus of a random one", less,
+             "share", "below", 0, rows),
         mean("accuracy with the added token minus without", accuracy, "accuracy", "above", -0.01,
              rows),
     ]  # fmt: skip
