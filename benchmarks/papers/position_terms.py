@@ -6,11 +6,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 import interp
-from interp.model.calls.call import Call
-from interp.model.calls.sites import Site
 from papers.finding import Finding, claim, mean
 from training.alike import LENGTH, SEEDS, VOCAB, mean_loss, rows
 
@@ -54,21 +51,10 @@ def _loss(model: Any) -> float:
 
 
 def _of_places(model: Any) -> float:
-    """Return how much of the scores' variance over keys is not of contents, mean over heads."""
-    ids = _rows(np.random.default_rng(98), 16, held_out=True).given
-    found = []
-
-    def visit(site: Site, call: Call, real: Tensor) -> None:
-        assert call.q is not None
-        assert call.k is not None
-        content = call.scale * call.q @ call.k.mT  # type: ignore[attr-defined]
-        rest = call.scores() - content
-        parts = [x.var(-1).mean((0, 2)) for x in (content, rest)]
-        found.append(parts[1] / (parts[0] + parts[1]))
-
-    with torch.no_grad():
-        interp.load(model).read({"input_ids": ids}, visit, streamed=True)
-    return float(torch.stack(found).mean())
+    """Return the share of terms with positions in the variance of scores, mean over heads."""
+    asked = _rows(np.random.default_rng(98), 16, held_out=True).given.tolist()
+    found = interp.score(interp.load(model), "content_term", asked, null="none")
+    return 1 - float(found.to_pandas()["score"].mean())
 
 
 @claim("DeBERTa", "DeBERTa-v2 of two layers, with and without disentangled attention, 3 seeds")

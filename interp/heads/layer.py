@@ -46,6 +46,8 @@ class LayerCall:
             projections, at every position.
         segments: of measures that require "segments", what each key stands for, `[prompt, key]`,
             as a number of `interp.model.segments.SEGMENTS`.
+        terms: of measures that require "terms", what is added to the scores and depends on the
+            queries ("content_to_position") or on the keys ("position_to_content").
     """
 
     site: Site
@@ -55,6 +57,7 @@ class LayerCall:
     W_O: Float[Tensor, "head d_v d_model"] | None = None
     turns: Mapping[str, Tensor] = field(default_factory=dict)
     segments: Tensor | None = None
+    terms: Mapping[str, Tensor] = field(default_factory=dict)
     block: int | None = None
 
     @property
@@ -116,11 +119,12 @@ class LayerCall:
 
     def blocks(self) -> Iterator[RowBlock]:
         """Yield the pattern in blocks of rows, in float64; the whole pattern if it is stored."""
-        for rows in self._slices():
+        for rows in self.slices():
             visible = self.call.visible(rows)
             yield RowBlock(rows, self.call.pattern(rows).double() * visible, visible)
 
-    def _slices(self) -> Iterator[slice]:
+    def slices(self) -> Iterator[slice]:
+        """Yield the rows of a block at a time."""
         prompts, heads, keys = self.call.z.shape[0], self.heads, self.call.v.shape[2]
         fit = self.tokens if self.engine == "stored" else max(1, BLOCK // (prompts * heads * keys))
         size = self.block or fit

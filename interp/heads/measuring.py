@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,9 +15,10 @@ from interp.core.prompts import Prompts
 from interp.heads.declaration import BoundAnalysis
 from interp.heads.layer import LayerCall
 from interp.heads.one_call import equal_lengths
-from interp.model.calls.call import Call
+from interp.model.calls.call import Call, ComputedCall
 from interp.model.calls.sites import APART, Site, softmax_sites
 from interp.model.each_batch import each_batch
+from interp.model.hooks.score_terms import ScoreTerms, contents
 from interp.model.segments import segment_labels
 from interp.model.single_prompts import pictured, single_prompts
 from interp.model.softmax_view import softmax_view
@@ -40,6 +42,7 @@ def lacking(requires: Sequence[str], site: Site, model: Model) -> str | None:
         "causal": site.causal,
         # queries of cross attention are of another sequence than its keys
         "segments": site.stack != "cross",
+        "terms": not site.recorded,
         "turns": site.has_qk and len({s.stack for s in model.sites}) == 1 and model.takes_text,
     }
     said = {
@@ -51,6 +54,7 @@ def lacking(requires: Sequence[str], site: Site, model: Model) -> str | None:
         "ov": "an output matrix without gates before it",
         "causal": "causal attention",
         "segments": "queries and keys of the same sequence",
+        "terms": "scores that follow from products of queries and keys, and biases",
         "turns": "one stack of tokens with scores from one product of queries and keys",
     }
     if site.kind != "softmax":
@@ -119,6 +123,7 @@ def measure_layers(
         which, batch = part
         last: dict[str, LayerCall] = {}
         inputs = model.inputs(batch)  # type: ignore[arg-type]
+        terms = ScoreTerms(contents(inputs)) if "terms" in needs else None
 
         def visit(site: Site, call: Call, real: Tensor) -> None:
             model.require_finite(call, site)
@@ -135,6 +140,8 @@ def measure_layers(
             if "segments" in needs:
                 labels = segment_labels(model, inputs, site, call.v.shape[0], call.v.shape[2])
                 layer.segments = labels.to(call.v.device)
+            if terms is not None and isinstance(call, ComputedCall):
+                layer.terms = terms.of(call, site.name)
             for metric in asked[site]:
                 values = metric.measured(layer).detach().cpu()
                 if len(values) != len(which):  # windows of one image are parts of one item
@@ -143,7 +150,8 @@ def measure_layers(
                 kept[which] = values.numpy()
             last[site.stack] = LayerCall(site, call, engine)
 
-        model.read(inputs, visit, last=1, streamed=engine != "stored")
+        with terms or nullcontext():
+            model.read(inputs, visit, last=1, streamed=terms is not None or engine != "stored")
 
     todo = [([i], each) for i, each in enumerate(alone)] or parts
     each_batch(model, todo, measure, lambda part: len(part[0]) * longest)

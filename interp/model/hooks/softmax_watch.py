@@ -41,9 +41,9 @@ from interp.model.hooks.score_formula import (
 
 _SOFTMAX = {torch.softmax, F.softmax, Tensor.softmax}
 _PRODUCT = {torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.bmm, Tensor.bmm}
-_ADDED_PRODUCT = {torch.baddbmm, Tensor.baddbmm}
+ADDED_PRODUCTS = {torch.baddbmm, Tensor.baddbmm}
 _EINSUM = {torch.einsum, torch.functional.einsum}
-PRODUCTS = _PRODUCT | _ADDED_PRODUCT | _EINSUM
+PRODUCTS = _PRODUCT | ADDED_PRODUCTS | _EINSUM
 SDPA = F.scaled_dot_product_attention
 
 # set while a function of transformers' attention interface runs, which is reported already
@@ -74,7 +74,7 @@ def product_in(func: Callable, args: tuple, kwargs: Mapping[str, Any]) -> Produc
         inputs, output = equation.replace(" ", "").split("->")
         left, right = operands
         letters = (*inputs.split(","), output)
-    elif func in _ADDED_PRODUCT:
+    elif func in ADDED_PRODUCTS:
         rest = list(args[1:])
         left = kwargs["batch1"] if "batch1" in kwargs else rest.pop(0)
         right = kwargs["batch2"] if "batch2" in kwargs else rest.pop(0)

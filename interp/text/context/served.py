@@ -74,13 +74,14 @@ def check_endpoint(url: str) -> EndpointCheck:
         base += "/v1"
     try:
         listed = asked(f"{base}/models", None)
-        models = tuple(str(one["id"]) for one in listed["data"])
+        models: tuple[str, ...] = tuple(str(one["id"]) for one in listed["data"])
         why = f"{base}/models lists no models"
     except (LoadError, KeyError, TypeError) as error:
         models, why = (), error_line(error)
-    if not (name or models):
+    name = name or next(iter(models), "")
+    if not name:
         raise LoadError(f"{why}; if the server runs, name the model after #, as in {base}#NAME")
-    where = Endpoint(f"{base}/completions", name or models[0])
+    where = Endpoint(f"{base}/completions", name)
     return EndpointCheck(where, models, (*_by_log_probabilities(where), NEEDS_WEIGHTS))
 
 
