@@ -2,6 +2,7 @@ from .directions import both_directions
 from .latency import average_lagging, wait_k_delays
 from .made import made_sentence_pairs
 from .measure import word_alignment
+from .over_time import attention_drift, source_mass
 from .pair_file import SentencePair, read_sentence_pairs
 from .pairs import encode_pairs
 from .pictures import pair_alignment
@@ -15,6 +16,7 @@ from .word_times import word_time_errors, word_times
 __all__ = [
     "SentencePair",
     "Utterance",
+    "attention_drift",
     "average_lagging",
     "both_directions",
     "encode_pairs",
@@ -24,6 +26,7 @@ __all__ = [
     "rank_agreement",
     "read_recordings",
     "read_sentence_pairs",
+    "source_mass",
     "spectrogram_attention",
     "time_alignment",
     "translation_heads",

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+import torch
 
 import interp
 from interp import alignment, policies
@@ -57,12 +58,31 @@ def spoken_times() -> ResultRows:
     return alignment.word_times(speech, [given], heads=["L1H2", "L1H0"])
 
 
+def pairs_of_tensors() -> dict[str, torch.Tensor]:
+    pairs = alignment.made_sentence_pairs(4)
+    return dict(reordering().inputs(alignment.encode_pairs(reordering(), pairs).prompts))
+
+
+def mass_of_sources() -> ResultRows:
+    inputs = pairs_of_tensors()
+    keys = inputs["input_ids"].shape[1]
+    return alignment.source_mass(reordering(), inputs, [[0] * 2 + [1] * (keys - 2)] * 4)
+
+
+def drift() -> ResultRows:
+    inputs = pairs_of_tensors()
+    places = [[float(t) for t in range(3)]] * 4
+    return alignment.attention_drift(reordering(), inputs, places, n_random=9)
+
+
 ALIGNMENT_EXAMPLES: dict[str, Callable[[], Result]] = {
+    "AttentionDrift": drift,
     "BothDirections": both_ways,
     "interp.alignment.result.HeadAlignments": word_alignments,
     "interp.alignment.pictures.PairAlignment": lambda: alignment.pair_alignment(
         reordering(), alignment.made_sentence_pairs(1)[0], "L1H0"
     ),
+    "SourceMass": mass_of_sources,
     "TimeAlignments": speech_times,
     "WordTimes": spoken_times,
     "Simultaneous": lambda: policies.simultaneous(

@@ -182,6 +182,14 @@ def location(rule: Any, state: Any, h: int, i: int, j: int) -> float:
     )
 
 
+def past(rule: Any, state: Any, h: int, i: int, j: int) -> float:
+    def share(m: int) -> float:
+        each = [math.exp(product(state, h, n, m)) for n in range(i + 1)]
+        return each[-1] / (sum(each[:-1]) if i else 1)
+
+    return 0.0 if j >= 6 else share(j) / sum(share(m) for m in range(6))
+
+
 def plain(rule: Any, state: Any, h: int, i: int, j: int) -> float:
     n = state.k.shape[2]
     return over_keys(lambda m: product(state, h, i, m), lambda m: n == 15 or m < 6, n, j)
@@ -192,6 +200,7 @@ ENTRIES: dict[str, Entry] = {
     "halo": halo, "grid_routing": grid_routing, "memory_tokens": memory_tokens,
     "inner_patches": plain, "inside": inside, "source": plain, "source_concat": concat,
     "source_window": window, "source_location": location, "source_draw": plain,
+    "source_past": past,
 }  # fmt: skip
 
 

@@ -105,6 +105,20 @@ class SourceLocationAttention(SourceRule):
         return -2 * (at - given.more["place"][:, :, rows, None]).square()
 
 
+class SourcePastAttention(SourceRule):
+    """Source past (Paulus et al. 2017, arXiv:1705.04304): words that were read count less.
+
+    Intra-temporal attention: e_ij = exp(s_ij) over the sum of exp(s_lj) of the earlier rows l,
+    exp(s_1j) for the first row; a row of the map is e_i over its sum.
+    """
+
+    def scores(self, given: Projected, rows: Chosen) -> MapBlock:
+        """Subtract the logarithm of what earlier rows gave to a key."""
+        every = super().scores(given, torch.arange(given.q.shape[2], device=given.q.device))
+        before = every.logcumsumexp(2)[:, :, :-1]
+        return (every - F.pad(before, (0, 0, 1, 0)))[:, :, rows]
+
+
 class SourceDrawAttention(SourceRule):
     """Source draw (Deng et al. 2018, arXiv:1807.03756): one word, drawn by its weight.
 

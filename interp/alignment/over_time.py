@@ -1,0 +1,219 @@
+"""Cross attention from row to row of a decoder: mass per source, and drift from known places."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.alignment.pairs import require_cross
+from interp.alignment.speech import cross_maps, times_provenance
+from interp.core.clusters import cluster_summary
+from interp.core.errors import OptionError, PromptError
+from interp.core.head import Head
+from interp.core.result_rows import ResultRows
+from interp.model.content import tensors_hash
+from interp.model.model_argument import takes_model
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+NONE = -1  # number of a key that belongs to no source
+
+
+@takes_model
+def source_mass(
+    model: Model,
+    inputs: Mapping[str, Tensor],
+    sources: Sequence[Sequence[int]],
+    *,
+    names: Sequence[str] | None = None,
+    skip: int = 0,
+) -> ResultRows:
+    """Measure how much of each head's cross attention goes to each of several sources, row by row.
+
+    For decoders that read several texts at once, or a picture and a text, in one row of keys.
+
+    Args:
+        model: a model with encoder and decoder.
+        inputs: its tensors, one prompt a row, all with the same sources in the same order.
+        sources: per prompt the number of the source that each key belongs to, from 0; -1 for keys
+            that belong to none, such as separators and padding.
+        names: names of the sources; by default their numbers.
+        skip: number of first decoder rows to leave out.
+
+    Reference: Libovicky and Helcl 2017, "Attention Strategies for Multi-Source Sequence-to-Sequence
+    Learning" (arXiv 1704.06567), the flat combination.
+
+    Returns:
+        A row per head and source: `score` is the mean mass, `early` and `late` that of the first
+        and last third of the rows, `change` the second minus the first with `change_sem`. `null` is
+        the mass of uniform attention: the source's share of the keys. The array `over_time` holds
+        the mass at every decoder row, `[head and source, prompt, row]`.
+
+    Raises:
+        OptionError: the model has no cross attention, or fewer than three rows are left.
+        PromptError: the numbers do not fit the keys.
+
+    Unit: attention mass.
+
+    Cost: One forward pass.
+
+    Null: uniform attention over all keys.
+
+    Not for: what a head writes of a source: mass on a source whose values are small does little.
+    """
+    maps = _maps(model, inputs)
+    every = np.stack(list(maps.values()))  # [head, prompt, row, key]
+    _, n, rows, keys = every.shape
+    if not 0 <= skip <= rows - 3:
+        raise OptionError(f"skip={skip}: of {rows} decoder rows at least three must be left")
+    of = np.asarray(sources)
+    if of.shape != (n, keys) or not np.issubdtype(of.dtype, np.integer):
+        raise PromptError(f"sources hold {of.shape} whole numbers for {n} prompts of {keys} keys")
+    number = int(of.max()) + 1
+    names = [str(i) for i in range(number)] if names is None else list(names)
+    if number < 1 or len(names) != number or of.min() < NONE:
+        raise PromptError(
+            f"sources hold the numbers {of.min()} to {of.max()} for {len(names)} names"
+        )
+    member = of[:, None] == np.arange(number)[:, None]  # [prompt, source, key]
+    mass = np.einsum("hnrk,nsk->hsnr", every[:, :, skip:], member.astype(float))
+    third = mass.shape[-1] // 3
+    early, late = mass[..., :third].mean(-1), mass[..., -third:].mean(-1)
+    columns = _head_columns(maps, number) | {"source": names * len(maps)}
+    columns |= {"null": np.tile(member.mean((0, 2)), len(maps)), "n": n}
+    for name, values in {
+        "": mass.mean(-1),
+        "early": early,
+        "late": late,
+        "change": late - early,
+    }.items():
+        own = cluster_summary(values.reshape(-1, n).T)
+        columns |= {name or "score": own.score, f"{name}_sem" if name else "sem": own.sem}
+    return ResultRows(
+        "SourceMass", columns, ("stack", "layer", "head", "source"),
+        _made(model, inputs, "source_mass", {"skip": skip, "sources": names}),
+        {"metric": "source_mass", "unit": "attention mass", "limits": (0.0, 1.0)},
+        mass.mean(-1).reshape(-1, n), arrays={"over_time": mass.reshape(-1, *mass.shape[2:])},
+    )  # fmt: skip
+
+
+@takes_model
+def attention_drift(
+    model: Model,
+    inputs: Mapping[str, Tensor],
+    places: Sequence[Sequence[float]],
+    *,
+    key_places: Sequence[float] | None = None,
+    skip: int = 0,
+    unit: str = "source positions",
+    n_random: int = 199,
+    seed: int = 0,
+) -> ResultRows:
+    """Measure how fast the place that a head attends to drifts from where it should be.
+
+    Recognisers of speech and of writing read a signal in order. Where attention runs ahead of the
+    signal or falls behind, by more with every token, the output repeats or skips.
+
+    Args:
+        model: a model with encoder and decoder.
+        inputs: its tensors, one recording or picture a row.
+        places: per prompt the true place of the token of each row after `skip`; NaN where unknown.
+        key_places: the place of each key in the same unit, such as seconds or columns of pixels;
+            by default the number of the key.
+        skip: number of first decoder rows that stand for no token of the signal.
+        unit: unit of the places.
+        n_random: number of random orders of the rows, for the null.
+        seed: seed of the null.
+
+    Reference: Cheng et al. 2017, "Focusing Attention: Towards Accurate Text Recognition in Natural
+    Images" (arXiv 1709.02054), which names the drift.
+
+    Returns:
+        A row per head: `score` is the slope over rows of the mean attended place minus the true
+        one, in units per token, positive where attention runs ahead; `offset` is their mean
+        difference with `offset_sem`. `null` and `p` come from random orders of the rows.
+
+    Raises:
+        OptionError: the model has no cross attention.
+        PromptError: places or key places do not fit, or a prompt has fewer than three.
+
+    Unit: the given unit per token.
+
+    Cost: One forward pass.
+
+    Null: the differences in random order; `p` is the share of orders with as large a mean slope.
+
+    Not for: heads that do not read the signal in order: their offset grows, but nothing drifts.
+    """
+    maps = _maps(model, inputs)
+    every = np.stack(list(maps.values()))
+    _, n, rows, keys = every.shape
+    at = np.arange(keys) if key_places is None else np.asarray(key_places, float)
+    if at.shape != (keys,) or not np.isfinite(at).all():
+        raise PromptError(f"key_places hold {at.shape} numbers for {keys} keys")
+    known = [np.asarray(x, float) for x in places]
+    if len(known) != n:
+        raise PromptError(f"places of {len(known)} prompts for {n}; give those of each")
+    if any(skip + len(x) > rows or np.isfinite(x).sum() < 3 for x in known) or skip < 0:
+        raise PromptError(
+            f"each prompt needs at least three known places, and at most {rows - skip} after "
+            f"skip={skip}"
+        )
+    mass = every.sum(-1)
+    centres = (every @ at) / np.where(mass > 0, mass, np.nan)  # [head, prompt, row]
+    rng = np.random.default_rng(seed)
+    slopes, offsets = np.empty((2, len(maps), n))
+    random = np.empty((n_random, len(maps), n))
+    for i, true in enumerate(known):
+        real = np.isfinite(true)
+        error = (centres[:, i, skip : skip + len(true)] - true)[:, real]
+        step = np.flatnonzero(real) - np.flatnonzero(real).mean()
+        weights = step / (step**2).sum()
+        slopes[:, i], offsets[:, i] = error @ weights, error.mean(-1)
+        order = np.argsort(rng.random((n_random, error.shape[-1])))
+        random[:, :, i] = np.moveaxis(error[:, order], 0, 1) @ weights
+    own, apart = cluster_summary(slopes.T), cluster_summary(offsets.T)
+    drawn = random.mean(-1)
+    columns = _head_columns(maps, 1) | {
+        "score": own.score, "sem": own.sem, "null": drawn.mean(0), "n": own.n,
+        "p": (1 + (np.abs(drawn) >= np.abs(own.score) * (1 - 1e-9)).sum(0)) / (1 + n_random),
+        "offset": apart.score, "offset_sem": apart.sem,
+    }  # fmt: skip
+    options = {"skip": skip, "null_draws": n_random}
+    return ResultRows(
+        "AttentionDrift", columns, ("stack", "layer", "head"),
+        _made(model, inputs, "attention_drift", options, seed),
+        {"metric": "attention_drift", "unit": f"{unit} per token"}, slopes,
+        arrays={"offsets": offsets}, shown_by="score",
+    )  # fmt: skip
+
+
+def _maps(model: Model, inputs: Mapping[str, Tensor]) -> dict[Head, Float[np.ndarray, "n row key"]]:
+    require_cross(model)
+    if not any(isinstance(x, Tensor) and x.dim() >= 2 for x in inputs.values()):
+        raise PromptError("inputs hold no tensor of a prompt a row")
+    return cross_maps(model, inputs)
+
+
+def _head_columns(maps: Mapping[Head, Any], times: int) -> dict[str, Any]:
+    """Return the columns that name heads, each repeated."""
+    heads = [head for head in maps for _ in range(times)]
+    return {"stack": "cross", "layer": [h.layer for h in heads], "head": [h.head for h in heads]}
+
+
+def _made(
+    model: Model,
+    inputs: Mapping[str, Tensor],
+    name: str,
+    options: dict[str, Any],
+    seed: int | None = None,
+) -> dict[str, Any]:
+    tensors = {k: x for k, x in inputs.items() if isinstance(x, Tensor)}
+    n = len(next(iter(tensors.values())))
+    made = {"prompts": "given tensors", "prompts_hash": tensors_hash(tensors), "options": options}
+    return times_provenance(model, name, n, seed) | made
