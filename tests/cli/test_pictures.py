@@ -49,7 +49,7 @@ def test_view_shows_a_picture_inside_text(run, llava_folder, picture_files, tmp_
     assert out.stat().st_size > 10_000
 
 
-@pytest.mark.parametrize("method", ["sinks", "grounding", "dropping", "contrast"])
+@pytest.mark.parametrize("method", ["sinks", "grounding", "dropping", "schedule", "contrast"])
 def test_each_analysis_prints_and_writes(run, llava_folder, picture_files, tmp_path, method):
     command = [
         "study",
@@ -64,13 +64,15 @@ def test_each_analysis_prints_and_writes(run, llava_folder, picture_files, tmp_p
     command += [] if method == "sinks" else ["--answer", "w9"] * 4
     command += ["--set", "tau=3"] if method == "sinks" else []
     command += ["--layer", "1"] if method == "dropping" else []
+    command += ["--set", "drop=0.25"] if method == "schedule" else []
     done = run(*command, "-o", str(tmp_path / "out"))
     if method == "sinks":  # two layers: none from layer 2 on
         assert done.exit_code == 2
         assert "no attention from it on" in done.stderr
         return
     assert done.exit_code == 0, done.stderr
-    assert {"grounding": "GroundingHeads"}.get(method, "ImageTokenEffects") in done.stdout
+    kinds = {"grounding": "GroundingHeads", "schedule": "PruningSchedule"}
+    assert kinds.get(method, "ImageTokenEffects") in done.stdout
     [folder] = (tmp_path / "out").iterdir()
     ends = ("json", "csv", "csv.provenance.json", "html")
     assert {p.name for p in folder.iterdir()} == {f"{method}.{end}" for end in ends}

@@ -35,6 +35,10 @@ def dropped_tokens() -> ResultRows:
     return language.drop_tokens(*pictures(), drop=[0.5, 0.75], n_random=1)
 
 
+def chosen_schedule() -> ResultRows:
+    return language.pruning_schedule(*pictures(), n_schedules=2)
+
+
 def visual_sinks_found() -> ResultRows:
     return language.visual_sinks(*pictures()[:2])
 
@@ -59,6 +63,7 @@ VISION_EXAMPLES: dict[str, Callable[[], Result]] = {
     "GazeHeads": gazing,
     "GroundingHeads": grounded,
     "ImageTokenEffects": dropped_tokens,
+    "PruningSchedule": chosen_schedule,
     "VisualSinks": visual_sinks_found,
     "QueryMaps": query_maps,
     "CorrectedAccuracy": lambda: vision.correct_spurious_heads(

@@ -3,6 +3,7 @@ from .dropping import drop_tokens
 from .gaze import gaze_heads
 from .grounding import grounding_heads
 from .redistribution import redistribute, redistribution
+from .schedule import pruning_schedule
 from .sinks import visual_sinks
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "drop_tokens",
     "gaze_heads",
     "grounding_heads",
+    "pruning_schedule",
     "redistribute",
     "redistribution",
     "visual_sinks",

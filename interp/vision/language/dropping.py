@@ -103,7 +103,7 @@ def drop_tokens(
     chosen: list[list[tuple[int, ...]]] = [[] for _ in shares]
     for j, prompt in enumerate(prompts):
         places = prompt.image.nonzero().flatten()
-        scores = _importance(view, prompt, by, layer)
+        scores = importance(view, prompt, by, layer)
         plain = _loss(view, prompt)
         for i, share in enumerate(shares):
             number = max(1, round((1 - share) * len(places)))
@@ -121,7 +121,7 @@ def drop_tokens(
     return token_effects(changes, measured, change, random, kept, chosen, prompts, made)
 
 
-def _importance(
+def importance(
     view: Model, prompt: PicturePrompt, by: str, layer: int
 ) -> Float[Tensor, " image_token"]:
     """Return the importance of each token of the picture; with "attention", in the layer before."""

@@ -1,0 +1,204 @@
+"""Schedule of layers by which tokens of a picture are dropped, chosen by the last token (VFlowOpt).
+
+A schedule is the share of the picture's tokens that each layer of the text sees; it never rises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from interp.causal.importance import standard_error
+from interp.core.errors import OptionError, UnknownName
+from interp.core.result_rows import ResultRows
+from interp.model.calls.call import Call, repeat_kv
+from interp.model.calls.sites import Site
+from interp.vision.language.dropping import RANKED_BY, importance
+from interp.vision.language.prompts import (
+    PicturePrompt,
+    logits_after,
+    prompts_with_pictures,
+    provenance,
+    require_option,
+    selection_halves,
+    text_sites,
+)
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+Schedule: TypeAlias = tuple[float, ...]  # share of the tokens that each layer sees
+
+STAGES = 3  # at most
+NEAR = 0.02  # of the mean share
+DRAWS = 20_000
+
+
+def pruning_schedule(
+    model: Model,
+    inputs: Mapping[str, Any],
+    answers: Sequence[int],
+    *,
+    keep: float = 0.25,
+    by: Literal["attention", "class_token", "flow"] = "flow",
+    n_schedules: int = 40,
+    recycle: bool = False,
+    seed: int = 0,
+) -> ResultRows:
+    """Choose in which layers how many tokens of a picture are dropped, at a given mean share.
+
+    Random schedules of up to three stages are tried on half of the prompts. The one that changes
+    the last token's prediction least (divergence from the run with all tokens) is judged on the
+    other half, beside one stage with the same mean share.
+
+    Args:
+        model: the model.
+        inputs: prompts with pictures, from `model.inputs(text=..., images=...)`.
+        answers: the token of the answer to each prompt.
+        keep: mean share of the picture's tokens that layers of the text see.
+        by: order in which tokens are dropped, as in `drop_tokens`; by "attention" each stage ranks
+            by the layer before it, and the first layer sees all tokens.
+        n_schedules: number of schedules that are tried.
+        recycle: put one token in place of the dropped ones, with the mean of their keys and of
+            their values.
+        seed: seed of the schedules and halves.
+
+    Reference: Yang et al. 2025, "VFlowOpt" (arXiv 2508.05211). It compares representations of the
+    last token; the divergence of what is predicted from it, random search in place of an
+    optimiser, and means of keys and values for recycled tokens are choices made here.
+
+    Returns:
+        A row for the chosen schedule and one for a single stage: `score` is the change of the loss
+        of the answer, `divergence` that from the run with all tokens, on the judged half; `null` is
+        the mean score of all schedules that were tried, `shares` the share that each layer sees.
+
+    Raises:
+        OptionError: an option is out of range, or no schedule has this mean share.
+        PromptError: the inputs hold no pictures, there are fewer than four prompts, or the answers
+            do not fit.
+        UnreadableAttention: the model does not read pictures inside text.
+
+    Unit: nats of loss.
+
+    Cost: Two forward passes per prompt and schedule.
+
+    Null: the schedules that were tried, on the judged half.
+
+    Not for: savings of time: dropped tokens are hidden, not left out.
+    """
+    view, prompts = prompts_with_pictures(model, inputs, answers)
+    require_option(0 < keep < 1, f"keep={keep}: give a share between 0 and 1")
+    require_option(n_schedules >= 2, f"n_schedules={n_schedules}: give at least 2")
+    if by not in RANKED_BY:
+        raise UnknownName("ranking", by, RANKED_BY)
+    layers = [site.layer for site in text_sites(view)]
+    first = int(by == "attention")
+    single = (1.0,) * first + ((keep * len(layers) - first) / (len(layers) - first),) * (
+        len(layers) - first
+    )
+    require_option(
+        single[-1] > 0, f"keep={keep}: by attention the first of {len(layers)} layers sees all"
+    )
+    tried = [single, *_drawn(len(layers), keep, first, n_schedules, seed)]
+    chosen_on, judged_on = selection_halves(len(prompts), seed)
+    effects = np.array([
+        [_effects(view, prompt, order, layers, schedule, recycle) for schedule in tried]
+        for prompt, order in ((p, _ranks(view, p, by, layers)) for p in prompts)
+    ])  # fmt: skip
+    best = int(effects[chosen_on, :, 1].mean(0).argmin())
+    change, divergence = effects[judged_on].transpose(2, 1, 0)  # [schedule, prompt]
+    shown = [best, 0]
+    columns = {
+        "schedule": ["chosen", "one stage"], "score": change[shown].mean(1),
+        "sem": standard_error(change[shown]), "n": len(judged_on), "null": change.mean(),
+        "divergence": divergence[shown].mean(1), "mean_share": [np.mean(tried[i]) for i in shown],
+    }  # fmt: skip
+    options = {"keep": keep, "by": by, "n_schedules": n_schedules, "recycle": recycle, "seed": seed,
+               "answers": tuple(map(int, answers))}  # fmt: skip
+    return ResultRows(
+        "PruningSchedule", columns, ("schedule",),
+        provenance(view, inputs, "interp.vision.language.pruning_schedule", **options),
+        {"metric": "token_dropping", "unit": "nats", "judged": tuple(judged_on)}, change[shown],
+        arrays={"shares": np.array([tried[i] for i in shown])}, by="lowest",
+    )  # fmt: skip
+
+
+def _drawn(layers: int, keep: float, first: int, number: int, seed: int) -> list[Schedule]:
+    """Draw schedules whose mean share is near the given one."""
+    rng, found = np.random.default_rng(seed), []
+    for _ in range(DRAWS):
+        if len(found) == number:
+            return found
+        stages = rng.integers(1, min(STAGES, layers - first) + 1)
+        starts = rng.choice(np.arange(first, layers), stages, replace=False)
+        shares = np.ones(layers)
+        for start in sorted(starts):
+            shares[start:] *= rng.random()
+        if abs(shares.mean() - keep) < NEAR:
+            found.append(tuple(shares.tolist()))
+    raise OptionError(
+        f"keep={keep}: of {DRAWS} drawn schedules of {layers} layers only {len(found)} have this"
+        f" mean share; give a lower n_schedules or another share"
+    )
+
+
+def _ranks(view: Model, prompt: PicturePrompt, by: str, layers: Sequence[int]) -> list[Tensor]:
+    """Return the importance of the picture's tokens for a stage that begins at each layer."""
+    if by != "attention":
+        return [importance(view, prompt, by, 0)] * len(layers)
+    later = [importance(view, prompt, by, layer) for layer in layers[1:]]
+    return [torch.zeros(int(prompt.image.sum())), *later]
+
+
+def _effects(
+    view: Model,
+    prompt: PicturePrompt,
+    ranks: Sequence[Tensor],
+    layers: Sequence[int],
+    schedule: Schedule,
+    recycle: bool,
+) -> tuple[float, float]:
+    """Return the change of the answer's loss, and the divergence of the next token."""
+    places = prompt.image.nonzero().flatten()
+    hidden, left, of_layer = prompt.image & False, places, {}
+    for layer, share, rank in zip(layers, schedule, ranks, strict=True):
+        number = max(1, round(share * len(places)))
+        if number < len(left):
+            own = rank[torch.searchsorted(places, left)]
+            left = left[own.argsort(descending=True, stable=True)[:number]].sort().values
+            hidden = prompt.image.clone()
+            hidden[left] = False
+        of_layer[layer] = hidden
+
+    def visit(site: Site, call: Call, real: Tensor) -> None:
+        if site.of_tower or not bool(of_layer[site.layer].any()):
+            return
+        call.z = _mixed_without(call, of_layer[site.layer], recycle).to(call.z.dtype)
+
+    full = logits_after(view, prompt.inputs).log_softmax(-1)
+    less = view.read(prompt.inputs, visit)[0, -1].double().cpu().log_softmax(-1)
+    change = prompt.log_p(full) - prompt.log_p(less)
+    return float(change), float((full.exp() * (full - less)).sum())
+
+
+def _mixed_without(call: Call, hidden: Tensor, recycle: bool) -> Tensor:
+    """Return the output with some keys hidden, or with their mean in place of the first of them."""
+    scores = call.scores()
+    there = hidden.to(scores.device)
+    lowest = torch.finfo(scores.dtype).min
+    if not recycle:
+        return call.mix(call.normalised(scores.masked_fill(there, lowest)))
+    at = int(there.nonzero()[0])
+    seen = call.visible() & there
+    number = seen.sum(-1)
+    together = (scores * seen).sum(-1) / number.clamp_min(1)
+    scores = scores.masked_fill(there, lowest)
+    scores[..., at] = together.masked_fill(number == 0, lowest)
+    pattern = call.normalised(scores)
+    v = repeat_kv(call.v, call.n_heads).to(pattern.dtype)
+    added = v[:, :, there].mean(2) - v[:, :, at]
+    return call.mix(pattern) + pattern[..., at, None] * added[:, :, None]
