@@ -15,13 +15,12 @@ from interp.core.literature import Finding
 from interp.planted import variants
 from interp.planted.variants.rule import Projected, Rule, RuleShape
 from papers.beside import ALIKE, COMPARABLE, better
-from papers.finding import claim, mean
+from papers.finding import SEEDS, TRAINED, claim, mean
 from papers.fitting import SMALL, attentions, distinct, fit, host
 from training import alike
 
-SEEDS = (0, 1, 2)
 Draw = Callable[[np.random.Generator, int], alike.Rows]
-TASK = f"{len(SEEDS)} seeds, 128 held-out rows"
+TASK = f"{TRAINED}, 128 held-out rows"
 
 
 def learn(

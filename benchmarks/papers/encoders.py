@@ -14,12 +14,11 @@ from interp.bundled.special_tokens import BOS, SPECIAL, UNKNOWN
 from interp.core.literature import Finding
 from interp.heads.geometry._spectra import centred_rank
 from interp.syntax.topic_embeddings import by_topic
-from papers.finding import claim, mean
+from papers.finding import SEEDS, TRAINED, claim, mean
 from training import alike
 from training.train import own_torch
 
 MASK, WIDTH, HIDE = UNKNOWN, 64, 5  # tokens that are hidden in each row
-SEEDS = (0, 1, 2)
 
 
 class Masked(nn.Module):
@@ -92,7 +91,7 @@ def pretrained(kind: str, seed: int, *, layers: int, length: int, steps: int = 4
 
 @claim(
     "Representation Deficiency",
-    "small encoders trained on text with and without [MASK] in the encoder, 3 seeds",
+    f"small encoders trained on text with and without [MASK] in the encoder, {TRAINED}",
 )
 def mask_deficiency() -> list[Finding]:
     """Rank of the states of real tokens after both trainings, and directions of [MASK] alone."""
@@ -116,10 +115,10 @@ def mask_deficiency() -> list[Finding]:
         more.append(ranks[1] - ranks[0])
     return [
         mean("rank of the states of real tokens, trained without [MASK] in the encoder minus with"
-             " it", more, "directions", "above", 0, "3 seeds, 64 rows"),
+             " it", more, "directions", "above", 0, f"{TRAINED}, 64 rows"),
         mean("share of the variance of [MASK] outside the main directions of real tokens, minus"
              " that of real tokens in the same prompts", apart, "share", "above", 0,
-             "3 seeds, 64 rows"),
+             f"{TRAINED}, 64 rows"),
     ]  # fmt: skip
 
 
@@ -132,7 +131,7 @@ def outside(x: Tensor, real: Tensor) -> float:
     return 1 - float((off @ v[:kept].T).square().sum() / off.square().sum())
 
 
-@claim("Condenser", "small encoders trained on text with and without the changed head, 3 seeds")
+@claim("Condenser", f"small encoders trained on text with and without the changed head, {TRAINED}")
 def condenser() -> list[Finding]:
     """Fine-tune [CLS] briefly to match halves of paragraphs, and rank held-out halves."""
     better, rest = [], []
@@ -150,9 +149,9 @@ def condenser() -> list[Finding]:
         rest.append(rests[1] - rests[0])
     return [
         mean("reciprocal rank of the other half of a paragraph by [CLS], Condenser minus plain",
-             better, "reciprocal rank", "above", 0, "3 seeds, 200 paragraphs"),
+             better, "reciprocal rank", "above", 0, f"{TRAINED}, 200 paragraphs"),
         mean("attention of [CLS] on itself in the late layers, Condenser minus plain", rest,
-             "attention mass", "below", 0, "3 seeds, 64 rows"),
+             "attention mass", "below", 0, f"{TRAINED}, 64 rows"),
     ]  # fmt: skip
 
 
@@ -188,7 +187,7 @@ TOPICS, WORDS = 8, 10  # of the generated language, and words of each
 
 @claim(
     "How Do Transformers Learn Topic Structure",
-    "one-layer encoders trained on words of latent topics, 3 seeds",
+    f"one-layer encoders trained on words of latent topics, {TRAINED}",
 )
 def topics() -> list[Finding]:
     """Train on documents of two topics each; embeddings and attention, minus those at the start."""
@@ -222,9 +221,9 @@ def topics() -> list[Finding]:
     return [
         mean("standardised product of embeddings of one topic minus of two, after training"
              " minus before", products, "standard deviations", "above", 0.1,
-             "3 seeds, 64 documents"),
+             f"{TRAINED}, 64 documents"),
         mean("log of the attention on a word of the same topic over that on another, after"
-             " training minus before", masses, "log ratio", "above", 0, "3 seeds, 64 documents"),
+             " training minus before", masses, "log ratio", "above", 0, f"{TRAINED}, 64 documents"),
     ]  # fmt: skip
 
 

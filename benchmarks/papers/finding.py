@@ -26,6 +26,9 @@ class Claim:
     test: Test
 
 
+SEEDS = range(6)  # of models that a test trains itself
+TRAINED = f"{len(SEEDS)} seeds"
+
 CLAIMS: dict[str, Claim] = {}
 
 
@@ -48,7 +51,7 @@ def claim(title: str, models: str) -> Callable[[Test], Test]:
 
 
 def over_seeds(
-    measure: Callable[[Any, int], Any], *kinds: Any, seeds: Sequence[int] = range(4)
+    measure: Callable[[Any, int], Any], *kinds: Any, seeds: Sequence[int] = SEEDS
 ) -> list[np.ndarray]:
     """Return an array for each kind of model: the measure of each seed."""
     return [np.array([measure(kind, seed) for seed in seeds]) for kind in kinds]

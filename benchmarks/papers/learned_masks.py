@@ -21,7 +21,7 @@ from interp.planted.variants.rules.chosen_keys import (
     sparse_k,
 )
 from interp.planted.variants.rules.masks import WindowAttention
-from papers.finding import claim, mean, over_seeds
+from papers.finding import SEEDS, TRAINED, claim, mean, over_seeds
 from papers.fitting import (
     SMALL,
     WORDS,
@@ -36,7 +36,6 @@ from papers.fitting import (
 )
 from training import alike
 
-SEEDS = range(4)
 LONG = {"vocab_size": 129, "hidden_size": 64, "num_attention_heads": 4}
 
 
@@ -106,7 +105,7 @@ def attention_search() -> list[Finding]:
         width = int(np.ceil(kept[-1] * 41 / 2))  # rows of 40 tokens see 20.5 keys on average
         over.append(found - recall_loss(dense))
         under.append(found - recall_of(near(width), seed))
-    n = "4 seeds, 128 held-out rows each"
+    n = f"{TRAINED}, 128 held-out rows each"
     return [
         mean("share of the keys that stay visible", kept, "share", "below", 0.5, n),
         mean(
@@ -149,7 +148,7 @@ class DrawnAndNear(SelectedAndNear):
 def sparse_k_attention() -> list[Finding]:
     """Compare the loss of recall with that of other masks of ten keys or more a row."""
     own, window, drawn = over_seeds(recall_of, SelectedAndNear, near(10), DrawnAndNear)
-    n = "4 seeds, 128 held-out rows each"
+    n = f"{TRAINED}, 128 held-out rows each"
     return [
         mean(f"loss of recall with learned scores minus {name}", own - x, "nats", "below", 0.0, n)
         for name, x in (("a window of ten", window), ("drawn scores", drawn))
@@ -216,7 +215,7 @@ def expert_choice() -> list[Finding]:
     placed = type("Placed", (Mixed,), {"fixed": True})
     [dense] = over_seeds(partial(of_text, heads=4), "plain_softmax")
     own, fixed = over_seeds(partial(of_text, heads=10), Mixed, placed)
-    n = "4 seeds, 64 held-out rows each"
+    n = f"{TRAINED}, 64 held-out rows each"
     return [
         mean(f"loss on text of chosen tokens minus {name}", own - x, "nats", "below", 0.0, n)
         for name, x in (("dense heads", dense), ("fixed sparse heads", fixed))
@@ -234,7 +233,7 @@ def sentinels() -> list[Finding]:
     own, window, strides = over_seeds(
         partial(of_text, heads=4, marked=8), "sentinel_tokens", near(8), stride
     )
-    n = "4 seeds, 64 held-out rows each"
+    n = f"{TRAINED}, 64 held-out rows each"
     return [
         mean(f"loss on text with sentinels minus {name}", own - x, "nats", "below", 0.0, n)
         for name, x in (("a window of eight", window), ("strides of eight", strides))

@@ -15,11 +15,10 @@ from interp.bundled.shape_images import CUES, PATCH, PATTERNS, SIZE, ShapeImages
 from interp.core.literature import Finding
 from interp.core.random_state import drawn_with
 from interp.vision import ClassQueries, query_maps
-from papers.finding import claim, mean
+from papers.finding import SEEDS, TRAINED, claim, mean
 from papers.fitting import fit
 from papers.picture_tasks import accuracy, classifier, held_out
 
-SEEDS = (0, 1, 2)
 GRID = (SIZE // PATCH, SIZE // PATCH)
 
 
@@ -131,7 +130,7 @@ def intr() -> list[Finding]:
             for score in (maps[true], rng.random(maps[true].shape))
         ]
         faithful.append(chance[1] - chance[0])
-    words = "3 seeds, 500 held-out images each"
+    words = f"{TRAINED}, 500 held-out images each"
     return [
         mean("attention of the true class on the shape minus its area", on_shape, "share", "above",
              0.0, words),
@@ -188,7 +187,7 @@ def heads_against_encoders() -> list[Finding]:
 
     layers = [without(seed, 1, 3, 32) - without(seed, 8, 1, 56) for seed in SEEDS]
     heads = [with_context(seed, 8) - with_context(seed, 1) for seed in SEEDS]
-    words = "3 seeds, 500 held-out images each"
+    words = f"{TRAINED}, 500 held-out images each"
     return [
         mean("accuracy without context, 3 layers of 1 head minus 1 layer of 8", layers, "share",
              "above", 0.0, words),

@@ -12,11 +12,11 @@ from torch.nn import functional as F
 from interp.bundled.shape_images import ShapeImages, shape_images
 from interp.core.random_state import drawn_with
 from interp.planted import variants
+from papers.finding import SEEDS
 from papers.fitting import fit
 
 SIZES = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2}
 TRAINED_ON, TESTED_ON, HELD_OUT = 3000, 500, 10_000
-SEEDS = (0, 1, 2, 3)
 
 
 def classifier(

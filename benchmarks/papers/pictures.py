@@ -13,9 +13,8 @@ import interp
 from interp.bundled.shape_images import SIZE, ShapeImages, shape_images
 from interp.core.literature import Finding
 from interp.planted.variants.host_rules import convolved_on_grid, regions
-from papers.finding import claim, mean
+from papers.finding import SEEDS, TRAINED, claim, mean
 from papers.picture_tasks import (
-    SEEDS,
     accuracies,
     accuracy,
     classifier,
@@ -24,7 +23,7 @@ from papers.picture_tasks import (
 )
 
 IN_WORDS = "two layers, trained alike for 300 steps on generated images of patterned shapes"
-SAMPLES = f"{len(SEEDS)} seeds, 500 held-out images each"
+SAMPLES = f"{TRAINED}, 500 held-out images each"
 
 
 def on_larger_canvas(images: ShapeImages, size: int, seed: int) -> ShapeImages:
@@ -106,9 +105,9 @@ def flatten() -> list[Finding]:
     return [
         mean("accuracy, focused minus plain linear", gain, "share", "above", 0.0, SAMPLES),
         mean("entropy of rows, focused minus plain linear", sharper, "nats", "below", 0.0,
-             f"{len(SEEDS)} seeds, 50 images, 8 heads"),
+             f"{TRAINED}, 50 images, 8 heads"),
         mean("effective rank of the map with the convolution minus without", higher, "dimensions",
-             "above", 0.0, f"{len(SEEDS)} seeds, 20 images, 8 heads, 8 channels"),
+             "above", 0.0, f"{TRAINED}, 20 images, 8 heads, 8 channels"),
     ]  # fmt: skip
 
 
@@ -145,7 +144,7 @@ def memory() -> list[Finding]:
         head, tokens, full = found[("head",)], found[("head", "memory")], found[("",)]
         over_head.append(tokens - head)
         over_half.append(tokens - (head + full) / 2)
-    words = f"{len(SEEDS)} seeds, 1,000 held-out images each"
+    words = f"{TRAINED}, 1,000 held-out images each"
     return [
         mean("accuracy, memory and head minus head alone", over_head, "share", "above", 0.0, words),
         mean("accuracy, memory and head minus the middle of head alone and all weights", over_half,

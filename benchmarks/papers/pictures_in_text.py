@@ -14,12 +14,14 @@ from interp.core.rank_statistics import paired_spearman
 from interp.core.result_rows import ResultRows
 from interp.planted import image_text
 from interp.vision import language
-from papers.finding import Finding, claim, exact, mean
+from papers.finding import SEEDS, Finding, claim, exact, mean
 from papers.picture_models import Pictures, question, trained
 
-TRAINED = "three LLaVA models (tower of 2 layers, text of 4) trained to name colours of objects"
-ROWS = "3 models, 60 pictures each"
-SEEDS, NUMBER = (0, 1, 2), 60
+READERS = (
+    f"{len(SEEDS)} LLaVA models (tower of 2 layers, text of 4) trained to name colours of objects"
+)
+NUMBER = 120
+ROWS = f"{len(SEEDS)} models, {NUMBER} pictures each"
 BLUR = 2.0  # standard deviation of noise on pictures: models err, towards what is usual
 
 
@@ -73,7 +75,7 @@ def _looks(seed: int) -> tuple[Float[np.ndarray, "picture patch"], ...]:
     return first.numpy(), torch.stack(last).mean(0).numpy()
 
 
-@claim("DAMRO", TRAINED)
+@claim("DAMRO", READERS)
 def damro() -> list[Finding]:
     """Compare the attention of tower and text; contrast blurred pictures with outliers alone."""
     alike, outside = [], []
@@ -95,7 +97,7 @@ def damro() -> list[Finding]:
     ]  # fmt: skip
 
 
-@claim("Don't Miss the Forest for the Trees", TRAINED)
+@claim("Don't Miss the Forest for the Trees", READERS)
 def blind_tokens() -> list[Finding]:
     """Contrast answers on blurred pictures with a run on the blind tokens, or on random ones."""
     change, random = _contrasted("blind")
@@ -138,7 +140,7 @@ def visual_sinks() -> list[Finding]:
     ]  # fmt: skip
 
 
-@claim("An Image is Worth 1/2 Tokens", TRAINED)
+@claim("An Image is Worth 1/2 Tokens", READERS)
 def fast_v() -> list[Finding]:
     """Compare attention to the picture early and late; drop half of it after layer 2."""
     change, random = _dropped("attention", 2, 0.5)
@@ -152,7 +154,7 @@ def fast_v() -> list[Finding]:
         late.append(mass[2:].mean() - mass[:2].mean())
     return [
         mean("attention to the picture in layers 2 and 3 minus 0 and 1", late, "weight", "below",
-             0, "3 models"),
+             0, f"{len(SEEDS)} models"),
         mean("loss without half of the picture from layer 2 on, minus with all", change, "nats",
              "below", 0.05, ROWS),
         mean("loss without the least attended half minus without a random half", change - random,
@@ -160,7 +162,7 @@ def fast_v() -> list[Finding]:
     ]  # fmt: skip
 
 
-@claim("[CLS] Token Tells Everything", TRAINED)
+@claim("[CLS] Token Tells Everything", READERS)
 def class_token() -> list[Finding]:
     """Drop three quarters of the picture by the class token, by the text, or at random."""
     change, random = _dropped("class_token", 2, 0.75)
@@ -172,7 +174,7 @@ def class_token() -> list[Finding]:
     ]  # fmt: skip
 
 
-@claim("VFlowOpt", TRAINED)
+@claim("VFlowOpt", READERS)
 def flow() -> list[Finding]:
     """Drop three quarters of the picture before the text, by relevance and entropy."""
     change, random = _dropped("flow", 0, 0.75)
@@ -211,7 +213,7 @@ def trimmed() -> list[Finding]:
             logits = model.run(given)[:, -1]
         losses.append(torch.nn.functional.cross_entropy(logits, target, reduction="none").numpy())
     top = mass.sort(1, descending=True).values[:, : mass.shape[1] // 2].sum(1)
-    rows = "60 pictures"
+    rows = f"{NUMBER} pictures"
     return [
         mean("cross attention of layer 0 on the half of the features with most", top.tolist(),
              "weight", "above", 0.75, rows),

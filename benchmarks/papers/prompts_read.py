@@ -23,7 +23,8 @@ from papers.evicting import HOST, Asked, asked, host, loss
 from papers.finding import Finding, claim, mean
 from training.deep import deep
 
-PROMPTS = "64 prompts: 12 passages of 10 random tokens, one is begun again"
+NUMBER = 256  # prompts
+PROMPTS = f"{NUMBER} prompts: 12 passages of 10 random tokens, one is begun again"
 
 
 def _probe() -> Pipeline:
@@ -55,18 +56,18 @@ def _items(prompts: list[Asked]) -> list[ContextItem]:
 def sentinel() -> list[Finding]:
     """Probe the last row of a small proxy for the passage asked for; the reader reads 2 of 11."""
     proxy = deep(0)
-    trained, judged = (asked(n, seed, 11, wide=False) for n, seed in ((96, 1), (64, 0)))
+    trained, judged = (asked(n, seed, 11, wide=False) for n, seed in ((96, 1), (NUMBER, 0)))
     probe = _probe()
     features = last_row_features(proxy, _items(trained))[0].x
     probe.fit(features, [i == x.wanted for x in trained for i in range(11)])
     shares = last_row_features(proxy, _items(judged))[0].x
-    ranks = probe.predict_proba(shares)[:, 1].reshape(64, 11)
+    ranks = probe.predict_proba(shares)[:, 1].reshape(NUMBER, 11)
     rng = np.random.default_rng(0)
     ours, random, first = (
         _answered(judged, [_tokens(x, np.argsort(-r)[:2]) for x, r in zip(judged, s, strict=True)])
-        for s in (ranks, rng.random((64, 11)), np.tile(np.arange(11), (64, 1)))
+        for s in (ranks, rng.random((NUMBER, 11)), np.tile(np.arange(11), (NUMBER, 1)))
     )
-    each = "64 prompts of 11 passages, of which 2 are read"
+    each = f"{NUMBER} prompts of 11 passages, of which 2 are read"
     return [
         mean("loss of the answer, random passages minus chosen", random - ours, "nats", "above", 0,
              each),
@@ -84,7 +85,7 @@ def evaluator_heads() -> list[Finding]:
     best = table.sort_values("score", ascending=False)[:4]
     chosen = list(zip(best.layer, best["head"], strict=True))
     every = list(zip(table.layer, table["head"], strict=True))
-    judged = asked(64, 0)
+    judged = asked(NUMBER, 0)
 
     def by(heads: list[tuple[int, int]]) -> list[list[int]]:
         kept = []
@@ -100,7 +101,7 @@ def evaluator_heads() -> list[Finding]:
     rng = np.random.default_rng(0)
     random = [sorted(rng.choice(np.arange(1, x.question), 30, replace=False)) for x in judged]
     ours, mixed, theirs = (_answered(judged, k) for k in (by(chosen), by(every), random))
-    each = "64 prompts of 120 tokens, of which 30 are read"
+    each = f"{NUMBER} prompts of 120 tokens, of which 30 are read"
     return [
         mean("loss of the answer, random tokens minus evaluator heads'", theirs - ours, "nats",
              "above", 0, each),
@@ -158,7 +159,7 @@ def cutoff() -> list[Finding]:
     probe = _probe().fit(
         x, [read[i] >= t.passages[t.wanted][1] for t in trained for i in range(parts)]
     )
-    judged, x, _ = streamed(64, 0)
+    judged, x, _ = streamed(NUMBER, 0)
     enough = probe.predict_proba(x)[:, 1].reshape(-1, parts) > 0.5
     stop = read[np.where(enough.any(1), enough.argmax(1), parts - 1)]
     blind = np.random.default_rng(0).permutation(stop)  # as many tokens, whatever the prompt
@@ -215,7 +216,7 @@ def _with_base(base: float) -> interp.Model:
 @claim("Fortify the Shortest Stave", HOST)
 def buckets() -> list[Finding]:
     """Mix the predictions of five rotary bases by their confidence; loss and accuracy."""
-    prompts = asked(96, 0, passages=20)
+    prompts = asked(NUMBER, 0, passages=20)
     ids = torch.tensor([x.ids for x in prompts])
     at = slice(prompts[0].answer - 1, -1)
     with torch.no_grad():
@@ -225,7 +226,7 @@ def buckets() -> list[Finding]:
     wanted = ids[:, prompts[0].answer :, None]
     own, ours = (-x.gather(-1, wanted)[..., 0].log().mean(1).numpy() for x in (p[0], mixed))
     right = [(x.argmax(-1) == wanted[..., 0]).float().mean(1).numpy() for x in (p[0], mixed)]
-    each = "96 prompts of 20 passages of 10 tokens"
+    each = f"{NUMBER} prompts of 20 passages of 10 tokens"
     return [
         mean("loss of the answer, one base minus five", own - ours, "nats", "above", 0, each),
         mean("share of right tokens, five bases minus one", right[1] - right[0], "share", "above",

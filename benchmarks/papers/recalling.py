@@ -15,7 +15,7 @@ from interp.core.random_state import drawn_with
 from interp.planted.variants.rule import MapBlock, Projected, Rule, RuleShape
 from interp.planted.variants.rules.masks import WindowAttention
 from interp.planted.variants.rules.normalisations import ExponentialNormAttention, TaylorAttention
-from papers.finding import claim, mean, over_seeds
+from papers.finding import SEEDS, TRAINED, claim, mean, over_seeds
 from papers.fitting import (
     KEYS,
     NOISE,
@@ -90,7 +90,7 @@ def based() -> list[Finding]:
         [WindowAttention, narrow(1)], [WindowAttention, narrow(16)],
         [WindowAttention, "plain_softmax"], [narrow(16)] * 2,
     )  # fmt: skip
-    n = "4 seeds, 128 held-out rows each"
+    n = f"{TRAINED}, 128 held-out rows each"
     return [
         mean("accuracy of 273 features minus 3", large - small, "share", "above", 0.0, n),
         mean("accuracy of softmax minus 273 features", full - large, "share", "below", 0.05, n),
@@ -129,7 +129,7 @@ def softmax_as_recurrences() -> list[Finding]:
         Series, type("Second", (Series,), {"order": 2}), type("Every", (Series,), {"order": 0}),
         "plain_softmax",
     )  # fmt: skip
-    n = "4 seeds, 128 held-out rows each"
+    n = f"{TRAINED}, 128 held-out rows each"
     return [
         mean("loss of order 1 minus order 2", first - second, "nats", "above", 0.0, n),
         mean("loss of order 1 minus all orders", first - every, "nats", "above", 0.0, n),
@@ -164,12 +164,12 @@ def small_mamba(seed: int) -> nn.Module:
 def implicit_attention() -> list[Finding]:
     """Roll out maps of the scan alone, and of convolution, scan and gate; find the needed pair."""
     over_scan, over_chance = [], []
-    for seed in range(3):
+    for seed in SEEDS:
         asked = recall(np.random.default_rng(99), 64, pairs=4, noise=4, asked=8)
         full, scan = (needed(x, asked) for x in rolled_out(small_mamba(seed), asked.given))
         over_scan.append(full - scan)
         over_chance.append(full - 1 / 8)
-    n = "3 seeds, 512 queries each"
+    n = f"{TRAINED}, 512 queries each"
     return [
         mean("queries whose pair gets most weight of the full maps, minus of the scan's", over_scan,
              "share", "above", 0.0, n),

@@ -23,7 +23,7 @@ from interp.planted.variants.rule import (
     RuleShape,
     turned_by_place,
 )
-from papers.finding import claim, exact, mean, over_seeds
+from papers.finding import SEEDS, TRAINED, claim, exact, mean, over_seeds
 from papers.fitting import SMALL, attentions, fit, fit_text, host, next_token, text
 from training import alike
 
@@ -56,8 +56,8 @@ def universal_positions() -> list[Finding]:
     """Train both alike; scores of distances inside a softmax should not do better than chance."""
     inside, outside = over_seeds(place_known, "relative_bias", "toeplitz_product")
     return [
-        mean("accuracy with scores of distances", inside, "share", "below", 0.1, "4 seeds"),
-        mean("accuracy with factors of distances", outside, "share", "above", 0.9, "4 seeds"),
+        mean("accuracy with scores of distances", inside, "share", "below", 0.1, TRAINED),
+        mean("accuracy with factors of distances", outside, "share", "above", 0.9, TRAINED),
     ]
 
 
@@ -116,7 +116,9 @@ def positional_attention() -> list[Finding]:
     for name, task in tasks.items():
         own, plain = over_seeds(partial(error_beyond, task), "positional", "plain_softmax")
         what = f"log squared error of running {name} minus that of softmax"
-        found.append(mean(what, own - plain, "log ratio", "below", 0.0, "4 seeds, 1000 rows each"))
+        found.append(
+            mean(what, own - plain, "log ratio", "below", 0.0, f"{TRAINED}, 1000 rows each")
+        )
     return found
 
 
@@ -161,7 +163,7 @@ def without_position_encoding() -> list[Finding]:
     """Compare the rises of the loss; search a temperature per head, and edit the model with it."""
     rises, gains = [], []
     held_out = text(np.random.default_rng(99), 16, LONG, held_out=True)
-    for seed in range(6):
+    for seed in SEEDS:
         rise = {}
         for rule in ("plain_softmax", Rotary):
             model = host([rule] * 2, seed, max_position_embeddings=LONG, **WIDE)
@@ -187,7 +189,7 @@ def without_position_encoding() -> list[Finding]:
         ]
         found = [model.run(held_out.tolist(), edits=e) for e in ([], edits)]
         gains.append(late_loss(found[1], held_out) - late_loss(found[0], held_out))
-    n = "6 seeds, 16 held-out rows each"
+    n = f"{TRAINED}, 16 held-out rows each"
     return [
         mean("rise of the loss beyond the trained length, no positions minus rotary positions",
              rises, "nats", "below", 0.0, n),
@@ -249,7 +251,7 @@ def mixture_of_experts() -> list[Finding]:
     """Train by block coordinate descent; compare with all heads, and with an even mixture."""
     even = type("EvenExperts", (Experts,), {"gated": False})
     own, plain, flat = over_seeds(mixture_of, Experts, "plain_softmax", even)
-    n = "4 seeds, 64 held-out rows each"
+    n = f"{TRAINED}, 64 held-out rows each"
     return [
         mean("loss on text of the mixture minus all heads", own - plain, "nats", "below", 0.0, n),
         mean("loss on text of the mixture minus an even one", own - flat, "nats", "below", 0.0, n),

@@ -18,7 +18,7 @@ from interp.planted.variants import rule_class
 from interp.planted.variants.language_model import VariantBlock, VariantConfig
 from interp.planted.variants.rule import Chosen, MapBlock, Projected, Rule, RuleShape
 from interp.planted.variants.rules.chosen_keys import LowRankMaskAttention
-from papers.finding import claim, exact, mean, over_seeds
+from papers.finding import TRAINED, claim, exact, mean, over_seeds
 from papers.fitting import distinct, fit, parallel
 
 
@@ -116,8 +116,8 @@ def selected(form: str, seed: int) -> tuple[float, float]:
 )
 def uni_encoder() -> list[Finding]:
     """Train the three alike; compare their accuracies, and the time of judging 256 contexts."""
-    one, cross, apart = over_seeds(selected, "together", "one by one", "apart", seeds=range(3))
-    n = "3 seeds, 256 held-out contexts each"
+    one, cross, apart = over_seeds(selected, "together", "one by one", "apart")
+    n = f"{TRAINED}, 256 held-out contexts each"
     faster = np.log(one[:, 1] / cross[:, 1])
     return [
         mean("accuracy one by one minus together", cross[:, 0] - one[:, 0], "share", "below",
@@ -180,10 +180,8 @@ def ranked(read: tuple[type[Rule], int], seed: int) -> float:
 def local_attention() -> list[Finding]:
     """Train the three alike; compare their mean reciprocal ranks, and count scores."""
     window = rule_class("window")
-    local, first, full = over_seeds(
-        ranked, (window, LENGTH), (Rule, FIRST), (Rule, LENGTH), seeds=range(3)
-    )
-    n = "3 seeds, 100 held-out queries each"
+    local, first, full = over_seeds(ranked, (window, LENGTH), (Rule, FIRST), (Rule, LENGTH))
+    n = f"{TRAINED}, 100 held-out queries each"
     scores = 4 * LENGTH / (LENGTH * (LENGTH + 1) / 2)
     return [
         mean("windows minus full attention over the first tokens", local - first,
@@ -257,7 +255,7 @@ def sparsifiner() -> list[Finding]:
     """Keep at most five of sixteen patches a row; compare the accuracy and the mass in the mask."""
     full, own, fixed = over_seeds(read_digits, every(), Predicted, Neighbours)
     (lost, _), (more, mass) = (full - own).T, (own - fixed).T
-    n = "4 seeds, 597 held-out images each"
+    n = f"{TRAINED}, 597 held-out images each"
     return [
         mean("accuracy of full attention minus predicted masks", lost, "share", "below", 0.01, n),
         mean("accuracy of predicted masks minus neighbours", more, "share", "above", 0.0, n),
@@ -333,10 +331,8 @@ def read_opinions(rule: type[Rule], seed: int) -> float:
 def dynamic_self_attention() -> list[Finding]:
     """Train both poolings and an even mean alike; compare the accuracies."""
     even = type("Even", (rule_class("dynamic_routing"),), {"rounds": 0})
-    own, static, flat = over_seeds(
-        read_opinions, rule_class("dynamic_routing"), Static, even, seeds=range(5)
-    )
-    n = "5 seeds, 1000 held-out sentences each"
+    own, static, flat = over_seeds(read_opinions, rule_class("dynamic_routing"), Static, even)
+    n = f"{TRAINED}, 1000 held-out sentences each"
     return [
         mean("accuracy of dynamic routing minus a learned vector", own - static, "share", "above",
              0.0, n),

@@ -14,10 +14,9 @@ from interp.bundled.reorder_text import WORDS, reorder_pairs
 from interp.bundled.special_tokens import BOS
 from interp.core.literature import Finding
 from interp.planted import variants
-from papers.finding import claim, mean
+from papers.finding import SEEDS, TRAINED, claim, mean
 from papers.fitting import distinct, fit
 
-SEEDS = (0, 1, 2, 3)
 PLACE = {word: i for i, word in enumerate(WORDS)}
 SIZES = {"vocab_size": len(WORDS), "hidden_size": 32}
 Batch = dict[str, Tensor]
@@ -74,7 +73,7 @@ def luong() -> list[Finding]:
         without = held_out_loss(trained(none, seed), tested)
         for form, gains in over_none.items():
             gains.append(held_out_loss(trained(translator(form, seed), seed), tested) - without)
-    words = f"{len(SEEDS)} seeds, 640 sentences each"
+    words = f"{TRAINED}, 640 sentences each"
     return [
         mean(f"loss per word, attention to {what} minus none", over_none[form], "nats", "below",
              0.0, words)
@@ -155,7 +154,7 @@ def latent() -> list[Finding]:
         "variational": lambda p: drawn_loss(p, True),
     }  # fmt: skip
     found: dict[str, list[float]] = {kind: [] for kind in kinds}
-    for seed in SEEDS[:3]:
+    for seed in SEEDS:
         tested = batches(1000 + seed, 20, shown=False)
         for kind, loss in kinds.items():
             aligned, made = Aligned(seed), iter(batches(seed, 300, shown=False))
@@ -165,7 +164,7 @@ def latent() -> list[Finding]:
             with torch.no_grad():
                 found[kind].append(float(np.mean([judged(aligned.parts(b)) for b in tested])))
     losses = {kind: np.array(values) for kind, values in found.items()}
-    words = "3 seeds, 640 sentences each"
+    words = f"{TRAINED}, 640 sentences each"
     return [
         mean(f"loss per word, {a} minus {b}", losses[a] - losses[b], "nats", "below", 0.0, words)
         for a, b in (("exact", "soft"), ("variational", "soft"), ("variational", "hard"))
@@ -213,7 +212,7 @@ def location() -> Finding:
             right.append(float((said == tested["labels"]).float().mean()))
         gain.append(right[0] - right[1])
     what = "share of tokens right at twice the length, by location minus by content"
-    return mean(what, gain, "share", "above", 0.0, f"{len(SEEDS)} seeds, 500 sequences each")
+    return mean(what, gain, "share", "above", 0.0, f"{TRAINED}, 500 sequences each")
 
 
 def to_sort(rng: np.random.Generator, length: int, rows: int = 32) -> Batch:
@@ -262,6 +261,6 @@ def pointer() -> list[Finding]:
             found.append(right[0] - right[1])
     return [
         mean(f"share of places right for {n} numbers, pointing minus naming", values, "share",
-             "above", 0.0, f"{len(SEEDS)} seeds, 300 sequences each")
+             "above", 0.0, f"{TRAINED}, 300 sequences each")
         for n, values in gain.items()
     ]  # fmt: skip

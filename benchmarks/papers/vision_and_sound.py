@@ -23,9 +23,7 @@ from interp.vision import (
     map_agreement,
     register_neurons,
 )
-from papers.finding import Finding, claim, exact, mean
-
-SEEDS = (0, 1, 2)
+from papers.finding import SEEDS, TRAINED, Finding, claim, exact, mean
 
 
 @claim("Locate-Then-Correct", "bundled:shapes-spurious, a ViT trained where corners have colours")
@@ -200,7 +198,7 @@ def multi_window() -> list[Finding]:
         alike = projection_weighted(first[None], second[None], 4, torch.float32)[0].numpy()
         same = np.eye(4, dtype=bool)
         near.append(float(alike[same].mean() - alike[~same].mean()))
-    rows = "3 trainings each, on hidden notes of generated melodies"
+    rows = f"{TRAINED}, on hidden notes of generated melodies"
     return [
         mean("loss with windows minus without", better, "nats", "below", 0, rows),
         mean("spread over heads of the distance of attention, with windows minus without", wide,
