@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import quote_plus
 
 from interp.core.literature import KINDS, STATUSES, VERDICTS, Finding, Paper, papers
 
@@ -72,7 +73,8 @@ def _claim(paper: Paper) -> str:
         on = paper.tested.models
     else:
         measured, on = paper.not_testable, ""
-    cells = (paper.title, paper.claim, f"**{paper.verdict}**", measured, on)
+    search = f"https://scholar.google.com/scholar?q={quote_plus(paper.title)}"
+    cells = (f"[{paper.title}]({search})", paper.claim, f"**{paper.verdict}**", measured, on)
     return "| " + " | ".join(_cell(x) for x in cells) + " |"
 
 
