@@ -14,13 +14,13 @@ from interp.vision.language.schedule import _drawn
 
 
 @pytest.fixture(scope="module")
-def planted_pictures():
+def picture_answers():
     planted = image_text()
     return interp.load(planted.model, name="planted picture"), *planted.prompts(12)
 
 
-def test_tokens_stay_until_the_head_that_ranks_them_has_looked(planted_pictures) -> None:
-    model, inputs, answers = planted_pictures
+def test_tokens_stay_until_the_head_that_ranks_them_has_looked(picture_answers) -> None:
+    model, inputs, answers = picture_answers
     found = pruning_schedule(model, inputs, answers, keep=0.6, by="attention")
     chosen, single = found.score
     assert abs(chosen) < 0.01  # layer 1 finds the object, so that a stage at layer 2 keeps it
@@ -33,16 +33,16 @@ def test_tokens_stay_until_the_head_that_ranks_them_has_looked(planted_pictures)
     assert len(found.judged) == 6
 
 
-def test_one_stage_is_what_drop_tokens_drops(planted_pictures) -> None:
-    model, inputs, answers = planted_pictures
+def test_one_stage_is_what_drop_tokens_drops(picture_answers) -> None:
+    model, inputs, answers = picture_answers
     found = pruning_schedule(model, inputs, answers, keep=0.25, by="flow", n_schedules=2)
     dropped = drop_tokens(model, inputs, answers, layer=0, drop=0.75, by="flow", n_random=1)
     np.testing.assert_allclose(found.per_prompt[1], dropped.per_prompt[0][list(found.judged)])
 
 
-def test_no_schedule_is_better_for_a_model_that_reads_no_picture(planted_pictures) -> None:
+def test_no_schedule_is_better_for_a_model_that_reads_no_picture(picture_answers) -> None:
     planted = image_text()
-    _, inputs, answers = planted_pictures
+    _, inputs, answers = picture_answers
     blind = interp.load(planted.model, name="blind")
     blank = dict(inputs) | {"pixel_values": torch.zeros_like(inputs["pixel_values"])}
     found = pruning_schedule(blind, blank, answers, keep=0.5, n_schedules=5)
@@ -50,8 +50,8 @@ def test_no_schedule_is_better_for_a_model_that_reads_no_picture(planted_picture
     np.testing.assert_allclose(found.divergence, 0, atol=0.02)
 
 
-def test_a_recycled_token_has_the_mean_key_and_value(planted_pictures) -> None:
-    model, inputs, answers = planted_pictures
+def test_a_recycled_token_has_the_mean_key_and_value(picture_answers) -> None:
+    model, inputs, answers = picture_answers
     plain, again = (
         pruning_schedule(model, inputs, answers, by="class_token", n_schedules=2, recycle=recycle)
         for recycle in (False, True)
@@ -80,8 +80,8 @@ def test_a_recycled_token_has_the_mean_key_and_value(planted_pictures) -> None:
         torch.testing.assert_close(error, torch.zeros_like(error), atol=1e-4, rtol=0)
 
 
-def test_bad_input_is_one_sentence(planted_pictures) -> None:
-    model, inputs, answers = planted_pictures
+def test_bad_input_is_one_sentence(picture_answers) -> None:
+    model, inputs, answers = picture_answers
     for wrong, message in (
         ({"keep": 1.0}, "keep=1.0: give a share"),
         ({"n_schedules": 1}, "at least 2"),
