@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from zoo.joint import IMAGE, JOINT, joint_model
 
 import interp
 from interp.core.errors import OptionError, PromptError, UnknownName
+from interp.model.calls.call import repeat_kv
 from interp.planted.with_picture import image_text
 from interp.vision.language import drop_tokens, pruning_schedule
-from interp.vision.language.schedule import _drawn
+from interp.vision.language.schedule import _drawn, _mixed_without
 
 
 @pytest.fixture(scope="module")
@@ -57,25 +59,27 @@ def test_a_recycled_token_has_the_mean_key_and_value(picture_answers) -> None:
         for recycle in (False, True)
     )
     assert np.abs(again.per_prompt - plain.per_prompt).max() > 0.01
-    from interp.vision.language.schedule import _mixed_without
 
-    hidden = torch.zeros(inputs["input_ids"].shape[1], dtype=torch.bool)
-    hidden[3:7] = True
+
+def test_the_recycled_key_and_value_are_means() -> None:
+    model, inputs = interp.load(joint_model("llava")), JOINT["llava"].inputs()
+    hidden = inputs["input_ids"][0] == IMAGE
     errors = []
 
     def visit(site, call, real) -> None:
         if site.of_tower:
             return
         found = _mixed_without(call, hidden, True)
-        q, k, v = call.q, call.k, call.v
-        at = q.shape[2] - 1
-        keys = torch.cat([k[0, :, ~hidden], k[0, :, hidden].mean(1, keepdim=True)], 1)
-        values = torch.cat([v[0, :, ~hidden], v[0, :, hidden].mean(1, keepdim=True)], 1)
-        weights = ((q[0, :, at, None] * keys).sum(-1) * call.scale).softmax(-1)
-        errors.append(found[0, :, at] - (weights[..., None] * values).sum(1))
+        q = call.q[0, :, -1]
+        k, v = (repeat_kv(x, site.n_heads)[0] for x in (call.k, call.v))
+        keys, values = (
+            torch.cat([x[:, ~hidden], x[:, hidden].mean(1, keepdim=True)], 1) for x in (k, v)
+        )
+        weights = ((q[:, None] * keys).sum(-1) * call.scale).softmax(-1)
+        errors.append(found[0, :, -1] - (weights[..., None] * values).sum(1))
 
     model.read({name: x[:1] for name, x in inputs.items()}, visit, streamed=True)
-    assert len(errors) == 4
+    assert len(errors) == 2
     for error in errors:
         torch.testing.assert_close(error, torch.zeros_like(error), atol=1e-4, rtol=0)
 
