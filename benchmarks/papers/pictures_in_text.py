@@ -190,8 +190,7 @@ def flow() -> list[Finding]:
 @claim("Efficient LLaMA-3.2-Vision", "a ViT and a decoder of 4 layers that attends to it, trained")
 def trimmed() -> list[Finding]:
     """Trim half of the image features by the first cross attention, or at random."""
-    model, number = trained("cross", 0), 60
-    pictures = Pictures(number, 900_000, usual=0.0)
+    model, pictures = trained("cross", 0), Pictures(NUMBER, 900_000, usual=0.0)
     given, target = question(pictures), pictures.answers
     with torch.no_grad():
         first = model.capture(given, ["pattern"], layers=0, stack="cross")
