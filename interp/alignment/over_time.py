@@ -28,7 +28,7 @@ NONE = -1  # number of a key that belongs to no source
 def source_mass(
     model: Model,
     inputs: Mapping[str, Tensor],
-    sources: Sequence[Sequence[int]],
+    labels: Sequence[Sequence[int]],
     *,
     names: Sequence[str] | None = None,
     skip: int = 0,
@@ -40,7 +40,7 @@ def source_mass(
     Args:
         model: a model with encoder and decoder.
         inputs: its tensors, one prompt a row, all with the same sources in the same order.
-        sources: per prompt the number of the source that each key belongs to, from 0; -1 for keys
+        labels: per prompt the number of the source that each key belongs to, from 0; -1 for keys
             that belong to none, such as separators and padding.
         names: names of the sources; by default their numbers.
         skip: number of first decoder rows to leave out.
@@ -71,14 +71,14 @@ def source_mass(
     _, n, rows, keys = every.shape
     if not 0 <= skip <= rows - 3:
         raise OptionError(f"skip={skip}: of {rows} decoder rows at least three must be left")
-    of = np.asarray(sources)
+    of = np.asarray(labels)
     if of.shape != (n, keys) or not np.issubdtype(of.dtype, np.integer):
-        raise PromptError(f"sources hold {of.shape} whole numbers for {n} prompts of {keys} keys")
+        raise PromptError(f"labels hold {of.shape} whole numbers for {n} prompts of {keys} keys")
     number = int(of.max()) + 1
     names = [str(i) for i in range(number)] if names is None else list(names)
     if number < 1 or len(names) != number or of.min() < NONE:
         raise PromptError(
-            f"sources hold the numbers {of.min()} to {of.max()} for {len(names)} names"
+            f"labels hold the numbers {of.min()} to {of.max()} for {len(names)} names"
         )
     member = of[:, None] == np.arange(number)[:, None]  # [prompt, source, key]
     mass = np.einsum("hnrk,nsk->hsnr", every[:, :, skip:], member.astype(float))
@@ -106,9 +106,9 @@ def source_mass(
 def attention_drift(
     model: Model,
     inputs: Mapping[str, Tensor],
-    places: Sequence[Sequence[float]],
+    positions: Sequence[Sequence[float]],
     *,
-    key_places: Sequence[float] | None = None,
+    at: Sequence[float] | None = None,
     skip: int = 0,
     unit: str = "source positions",
     n_random: int = 199,
@@ -122,8 +122,9 @@ def attention_drift(
     Args:
         model: a model with encoder and decoder.
         inputs: its tensors, one recording or picture a row.
-        places: per prompt the true place of the token of each row after `skip`; NaN where unknown.
-        key_places: the place of each key in the same unit, such as seconds or columns of pixels;
+        positions: per prompt the true place of the token of each row after `skip`; NaN where it is
+            not known.
+        at: the place of each key in the same unit, such as seconds or columns of pixels;
             by default the number of the key.
         skip: number of first decoder rows that stand for no token of the signal.
         unit: unit of the places.
@@ -140,7 +141,7 @@ def attention_drift(
 
     Raises:
         OptionError: the model has no cross attention.
-        PromptError: places or key places do not fit, or a prompt has fewer than three.
+        PromptError: positions or places of keys do not fit, or a prompt has fewer than three.
 
     Unit: the given unit per token.
 
@@ -153,19 +154,19 @@ def attention_drift(
     maps = _maps(model, inputs)
     every = np.stack(list(maps.values()))
     _, n, rows, keys = every.shape
-    at = np.arange(keys) if key_places is None else np.asarray(key_places, float)
-    if at.shape != (keys,) or not np.isfinite(at).all():
-        raise PromptError(f"key_places hold {at.shape} numbers for {keys} keys")
-    known = [np.asarray(x, float) for x in places]
+    axis = np.arange(keys) if at is None else np.asarray(at, float)
+    if axis.shape != (keys,) or not np.isfinite(axis).all():
+        raise PromptError(f"at holds {axis.shape} numbers for {keys} keys")
+    known = [np.asarray(x, float) for x in positions]
     if len(known) != n:
-        raise PromptError(f"places of {len(known)} prompts for {n}; give those of each")
+        raise PromptError(f"positions of {len(known)} prompts for {n}; give those of each")
     if any(skip + len(x) > rows or np.isfinite(x).sum() < 3 for x in known) or skip < 0:
         raise PromptError(
             f"each prompt needs at least three known places, and at most {rows - skip} after "
             f"skip={skip}"
         )
     mass = every.sum(-1)
-    centres = (every @ at) / np.where(mass > 0, mass, np.nan)  # [head, prompt, row]
+    centres = (every @ axis) / np.where(mass > 0, mass, np.nan)  # [head, prompt, row]
     rng = np.random.default_rng(seed)
     slopes, offsets = np.empty((2, len(maps), n))
     random = np.empty((n_random, len(maps), n))

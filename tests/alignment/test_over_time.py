@@ -100,9 +100,7 @@ def test_a_reader_as_fast_as_its_signal_does_not_drift() -> None:
 def test_places_of_keys_set_the_unit() -> None:
     seconds = 0.02 * np.arange(KEYS)
     places = [(0.02 * np.arange(ROWS)).tolist()] * N
-    found = attention_drift(
-        moving(0.8), INPUTS, places, key_places=seconds.tolist(), unit="seconds"
-    )
+    found = attention_drift(moving(0.8), INPUTS, places, at=seconds.tolist(), unit="seconds")
     np.testing.assert_allclose(found.score, -0.2 * 0.02, atol=1e-3)
     assert found.to_pandas()["unit"][0] == "seconds per token"
 
@@ -128,7 +126,7 @@ def test_bad_input_is_one_sentence(random_reader, loaded) -> None:
         source_mass(random_reader, INPUTS, SOURCES, names=["a", "b", "c"])
     with pytest.raises(PromptError, match="at least three known places"):
         attention_drift(random_reader, INPUTS, [[1.0, np.nan, 3.0]] * N)
-    with pytest.raises(PromptError, match=r"places of 1 prompts for 5"):
+    with pytest.raises(PromptError, match=r"positions of 1 prompts for 5"):
         attention_drift(random_reader, INPUTS, [[1.0, 2.0, 3.0]])
     with pytest.raises(PromptError, match="numbers for 10 keys"):
-        attention_drift(random_reader, INPUTS, [[1.0, 2.0, 3.0]] * N, key_places=[0.0])
+        attention_drift(random_reader, INPUTS, [[1.0, 2.0, 3.0]] * N, at=[0.0])

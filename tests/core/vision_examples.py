@@ -36,7 +36,7 @@ def dropped_tokens() -> ResultRows:
 
 
 def chosen_schedule() -> ResultRows:
-    return language.pruning_schedule(*pictures(), n_schedules=2)
+    return language.pruning_schedule(*pictures(), n_random=2)
 
 
 def visual_sinks_found() -> ResultRows:

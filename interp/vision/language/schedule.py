@@ -45,8 +45,8 @@ def pruning_schedule(
     *,
     keep: float = 0.25,
     by: Literal["attention", "class_token", "flow"] = "flow",
-    n_schedules: int = 40,
-    recycle: bool = False,
+    n_random: int = 40,
+    merged: bool = False,
     seed: int = 0,
 ) -> ResultRows:
     """Choose in which layers how many tokens of a picture are dropped, at a given mean share.
@@ -62,8 +62,8 @@ def pruning_schedule(
         keep: mean share of the picture's tokens that layers of the text see.
         by: order in which tokens are dropped, as in `drop_tokens`; by "attention" each stage ranks
             by the layer before it, and the first layer sees all tokens.
-        n_schedules: number of schedules that are tried.
-        recycle: put one token in place of the dropped ones, with the mean of their keys and of
+        n_random: number of random schedules that are tried.
+        merged: put one token in place of the dropped ones, with the mean of their keys and of
             their values.
         seed: seed of the schedules and halves.
 
@@ -92,7 +92,7 @@ def pruning_schedule(
     """
     view, prompts = prompts_with_pictures(model, inputs, answers)
     require_option(0 < keep < 1, f"keep={keep}: give a share between 0 and 1")
-    require_option(n_schedules >= 2, f"n_schedules={n_schedules}: give at least 2")
+    require_option(n_random >= 2, f"n_random={n_random}: give at least 2")
     if by not in RANKED_BY:
         raise UnknownName("ranking", by, RANKED_BY)
     layers = [site.layer for site in text_sites(view)]
@@ -103,10 +103,10 @@ def pruning_schedule(
     require_option(
         single[-1] > 0, f"keep={keep}: by attention the first of {len(layers)} layers sees all"
     )
-    tried = [single, *_drawn(len(layers), keep, first, n_schedules, seed)]
+    tried = [single, *_drawn(len(layers), keep, first, n_random, seed)]
     chosen_on, judged_on = selection_halves(len(prompts), seed)
     effects = np.array([
-        [_effects(view, prompt, order, layers, schedule, recycle) for schedule in tried]
+        [_effects(view, prompt, order, layers, schedule, merged) for schedule in tried]
         for prompt, order in ((p, _ranks(view, p, by, layers)) for p in prompts)
     ])  # fmt: skip
     best = int(effects[chosen_on, :, 1].mean(0).argmin())
@@ -117,7 +117,7 @@ def pruning_schedule(
         "sem": standard_error(change[shown]), "n": len(judged_on), "null": change.mean(),
         "divergence": divergence[shown].mean(1), "mean_share": [np.mean(tried[i]) for i in shown],
     }  # fmt: skip
-    options = {"keep": keep, "by": by, "n_schedules": n_schedules, "recycle": recycle, "seed": seed,
+    options = {"keep": keep, "by": by, "n_random": n_random, "merged": merged, "seed": seed,
                "answers": tuple(map(int, answers))}  # fmt: skip
     return ResultRows(
         "PruningSchedule", columns, ("schedule",),
@@ -142,7 +142,7 @@ def _drawn(layers: int, keep: float, first: int, number: int, seed: int) -> list
             found.append(tuple(shares.tolist()))
     raise OptionError(
         f"keep={keep}: of {DRAWS} drawn schedules of {layers} layers only {len(found)} have this"
-        f" mean share; give a lower n_schedules or another share"
+        f" mean share; give a lower n_random or another share"
     )
 
 
@@ -160,7 +160,7 @@ def _effects(
     ranks: Sequence[Tensor],
     layers: Sequence[int],
     schedule: Schedule,
-    recycle: bool,
+    merged: bool,
 ) -> tuple[float, float]:
     """Return the change of the answer's loss, and the divergence of the next token."""
     places = prompt.image.nonzero().flatten()
@@ -177,7 +177,7 @@ def _effects(
     def visit(site: Site, call: Call, real: Tensor) -> None:
         if site.of_tower or not bool(of_layer[site.layer].any()):
             return
-        call.z = _mixed_without(call, of_layer[site.layer], recycle).to(call.z.dtype)
+        call.z = _mixed_without(call, of_layer[site.layer], merged).to(call.z.dtype)
 
     full = logits_after(view, prompt.inputs).log_softmax(-1)
     less = view.read(prompt.inputs, visit)[0, -1].double().cpu().log_softmax(-1)
@@ -185,12 +185,12 @@ def _effects(
     return float(change), float((full.exp() * (full - less)).sum())
 
 
-def _mixed_without(call: Call, hidden: Tensor, recycle: bool) -> Tensor:
+def _mixed_without(call: Call, hidden: Tensor, merged: bool) -> Tensor:
     """Return the output with some keys hidden, or with their mean in place of the first of them."""
     scores = call.scores()
     there = hidden.to(scores.device)
     lowest = torch.finfo(scores.dtype).min
-    if not recycle:
+    if not merged:
         return call.mix(call.normalised(scores.masked_fill(there, lowest)))
     at = int(there.nonzero()[0])
     seen = call.visible() & there

@@ -37,7 +37,7 @@ def test_tokens_stay_until_the_head_that_ranks_them_has_looked(picture_answers) 
 
 def test_one_stage_is_what_drop_tokens_drops(picture_answers) -> None:
     model, inputs, answers = picture_answers
-    found = pruning_schedule(model, inputs, answers, keep=0.25, by="flow", n_schedules=2)
+    found = pruning_schedule(model, inputs, answers, keep=0.25, by="flow", n_random=2)
     dropped = drop_tokens(model, inputs, answers, layer=0, drop=0.75, by="flow", n_random=1)
     np.testing.assert_allclose(found.per_prompt[1], dropped.per_prompt[0][list(found.judged)])
 
@@ -47,7 +47,7 @@ def test_no_schedule_is_better_for_a_model_that_reads_no_picture(picture_answers
     _, inputs, answers = picture_answers
     blind = interp.load(planted.model, name="blind")
     blank = dict(inputs) | {"pixel_values": torch.zeros_like(inputs["pixel_values"])}
-    found = pruning_schedule(blind, blank, answers, keep=0.5, n_schedules=5)
+    found = pruning_schedule(blind, blank, answers, keep=0.5, n_random=5)
     np.testing.assert_allclose(found.score, 0, atol=0.02)
     np.testing.assert_allclose(found.divergence, 0, atol=0.02)
 
@@ -55,8 +55,8 @@ def test_no_schedule_is_better_for_a_model_that_reads_no_picture(picture_answers
 def test_a_recycled_token_has_the_mean_key_and_value(picture_answers) -> None:
     model, inputs, answers = picture_answers
     plain, again = (
-        pruning_schedule(model, inputs, answers, by="class_token", n_schedules=2, recycle=recycle)
-        for recycle in (False, True)
+        pruning_schedule(model, inputs, answers, by="class_token", n_random=2, merged=merged)
+        for merged in (False, True)
     )
     assert np.abs(again.per_prompt - plain.per_prompt).max() > 0.01
 
@@ -88,7 +88,7 @@ def test_bad_input_is_one_sentence(picture_answers) -> None:
     model, inputs, answers = picture_answers
     for wrong, message in (
         ({"keep": 1.0}, "keep=1.0: give a share"),
-        ({"n_schedules": 1}, "at least 2"),
+        ({"n_random": 1}, "at least 2"),
         ({"keep": 0.2, "by": "attention"}, "the first of 4 layers sees all"),
     ):
         with pytest.raises(OptionError, match=message):
