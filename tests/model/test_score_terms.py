@@ -17,7 +17,9 @@ X, QKV = torch.randn(1, 5, 8), torch.randn(24, 8)
 PLACES = torch.randn(1, 2, 4, 5)  # [_, head, d_head, place]
 
 
-def told_apart(bias: Callable[[Tensor, Tensor, Tensor], Tensor]) -> tuple[dict, dict]:
+def told_apart(
+    bias: Callable[[Tensor, Tensor, Tensor], Tensor], part: str = "bias"
+) -> tuple[dict, dict]:
     """Return the terms that are found, and those computed; one projection makes q, k and v."""
     inputs = X.clone()
     terms = ScoreTerms([inputs])
@@ -26,7 +28,8 @@ def told_apart(bias: Callable[[Tensor, Tensor, Tensor], Tensor]) -> tuple[dict, 
             part.view(1, 5, 2, 4).transpose(1, 2)
             for part in torch.nn.functional.linear(inputs, QKV).chunk(3, dim=-1)
         )
-        call = ComputedCall(q.contiguous() * 1, k, v, v, scale=1.0, bias=bias(q, k, inputs))
+        added = {part: bias(q, k, inputs)}
+        call = ComputedCall(q.contiguous() * 1, k, v, v, scale=1.0, **added)
         found = terms.of(call, "a layer")
     return found, {TO_PLACE: q @ PLACES, TO_CONTENT: (k @ PLACES).mT}
 
@@ -52,6 +55,11 @@ def padded_and_joined(q: Tensor, k: Tensor, x: Tensor) -> Tensor:
     wide = torch.nn.functional.pad(q @ PLACES, (1, 0))
     joined = torch.cat([torch.ones(1, 2, 5, 1), wide[..., 1:]], -1)
     return joined[..., 1:] + (q @ PLACES)
+
+
+def written_into(buffer: Tensor, x: Tensor) -> Tensor:
+    buffer[..., 1:] = x[..., 1:]
+    return buffer
 
 
 def gathered(q: Tensor, k: Tensor, x: Tensor) -> Tensor:
@@ -87,6 +95,8 @@ def test_terms_keep_their_numbers_through_every_step(bias, wanted) -> None:
         lambda q, k, x: torch.nn.functional.pad(q @ PLACES, (1, 0), value=1.0)[..., 1:],
         lambda q, k, x: torch.nn.functional.linear(x, QKV)[..., :5] @ torch.eye(5),  # its own
         lambda q, k, x: q @ PLACES + x[..., :1],
+        lambda q, k, x: torch.add(q @ PLACES, q @ PLACES, alpha=2),
+        lambda q, k, x: written_into(torch.zeros(1, 2, 5, 5), q @ PLACES),
     ],
 )
 def test_what_is_not_known_is_refused(bias) -> None:
@@ -107,3 +117,11 @@ def test_masks_and_places_are_no_contents() -> None:
         moved = ids + 1
     assert not terms._content([places, zero])
     assert terms._content([moved])
+
+
+def test_a_mask_of_numbers_is_told_apart_as_a_bias() -> None:
+    found, computed = told_apart(added_in_place, "mask")
+    torch.testing.assert_close(found[TO_PLACE], 2 * computed[TO_PLACE])
+    with pytest.raises(UnreadableAttention):
+        told_apart(lambda q, k, x: (q @ PLACES).tanh(), "mask")
+    assert told_apart(lambda q, k, x: torch.zeros(5, 5), "mask")[0] == {}

@@ -90,31 +90,32 @@ class ScoreTerms(TorchFunctionMode):
             self._roots[x] = frozenset({(next(self._new),)})
 
     def of(self, call: ComputedCall, name: str) -> dict[str, Tensor]:
-        """Return the terms in a call's bias that depend on its queries, or on its keys, alone.
+        """Return the terms that are added to scores and depend on queries, or on keys, alone.
 
-        The rest of the bias depends on neither: it is of positions.
+        The rest of what is added depends on neither: it is of positions.
 
         Args:
             call: the call.
             name: name of its attention, for the error.
 
         Raises:
-            UnreadableAttention: the bias depends on the inputs in another way.
+            UnreadableAttention: what is added depends on the inputs in another way.
         """
-        if call.bias is None or not self._content([call.bias]):
-            return {}
         found: dict[str, Tensor] = {}
         of_queries, of_keys = self._content([call.q]), self._content([call.k])
-        for term in self._terms.get(call.bias, (_Term(frozenset(), None),)):
-            mine, theirs = (_shared(term.roots, x) for x in (of_queries, of_keys))
-            if mine == theirs:
-                raise UnreadableAttention(
-                    f"{name} adds to its scores what depends on the inputs, but is not a product of"
-                    " its queries or of its keys, so contents and positions cannot be told apart"
-                )
-            kind = "content_to_position" if mine else "position_to_content"
-            numbers = term.of(call.bias)
-            found[kind] = found[kind] + numbers if kind in found else numbers
+        added = [x for x in (call.bias, call.mask) if x is not None and self._content([x])]
+        for x in added:
+            for term in self._terms.get(x, (_Term(frozenset(), None),)):
+                mine, theirs = (_shared(term.roots, roots) for roots in (of_queries, of_keys))
+                if mine == theirs:
+                    raise UnreadableAttention(
+                        f"{name} adds to its scores what depends on the inputs, but is not a "
+                        "product of its queries or of its keys, so contents and positions cannot "
+                        "be told apart"
+                    )
+                kind = "content_to_position" if mine else "position_to_content"
+                numbers = term.of(x)
+                found[kind] = found[kind] + numbers if kind in found else numbers
         return found
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
@@ -126,28 +127,30 @@ class ScoreTerms(TorchFunctionMode):
             return func(*args, **kwargs)
         of_first = self._kept(args[0], name) if args else None
         out = func(*args, **kwargs)
-        if isinstance(out, (list, tuple)):
-            for x in out:
-                if isinstance(x, Tensor):
-                    self._roots[x] = self._split(roots) if name in _SPLITS else roots
-        elif isinstance(out, Tensor) and out.dtype != torch.bool:  # bools tell of padding
+        if isinstance(out, Tensor) and out.dtype != torch.bool:  # bools tell of padding
             terms = None
             if func is F.linear or func in PRODUCTS:
                 terms, roots = self._multiplied(func, args, kwargs, roots)
             elif name in _SUMS:
-                terms = self._summed(name, args, out, of_first)
+                terms = None if kwargs else self._summed(name, args, out, of_first)
             elif func in _JOINS:
                 terms = self._joined(args[0], args[1:], kwargs)
             elif of_first is not None and self._passes(name, args, kwargs):
-                if not any(out is x for x in args):
-                    terms = tuple(term.after(func, args[1:], kwargs) for term in of_first)
-                elif name not in IN_PLACE:  # such as a change of type to the same type
-                    terms = of_first
-            self._roots[out] = self._split(roots) if name in _SPLITS else roots
-            self._terms.pop(out, None)
-            if terms is not None:
-                self._terms[out] = terms
+                terms = self._passed(func, args, kwargs, out, of_first)
+            self._set(out, self._split(roots) if name in _SPLITS else roots, terms)
+        elif isinstance(out, (list, tuple)):
+            for x in out:
+                if isinstance(x, Tensor):
+                    self._set(x, self._split(roots) if name in _SPLITS else roots, None)
+        elif name == "__setitem__":
+            self._set(args[0], roots, None)
         return out
+
+    def _set(self, x: Tensor, roots: frozenset[Root], terms: tuple[_Term, ...] | None) -> None:
+        self._roots[x] = roots
+        self._terms.pop(x, None)
+        if terms is not None:
+            self._terms[x] = terms
 
     def _content(self, given: Iterable[Any]) -> frozenset[Root]:
         """Return the roots of all tensors among some arguments; empty if none is a content."""
@@ -176,6 +179,16 @@ class ScoreTerms(TorchFunctionMode):
             return not self._content(args[1:])
         zeros = name == "pad" and len(args) == 2 and not kwargs.get("value")
         return name in _REARRANGED or zeros
+
+    def _passed(
+        self, func: Callable, args: tuple, kwargs: Mapping[str, Any], out: Tensor,
+        of_first: tuple[_Term, ...],
+    ) -> tuple[_Term, ...] | None:  # fmt: skip
+        """Return the terms after a function of one tensor; None if it changed them in place."""
+        if not any(out is x for x in args):
+            return tuple(term.after(func, args[1:], kwargs) for term in of_first)
+        in_place = getattr(func, "__name__", "") in IN_PLACE
+        return None if in_place else of_first  # such as a change of type to the same type
 
     def _multiplied(
         self, func: Callable, args: tuple, kwargs: Mapping[str, Any], roots: frozenset[Root]
