@@ -31,6 +31,7 @@ VARIES = "varies"
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d[\d,]*\.?\d*(?:e[-+]?\d+)?|nan|inf)(?!\w)")
 # Size of a written page: it depends on which null draws were in the cache of the machine.
 _SIZE = re.compile(r"\b[\d.]+ MB\b")
+_VERSION = re.compile(r"\b\d+\.\d+\.\d[\w.+]*")  # of Python and packages, in provenance
 _TEMPORARY = re.compile(r"\btmp[a-z0-9_]{8}\b")
 
 
@@ -106,7 +107,8 @@ def _kinds(cell: Any) -> list[Any]:
 
 def _text(cell: Any) -> str:
     parts = (o.get("text") or o.get("data", {}).get("text/plain", "") for o in cell.outputs)
-    return _SIZE.sub("some MB", " ".join(" ".join(parts).split()))
+    text = _SIZE.sub("some MB", " ".join(" ".join(parts).split()))
+    return _VERSION.sub("a version", text)
 
 
 def _changed(old: str, new: str) -> Iterator[str]:

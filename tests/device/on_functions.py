@@ -142,7 +142,8 @@ CALLS: dict[str, Call] = {
 
 LEFT = set(
     """
-alignment.spectrogram_attention alignment.time_alignment attribution.similarity cache.cut_cache
+alignment.attention_drift alignment.source_mass alignment.spectrogram_attention
+alignment.time_alignment attribution.similarity cache.cut_cache
 cache.small_cache causal.custom causal.find_function_vector causal.harness_task
 causal.repeats_task causal.save_pruned circuits.evaluate_set heads.choose_engine
 heads.estimate_score heads.needle.family_instances heads.needle.ids_instances

@@ -87,6 +87,16 @@ def stored_book():
     return nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# A"), code])
 
 
+def test_versions_are_of_the_machine(execute) -> None:
+    stored = stored_book()
+    stored.cells[1].outputs[0].text = "{'python': '3.11.7', 'torch': '2.13.0+cpu'} 1.5"
+    run = deepcopy(stored)
+    run.cells[1].outputs[0].text = "{'python': '3.12.1', 'torch': '2.13.0'} 1.5"
+    assert list(execute.differences(stored, run)) == []
+    run.cells[1].outputs[0].text = "{'python': '3.12.1', 'torch': '2.13.0'} 1.9"
+    assert list(execute.differences(stored, run)) == ["cell 1: stored 1.5, now 1.9"]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
