@@ -99,7 +99,8 @@ class _Dispatch:
 
     def here(self) -> Callable[..., Any]:
         mine = self.put.get(get_ident())
-        mine = mine or next((put for thread, put in self.put.items() if runs_for(thread)), None)
+        others = tuple(self.put.items())  # another thread may put one meanwhile
+        mine = mine or next((put for thread, put in others if runs_for(thread)), None)
         return mine[-1] if mine else self.own
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
