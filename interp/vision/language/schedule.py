@@ -84,7 +84,7 @@ def pruning_schedule(
 
     Unit: nats of loss.
 
-    Cost: Two forward passes per prompt and schedule.
+    Cost: One forward pass per prompt and schedule.
 
     Null: the schedules that were tried, on the judged half.
 
@@ -105,10 +105,7 @@ def pruning_schedule(
     )
     tried = [single, *_drawn(len(layers), keep, first, n_random, seed)]
     chosen_on, judged_on = selection_halves(len(prompts), seed)
-    effects = np.array([
-        [_effects(view, prompt, order, layers, schedule, merged) for schedule in tried]
-        for prompt, order in ((p, _ranks(view, p, by, layers)) for p in prompts)
-    ])  # fmt: skip
+    effects = np.array([_effects(view, p, by, layers, tried, merged) for p in prompts])
     best = int(effects[chosen_on, :, 1].mean(0).argmin())
     change, divergence = effects[judged_on].transpose(2, 1, 0)  # [schedule, prompt]
     shown = [best, 0]
@@ -157,32 +154,42 @@ def _ranks(view: Model, prompt: PicturePrompt, by: str, layers: Sequence[int]) -
 def _effects(
     view: Model,
     prompt: PicturePrompt,
-    ranks: Sequence[Tensor],
+    by: str,
     layers: Sequence[int],
-    schedule: Schedule,
+    schedules: Sequence[Schedule],
     merged: bool,
-) -> tuple[float, float]:
-    """Return the change of the answer's loss, and the divergence of the next token."""
+) -> list[tuple[float, float]]:
+    """Return per schedule the change of the answer's loss, and the divergence of the next token."""
+    ranks = _ranks(view, prompt, by, layers)
+    full = logits_after(view, prompt.inputs).log_softmax(-1)
+    found = []
+    for schedule in schedules:
+        hidden = _hidden(prompt, ranks, schedule)
+        of_layer = dict(zip(layers, hidden, strict=True))
+
+        def visit(site: Site, call: Call, real: Tensor, of_layer: Any = of_layer) -> None:
+            if not site.of_tower and bool(of_layer[site.layer].any()):
+                call.z = _mixed_without(call, of_layer[site.layer], merged).to(call.z.dtype)
+
+        less = view.read(prompt.inputs, visit)[0, -1].double().cpu().log_softmax(-1)
+        change = prompt.log_p(full) - prompt.log_p(less)
+        found.append((float(change), float((full.exp() * (full - less)).sum())))
+    return found
+
+
+def _hidden(prompt: PicturePrompt, ranks: Sequence[Tensor], schedule: Schedule) -> list[Tensor]:
+    """Return which tokens each layer does not see."""
     places = prompt.image.nonzero().flatten()
-    hidden, left, of_layer = prompt.image & False, places, {}
-    for layer, share, rank in zip(layers, schedule, ranks, strict=True):
+    hidden, left, found = prompt.image & False, places, []
+    for share, rank in zip(schedule, ranks, strict=True):
         number = max(1, round(share * len(places)))
         if number < len(left):
             own = rank[torch.searchsorted(places, left)]
             left = left[own.argsort(descending=True, stable=True)[:number]].sort().values
             hidden = prompt.image.clone()
             hidden[left] = False
-        of_layer[layer] = hidden
-
-    def visit(site: Site, call: Call, real: Tensor) -> None:
-        if site.of_tower or not bool(of_layer[site.layer].any()):
-            return
-        call.z = _mixed_without(call, of_layer[site.layer], merged).to(call.z.dtype)
-
-    full = logits_after(view, prompt.inputs).log_softmax(-1)
-    less = view.read(prompt.inputs, visit)[0, -1].double().cpu().log_softmax(-1)
-    change = prompt.log_p(full) - prompt.log_p(less)
-    return float(change), float((full.exp() * (full - less)).sum())
+        found.append(hidden)
+    return found
 
 
 def _mixed_without(call: Call, hidden: Tensor, merged: bool) -> Tensor:

@@ -52,7 +52,7 @@ def pictures(
     answers: Sequence[str] = (),
     layer: int = 2,
     drop: Sequence[float] = (0.5,),
-    by: Literal["attention", "class_token", "flow"] = "attention",
+    by: Literal["attention", "class_token", "flow"] | None = None,
     tau: float = 20.0,
     keep_sinks: float = 0.6,
     last_layer: bool = False,
@@ -69,16 +69,17 @@ def pictures(
         method: sinks: tokens of the picture that are attention sinks, and the heads on them.
             grounding: heads that attend to the picture, ablated. dropping: loss without the least
             attended tokens (FastV). schedule: layers in which they are dropped, chosen (VFlowOpt).
-            contrast: answers against a run on less of the picture (no
-            image, AvisC). redistribution: answers with attention moved from sinks to the rest of
-            the picture (VAR).
+            contrast: answers against a run on less of the picture (no image, AvisC).
+            redistribution: answers with attention moved from sinks to the rest of the picture
+            (VAR).
         answers: the answer to each prompt: its first token, or a token id. Not for sinks.
             Repeatable.
         layer: with -m dropping: first layer without the dropped tokens.
         drop: with -m dropping and schedule: share of the picture's tokens that is dropped, of a
             schedule in the mean over layers. Repeatable.
-        by: with -m dropping and schedule: what ranks the tokens: attention of the text, that of
-            the tower's class token, or the flow map of VFlowOpt.
+        by: with -m dropping and schedule: what ranks the tokens: attention of the text (the default
+            of dropping), that of the tower's class token, or the flow map of VFlowOpt (the default
+            of schedule).
         tau: with -m sinks and redistribution: smallest ratio of a value to the root mean square.
         keep_sinks: with -m redistribution: factor of the attention on sinks.
         last_layer: with -m redistribution: also edit the last layer.
@@ -88,6 +89,7 @@ def pictures(
     from interp.vision import language as found_in
 
     wanted = [_token(model, answer) for answer in answers]
+    ranked: Any = {} if by is None else {"by": by}
     found: Any
     if method == "sinks":
         found = found_in.visual_sinks(model, inputs, tau=tau, seed=seed)
@@ -95,12 +97,14 @@ def pictures(
         found = found_in.grounding_heads(model, inputs, wanted, n_heads=n_heads, seed=seed)
     elif method == "dropping":
         found = found_in.drop_tokens(
-            model, inputs, wanted, layer=layer, drop=drop, by=by, seed=seed
+            model, inputs, wanted, layer=layer, drop=drop, seed=seed, **ranked
         )
     elif method == "schedule":
         if len(drop) != 1:
             raise OptionError(f"-m schedule takes one share of dropped tokens, not {len(drop)}")
-        found = found_in.pruning_schedule(model, inputs, wanted, keep=1 - drop[0], by=by, seed=seed)
+        found = found_in.pruning_schedule(
+            model, inputs, wanted, keep=1 - drop[0], seed=seed, **ranked
+        )
     elif method == "redistribution":
         found = found_in.redistribution(
             model, inputs, wanted, tau=tau, keep=keep_sinks, last_layer=last_layer, seed=seed
