@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
+from scipy import stats
 from torch import Tensor
 
 from interp.alignment.pairs import require_cross
@@ -15,6 +16,7 @@ from interp.core.clusters import cluster_summary
 from interp.core.errors import OptionError, PromptError
 from interp.core.head import Head
 from interp.core.result_rows import ResultRows
+from interp.core.statistics import holm
 from interp.model.content import tensors_hash
 from interp.model.model_argument import takes_model
 
@@ -51,8 +53,9 @@ def source_mass(
     Returns:
         A row per head and source: `score` is the mean mass, `early` and `late` that of the first
         and last third of the rows, `change` the second minus the first with `change_sem`. `null` is
-        the mass of uniform attention: the source's share of the keys. The array `over_time` holds
-        the mass at every decoder row, `[head and source, prompt, row]`.
+        the mass of uniform attention: the source's share of the keys that are not padding. The
+        array `over_time` holds the mass at every decoder row, `[head and source, prompt, row]`, NaN
+        after the last.
 
     Raises:
         OptionError: the model has no cross attention, or fewer than three rows are left.
@@ -62,18 +65,21 @@ def source_mass(
 
     Cost: One forward pass.
 
-    Null: uniform attention over all keys.
+    Null: uniform attention over all keys but padding (`attention_mask`).
 
     Not for: what a head writes of a source: mass on a source whose values are small does little.
     """
     maps = _maps(model, inputs)
     every = np.stack(list(maps.values()))  # [head, prompt, row, key]
     _, n, rows, keys = every.shape
-    if not 0 <= skip <= rows - 3:
-        raise OptionError(f"skip={skip}: of {rows} decoder rows at least three must be left")
+    seen, written = _real(inputs, "attention_mask", (n, keys)), _written(inputs, n, rows, skip)
+    if min(map(len, written)) < 3:
+        raise OptionError(f"skip={skip}: at least three decoder rows of each prompt must be left")
+    if len(labels) != n or any(len(each) != keys for each in labels):
+        raise PromptError(f"labels: give a whole number for each of {keys} keys of {n} prompts")
     of = np.asarray(labels)
-    if of.shape != (n, keys) or not np.issubdtype(of.dtype, np.integer):
-        raise PromptError(f"labels hold {of.shape} whole numbers for {n} prompts of {keys} keys")
+    if not np.issubdtype(of.dtype, np.integer):
+        raise PromptError("labels: give whole numbers, -1 for keys of no source")
     number = int(of.max()) + 1
     names = [str(i) for i in range(number)] if names is None else list(names)
     if number < 1 or len(names) != number or of.min() < NONE:
@@ -81,24 +87,26 @@ def source_mass(
             f"labels hold the numbers {of.min()} to {of.max()} for {len(names)} names"
         )
     member = of[:, None] == np.arange(number)[:, None]  # [prompt, source, key]
-    mass = np.einsum("hnrk,nsk->hsnr", every[:, :, skip:], member.astype(float))
-    third = mass.shape[-1] // 3
-    early, late = mass[..., :third].mean(-1), mass[..., -third:].mean(-1)
-    columns = _head_columns(maps, number) | {"source": names * len(maps)}
-    columns |= {"null": np.tile(member.mean((0, 2)), len(maps)), "n": n}
-    for name, values in {
-        "": mass.mean(-1),
-        "early": early,
-        "late": late,
-        "change": late - early,
-    }.items():
-        own = cluster_summary(values.reshape(-1, n).T)
-        columns |= {name or "score": own.score, f"{name}_sem" if name else "sem": own.sem}
+    over_time = np.full((len(maps), number, n, max(map(len, written))), np.nan)
+    parts = np.empty((3, len(maps), number, n))  # of all rows, and of the first and last third
+    for i, own in enumerate(written):
+        mass = np.einsum("hrk,sk->hsr", every[:, i, own], member[i].astype(float))
+        over_time[:, :, i, : len(own)], third = mass, len(own) // 3
+        for part, rows_of in zip(parts, (mass, mass[..., :third], mass[..., -third:]), strict=True):
+            part[:, :, i] = rows_of.mean(-1)
+    mean, early, late = parts.reshape(3, -1, n)
+    even = (member & seen[:, None]).sum(-1) / seen.sum(-1)[:, None]  # [prompt, source]
+    columns = _head_columns(maps, number) | {"source": names * len(maps), "n": n}
+    columns |= {"null": np.tile(even.mean(0), len(maps))}
+    summed = {"score": mean, "early": early, "late": late, "change": late - early}
+    for name, values in summed.items():
+        own = cluster_summary(values.T)
+        columns |= {name: own.score, "sem" if name == "score" else f"{name}_sem": own.sem}
     return ResultRows(
         "SourceMass", columns, ("stack", "layer", "head", "source"),
         _made(model, inputs, "source_mass", {"skip": skip, "sources": names}),
         {"metric": "source_mass", "unit": "attention mass", "limits": (0.0, 1.0)},
-        mass.mean(-1).reshape(-1, n), arrays={"over_time": mass.reshape(-1, *mass.shape[2:])},
+        mean, arrays={"over_time": over_time.reshape(len(mean), n, -1)},
     )  # fmt: skip
 
 
@@ -111,8 +119,6 @@ def attention_drift(
     at: Sequence[float] | None = None,
     skip: int = 0,
     unit: str = "source positions",
-    n_random: int = 199,
-    seed: int = 0,
 ) -> ResultRows:
     """Measure how fast the place that a head attends to drifts from where it should be.
 
@@ -128,8 +134,6 @@ def attention_drift(
             by default the number of the key.
         skip: number of first decoder rows that stand for no token of the signal.
         unit: unit of the places.
-        n_random: number of random orders of the rows, for the null.
-        seed: seed of the null.
 
     Reference: Cheng et al. 2017, "Focusing Attention: Towards Accurate Text Recognition in Natural
     Images" (arXiv 1709.02054), which names the drift.
@@ -137,7 +141,8 @@ def attention_drift(
     Returns:
         A row per head: `score` is the slope over rows of the mean attended place minus the true
         one, in units per token, positive where attention runs ahead; `offset` is their mean
-        difference with `offset_sem`. `null` and `p` come from random orders of the rows.
+        difference with `offset_sem`. `p` is that of Student's t test over prompts, `p_holm` the
+        same corrected over the heads.
 
     Raises:
         OptionError: the model has no cross attention.
@@ -147,7 +152,9 @@ def attention_drift(
 
     Cost: One forward pass.
 
-    Null: the differences in random order; `p` is the share of orders with as large a mean slope.
+    Null: no drift, a slope of 0. Errors of neighbouring rows are alike, so rows in random order are
+    no null: with a correlation of .8 from row to row, 30 % of signals that do not drift had p below
+    .05 by such orders, and 5 % by the test over prompts (400 simulated sets of 5 or 20 prompts).
 
     Not for: heads that do not read the signal in order: their offset grows, but nothing drifts.
     """
@@ -160,35 +167,31 @@ def attention_drift(
     known = [np.asarray(x, float) for x in positions]
     if len(known) != n:
         raise PromptError(f"positions of {len(known)} prompts for {n}; give those of each")
-    if any(skip + len(x) > rows or np.isfinite(x).sum() < 3 for x in known) or skip < 0:
-        raise PromptError(
-            f"each prompt needs at least three known places, and at most {rows - skip} after "
-            f"skip={skip}"
-        )
+    written = _written(inputs, n, rows, skip)
+    for i, (own, true) in enumerate(zip(written, known, strict=True)):
+        if len(true) > len(own) or np.isfinite(true).sum() < 3:
+            raise PromptError(
+                f"prompt {i} needs at least three known places, and at most {len(own)}, one for "
+                f"each row after skip={skip}"
+            )
     mass = every.sum(-1)
     centres = (every @ axis) / np.where(mass > 0, mass, np.nan)  # [head, prompt, row]
-    rng = np.random.default_rng(seed)
     slopes, offsets = np.empty((2, len(maps), n))
-    random = np.empty((n_random, len(maps), n))
     for i, true in enumerate(known):
         real = np.isfinite(true)
-        error = (centres[:, i, skip : skip + len(true)] - true)[:, real]
+        error = (centres[:, i, written[i][: len(true)]] - true)[:, real]
         step = np.flatnonzero(real) - np.flatnonzero(real).mean()
-        weights = step / (step**2).sum()
-        slopes[:, i], offsets[:, i] = error @ weights, error.mean(-1)
-        order = np.argsort(rng.random((n_random, error.shape[-1])))
-        random[:, :, i] = np.moveaxis(error[:, order], 0, 1) @ weights
+        slopes[:, i], offsets[:, i] = error @ step / (step**2).sum(), error.mean(-1)
     own, apart = cluster_summary(slopes.T), cluster_summary(offsets.T)
-    drawn = random.mean(-1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        p = 2 * stats.t.sf(np.abs(own.score / own.sem), max(own.n - 1, 1))
     columns = _head_columns(maps, 1) | {
-        "score": own.score, "sem": own.sem, "null": drawn.mean(0), "n": own.n,
-        "p": (1 + (np.abs(drawn) >= np.abs(own.score) * (1 - 1e-9)).sum(0)) / (1 + n_random),
+        "score": own.score, "sem": own.sem, "null": 0.0, "n": own.n, "p": p, "p_holm": holm(p),
         "offset": apart.score, "offset_sem": apart.sem,
     }  # fmt: skip
-    options = {"skip": skip, "null_draws": n_random}
     return ResultRows(
         "AttentionDrift", columns, ("stack", "layer", "head"),
-        _made(model, inputs, "attention_drift", options, seed),
+        _made(model, inputs, "attention_drift", {"skip": skip}),
         {"metric": "attention_drift", "unit": f"{unit} per token"}, slopes,
         arrays={"offsets": offsets}, shown_by="score",
     )  # fmt: skip
@@ -199,6 +202,19 @@ def _maps(model: Model, inputs: Mapping[str, Tensor]) -> dict[Head, Float[np.nda
     if not any(isinstance(x, Tensor) and x.dim() >= 2 for x in inputs.values()):
         raise PromptError("inputs hold no tensor of a prompt a row")
     return cross_maps(model, inputs)
+
+
+def _real(inputs: Mapping[str, Tensor], name: str, shape: tuple[int, int]) -> np.ndarray:
+    """Return which positions a mask of the inputs calls real; all if it is not given."""
+    given = inputs.get(name)
+    return np.ones(shape, bool) if given is None else given.cpu().numpy().astype(bool)
+
+
+def _written(inputs: Mapping[str, Tensor], n: int, rows: int, skip: int) -> list[np.ndarray]:
+    """Return the decoder rows of each prompt, without padding and without the first ones."""
+    if skip < 0:
+        raise OptionError(f"skip={skip}: give a number of rows")
+    return [np.flatnonzero(x)[skip:] for x in _real(inputs, "decoder_attention_mask", (n, rows))]
 
 
 def _head_columns(maps: Mapping[Head, Any], times: int) -> dict[str, Any]:
@@ -212,9 +228,8 @@ def _made(
     inputs: Mapping[str, Tensor],
     name: str,
     options: dict[str, Any],
-    seed: int | None = None,
 ) -> dict[str, Any]:
     tensors = {k: x for k, x in inputs.items() if isinstance(x, Tensor)}
     n = len(next(iter(tensors.values())))
     made = {"prompts": "given tensors", "prompts_hash": tensors_hash(tensors), "options": options}
-    return times_provenance(model, name, n, seed) | made
+    return times_provenance(model, name, n, None) | made

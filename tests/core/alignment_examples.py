@@ -72,7 +72,7 @@ def mass_of_sources() -> ResultRows:
 def drift() -> ResultRows:
     inputs = pairs_of_tensors()
     places = [[float(t) for t in range(3)]] * 4
-    return alignment.attention_drift(reordering(), inputs, places, n_random=9)
+    return alignment.attention_drift(reordering(), inputs, places)
 
 
 ALIGNMENT_EXAMPLES: dict[str, Callable[[], Result]] = {
