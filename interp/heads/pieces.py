@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from interp.heads.declaration import BoundAnalysis
 from interp.model.calls.sites import Site
+from interp.model.random_weights import DrawnElsewhere, RandomWeights
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -27,3 +28,27 @@ class Pieces(Protocol):
     def masks(self, what: str) -> dict[str, str]:
         """Return the structure of the masks in a pass by name of the attention."""
         ...
+
+
+def without_draws(
+    asked: Mapping[str, Mapping[str, Any]], random: RandomWeights, bounds: Sequence[BoundAnalysis]
+) -> list[BoundAnalysis]:
+    """Return the metrics whose scores on random weights are not kept from earlier.
+
+    Args:
+        asked: by label, what those scores depend on (`PatternRun.asked_draws`).
+        random: the random weights.
+        bounds: the metrics.
+    """
+    unknown = random.unknown(asked)
+    return [b for b in bounds if b.label in unknown]
+
+
+def drawn_elsewhere(
+    short: Sequence[BoundAnalysis], pieces: Pieces, random: RandomWeights, model: Model
+) -> RandomWeights:
+    """Return draws that are not made where pieces hold all scores of some metrics on them."""
+    passes = map(random.pass_name, range(len(random)))
+    if any(pieces.whole(what, short, model) is None for what in passes):
+        return random
+    return DrawnElsewhere(random.model, random.seed, random.draws, random.kept)

@@ -21,7 +21,7 @@ from interp.heads.engine import (
     fused_is_faster,
     require_engine,
 )  # fmt: skip
-from interp.heads.pieces import Pieces
+from interp.heads.pieces import Pieces, drawn_elsewhere, without_draws
 from interp.heads.score_rows import (
     MetricScores,
     PatternRun,
@@ -40,7 +40,6 @@ from interp.model.precision import on_its_device
 from interp.model.random_weights import (
     DRAWS,
     DrawMeans,
-    DrawnElsewhere,
     KeptNulls,
     RandomWeights,
 )
@@ -337,7 +336,9 @@ def _from_patterns(
     drawn_for = [b for b in bounds if needs_draws(kinds[b.label], null, run.model)]
     about, clusters, ids = run.about(), run.clusters(), run.prompt_ids()
     if run.pieces is not None and drawn_for and not weights.metrics:
-        random = _drawn_elsewhere(run, run.pieces, random, drawn_for)
+        asked = run.asked_draws(drawn_for, about["prompts_hash"])
+        short = without_draws(asked, random, drawn_for)
+        random = drawn_elsewhere(short, run.pieces, random, run.model)
     draws = _drawn(run, random, drawn_for, weights, about["prompts_hash"]) if drawn_for else {}
     for b in bounds:
         kind, mine = kinds[b.label], draws.get(b.label, ())
@@ -369,26 +370,6 @@ def _drawn(
     found = random.scores(asked, on_draw)
     weights.draws = found
     return found
-
-
-def without_draws(
-    run: PatternRun, random: RandomWeights, bounds: Sequence[BoundAnalysis]
-) -> list[BoundAnalysis]:
-    """Return the metrics whose scores on random weights are not kept from earlier."""
-    asked = run.asked_draws(bounds, run.about()["prompts_hash"])
-    unknown = random.unknown(asked)
-    return [b for b in bounds if b.label in unknown]
-
-
-def _drawn_elsewhere(
-    run: PatternRun, pieces: Pieces, random: RandomWeights, bounds: Sequence[BoundAnalysis]
-) -> RandomWeights:
-    """Return draws that are not made where pieces hold all scores on them."""
-    short = without_draws(run, random, bounds)
-    passes = map(random.pass_name, range(len(random)))
-    if any(pieces.whole(what, short, run.model) is None for what in passes):
-        return random
-    return DrawnElsewhere(random.model, random.seed, random.draws, random.kept)
 
 
 def null_of(metric: BoundAnalysis, null: Null, model: Model) -> Null:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress
 from interp.heads.declaration import BoundAnalysis, Null
-from interp.heads.pieces import SCORING, SHUFFLED
+from interp.heads.pieces import SCORING, SHUFFLED, without_draws
 from interp.heads.prompt_pieces import PromptPieces
 from interp.heads.score_rows import PatternRun
-from interp.heads.scoring import choose_engine, needs_draws, null_of, without_draws
+from interp.heads.scoring import choose_engine, needs_draws, null_of
 from interp.model.random_weights import RandomWeights
 
 if TYPE_CHECKING:
@@ -63,7 +63,8 @@ def score_pieces(
         pieces.compute(run, SHUFFLED, model, run.shuffled_prompts(), shuffled, own)
         passes.append(SHUFFLED)
     drawn_for = [b for b in bounds if needs_draws(kinds[b.label], null, model)]
-    short = without_draws(run, random, drawn_for)
+    asked = run.asked_draws(drawn_for, run.about()["prompts_hash"])
+    short = without_draws(asked, random, drawn_for)
     for draw in range(len(random)) if short else ():
         what = random.pass_name(draw)
         passes.append(what)
