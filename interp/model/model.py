@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Self
 
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
 from interp.core.prompts import Prompts
+from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
 from interp.model.capture import ActivationCache, capture
+from interp.model.each_batch import each_batch
 from interp.model.edits import Edit
 from interp.model.generation import Generation, generate
 from interp.model.joint_view import joint_view, view_for
 from interp.model.locate.weights import HeadWeights, head_weights
+from interp.model.padding import tokens_in
 from interp.model.policy import Policy
 from interp.model.transformer import Inputs, Transformer
 
@@ -67,3 +74,20 @@ class Model(Transformer):
     def weights_of(self, site: Site) -> HeadWeights:
         """Return W_Q, W_K, W_V, W_O of one attention; see `interp.model.locate.weights`."""
         return head_weights(self, site)
+
+    def mean_z(
+        self, prompts: Prompts | Sequence, batch_size: int = 16
+    ) -> dict[tuple[str, int], Float[Tensor, "head d_head"]]:
+        """Average every head's z over all real positions, for `mean(over="dataset")`."""
+        total: dict[tuple[str, int], Tensor] = {}
+        count: dict[tuple[str, int], float] = {}
+
+        def visit(site: Site, call: Call, real: Tensor) -> None:
+            key = site.stack, site.layer
+            z = (call.z.double() * real[:, None, :, None]).sum((0, 2))
+            total[key] = total.get(key, torch.zeros_like(z)) + z
+            count[key] = count.get(key, 0.0) + float(real.sum())
+
+        batches = self.batches(Prompts.of(prompts, self), batch_size)
+        each_batch(self, batches, lambda batch: self.read(batch, visit), tokens_in)
+        return {key: (total[key] / count[key]).to(torch.float32) for key in total}

@@ -21,7 +21,6 @@ from interp.core.prompts import Prompts
 from interp.model.calls.call import Call
 from interp.model.calls.sites import POOLING, Site
 from interp.model.content import checksum, content_hash
-from interp.model.each_batch import each_batch
 from interp.model.edits import Edit
 from interp.model.head_arguments import require_heads
 from interp.model.hooks.tap import Visit, visiting
@@ -35,7 +34,7 @@ from interp.model.inputs import (
     vocabulary,
 )
 from interp.model.locate.ranks import Ranks
-from interp.model.padding import Padding, tokens_in
+from interp.model.padding import Padding
 from interp.model.processing import processed
 from interp_kernels.vector_math import settle
 
@@ -349,23 +348,6 @@ class Transformer:
         looking = self.visited(visit, fused=fused, streamed=streamed)
         with held(), torch.no_grad(), looking:
             return self._forward(inputs) if run is None else run(inputs)
-
-    def mean_z(
-        self, prompts: Prompts | Sequence, batch_size: int = 16
-    ) -> dict[tuple[str, int], Float[Tensor, "head d_head"]]:
-        """Average every head's z over all real positions, for `mean(over="dataset")`."""
-        total: dict[tuple[str, int], Tensor] = {}
-        count: dict[tuple[str, int], float] = {}
-
-        def visit(site: Site, call: Call, real: Tensor) -> None:
-            key = site.stack, site.layer
-            z = (call.z.double() * real[:, None, :, None]).sum((0, 2))
-            total[key] = total.get(key, torch.zeros_like(z)) + z
-            count[key] = count.get(key, 0.0) + float(real.sum())
-
-        batches = self.batches(Prompts.of(prompts, self), batch_size)
-        each_batch(self, batches, lambda batch: self.read(batch, visit), tokens_in)
-        return {key: (total[key] / count[key]).to(torch.float32) for key in total}
 
     def require_finite(self, call: Call, site: Site) -> None:
         """Raise if a call's output is not finite.

@@ -321,3 +321,20 @@ def add_rows(column, scores, coefficient):
             for j in range(n):
                 column[j] += p * abs(a[j])
             row += 1
+
+
+@inner()
+def reach(plan, ranges, n_keys, query, last):
+    """Return the range of keys that causality, window and ranges leave to queries from..to."""
+    low, high = 0, n_keys
+    if plan.causal:
+        high = min(high, max(0, plan.offset + last))
+    if plan.window:
+        low = max(0, plan.offset + query - plan.window + 1)
+    if ranges.shape[0] and query < last:
+        first, end = n_keys, 0
+        for row in range(query, last):
+            if ranges[row, 0] < ranges[row, 1]:
+                first, end = min(first, ranges[row, 0]), max(end, ranges[row, 1])
+        low, high = max(low, first), min(high, end)
+    return min(low, high), high

@@ -175,3 +175,8 @@ def _close(got: Tensor, z: Tensor) -> bool:
     narrow = min((z.dtype, torch.float32), key=lambda t: -torch.finfo(t).eps)
     allowed = _ROUNDINGS * torch.finfo(narrow).eps * precise(z).abs().max().clamp_min(1e-30)
     return bool((precise(got) - precise(z)).abs().max() <= allowed)
+
+
+def built(mask: Any) -> Any:
+    """Return the matrix of a mask that was not built so far; any other mask as it is."""
+    return mask.whole() if hasattr(mask, "whole") else mask

@@ -17,7 +17,7 @@ from interp.core.protocols import PictureModel
 from interp.model.calls.call import Call, ComputedCall
 from interp.model.calls.map_call import MapCall
 from interp.model.calls.sites import Site
-from interp.model.hooks.tap import built
+from interp.model.hooks.interface_call import built
 from interp.model.segments import call_segments
 from interp.model.single_prompts import apart, pictured
 from interp_kernels.bias_rows import BiasRows

@@ -7,14 +7,12 @@ the look-up, are wrapped when they are passed. No new name is registered: for an
 transformers makes no mask at all, and some families switch their sparse attention off. The model's
 config, kernel, mask and numbers stay unchanged, and the registry is restored when the last tap
 closes. Long masks are built only if somebody reads them (`lazy_masks`): in a fused run nobody does.
-
 Attention code that does not go through that interface is read by `softmax_watch`.
 
 `visiting` reports the calls by site, with the positions that hold tokens: padding must not enter
 any mean or score, and a position given by the caller counts a prompt's own tokens. Both are read
-from the mask that the forward receives, in interp's own runs, the caller's runs or a step of
-`generate`. If that mask covers something else (audio samples), or only a part of the model is
-called (the encoder, during generation), the call's own mask is used.
+from the mask that the forward receives, also in the caller's runs. If that mask covers something
+else (audio samples), or only the encoder is called (in generation), the call's own mask is used.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ from interp.core.interrupts import guarded, interrupt_point
 from interp.model.calls.call import Call
 from interp.model.calls.sites import TOWERS, Site
 from interp.model.hooks.inference import forward_here, in_this_thread, replaced
-from interp.model.hooks.interface_call import USER_MAP, Passed
+from interp.model.hooks.interface_call import USER_MAP, Passed, built
 from interp.model.hooks.packed import Stretches
 from interp.model.hooks.softmax_watch import inside_interface, watching
 from interp.model.inputs import ForwardInputs, forward_inputs, positions_of_tokens
@@ -161,11 +159,6 @@ def _wrap(name: str, original: Callable) -> Callable:
         return call.z.to(out.dtype).transpose(1, 2).reshape(out.shape).contiguous(), weights
 
     return attention
-
-
-def built(mask: Any) -> Any:
-    """Return the matrix of a mask that was not built so far; any other mask as it is."""
-    return mask.whole() if hasattr(mask, "whole") else mask
 
 
 def _wrap_builder(original: Callable) -> Callable:
