@@ -1,6 +1,6 @@
 """The page of the literature: every paper with its claim, what was measured, and what answers it.
 
-    python docs/literature_page.py     prints it; docs/build.py puts it into docs/literature.md
+`docs/tables.py` writes it into docs/literature.md.
 
 The entries are those of interp/core/literature.toml; the numbers are those that
 benchmarks/paper_claims.py measured.
@@ -118,7 +118,3 @@ def _link(file: str) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
-
-
-if __name__ == "__main__":
-    print(page())

@@ -1,6 +1,6 @@
 """The method table: every declared method with definition, cost, null and when not to use it.
 
-    python docs/method_table.py     prints the tables, which docs/build.py puts into docs/methods.md
+`docs/tables.py` writes them into docs/methods.md.
 
 The tables are generated from the code. Paragraphs of a docstring that begin with `Not for:`,
 `Cost:`, `Null:`, `Unit:` and `Reference:` are the cells of the table; a metric or a method of
@@ -394,7 +394,3 @@ def table(part: str, found: list[Row]) -> str:
         cells["name"] = f"`{cells['name']}`"
         lines.append("| " + " | ".join(cells[c] for c in used) + " |")
     return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    print(page())

@@ -1,10 +1,9 @@
 """MkDocs hook: the files of the repository as the files of the site, with generated pages.
 
 A file keeps its path in the repository, so a link that works there works in the site, and MkDocs
-reports every link that does not. Generated are the pages of methods (`method_table.py`),
-papers (`literature_page.py`), parts of the pages (`design_page.py`), measured errors (`trust.py`),
+reports every link that does not. Generated are a page for each kind of method (`method_pages.py`),
 commands and the reference (`reference.py`); notebooks become pages with the outputs that they are
-stored with.
+stored with. The tables of methods, papers and measured errors stand in their files (`tables.py`).
 """
 
 from __future__ import annotations
@@ -23,20 +22,9 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent
 sys.path.insert(0, str(HERE))  # its neighbours, however it is called
 
-import design_page  # noqa: E402 - after the line above
-import literature_page  # noqa: E402
-import method_pages  # noqa: E402
-import method_table  # noqa: E402
+import method_pages  # noqa: E402 - after the line above
 import notebook_pages  # noqa: E402
 import reference  # noqa: E402
-import trust  # noqa: E402
-
-TABLES = {
-    "design_page": design_page.tables,
-    "literature_page": literature_page.page,
-    "method_table": method_table.page,
-    "trust": trust.page,
-}
 
 WRITTEN = (  # pages and pictures that are files
     "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "docs/*.md", "docs/guides/*.md",
@@ -72,13 +60,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for pattern in WRITTEN:
         for path in sorted(ROOT.glob(pattern)):
             source = path.relative_to(ROOT).as_posix()
-            if path.suffix == ".md":
-                found.append(_file(config, source, with_tables(path)))
-            else:
-                found.append(File.generated(config, source, abs_src_path=str(path)))
+            found.append(_file(config, source, path.read_bytes()))
     for source, text in generated():
         found.append(_file(config, source, text))
-    found.append(_file(config, "docs/design_parts.html", design_page.parts()))
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         text, pictures = notebook_pages.page(path)
         found.append(_file(config, f"notebooks/{path.name}", text, _Notebook))
@@ -93,16 +77,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def _unused(file: File) -> bool:
     """Return True if a file of the theme serves only other languages, or debugging of the theme."""
     return "/lunr/" in file.src_uri or file.src_uri.endswith(".map")
-
-
-def with_tables(path: Path) -> str:
-    """Return the text of a file, with generated tables inserted at their marks."""
-
-    def made(match: re.Match[str]) -> str:
-        return TABLES[match[1]]()
-
-    text = path.read_text(encoding="utf-8")
-    return re.sub(r"<!-- tables of (\w+) -->", made, text)
 
 
 def generated() -> Iterator[tuple[str, str]]:

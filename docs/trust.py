@@ -1,6 +1,6 @@
 """Sections of the page on the reliability of the numbers, from files of the benchmarks.
 
-    python docs/trust.py     prints them; docs/build.py puts them into docs/trust.md
+`docs/tables.py` writes them into docs/trust.md.
 
 Every figure on the page is read from benchmarks/*.json; none is typed by hand.
 """
@@ -267,7 +267,3 @@ def page() -> str:
 
 def _versions(about: Mapping[str, Any]) -> str:
     return f"({', '.join(f'{name} {value}' for name, value in about.items())}.)"
-
-
-if __name__ == "__main__":
-    print(page())

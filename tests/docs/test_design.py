@@ -21,11 +21,10 @@ def design(docs):
     return import_module("design_page")
 
 
-def test_the_built_page_has_sizes_and_colours(design, docs) -> None:
-    pytest.importorskip("mkdocs", reason="the site needs MkDocs: pip install 'interp[docs]'")
-    built = import_module("site_files").with_tables(docs / "design.md")
-    assert design.tables() in built
-    assert "#0b5cad" in built
+def test_pictures_of_pages_are_not_older_than_the_pages(docs) -> None:
+    picture = import_module("picture")
+    for name in ("design_parts", "report"):
+        assert picture.stored_in(name) == picture.drawn_by(name), f"{name}: python docs/picture.py"
 
 
 def test_every_page_says_what_is_read_first(docs) -> None:

@@ -15,13 +15,9 @@ def trust(docs):
     return import_module("trust")
 
 
-def test_the_built_page_has_every_section(trust, docs) -> None:
-    pytest.importorskip("mkdocs", reason="the site needs MkDocs: pip install 'interp[docs]'")
-    built = import_module("site_files").with_tables(docs / "trust.md")
-    assert trust.page() in built
-    assert "<!-- tables of" not in built
+def test_the_page_has_every_section(trust) -> None:
     for heading in ("independent computations", "other libraries", "False findings", "Intervals"):
-        assert heading in built
+        assert heading in trust.page()
 
 
 def test_every_figure_follows_its_file(trust, monkeypatch) -> None:
