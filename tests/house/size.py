@@ -11,16 +11,15 @@ own that says why, and what left.
 from __future__ import annotations
 
 import ast
-import io
 import re
 import shutil
 import subprocess
 import sys
-import tokenize
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -34,7 +33,7 @@ DECLARES = {  # decorators of functions whose docstring is documentation for use
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass
 class File:
     """One file of the package, formatted without skips."""
 
@@ -42,7 +41,7 @@ class File:
     text: str
     skips: int
 
-    @property
+    @cached_property
     def tree(self) -> ast.Module:
         """The parsed file."""
         return ast.parse(self.text)
@@ -72,19 +71,21 @@ def files(package: str = "interp") -> list[File]:
 
 def code_lines(file: File) -> int:
     """Count the lines that hold code: no blanks, comments, docstrings or imports."""
+    lines = file.text.splitlines()
+    code = {i for i, line in enumerate(lines, 1) if line.strip() and line.lstrip()[0] != "#"}
     left_out: set[int] = set()
     for node in ast.walk(file.tree):
+        if isinstance(node, ast.Constant | ast.JoinedStr) and node.end_lineno != node.lineno:
+            code.update(_span(node))  # lines of a text that are empty, or begin with #
         if isinstance(node, ast.Import | ast.ImportFrom):
-            left_out.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-        text = docstring_of(node)
-        if text is not None:
-            left_out.update(range(text.lineno, (text.end_lineno or text.lineno) + 1))
-    blank = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
-    lines: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(file.text).readline):
-        if token.type not in (*blank, tokenize.ENDMARKER):
-            lines.update(range(token.start[0], token.end[0] + 1))
-    return len(lines - left_out)
+            left_out.update(_span(node))
+        if (text := docstring_of(node)) is not None:
+            left_out.update(_span(text))
+    return len(code - left_out)
+
+
+def _span(node: ast.stmt | ast.expr) -> range:
+    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
 
 
 def docstring_of(node: ast.AST) -> ast.Expr | None:
