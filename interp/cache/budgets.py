@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interp.cache.windows import KVHead, Window, kv_heads
+from interp.core.documents import parse_json
 from interp.core.errors import OptionError, StoreError, UnknownName
 from interp.core.files import read_bytes, write_atomically
 from interp.model.model_argument import one_model
@@ -113,7 +114,7 @@ def read_budgets(path: str | PathLike, model: Any) -> dict[KVHead, Budget | None
     """
     read = one_model(model)
     try:
-        content = json.loads(read_bytes(Path(path)))
+        content = parse_json(read_bytes(Path(path)))
         rows = [(int(layer), row) for layer, row in content["layers"].items()]
         found = {
             KVHead("decoder", layer, at): None if kept is None else Budget(**kept)

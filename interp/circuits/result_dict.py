@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from interp.core.documents import parse_json, parse_toml
 from interp.core.errors import StoreError
 from interp.core.files import read_bytes
 
@@ -67,7 +66,7 @@ def json_of(path: Path) -> Any:
         StoreError: The file cannot be read or is not JSON.
     """
     try:
-        return json.loads(read_bytes(path))
+        return parse_json(read_bytes(path))
     except ValueError as error:
         raise StoreError(f"{path} is not JSON: {error}") from error
 
@@ -81,7 +80,7 @@ def toml_text(data: Mapping[str, Any]) -> str:
 
 def toml_data(text: str) -> dict[str, Any]:
     """Read the output of `toml_text`, with nan as None; ValueError for other text."""
-    return _replaced(tomllib.loads(text), lambda x: None if _is_nan(x) else x)
+    return _replaced(parse_toml(text), lambda x: None if _is_nan(x) else x)
 
 
 def toml_of(path: Path) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from interp.core import files
 from interp.core.columns import COLUMNS as SCORES
+from interp.core.documents import parse_json
 from interp.core.errors import OptionError, StoreError
 from interp.core.prompt_values import COLUMNS, SUFFIX, read_values, values_file
 from interp.core.shards import PIECES, shard_problems
@@ -263,7 +263,7 @@ def _wrong_values(path: Path, notes: Mapping[str, str], table: HeadTable) -> Pro
     if not files.exists(values):
         return Problem(values.name, "missing", "values per prompt: the file is gone")
     try:
-        apart = _apart(table, Key(**json.loads(notes["key"])), read_values(values, recorded))
+        apart = _apart(table, Key(**parse_json(notes["key"])), read_values(values, recorded))
     except StoreError as error:
         return Problem(values.name, "damaged", _reason(error))
     if apart > 1e-4:

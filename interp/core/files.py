@@ -14,7 +14,6 @@ import secrets
 import sqlite3
 import stat
 import time
-import tomllib
 import warnings
 from array import array
 from collections.abc import Iterable, Mapping
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interp.core.columns import COLUMNS, Provenance
+from interp.core.documents import parse_json, parse_toml
 from interp.core.errors import DamagedKept, StoreError
 from interp.core.json_document import plain
 
@@ -64,7 +64,7 @@ def from_csv(text: str, heading: str) -> tuple[dict[str, list], Provenance]:
                 columns[name].append(kind(cell))
     except csv.Error as error:
         raise ValueError(str(error)) from error
-    return _checked(columns, json.loads(heading))
+    return _checked(columns, parse_json(heading))
 
 
 def to_json(frame: pd.DataFrame, provenance: Provenance) -> str:
@@ -77,7 +77,7 @@ def to_json(frame: pd.DataFrame, provenance: Provenance) -> str:
 
 def from_json(text: str) -> tuple[dict[str, list], Provenance]:
     """Read columns and provenance from the text of `to_json`; ValueError for any other text."""
-    whole = json.loads(text)
+    whole = parse_json(text)
     columns = _of_rows(whole)
     for name, kind in COLUMNS.items():
         if kind is float:
@@ -100,8 +100,8 @@ def to_toml(frame: pd.DataFrame, provenance: Provenance) -> str:
 
 def from_toml(text: str) -> tuple[dict[str, list], Provenance]:
     """Read columns and provenance from the text of `to_toml`; ValueError for any other text."""
-    whole = tomllib.loads(text)
-    return _checked(_of_rows(whole), whole | {"provenance": json.loads(whole["provenance"])})
+    whole = parse_toml(text)
+    return _checked(_of_rows(whole), whole | {"provenance": parse_json(whole["provenance"])})
 
 
 def to_parquet(frame: pd.DataFrame, provenance: Provenance, **extra: str) -> bytes:
@@ -128,7 +128,7 @@ def from_parquet(content: bytes) -> tuple[dict[str, list], Provenance, dict[str,
     notes = _notes(table.schema.metadata)
     columns = {name: table[name].to_pylist() for name in _known(table.column_names)}
     head = {"format": _FORMAT, "sha256": notes.pop("sha256")}
-    head["provenance"] = json.loads(notes.pop("provenance"))
+    head["provenance"] = parse_json(notes.pop("provenance"))
     return *_checked(columns, head), notes
 
 

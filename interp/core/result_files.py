@@ -7,12 +7,12 @@ import hashlib
 import io
 import json
 import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from interp.core.display import drawn, held_types
+from interp.core.documents import parse_json, parse_toml
 from interp.core.encoding import as_json_data, remade
 from interp.core.errors import OptionError, StoreError, UnknownName
 from interp.core.files import (
@@ -95,7 +95,7 @@ def read_result(cls: Any, path: str | os.PathLike) -> Any:
     record = read_record(path) if path.suffix.lower() == ".csv" else ""
     try:
         if record:
-            name, fields = _checked(json.loads(record), content)
+            name, fields = _checked(parse_json(record), content)
         else:
             name, fields = _READERS[path.suffix.lower()](content)
         wanted = {each.__name__: each for each in (cls, *_below(cls))}
@@ -142,7 +142,7 @@ def _to_json(result: Writable) -> bytes:
 
 
 def _from_json(content: bytes) -> tuple[str, Mapping[str, Any]]:
-    document = json.loads(content)
+    document = parse_json(content)
     if not isinstance(document, dict):
         raise ValueError("it is not a JSON object")
     return _checked(document, document.get("rows"))
@@ -166,8 +166,8 @@ def _to_toml(result: Writable) -> bytes:
 
 
 def _from_toml(content: bytes) -> tuple[str, Mapping[str, Any]]:
-    document = tomllib.loads(content.decode())
-    return _checked(json.loads(document["values"]), document.get("rows", []))
+    document = parse_toml(content.decode())
+    return _checked(parse_json(document["values"]), document.get("rows", []))
 
 
 def _to_parquet(result: Writable) -> bytes:
@@ -188,7 +188,7 @@ def _from_parquet(content: bytes) -> tuple[str, Mapping[str, Any]]:
     notes = table.schema.metadata or {}
     if b"interp.values" not in notes:
         raise ValueError("it is a Parquet file with other contents")
-    return _checked(json.loads(notes[b"interp.values"]), table.to_pylist())
+    return _checked(parse_json(notes[b"interp.values"]), table.to_pylist())
 
 
 _WRITERS = {".parquet": _to_parquet, ".csv": _to_csv, ".json": _to_json, ".toml": _to_toml}

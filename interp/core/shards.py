@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from interp.core import files
+from interp.core.documents import parse_json
 from interp.core.errors import OptionError, StoreError
 
 FOLDER = "shards"
@@ -86,7 +87,7 @@ def shard_problems(folder: Path) -> list[tuple[str, str, str]]:
                 problems.append((name, "missing", f"shard {index} of {number} never ran; {again}"))
                 continue
             try:
-                document = json.loads(files.read_bytes(there[index]))
+                document = parse_json(files.read_bytes(there[index]))
                 state, results = document["state"], list(document.get("results", ()))
                 failed = list(document.get("failed", ()))
             except (StoreError, ValueError, KeyError, TypeError) as error:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from interp.core.documents import parse_json
 from interp.core.errors import StoreError
 from interp.core.files import read_bytes, write_atomically
 from interp.dictionaries.dictionary import EXTRA, Dictionary, DictionaryMismatch
@@ -128,7 +129,7 @@ def load_dictionary(
     folder = Path(folder)
     raw, content = read_bytes(folder / CONFIG), read_bytes(folder / WEIGHTS)
     try:
-        cfg = json.loads(raw)
+        cfg = parse_json(raw)
         weights = {name: x.float() for name, x in load(content).items()}
         found = _made(cfg, weights, folder, hashlib.sha256(content).hexdigest())
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from interp.core.documents import parse_json
 from interp.core.errors import NonFiniteError, OptionError, StoreError
 from interp.core.files import read_bytes, write_atomically
 from interp.core.prompts import Prompts
@@ -329,7 +330,7 @@ def load_lorsa(path: str | Path) -> Lorsa:
     try:
         tensors = load(content)
         size = int.from_bytes(content[:8], "little")
-        about = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["interp"])
+        about = parse_json(parse_json(content[8 : 8 + size])["__metadata__"]["interp"])
         if about.pop("format") != FORMAT:
             raise ValueError("another format")
         return Lorsa(**{name: tensors[name] for name in WEIGHTS}, **about)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from interp.core.documents import parse_json
 from interp.core.errors import NotKept, StoreError
 from interp.core.files import open_file
 
@@ -345,7 +346,7 @@ def _content(key: str, draws: Sequence[Mapping[str, np.ndarray]]) -> bytes:
         for draw in draws
     ]  # fmt: skip
     return json.dumps(
-        {"format": _FORMAT, "key": json.loads(key), "values": values, "sum": _sum(key, values)}
+        {"format": _FORMAT, "key": parse_json(key), "values": values, "sum": _sum(key, values)}
     ).encode()
 
 
@@ -353,8 +354,8 @@ def _read(content: bytes, key: str) -> list[DrawMeans]:
     """Read the draws of a file; ValueError, KeyError or TypeError when it is damaged."""
     import numpy as np
 
-    whole = json.loads(content)
-    if whole["format"] != _FORMAT or whole["key"] != json.loads(key):
+    whole = parse_json(content)
+    if whole["format"] != _FORMAT or whole["key"] != parse_json(key):
         raise ValueError("it belongs to other scores")
     if whole["sum"] != _sum(key, whole["values"]):
         raise ValueError("its checksum differs")

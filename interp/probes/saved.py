@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from interp.core.documents import parse_json
 from interp.core.errors import OptionError, StoreError
 from interp.core.files import read_bytes, write_atomically
 from interp.probes.features import HeadFeatures
@@ -111,7 +112,7 @@ class HeadProbe:
             content = read_bytes(path)
             arrays = load(content)
             size = int.from_bytes(content[:8], "little")
-            about = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["interp"])
+            about = parse_json(parse_json(content[8 : 8 + size])["__metadata__"]["interp"])
             parts = [arrays[name] for name in _ARRAYS]
             places = tuple((str(s), int(n), int(h)) for s, n, h in about["places"])
             shapes = [p.shape for p in parts]

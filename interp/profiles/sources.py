@@ -8,13 +8,13 @@ package.
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from interp.core.chat import Message, is_chat
+from interp.core.documents import parse_json
 from interp.core.errors import PromptError
 
 TEXT = (".txt", ".md", ".rst", ".text", ".py", ".html")
@@ -107,7 +107,7 @@ def _lines(path: Path, field: str) -> Iterator[Document]:
             continue
         where = f"{path}, line {at}"
         try:
-            row = json.loads(line)
+            row = parse_json(line)
         except ValueError as error:
             raise PromptError(f"{where}: not JSON ({error})") from error
         yield _document(where, f"{path.name}:{at}", row, field)
@@ -115,7 +115,7 @@ def _lines(path: Path, field: str) -> Iterator[Document]:
 
 def _json(path: Path, field: str) -> Iterator[Document]:
     try:
-        rows = json.loads("".join(_pieces(path, whole=True)))
+        rows = parse_json("".join(_pieces(path, whole=True)))
     except ValueError as error:
         raise PromptError(f"{path} is not JSON ({error})") from error
     if not isinstance(rows, list):

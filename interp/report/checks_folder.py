@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from interp.core.documents import parse_json
 from interp.core.files import read_bytes, set_aside, write_atomically
 from interp.heads.causal_check.head_transfer import restored_transfers
 from interp.report.checks import check_page
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 def write_checks(found: Sequence[Confirmation], folder: Path, command: str) -> list[str]:
     """Write verify.csv, verify.json and a page of all models in a folder; return their names."""
-    documents = [json.loads(one.to_json()) for one in found]
+    documents = [parse_json(one.to_json()) for one in found]
     documents = with_others(documents, folder / "verify.json")
     rows = [row | {"heads": " ".join(row["heads"]), "transfers": _transfers(row)}
             for d in documents for row in d["checks"]]  # fmt: skip
@@ -44,7 +45,7 @@ def with_others(documents: list[dict[str, Any]], path: Path) -> list[dict[str, A
     others: list[dict[str, Any]] = []
     if path.exists():
         try:
-            others = json.loads(read_bytes(path))
+            others = parse_json(read_bytes(path))
             if not all(
                 "conclusions" in d and "transfers" in x for d in others for x in d["checks"]
             ):

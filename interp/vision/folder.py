@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from interp.core.documents import parse_json
 from interp.core.errors import OptionError, PromptError
 from interp.model.image_files import read_image
 from interp.model.model_argument import takes_model
@@ -125,7 +125,7 @@ def _normalisation(model: Model, channels: int) -> tuple[Array, Array]:
     known: dict[str, Any] = {}
     for name in ("processor_config.json", "preprocessor_config.json"):
         if (folder / name).is_file():
-            known = json.loads((folder / name).read_text(encoding="utf-8"))
+            known = parse_json((folder / name).read_text(encoding="utf-8"))
             known = known.get("image_processor", known)  # of a processor of images and text
     found = [
         np.resize(np.array(known.get(key, [0.5]), dtype=float), channels)[:, None, None]

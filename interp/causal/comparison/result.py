@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Mapping
@@ -19,6 +18,7 @@ from interp.causal.comparison.questions import question_of
 from interp.causal.comparison.ranking import Ranking, first_names
 from interp.causal.game.players import Players
 from interp.core.display import drawn
+from interp.core.documents import parse_json
 from interp.core.errors import OptionError
 from interp.core.files import write_atomically
 from interp.core.rank_statistics import kendall, overlap_p, ranks, spearman, top_k
@@ -224,7 +224,7 @@ class Comparison(Result):
             ("Agreement of pairs", pairs),
             ("Scores and ranks", ranks),
         ]
-        content = drawn("folder_page", self, json.loads(json_document(values)), parts)
+        content = drawn("folder_page", self, parse_json(json_document(values)), parts)
         write_atomically(paths[3], content)
         return paths
 

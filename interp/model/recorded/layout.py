@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from interp.core.documents import parse_json
 from interp.core.errors import StoreError
 from interp.core.files import read_bytes, write_atomically
 
@@ -78,7 +79,7 @@ def read_index(folder: Path) -> RecordingIndex:
             "`interp record`"
         )
     try:
-        whole = json.loads(read_bytes(path))
+        whole = parse_json(read_bytes(path))
         if not isinstance(whole, dict) or whole.pop("format", None) != FORMAT:
             raise ValueError(f"its 'format' is not '{FORMAT}'")
         known = {f.name for f in fields(RecordingIndex)}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from interp.core.documents import parse_json
 from interp.core.errors import PromptError
 from interp.core.prompt_file import prompt_text
 from interp.core.text_file import lines_of_text
@@ -90,7 +90,7 @@ def texts_of_treebank(treebank: Treebank) -> list[LabelledText]:
 
 def _jsonl(where: str, line: str) -> LabelledText:
     try:
-        row = json.loads(line)
+        row = parse_json(line)
     except ValueError as error:
         raise PromptError(f"{where}: not JSON ({error}); expected {EXAMPLE}") from error
     if not isinstance(row, dict) or not isinstance(row.get("text"), str) or not row["text"].strip():

@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from interp import __version__
+from interp.core.documents import parse_json
 from interp.core.errors import LoadError, OptionError, PromptError
 from interp.core.protocols import Progress, silent
 from interp.core.result_rows import ResultRows
@@ -123,7 +124,7 @@ def asked(url: str, sent: Mapping[str, Any] | None, timeout: float = 60.0) -> An
     request = Request(url, None if sent is None else json.dumps(sent).encode(), headers)
     try:
         with urlopen(request, timeout=timeout) as reply:
-            return json.loads(reply.read(_MOST))
+            return parse_json(reply.read(_MOST))
     except HTTPError as error:
         with error:
             told = " ".join(error.read(300).decode(errors="replace").split())
