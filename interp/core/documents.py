@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 DEPTH = 100  # brackets within brackets; every file of interp has fewer than 20
 CHECKSUM = "checksum"
 """Entry of a sealed document with the sha256 of all its other entries."""
 _DIGITS = 308  # of a whole number that fits into a float
-_LARGE = re.compile(rb"\d{308}|\d[eE]\+?\d{3}")  # numbers that may be too large
+_AS_ZERO = bytes.maketrans(b"123456789E", b"000000000e")
+_LARGE = (b"0" * 308, b"0e000", b"0e+000")  # in such digits: numbers that may be too large
 _OTHERS = bytes(set(range(256)) - set(b'"[]{}'))
 
 
@@ -32,7 +32,8 @@ def parse_json(content: str | bytes) -> Any:
     plain = content.encode(errors="replace") if isinstance(content, str) else content
     if plain.count(b"[") + plain.count(b"{") > DEPTH and _depth(plain) > DEPTH:
         raise ValueError(_TOO_DEEP)
-    large = _LARGE.search(plain) is not None
+    digits = plain.translate(_AS_ZERO)
+    large = any(each in digits for each in _LARGE)
     hooks = {"parse_int": _whole_number, "parse_float": _number} if large else {}  # they cost time
     try:
         return json.loads(content, **hooks)
@@ -55,27 +56,33 @@ def parse_toml(text: str) -> dict[str, Any]:
     while inside := [x for each in inside for x in _values(each)]:
         if (depth := depth + 1) > DEPTH:
             raise ValueError(_TOO_DEEP)
-        for x in inside:
-            if isinstance(x, int):
-                _whole_number(str(x))
+        if any(isinstance(x, int) and abs(x) >= 10**_DIGITS for x in inside):
+            raise ValueError(f"it has a whole number of more than {_DIGITS} digits")
     return document
 
 
 _TOO_DEEP = f"it is nested deeper than {DEPTH} levels"
 
 
-def seal(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return plain data with the checksum of everything that it says, as `CHECKSUM`."""
+def seal(document: Any) -> Any:
+    """Return plain data with the checksum of everything that it says, as `CHECKSUM`.
+
+    Of a list, every entry is sealed.
+    """
+    if isinstance(document, list):
+        return [seal(each) for each in document]
     said = {name: value for name, value in document.items() if name != CHECKSUM}
     return {**said, CHECKSUM: checksum(said)}
 
 
-def unseal(document: Any) -> dict[str, Any]:
+def unseal(document: Any) -> Any:
     """Return the data that `seal` was given.
 
     Raises:
         ValueError: it is not a sealed document, or it was changed after it was written.
     """
+    if isinstance(document, list):
+        return [unseal(each) for each in document]
     if not isinstance(document, dict):
         raise ValueError("it is not one object with named entries")
     if CHECKSUM not in document:
@@ -84,7 +91,9 @@ def unseal(document: Any) -> dict[str, Any]:
             "interp wrote it; make it again with the command that made it"
         )
     said = {name: value for name, value in document.items() if name != CHECKSUM}
-    if document[CHECKSUM] != checksum(said):
+    # rows that stand beside their own checksum, which their reader compares
+    sealed = {n: x for n, x in said.items() if n != "rows" or "rows_sha256" not in said}
+    if document[CHECKSUM] != checksum(sealed):
         raise ValueError(
             "it was changed after it was written; make it again with the command that made it"
         )

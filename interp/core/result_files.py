@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from interp.core.display import drawn, held_types
-from interp.core.documents import parse_json, parse_toml
+from interp.core.documents import parse_json, parse_toml, seal, unseal
 from interp.core.encoding import as_json_data, remade
 from interp.core.errors import OptionError, StoreError, UnknownName
 from interp.core.files import (
@@ -118,9 +118,9 @@ def _below(cls: type) -> list[type]:
 
 
 def _state(result: Writable, rows: Any) -> dict[str, Any]:
-    """Return the values of a result, with the checksum of the rows that stand beside them."""
-    return {"format": FORMAT, "rows_sha256": _digest(rows), **as_json_data(result._stored()),
-            "type": result._name}  # fmt: skip
+    """Return the values of a result, sealed with the checksum of the rows beside them."""
+    values = as_json_data(result._stored()) | {"type": result._name}
+    return seal({"format": FORMAT, "rows_sha256": _digest(rows), **values})
 
 
 def _digest(rows: Any) -> str:
@@ -131,6 +131,7 @@ def _digest(rows: Any) -> str:
 def _checked(state: Mapping[str, Any], rows: Any) -> tuple[str, Mapping[str, Any]]:
     if state.get("format") != FORMAT:
         raise ValueError(f"its 'format' is not '{FORMAT}'")
+    state = unseal(state)
     if state["rows_sha256"] != _digest(rows):
         raise ValueError("its rows are not those that were written: some are missing or changed")
     return state["type"], state["fields"]

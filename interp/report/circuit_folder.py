@@ -101,8 +101,9 @@ def write_evaluation(
     frames |= {f"map_{each.site}": each.wide() for each in maps}
     for name, frame in frames.items():
         write_atomically(folder / f"{name}.csv", frame.to_csv(index=False).encode())
-    told_all = _summary_of(measured, edges, held_out) | {"figures": figures}
-    write_atomically(folder / "evaluation.json", json_document(told_all))
+    facts = _summary_of(measured, edges, held_out)
+    facts |= {"figures": figures, "curve": curve.to_dict("list")}
+    write_atomically(folder / "evaluation.json", json_document(facts))
     if explained is not None:
         write_atomically(folder / "explained.json", json_document(explained))
     pictured = svg(measured.plot())
@@ -128,10 +129,15 @@ def write_evaluation(
         for name, rows in found.tables.items() if rows and name not in DRAWN
     ]  # fmt: skip
     parts.append(("Notes", *(found.notes or ["none"])))
-    about = told_all | {"curve": curve.to_dict("list")}
     explained = _with_sentences(explained or {}, found, folder)
     content = drawn(
-        "page", found, about, explained=explained, against=against, sections=parts, command=command
+        "page",
+        found,
+        facts,
+        explained=explained,
+        against=against,
+        sections=parts,
+        command=command,
     )
     write_atomically(folder / "circuit.html", content)
 
@@ -188,7 +194,7 @@ def _largest_first(frame: pd.DataFrame) -> pd.DataFrame:
 def _summary_of(
     measured: Evaluation, edges: EdgeEvaluation | str | None, held_out: str
 ) -> dict[str, Any]:
-    """Return the figures that are not in the curve of evaluation.csv."""
+    """Return the figures that are not in the curve."""
     of_edges: Any = edges
     if edges is not None and not isinstance(edges, str):
         of_edges = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -25,6 +24,7 @@ from interp.core.clusters import cluster_count, cluster_summary
 from interp.core.display import drawn
 from interp.core.errors import UnknownName
 from interp.core.files import write_atomically
+from interp.core.json_document import json_document
 from interp.core.long_rows import first_rows
 from interp.core.result import Result
 from interp.core.result_rows import ResultRows
@@ -361,7 +361,7 @@ class Faithfulness(Result):
         folder = Path(folder)
         made = {
             "faithfulness.csv": self.texts_to_pandas().to_csv(index=False),
-            "faithfulness.json": json.dumps(self.to_dict(), indent=1, default=str) + "\n",
+            "faithfulness.json": json_document(self.to_dict(), 1, str).decode(),
             "faithfulness.html": drawn("page", self, command=command),
         }
         for name, content in made.items():

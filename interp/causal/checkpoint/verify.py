@@ -37,6 +37,7 @@ from interp.causal.task_file import make_task
 from interp.core.documents import parse_json
 from interp.core.errors import InterpError, LoadError, OptionError, StoreError
 from interp.core.files import read_bytes
+from interp.core.json_document import stored_document
 from interp.model.content import saved_tensors
 from interp.model.load import load
 
@@ -141,7 +142,7 @@ def verify_certificate(
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        document = parse_json(read_bytes(path))
+        document = stored_document(read_bytes(path))
         require_schema(document)
     except ValueError as error:
         raise StoreError(f"{path} is not a certificate, or is damaged: {error}") from error

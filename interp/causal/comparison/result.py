@@ -18,9 +18,9 @@ from interp.causal.comparison.questions import question_of
 from interp.causal.comparison.ranking import Ranking, first_names
 from interp.causal.game.players import Players
 from interp.core.display import drawn
-from interp.core.documents import parse_json
 from interp.core.errors import OptionError
 from interp.core.files import write_atomically
+from interp.core.json_document import stored_document
 from interp.core.rank_statistics import kendall, overlap_p, ranks, spearman, top_k
 from interp.core.result import Result
 from interp.model.calls.sites import Site, Where
@@ -224,7 +224,7 @@ class Comparison(Result):
             ("Agreement of pairs", pairs),
             ("Scores and ranks", ranks),
         ]
-        content = drawn("folder_page", self, parse_json(json_document(values)), parts)
+        content = drawn("folder_page", self, stored_document(json_document(values)), parts)
         write_atomically(paths[3], content)
         return paths
 

@@ -18,10 +18,10 @@ from interp.causal.importance import standard_error
 from interp.causal.pruning.folds import loop_interval
 from interp.core.clusters import cluster_count
 from interp.core.display import drawn
-from interp.core.documents import parse_json
 from interp.core.errors import OptionError, StoreError
 from interp.core.files import read_bytes, write_atomically
 from interp.core.intervals import around
+from interp.core.json_document import stored_document
 from interp.core.result import Result
 from interp.core.statistics import percentile_interval, tails_of
 
@@ -326,7 +326,7 @@ class PruningCurve(Result):
         path = path / "pruning.json" if path.is_dir() else path
         content = read_bytes(path)
         try:
-            document = parse_json(content)
+            document = stored_document(content)
             if document.pop("format") != _FORMAT:
                 raise ValueError(f"its 'format' is not '{_FORMAT}'")
             n_prompts = len(document["per_prompt"][0])

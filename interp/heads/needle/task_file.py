@@ -12,7 +12,6 @@ answer.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 

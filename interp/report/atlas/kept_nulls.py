@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from interp.core.documents import parse_json
 from interp.core.errors import StoreError
 from interp.core.files import read_bytes
+from interp.core.json_document import stored_document
 from interp.heads.roles.decide import base_name
 from interp.model.random_weights import file_start, null_folder
 from interp.report.atlas.document import Metric, Model
@@ -81,7 +81,7 @@ def _read(paths: Iterable[Path]) -> list[KeptNull]:
     found = []
     for path in paths:
         try:
-            found.append(_null(parse_json(read_bytes(path))))
+            found.append(_null(stored_document(read_bytes(path))))
         except (StoreError, ValueError, KeyError, TypeError, AttributeError):
             continue  # `interp score` sets it aside; a card then shows the nulls of the table
     return found
