@@ -6,6 +6,7 @@ Exit codes: 0 done; 1 a model or a write failed, the rest was done; 2 the comman
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from pathlib import Path
@@ -63,6 +64,9 @@ class Interp(NamedGroup):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments, and store them as they were given."""
         ctx.meta[COMMAND] = list(args)
+        for arg in args:
+            if not arg.isprintable() and _is_bytes(arg) and not os.path.lexists(arg):
+                raise click.UsageError(f"{arg!r} is neither text in UTF-8 nor the name of a file")
         return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -99,6 +103,10 @@ class Interp(NamedGroup):
                 raise
             wrong = isinstance(error, (OptionError, UnknownName))
             raise (Wrong if wrong else Failed)(str(error)) from error
+        except OSError as error:
+            if error.filename is None or ctx.meta.get(DEBUG):
+                raise
+            raise Failed(f"{error.filename}: {error.strerror}; choose another file") from error
         except KeyboardInterrupt:
             show("\ninterp: interrupted", err=True)
             ctx.exit(INTERRUPTED)
@@ -107,6 +115,15 @@ class Interp(NamedGroup):
                 raise
             said = " ".join(str(error).split())[:200]
             raise Failed(f"the tokenizer failed inside ({said}); replace its files") from error
+
+
+def _is_bytes(text: str) -> bool:
+    """Return True for an argument that stands for bytes that are not UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:

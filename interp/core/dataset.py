@@ -117,11 +117,33 @@ def run_query(store: Store, sql: str) -> pd.DataFrame:
                     "give one query that reads, such as SELECT * FROM scores; it cannot write:"
                     " `interp results export` writes tables to files"
                 )
-            return db.execute(statements[0]).df()
+            return _rows(db, statements[0])
+        except UnicodeError as error:
+            raise OptionError(f"the query is not UTF-8 text: {error}") from error
         except duckdb.Error as error:
             raise OptionError(
                 f"{_first_line(error)}; the tables are results, scores and prompts"
             ) from error
+
+
+def _rows(db: Any, statement: Any) -> pd.DataFrame:
+    """Run a query in a thread of its own, so that a signal can end it.
+
+    DuckDB does not return to Python while it computes, and Python handles signals in the main
+    thread between two of its own steps.
+    """
+    from concurrent.futures import ThreadPoolExecutor, wait
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(lambda: db.execute(statement).df())
+        try:
+            while not wait([running], timeout=0.2).done:
+                pass
+        except BaseException:
+            while not wait([running], timeout=0.2).done:
+                db.interrupt()  # again, should the first have come before the query began
+            raise
+        return running.result()
 
 
 def _scores(store: Store, results: pd.DataFrame) -> Any:

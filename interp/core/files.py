@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interp.core.columns import COLUMNS, Provenance
+from interp.core.csv_rows import csv_of_rows, read_cell
 from interp.core.documents import checksum, parse_json, parse_toml, seal, unseal
 from interp.core.errors import DamagedKept, StoreError
 from interp.core.json_document import plain
@@ -40,13 +41,10 @@ _OF_SQLITE = {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_BUSY: errno.EBUS
 
 def to_csv(frame: pd.DataFrame) -> str:
     """Format the table as plain CSV; `csv_heading` gives what stands in the file beside it."""
-    out = io.StringIO(newline="")
     # All text is quoted: by default Python 3.11 does not quote a lone carriage return.
-    writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-    writer.writerow(COLUMNS)
     # The repr of a float is the shortest text that reads back to the same 64 bits.
-    writer.writerows(zip(*_columns(frame).values(), strict=True))
-    return out.getvalue()
+    rows = zip(*_columns(frame).values(), strict=True)
+    return csv_of_rows([COLUMNS, *rows], quote_text=True)
 
 
 def csv_heading(frame: pd.DataFrame, provenance: Provenance) -> str:
@@ -61,7 +59,7 @@ def from_csv(text: str, heading: str) -> tuple[dict[str, list], Provenance]:
         columns = {name: [] for name in _known(header)}
         for row in rows:
             for (name, kind), cell in zip(COLUMNS.items(), row, strict=True):
-                columns[name].append(kind(cell))
+                columns[name].append(kind(read_cell(cell)))
     except csv.Error as error:
         raise ValueError(str(error)) from error
     return _checked(columns, _opened(parse_json(heading)))

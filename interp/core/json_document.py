@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from interp.core.csv_rows import csv_text
 from interp.core.documents import parse_json, seal, unseal
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def rows_text(frame: pd.DataFrame, form: str) -> str:
         form: "csv", "json" (one list, a row per line) or "jsonl".
     """
     if form == "csv":
-        return frame.to_csv(index=False, lineterminator="\n")
+        return csv_text(frame)
     rows = plain_rows(frame)
     lines = [json.dumps(row, allow_nan=False, ensure_ascii=False) for row in rows]
     text = "\n".join(lines) if form == "jsonl" else "[" + ",\n ".join(lines) + "]"

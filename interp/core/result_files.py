@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from interp.core.csv_rows import csv_text
 from interp.core.display import drawn, held_types
 from interp.core.documents import parse_json, parse_toml, seal, unseal
 from interp.core.encoding import as_json_data, remade
@@ -150,10 +149,7 @@ def _from_json(content: bytes) -> tuple[str, Mapping[str, Any]]:
 
 
 def _to_csv(result: Writable) -> bytes:
-    out = io.StringIO(newline="")
-    frame = result.to_pandas()
-    frame.to_csv(out, index=False, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-    return out.getvalue().encode()
+    return csv_text(result.to_pandas(), quote_text=True).encode()
 
 
 def _to_toml(result: Writable) -> bytes:

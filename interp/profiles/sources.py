@@ -16,10 +16,13 @@ from typing import Any
 from interp.core.chat import Message, is_chat
 from interp.core.documents import parse_json
 from interp.core.errors import PromptError
+from interp.core.text_file import require_inside
 
 TEXT = (".txt", ".md", ".rst", ".text", ".py", ".html")
 LINES = (".jsonl", ".ndjson")
 PACKED = {".gz": "gzip", ".zst": "zstd"}
+LONGEST = 2**28
+"""Characters of a document at most: a packed file of some MB may hold GBs."""
 KNOWN = (*TEXT, *LINES, ".json", ".parquet", ".arrow")
 
 
@@ -45,6 +48,7 @@ def documents_of(path: Path, field: str) -> Iterator[Document]:
     """
     if path.is_dir():
         files = sorted(p for p in path.rglob("*") if p.is_file() and _kind(p) in KNOWN)
+        files = require_inside(path, files)
         if any(p.suffix == ".arrow" for p in files):  # a folder of `datasets` has notes as JSON
             files = [p for p in files if _kind(p) != ".json"]
         if not files:
@@ -85,10 +89,13 @@ def _pieces(path: Path, whole: bool) -> Iterator[str]:
     """Yield the lines of a text file, or its text; raises PromptError."""
     try:
         with _open(path) as file:
-            if whole:
-                yield file.read()
-            else:
-                yield from file
+            while piece := file.read(LONGEST + 1) if whole else file.readline(LONGEST + 1):
+                if len(piece) > LONGEST:
+                    raise PromptError(
+                        f"{path} has a document of more than {LONGEST:,} characters, unpacked; "
+                        "split it into several"
+                    )
+                yield piece
     except UnicodeDecodeError as error:
         raise PromptError(
             f"{path} is not UTF-8 text: {error.reason} at byte {error.start}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from interp.core.csv_rows import csv_text
 from interp.core.files import read_bytes, set_aside, write_atomically
 from interp.core.json_document import json_document, stored_document
 from interp.heads.causal_check.head_transfer import restored_transfers
@@ -27,7 +28,7 @@ def write_checks(found: Sequence[Confirmation], folder: Path, command: str) -> l
     unknown = frame.columns[frame.isna().all()]
     frame[unknown] = frame[unknown].astype(float)
     contents = {
-        "verify.csv": frame.to_csv(index=False),
+        "verify.csv": csv_text(frame),
         "verify.json": json_document(documents, indent=1).decode(),
         "verify.html": check_page(frame, [d["provenance"] for d in documents], command),
     }

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from interp.core.csv_rows import csv_text
 from interp.core.errors import StoreError, UnreadableAttention
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def write_found(found: Circuit, folder: Path, model: Model) -> None:
     if found.edges:
         frames["edges"] = _largest_first(found.edges_to_pandas())
     for name, frame in frames.items():
-        write_atomically(folder / f"{name}.csv", frame.to_csv(index=False).encode())
+        write_atomically(folder / f"{name}.csv", csv_text(frame).encode())
 
 
 def write_evaluation(
@@ -100,7 +101,7 @@ def write_evaluation(
         ]
     frames |= {f"map_{each.site}": each.wide() for each in maps}
     for name, frame in frames.items():
-        write_atomically(folder / f"{name}.csv", frame.to_csv(index=False).encode())
+        write_atomically(folder / f"{name}.csv", csv_text(frame).encode())
     facts = _summary_of(measured, edges, held_out)
     facts |= {"figures": figures, "curve": curve.to_dict("list")}
     write_atomically(folder / "evaluation.json", json_document(facts))

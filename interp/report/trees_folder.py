@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from interp.core.csv_rows import csv_text
 from interp.core.files import write_atomically
 from interp.core.json_document import json_document
 from interp.report.trees import trees_page
@@ -87,4 +88,4 @@ def _named_apart(found: Sequence[TreeScores]) -> list[TreeScores]:
 
 
 def _csv(frame: Any) -> str:
-    return frame.to_csv(index=False, lineterminator="\n")
+    return csv_text(frame)

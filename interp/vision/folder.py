@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 
 from interp.core.documents import parse_json
 from interp.core.errors import OptionError, PromptError
+from interp.core.text_file import require_inside
 from interp.model.image_files import read_image
 from interp.model.model_argument import takes_model
 from interp.vision.images import checked_labels, classes_by_text, expected_size, has_classes
@@ -79,6 +80,7 @@ def read_images(
     if not root.is_dir():
         raise PromptError(f"{root} is not a folder of images")
     files = sorted(p for p in root.rglob("*") if p.suffix.lower() in SUFFIXES)
+    files = require_inside(root, files)
     if not files:
         raise PromptError(f"{root} holds no images; known suffixes: {', '.join(SUFFIXES)}")
     if limit is not None and limit < len(files):

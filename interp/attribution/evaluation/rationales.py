@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 
 from interp.core.documents import parse_json
 from interp.core.errors import PromptError
-from interp.core.text_file import read_lines
+from interp.core.text_file import read_lines, require_inside
 from interp.core.tokens import encoded_text
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _documents(folder: Path) -> dict[str, tuple[str, ...]]:
         raise PromptError(
             f"{folder} has neither a folder docs nor docs.jsonl with the annotated documents"
         )
-    files = sorted(p for p in (folder / "docs").iterdir() if p.is_file())
+    files = require_inside(folder, sorted(p for p in (folder / "docs").iterdir() if p.is_file()))
     return {p.name: tuple(" ".join(_lines(p)).split()) for p in files}
 
 

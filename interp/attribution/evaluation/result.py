@@ -21,6 +21,7 @@ from interp.attribution.evaluation.paired import (
 )
 from interp.attribution.result import LARGEST_SHARE
 from interp.core.clusters import cluster_count, cluster_summary
+from interp.core.csv_rows import csv_text
 from interp.core.display import drawn
 from interp.core.errors import UnknownName
 from interp.core.files import write_atomically
@@ -360,7 +361,7 @@ class Faithfulness(Result):
         """
         folder = Path(folder)
         made = {
-            "faithfulness.csv": self.texts_to_pandas().to_csv(index=False),
+            "faithfulness.csv": csv_text(self.texts_to_pandas()),
             "faithfulness.json": json_document(self.to_dict(), 1, str).decode(),
             "faithfulness.html": drawn("page", self, command=command),
         }

@@ -17,6 +17,7 @@ from interp.causal.comparison.draws import agreement_interval
 from interp.causal.comparison.questions import question_of
 from interp.causal.comparison.ranking import Ranking, first_names
 from interp.causal.game.players import Players
+from interp.core.csv_rows import csv_text
 from interp.core.display import drawn
 from interp.core.errors import OptionError
 from interp.core.files import write_atomically
@@ -208,7 +209,7 @@ class Comparison(Result):
         paths = tuple(folder / name for name in names)
         pairs, ranks = self.pairs(), self.ranks()
         for path, frame in zip(paths, (pairs, ranks), strict=False):
-            write_atomically(path, frame.to_csv(index=False, lineterminator="\n").encode())
+            write_atomically(path, csv_text(frame).encode())
         values = {
             "format": "interp Comparison 1",
             "players": self.players,

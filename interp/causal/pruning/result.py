@@ -17,6 +17,7 @@ from jaxtyping import Float, Int
 from interp.causal.importance import standard_error
 from interp.causal.pruning.folds import loop_interval
 from interp.core.clusters import cluster_count
+from interp.core.csv_rows import csv_text
 from interp.core.display import drawn
 from interp.core.errors import OptionError, StoreError
 from interp.core.files import read_bytes, write_atomically
@@ -297,7 +298,7 @@ class PruningCurve(Result):
     def _save_all(self, folder: Path) -> tuple[Path, Path, Path]:
         paths = folder / "pruning.csv", folder / "pruning.json", folder / "pruning.html"
         frame = self.wide()
-        write_atomically(paths[0], frame.to_csv(index=False, lineterminator="\n").encode())
+        write_atomically(paths[0], csv_text(frame).encode())
         write_atomically(paths[1], self.to_json())
         parts = [("In numbers", self.summary, frame)]
         content = drawn("folder_page", self, sections=parts)

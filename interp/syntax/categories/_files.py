@@ -10,7 +10,7 @@ from typing import Any
 from interp.core.documents import parse_json
 from interp.core.errors import PromptError
 from interp.core.prompt_file import prompt_text
-from interp.core.text_file import lines_of_text
+from interp.core.text_file import lines_of_text, require_inside
 from interp.syntax.align import refined
 from interp.syntax.categories._source import SUFFIXES, code_texts
 from interp.syntax.categories._texts import LabelledText, Span
@@ -47,7 +47,7 @@ def read_labelled_texts(path: str | Path) -> list[LabelledText]:
         inner = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
         if not inner:
             raise PromptError(f"{path} holds no files; give a file of labelled texts")
-        return [text for p in inner for text in read_labelled_texts(p)]
+        return [text for p in require_inside(path, inner) for text in read_labelled_texts(p)]
     suffix = path.suffix.lower()
     if suffix == ".conllu":
         return texts_of_treebank(read_conllu(path))
