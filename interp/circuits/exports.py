@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from interp.core.display import drawn
-from interp.core.documents import seal, unseal
+from interp.core.documents import seal, toml_text, unseal
 from interp.core.errors import StoreError
 from interp.core.result_files import FORMAT, read_result
 
@@ -99,8 +99,6 @@ class CircuitFiles:
         all of its heads are the circuit, so store only the first ones
         (`circuit.top(k).to_toml(path)`).
         """
-        from interp.circuits.result_dict import toml_text
-
         return _written(path, toml_text(seal(self.to_dict())))
 
     @classmethod

@@ -12,6 +12,8 @@ from interp.core.columns import COLUMNS as SCORES
 from interp.core.documents import parse_json
 from interp.core.errors import OptionError, StoreError
 from interp.core.prompt_values import COLUMNS, SUFFIX, read_values, values_file
+from interp.core.sealed_files import sealed_files
+from interp.core.shards import FOLDER as SHARDS
 from interp.core.shards import PIECES, shard_problems
 from interp.core.store import STEPS, Key, Store
 from interp.core.table import HeadTable
@@ -238,8 +240,8 @@ def problems(store: Store) -> list[Problem]:
     """Read every file of a folder completely and return what is wrong, by file.
 
     Checked are the checksums of all pages, the key against the name of its file, the values per
-    prompt against their recorded checksum and against the mean that they belong to, and the shards
-    of job arrays.
+    prompt against their recorded checksum and against the mean that they belong to, the shards
+    of job arrays, and the checksum of everything that any other file of results says.
     """
     found = []
     for path in store.result_files():
@@ -264,8 +266,21 @@ def problems(store: Store) -> list[Problem]:
                 files.rows_from_parquet(files.read_bytes(path))
             except (StoreError, ValueError) as error:
                 found.append(Problem(path.name, "damaged", f"finished steps: {_reason(error)}"))
+    for path, wrong in other_files(store).items():
+        if wrong:
+            found.append(Problem(path.relative_to(store.folder).as_posix(), "damaged", wrong))
     text = "values per prompt without a result, of a process that was killed"
     return found + [Problem(path.name, "orphan", text) for path in _orphans(store)]
+
+
+def other_files(store: Store) -> dict[Path, str]:
+    """Return the files of other results of a folder, each with what is wrong with it, or ""."""
+    own = {*store.result_files()}
+    return {
+        path: wrong
+        for path, wrong in sealed_files(store.folder).items()
+        if path not in own and not path.name.endswith(STEPS) and path.parent.name != SHARDS
+    }
 
 
 def _orphans(store: Store) -> list[Path]:

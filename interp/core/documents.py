@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import tomllib
 from collections.abc import Iterator
 from typing import Any
@@ -59,6 +60,30 @@ def parse_toml(text: str) -> dict[str, Any]:
         if any(isinstance(x, int) and abs(x) >= 10**_DIGITS for x in inside):
             raise ValueError(f"it has a whole number of more than {_DIGITS} digits")
     return document
+
+
+def toml_text(data: Mapping[str, Any]) -> str:
+    """Format plain data as TOML, which has no null: None is written as nan."""
+    import tomli_w
+
+    return tomli_w.dumps(_replaced(data, lambda x: math.nan if x is None else x))
+
+
+def toml_data(text: str) -> dict[str, Any]:
+    """Read the output of `toml_text`, with nan as None; ValueError for other text."""
+    return _replaced(parse_toml(text), lambda x: None if _is_nan(x) else x)
+
+
+def _replaced(x: Any, leaf: Callable[[Any], Any]) -> Any:
+    if isinstance(x, Mapping):
+        return {k: _replaced(v, leaf) for k, v in x.items()}
+    if isinstance(x, (list, tuple)):
+        return [_replaced(v, leaf) for v in x]
+    return leaf(x)
+
+
+def _is_nan(x: Any) -> bool:
+    return isinstance(x, float) and math.isnan(x)
 
 
 _TOO_DEEP = f"it is nested deeper than {DEPTH} levels"

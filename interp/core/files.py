@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from interp.core.columns import COLUMNS, Provenance
 from interp.core.csv_rows import csv_of_rows, read_cell
-from interp.core.documents import checksum, parse_json, parse_toml, seal, unseal
+from interp.core.documents import CHECKSUM, checksum, parse_json, parse_toml, seal, unseal
 from interp.core.errors import DamagedKept, StoreError
 from interp.core.json_document import plain
 
@@ -388,6 +388,21 @@ def checked_parquet(content: bytes) -> Any:
         return pq.read_table(pa.BufferReader(content), page_checksum_verification=True)
     except (pa.ArrowException, OSError) as error:
         raise ValueError(str(error).splitlines()[0]) from error
+
+
+def raw_notes(path: Path) -> dict[str, str]:
+    """Return the notes of a Parquet file of any program as its footer states them, unchecked."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with open_file(path) as content:
+        try:
+            notes = pq.read_metadata(content).metadata or {}
+        except (pa.ArrowException, OSError) as error:
+            raise ValueError(str(error).splitlines()[0]) from error
+    form = notes.get(b"interp", b"").decode(errors="replace")
+    sealed = {CHECKSUM: ""} if form.startswith(_ROWS_FORMAT) else {}
+    return {"format": form, **sealed}
 
 
 def _metadata(form: str, notes: Mapping[str, str]) -> dict[str, str]:

@@ -90,13 +90,8 @@ def read_result(cls: Any, path: str | os.PathLike) -> Any:
     path = Path(path)
     if path.suffix.lower() not in READ:
         raise UnknownName(f"file format of {cls.__name__}", path.suffix or path.name, READ)
-    content = read_bytes(path)
-    record = read_record(path) if path.suffix.lower() == ".csv" else ""
     try:
-        if record:
-            name, fields = _checked(parse_json(record), content)
-        else:
-            name, fields = _READERS[path.suffix.lower()](content)
+        name, fields = stored_state(path)
         wanted = {each.__name__: each for each in (cls, *_below(cls))}
         if fields.get("kind") == name:  # of a ResultRows
             wanted[name] = wanted.get("ResultRows")
@@ -110,6 +105,19 @@ def read_result(cls: Any, path: str | os.PathLike) -> Any:
         raise StoreError(
             f"{path} does not hold a {cls.__name__}, or is damaged: {error}"
         ) from error
+
+
+def stored_state(path: Path) -> tuple[str, Mapping[str, Any]]:
+    """Read the type and the fields of a result.
+
+    Raises:
+        ValueError, KeyError: it is not a result, is damaged, or was changed after it was written.
+        StoreError: the file cannot be read.
+    """
+    content = read_bytes(path)
+    if path.suffix.lower() == ".csv":
+        return _checked(parse_json(read_record(path)), content)
+    return _READERS[path.suffix.lower()](content)
 
 
 def _below(cls: type) -> list[type]:

@@ -20,8 +20,7 @@ from interp.circuits.evaluation import evaluate_circuit
 from interp.circuits.find import find_circuit
 from interp.circuits.published import published, read_published
 from interp.circuits.result import Circuit
-from interp.circuits.result_dict import toml_data, toml_text
-from interp.core.documents import seal
+from interp.core.documents import seal, toml_data, toml_text
 from interp.core.errors import OptionError, StoreError
 
 words = st.text(st.characters(codec="utf-8"), max_size=8)
