@@ -44,7 +44,8 @@ def show(text: str, *, err: bool = False) -> None:
 
 def show_rows(text: str) -> None:
     """Print rows for another program, exactly; on a terminal, as `show` does."""
-    click.echo(visible(text) if sys.stdout.isatty() else text, nl=False)
+    # color=True: click would take colours out of what is no terminal
+    click.echo(visible(text) if sys.stdout.isatty() else text, nl=False, color=True)
 
 
 class Gate(io.TextIOBase):

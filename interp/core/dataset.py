@@ -105,6 +105,10 @@ def run_query(store: Store, sql: str) -> pd.DataFrame:
             "queries need DuckDB: pip install 'interp[query]'; `interp results export` and pandas"
             " read the same tables without it"
         ) from None
+    try:
+        sql.encode()
+    except UnicodeEncodeError as error:
+        raise OptionError(f"the query is not text in UTF-8: {error.reason}") from error
     results = listing(store)
     prompts = _prompts(store, checked="prompts" in sql.lower())
     tables = {"results": results, "scores": _scores(store, results), "prompts": prompts}
@@ -120,8 +124,6 @@ def run_query(store: Store, sql: str) -> pd.DataFrame:
                     " `interp results export` writes tables to files"
                 )
             return _rows(db, statements[0])
-        except UnicodeError as error:
-            raise OptionError(f"the query is not UTF-8 text: {error}") from error
         except duckdb.Error as error:
             raise OptionError(
                 f"{_first_line(error)}; the tables are results, scores and prompts"

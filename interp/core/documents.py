@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 DEPTH = 100  # brackets within brackets; every file of interp has fewer than 20
