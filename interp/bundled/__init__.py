@@ -12,11 +12,11 @@ emerged) and a model card.
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from interp.core.documents import parse_json
 from interp.core.errors import OptionError, UnknownName
 
 HERE = Path(__file__).parent
@@ -49,7 +49,7 @@ def path(name: str) -> Path:
 @cache
 def attention_warning() -> str:
     """Return the sentence, with measured figures, for every page that shows attention."""
-    made = json.loads((HERE / "deceive" / "training.json").read_text(encoding="utf-8"))
+    made = parse_json((HERE / "deceive" / "training.json").read_text(encoding="utf-8"))
     after = made["scores"]["after"]
     largest, uniform = after["attention_largest_head"][0], after["uniform_attention"][0]
     return (
@@ -84,5 +84,5 @@ def checkpoints(name: str) -> dict[int, Path]:
         raise OptionError(
             f"bundled:{name} comes without checkpoints; {', '.join(have) or 'no model'} has some"
         )
-    record = json.loads((home / "training.json").read_text(encoding="utf-8"))
+    record = parse_json((home / "training.json").read_text(encoding="utf-8"))
     return dict(sorted(found.items())) | {int(record["recipe"]["steps"]): home}

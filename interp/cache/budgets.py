@@ -6,7 +6,6 @@ the numbers `sink`, `recent`, `top`, `by` and `bits` of a `Budget`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from interp.cache.windows import KVHead, Window, kv_heads
 from interp.core.errors import OptionError, StoreError, UnknownName
 from interp.core.files import read_bytes, write_atomically
+from interp.core.json_document import json_document, stored_document
 from interp.model.model_argument import one_model
 from interp.model.rounding import BITS
 
@@ -100,7 +100,7 @@ def write_file(
         row = None if kept is None else {n: getattr(Budget.of(kept), n) for n in FIELDS}
         layers.setdefault(str(head.layer), []).append(row)
     content = {"format": FORMAT, "model": name, "content_hash": made, "layers": layers, **more}
-    write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
+    write_atomically(path, json_document(content, indent=1))
     return path
 
 
@@ -113,7 +113,7 @@ def read_budgets(path: str | PathLike, model: Any) -> dict[KVHead, Budget | None
     """
     read = one_model(model)
     try:
-        content = json.loads(read_bytes(Path(path)))
+        content = stored_document(read_bytes(Path(path)))
         rows = [(int(layer), row) for layer, row in content["layers"].items()]
         found = {
             KVHead("decoder", layer, at): None if kept is None else Budget(**kept)

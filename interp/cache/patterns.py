@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.cache.windows import KVHead, Window, kv_heads
+from interp.core.documents import parse_json
 from interp.core.errors import OptionError, StoreError
 from interp.core.files import read_bytes, write_atomically
 from interp.core.result_rows import ResultRows
@@ -112,7 +113,7 @@ def gate_rows(
 
 def _window_of(path: Path) -> Window:
     try:
-        settings = json.loads(read_bytes(path))
+        settings = parse_json(read_bytes(path))
         return Window(int(settings["sink_size"]), int(settings["recent_size"]) + 1)
     except (ValueError, KeyError, TypeError, OptionError) as error:
         raise StoreError(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
+from interp.core.documents import parse_json
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.text_file import read_lines
 
@@ -56,8 +56,8 @@ def _rows(path: Path) -> list[dict[str, Any]]:
             rows.append({"prompt": line})
             continue
         try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
+            row = parse_json(line)
+        except ValueError as error:
             raise PromptError(f"{path} line {number} is not valid JSON: {error}") from error
         if not isinstance(row, dict) or not ({"prompt", "text"} & set(row)):
             raise PromptError(f"{path} line {number} has no field 'prompt'")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from interp.core.display import drawn
+from interp.core.documents import seal, toml_text, unseal
 from interp.core.errors import StoreError
 from interp.core.result_files import FORMAT, read_result
 
@@ -54,7 +54,9 @@ class CircuitFiles:
 
     def to_json(self, path: str | os.PathLike | None = None) -> str:
         """Return one JSON document, and write it to `path` if given, completely or not at all."""
-        return _written(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
+        from interp.core.json_document import json_document
+
+        return _written(path, json_document(self.to_dict(), indent=1).decode())
 
     @classmethod
     def from_json(cls, path: str | os.PathLike) -> Self:
@@ -76,8 +78,11 @@ class CircuitFiles:
         if isinstance(stated, Mapping) and stated.get("format") == FORMAT:
             return read_result(cls, path)
         try:
-            return cls(**mib_fields(stated)) if is_mib(stated) else cls.from_dict(stated)
-        except StoreError as error:
+            if is_mib(stated):
+                return cls(**mib_fields(stated))
+            ours = isinstance(stated, Mapping) and "format" in stated
+            return cls.from_dict(unseal(stated) if ours else stated)
+        except (StoreError, ValueError) as error:
             raise StoreError(f"{path}: {error}") from error
 
     def to_mib(self, model: Model, path: str | os.PathLike | None = None) -> str:
@@ -94,9 +99,7 @@ class CircuitFiles:
         all of its heads are the circuit, so store only the first ones
         (`circuit.top(k).to_toml(path)`).
         """
-        from interp.circuits.result_dict import toml_text
-
-        return _written(path, toml_text(self.to_dict()))
+        return _written(path, toml_text(seal(self.to_dict())))
 
     @classmethod
     def from_toml(cls, path: str | os.PathLike) -> Self:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interp.circuits.tasks.wording import prompt_ids
+from interp.core.documents import parse_json
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompt_file import prompt_text
 from interp.core.text_file import lines_of_text
@@ -106,9 +106,9 @@ def json_rows(path: Path, what: str, expected: str) -> list[tuple[str, Mapping[s
     text = prompt_text(path)
     try:
         if path.suffix.lower() == ".json":
-            rows = json.loads(text)
+            rows = parse_json(text)
         else:
-            rows = [json.loads(line) for line in lines_of_text(text) if line.strip()]
+            rows = [parse_json(line) for line in lines_of_text(text) if line.strip()]
     except ValueError as error:
         raise PromptError(f"{path} is not JSON ({error}); {expected}") from error
     if not isinstance(rows, list):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 from interp.circuits.methods._ranking import marked
 from interp.circuits.nodes import layer_of, node_of
 from interp.circuits.published_comparison import comparison_rows
+from interp.core.documents import parse_toml
 from interp.core.errors import OptionError, PromptError, StoreError, UnknownName
 from interp.core.head import Head
 from interp.core.resources import folder
@@ -217,8 +217,8 @@ def read_published(path: Path) -> Published:
         StoreError: The file cannot be read, or lacks a field; the message names it.
     """
     try:
-        document = tomllib.loads(read_text(path))
-    except (PromptError, tomllib.TOMLDecodeError) as error:
+        document = parse_toml(read_text(path))
+    except (PromptError, ValueError) as error:
         raise StoreError(f"{path} cannot be read as a circuit: {error}") from error
     if "format" in document:
         return _found(path)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
-import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from interp.core.documents import parse_json, toml_data
 from interp.core.errors import StoreError
 from interp.core.files import read_bytes
 
@@ -67,21 +66,9 @@ def json_of(path: Path) -> Any:
         StoreError: The file cannot be read or is not JSON.
     """
     try:
-        return json.loads(read_bytes(path))
+        return parse_json(read_bytes(path))
     except ValueError as error:
         raise StoreError(f"{path} is not JSON: {error}") from error
-
-
-def toml_text(data: Mapping[str, Any]) -> str:
-    """Format plain data as TOML, which has no null: None is written as nan."""
-    import tomli_w
-
-    return tomli_w.dumps(_replaced(data, lambda x: math.nan if x is None else x))
-
-
-def toml_data(text: str) -> dict[str, Any]:
-    """Read the output of `toml_text`, with nan as None; ValueError for other text."""
-    return _replaced(tomllib.loads(text), lambda x: None if _is_nan(x) else x)
 
 
 def toml_of(path: Path) -> Any:
@@ -104,15 +91,3 @@ def toml_of(path: Path) -> Any:
 
 def _plain(x: Sequence[float] | np.ndarray) -> list[float | None]:
     return [None if math.isnan(v) else float(v) for v in x]
-
-
-def _replaced(x: Any, leaf: Callable[[Any], Any]) -> Any:
-    if isinstance(x, Mapping):
-        return {k: _replaced(v, leaf) for k, v in x.items()}
-    if isinstance(x, (list, tuple)):
-        return [_replaced(v, leaf) for v in x]
-    return leaf(x)
-
-
-def _is_nan(x: Any) -> bool:
-    return isinstance(x, float) and math.isnan(x)

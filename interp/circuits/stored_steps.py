@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from interp.core.documents import parse_json
 from interp.core.store import Store
 
 StepKey = tuple[tuple[str, int], ...]
@@ -90,7 +91,7 @@ def step_as_json(value: Any) -> bytes:
 
 def step_from_json(content: bytes) -> Any:
     """Return the value that `step_as_json` was given."""
-    return _value(json.loads(content))
+    return _value(parse_json(content))
 
 
 def _plain(x: Any) -> Any:

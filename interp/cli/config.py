@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import glob
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import click
 
 from interp.cli.settings import Setting
+from interp.core.documents import parse_toml
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.text_file import read_text
 
@@ -44,10 +44,10 @@ def defaults(ctx: click.Context, path: Path, sources: str) -> dict[str, Any]:
         UnknownName: a key is not an option of the command.
     """
     try:
-        found = tomllib.loads(read_text(path))
+        found = parse_toml(read_text(path))
     except PromptError as error:
         raise OptionError(f"--config: {error}") from error
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise OptionError(f"--config {path} is not valid TOML: {error}") from error
     options = _options(ctx.command)
     known = {**options, "models": sources}

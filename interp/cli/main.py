@@ -6,7 +6,9 @@ Exit codes: 0 done; 1 a model or a write failed, the rest was done; 2 the comman
 
 from __future__ import annotations
 
+import os
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from interp.cli.context import COMMAND, DEBUG
 from interp.cli.folder import NamedGroup
 from interp.cli.installed_commands import Commands
 from interp.cli.stopping import INTERRUPTED, kept_warnings_as_notes, stopping_signals
+from interp.cli.wrapping import gated_streams, show
 from interp.core.errors import InterpError, OptionError, UnknownName, is_panic
 from interp.core.installed import version
 
@@ -28,7 +31,7 @@ class Failed(click.ClickException):
 
     def show(self, file: Any = None) -> None:
         """Print `interp: error: ...`."""
-        click.echo(f"interp: error: {self.message}", file=file or sys.stderr)
+        show(f"interp: error: {self.message}", err=True)
 
 
 class Wrong(Failed):
@@ -45,15 +48,25 @@ class Interp(NamedGroup):
 
     def main(self, *args: Any, **options: Any) -> Any:
         """Run as a program; exit quietly if the reader of its output is gone."""
+        alone = sys.stderr is sys.__stderr__
         try:
-            with watched_streams():
-                return super().main(*args, **options)
+            with watched_streams(), gated_streams():
+                try:
+                    return super().main(*args, **options)
+                except Exception:
+                    if not alone:  # in a test, or in a program of the caller
+                        raise
+                    traceback.print_exc()  # here, where it passes the gate
+                    sys.exit(1)
         except ReaderGone:
             sys.exit(EXIT_CODE)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments, and store them as they were given."""
         ctx.meta[COMMAND] = list(args)
+        for arg in args:
+            if not arg.isprintable() and _is_bytes(arg) and not os.path.lexists(arg):
+                raise click.UsageError(f"{arg!r} is neither text in UTF-8 nor the name of a file")
         return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -90,8 +103,12 @@ class Interp(NamedGroup):
                 raise
             wrong = isinstance(error, (OptionError, UnknownName))
             raise (Wrong if wrong else Failed)(str(error)) from error
+        except OSError as error:
+            if error.filename is None or ctx.meta.get(DEBUG):
+                raise
+            raise Failed(f"{error.filename}: {error.strerror}; choose another file") from error
         except KeyboardInterrupt:
-            click.echo("\ninterp: interrupted", err=True)
+            show("\ninterp: interrupted", err=True)
             ctx.exit(INTERRUPTED)
         except BaseException as error:
             if not is_panic(error) or ctx.meta.get(DEBUG):
@@ -100,10 +117,19 @@ class Interp(NamedGroup):
             raise Failed(f"the tokenizer failed inside ({said}); replace its files") from error
 
 
+def _is_bytes(text: str) -> bool:
+    """Return True for an argument that stands for bytes that are not UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
 def show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     """Print the version and exit; it is looked up only here."""
     if value and not ctx.resilient_parsing:
-        click.echo(f"{ctx.info_name} {version()}")
+        show(f"{ctx.info_name} {version()}")
         ctx.exit()
 
 

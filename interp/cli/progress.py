@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING
 import click
 
 from interp.cli.context import DEBUG
-from interp.cli.wrapping import say
+from interp.cli.wrapping import plain_stream, say
+from interp.core.tokens import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -79,7 +81,7 @@ class Voice:
             TimeRemainingColumn,
         )
 
-        console = Console(stderr=True)
+        console = Console(file=plain_stream(sys.stderr))
         columns = (
             # a model's name must not be read as markup
             TextColumn("{task.description}", markup=False),
@@ -121,7 +123,7 @@ class Voice:
                     self.note(f"{model}: {what.strip()}, {done:,} of {total:,}")
                 if what not in tasks:
                     label = f"{model}  metrics" if what == model else f"  {what}"
-                    tasks[what] = progress.add_task(label, total=total)
+                    tasks[what] = progress.add_task(visible(label), total=total)
                 over = done >= total and what != model
                 progress.update(tasks[what], completed=done, total=total, visible=not over)  # type: ignore[arg-type]
 

@@ -6,17 +6,18 @@ generated from it.
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from importlib.resources import files
 from typing import Any
+
+from interp.core.documents import parse_json
 
 
 @cache
 def measured() -> dict[str, Any]:
     """Read the benchmark's file: family-wise error, coverage and chance level of each metric."""
     text = files("interp.core").joinpath("calibration.json").read_text(encoding="utf-8")
-    return json.loads(text)
+    return parse_json(text)
 
 
 def measured_error() -> str:

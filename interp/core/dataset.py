@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from interp.core import files
 from interp.core.columns import COLUMNS as SCORES
+from interp.core.documents import parse_json
 from interp.core.errors import OptionError, StoreError
 from interp.core.prompt_values import COLUMNS, SUFFIX, read_values, values_file
+from interp.core.sealed_files import sealed_files
+from interp.core.shards import FOLDER as SHARDS
 from interp.core.shards import PIECES, shard_problems
 from interp.core.store import STEPS, Key, Store
 from interp.core.table import HeadTable
@@ -103,6 +105,10 @@ def run_query(store: Store, sql: str) -> pd.DataFrame:
             "queries need DuckDB: pip install 'interp[query]'; `interp results export` and pandas"
             " read the same tables without it"
         ) from None
+    try:
+        sql.encode()
+    except UnicodeEncodeError as error:
+        raise OptionError(f"the query is not text in UTF-8: {error.reason}") from error
     results = listing(store)
     prompts = _prompts(store, checked="prompts" in sql.lower())
     tables = {"results": results, "scores": _scores(store, results), "prompts": prompts}
@@ -117,11 +123,31 @@ def run_query(store: Store, sql: str) -> pd.DataFrame:
                     "give one query that reads, such as SELECT * FROM scores; it cannot write:"
                     " `interp results export` writes tables to files"
                 )
-            return db.execute(statements[0]).df()
+            return _rows(db, statements[0])
         except duckdb.Error as error:
             raise OptionError(
                 f"{_first_line(error)}; the tables are results, scores and prompts"
             ) from error
+
+
+def _rows(db: Any, statement: Any) -> pd.DataFrame:
+    """Run a query in a thread of its own, so that a signal can end it.
+
+    DuckDB does not return to Python while it computes, and Python handles signals in the main
+    thread between two of its own steps.
+    """
+    from concurrent.futures import ThreadPoolExecutor, wait
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(lambda: db.execute(statement).df())
+        try:
+            while not wait([running], timeout=0.2).done:
+                pass
+        except BaseException:
+            while not wait([running], timeout=0.2).done:
+                db.interrupt()  # again, should the first have come before the query began
+            raise
+        return running.result()
 
 
 def _scores(store: Store, results: pd.DataFrame) -> Any:
@@ -216,8 +242,8 @@ def problems(store: Store) -> list[Problem]:
     """Read every file of a folder completely and return what is wrong, by file.
 
     Checked are the checksums of all pages, the key against the name of its file, the values per
-    prompt against their recorded checksum and against the mean that they belong to, and the shards
-    of job arrays.
+    prompt against their recorded checksum and against the mean that they belong to, the shards
+    of job arrays, and the checksum of everything that any other file of results says.
     """
     found = []
     for path in store.result_files():
@@ -242,8 +268,21 @@ def problems(store: Store) -> list[Problem]:
                 files.rows_from_parquet(files.read_bytes(path))
             except (StoreError, ValueError) as error:
                 found.append(Problem(path.name, "damaged", f"finished steps: {_reason(error)}"))
+    for path, wrong in other_files(store).items():
+        if wrong:
+            found.append(Problem(path.relative_to(store.folder).as_posix(), "damaged", wrong))
     text = "values per prompt without a result, of a process that was killed"
     return found + [Problem(path.name, "orphan", text) for path in _orphans(store)]
+
+
+def other_files(store: Store) -> dict[Path, str]:
+    """Return the files of other results of a folder, each with what is wrong with it, or ""."""
+    own = {*store.result_files()}
+    return {
+        path: wrong
+        for path, wrong in sealed_files(store.folder).items()
+        if path not in own and not path.name.endswith(STEPS) and path.parent.name != SHARDS
+    }
 
 
 def _orphans(store: Store) -> list[Path]:
@@ -263,7 +302,7 @@ def _wrong_values(path: Path, notes: Mapping[str, str], table: HeadTable) -> Pro
     if not files.exists(values):
         return Problem(values.name, "missing", "values per prompt: the file is gone")
     try:
-        apart = _apart(table, Key(**json.loads(notes["key"])), read_values(values, recorded))
+        apart = _apart(table, Key(**parse_json(notes["key"])), read_values(values, recorded))
     except StoreError as error:
         return Problem(values.name, "damaged", _reason(error))
     if apart > 1e-4:

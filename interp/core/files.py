@@ -14,7 +14,6 @@ import secrets
 import sqlite3
 import stat
 import time
-import tomllib
 import warnings
 from array import array
 from collections.abc import Iterable, Mapping
@@ -22,6 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interp.core.columns import COLUMNS, Provenance
+from interp.core.csv_rows import csv_of_rows, read_cell
+from interp.core.documents import CHECKSUM, checksum, parse_json, parse_toml, seal, unseal
 from interp.core.errors import DamagedKept, StoreError
 from interp.core.json_document import plain
 
@@ -40,13 +41,10 @@ _OF_SQLITE = {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_BUSY: errno.EBUS
 
 def to_csv(frame: pd.DataFrame) -> str:
     """Format the table as plain CSV; `csv_heading` gives what stands in the file beside it."""
-    out = io.StringIO(newline="")
     # All text is quoted: by default Python 3.11 does not quote a lone carriage return.
-    writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-    writer.writerow(COLUMNS)
     # The repr of a float is the shortest text that reads back to the same 64 bits.
-    writer.writerows(zip(*_columns(frame).values(), strict=True))
-    return out.getvalue()
+    rows = zip(*_columns(frame).values(), strict=True)
+    return csv_of_rows([COLUMNS, *rows], quote_text=True)
 
 
 def csv_heading(frame: pd.DataFrame, provenance: Provenance) -> str:
@@ -61,10 +59,10 @@ def from_csv(text: str, heading: str) -> tuple[dict[str, list], Provenance]:
         columns = {name: [] for name in _known(header)}
         for row in rows:
             for (name, kind), cell in zip(COLUMNS.items(), row, strict=True):
-                columns[name].append(kind(cell))
+                columns[name].append(kind(read_cell(cell)))
     except csv.Error as error:
         raise ValueError(str(error)) from error
-    return _checked(columns, json.loads(heading))
+    return _checked(columns, _opened(parse_json(heading)))
 
 
 def to_json(frame: pd.DataFrame, provenance: Provenance) -> str:
@@ -77,12 +75,12 @@ def to_json(frame: pd.DataFrame, provenance: Provenance) -> str:
 
 def from_json(text: str) -> tuple[dict[str, list], Provenance]:
     """Read columns and provenance from the text of `to_json`; ValueError for any other text."""
-    whole = json.loads(text)
+    whole = parse_json(text)
     columns = _of_rows(whole)
     for name, kind in COLUMNS.items():
         if kind is float:
             columns[name] = [math.nan if x is None else float(x) for x in columns[name]]
-    return _checked(columns, whole)
+    return _checked(columns, _opened(whole))
 
 
 def to_toml(frame: pd.DataFrame, provenance: Provenance) -> str:
@@ -92,6 +90,7 @@ def to_toml(frame: pd.DataFrame, provenance: Provenance) -> str:
     columns = _columns(frame)
     head = _heading(columns, provenance)
     head["provenance"] = json.dumps(head["provenance"])
+    head = seal(head)
     head["rows"] = [
         dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
     ]
@@ -100,8 +99,8 @@ def to_toml(frame: pd.DataFrame, provenance: Provenance) -> str:
 
 def from_toml(text: str) -> tuple[dict[str, list], Provenance]:
     """Read columns and provenance from the text of `to_toml`; ValueError for any other text."""
-    whole = tomllib.loads(text)
-    return _checked(_of_rows(whole), whole | {"provenance": json.loads(whole["provenance"])})
+    whole = parse_toml(text)
+    return _checked(_of_rows(whole), _opened(whole))
 
 
 def to_parquet(frame: pd.DataFrame, provenance: Provenance, **extra: str) -> bytes:
@@ -112,8 +111,8 @@ def to_parquet(frame: pd.DataFrame, provenance: Provenance, **extra: str) -> byt
     kinds = {str: pa.string(), int: pa.int64(), float: pa.float64()}
     columns = _columns(frame)
     head = _heading(columns, provenance)
-    notes = {"interp": head["format"], "interp.provenance": json.dumps(head["provenance"])}
-    notes |= {f"interp.{name}": text for name, text in (extra | {"sha256": head["sha256"]}).items()}
+    notes = {"rows_sha256": head["rows_sha256"], "provenance": json.dumps(head["provenance"])}
+    notes = _metadata(_FORMAT, notes | extra)
     schema = pa.schema([(name, kinds[kind]) for name, kind in COLUMNS.items()], metadata=notes)
     arrays = [pa.array(columns[name], kinds[kind]) for name, kind in COLUMNS.items()]
     sink = pa.BufferOutputStream()
@@ -127,8 +126,7 @@ def from_parquet(content: bytes) -> tuple[dict[str, list], Provenance, dict[str,
     table = checked_parquet(content)
     notes = _notes(table.schema.metadata)
     columns = {name: table[name].to_pylist() for name in _known(table.column_names)}
-    head = {"format": _FORMAT, "sha256": notes.pop("sha256")}
-    head["provenance"] = json.loads(notes.pop("provenance"))
+    head = {name: notes.pop(name) for name in ("rows_sha256", "provenance")}
     return *_checked(columns, head), notes
 
 
@@ -149,10 +147,9 @@ def rows_to_parquet(rows: Mapping[str, bytes], notes: Mapping[str, str]) -> byte
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = pa.schema(
-        [("name", pa.string()), ("value", pa.large_binary())],
-        metadata={"interp": _ROWS_FORMAT} | {f"interp.{name}": x for name, x in notes.items()},
-    )
+    notes = {"rows_sha256": _rows_digest(rows), **notes}
+    columns = [("name", pa.string()), ("value", pa.large_binary())]
+    schema = pa.schema(columns, metadata=_metadata(_ROWS_FORMAT, notes))
     table = pa.table([list(rows), list(rows.values())], schema=schema)
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
@@ -164,7 +161,10 @@ def rows_from_parquet(content: bytes) -> tuple[dict[str, bytes], dict[str, str]]
     table = checked_parquet(content)
     notes = _notes(table.schema.metadata, _ROWS_FORMAT)
     columns = (table[name].to_pylist() for name in ("name", "value"))
-    return dict(zip(*columns, strict=True)), notes
+    rows = dict(zip(*columns, strict=True))
+    if notes.pop("rows_sha256") != _rows_digest(rows):
+        raise ValueError(_OTHER_ROWS)
+    return rows, notes
 
 
 def record_of(table: Path) -> Path:
@@ -342,7 +342,7 @@ def _heading(columns: Mapping[str, list], provenance: Provenance) -> dict[str, A
         {"model": model, "metric": metric, "provenance": made}
         for (model, metric), made in provenance.items()
     ]
-    return {"format": _FORMAT, "sha256": _digest(columns), "provenance": listed}
+    return seal({"format": _FORMAT, "rows_sha256": _digest(columns), "provenance": listed})
 
 
 def _digest(columns: Mapping[str, list]) -> str:
@@ -355,15 +355,28 @@ def _digest(columns: Mapping[str, list]) -> str:
     return digest.hexdigest()
 
 
+def _opened(head: Any) -> Mapping[str, Any]:
+    """Return what stands beside the rows, unchanged since it was written."""
+    if not isinstance(head, dict) or head.get("format") != _FORMAT:
+        raise ValueError(f"its 'format' is not '{_FORMAT}'")
+    return unseal(head)
+
+
 def _checked(
     columns: dict[str, list], head: Mapping[str, Any]
 ) -> tuple[dict[str, list], Provenance]:
-    if head.get("format") != _FORMAT:
-        raise ValueError(f"its 'format' is not '{_FORMAT}'")
-    if head["sha256"] != _digest(columns):
-        raise ValueError("its rows are not those that were written: some are missing or changed")
+    if head["rows_sha256"] != _digest(columns):
+        raise ValueError(_OTHER_ROWS)
     entries = head["provenance"]
+    entries = parse_json(entries) if isinstance(entries, str) else entries
     return columns, {(each["model"], each["metric"]): each["provenance"] for each in entries}
+
+
+_OTHER_ROWS = "its rows are not those that were written: some are missing or changed"
+
+
+def _rows_digest(rows: Mapping[str, bytes]) -> str:
+    return checksum([[name, hashlib.sha256(value).hexdigest()] for name, value in rows.items()])
 
 
 def checked_parquet(content: bytes) -> Any:
@@ -377,8 +390,28 @@ def checked_parquet(content: bytes) -> Any:
         raise ValueError(str(error).splitlines()[0]) from error
 
 
+def raw_notes(path: Path) -> dict[str, str]:
+    """Return the notes of a Parquet file of any program as its footer states them, unchecked."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with open_file(path) as content:
+        try:
+            notes = pq.read_metadata(content).metadata or {}
+        except (pa.ArrowException, OSError) as error:
+            raise ValueError(str(error).splitlines()[0]) from error
+    form = notes.get(b"interp", b"").decode(errors="replace")
+    sealed = {CHECKSUM: ""} if form.startswith(_ROWS_FORMAT) else {}
+    return {"format": form, **sealed}
+
+
+def _metadata(form: str, notes: Mapping[str, str]) -> dict[str, str]:
+    """Return texts as the metadata of a Parquet file, sealed."""
+    return {"interp": form} | {f"interp.{name}": text for name, text in seal(notes).items()}
+
+
 def _notes(metadata: dict[bytes, bytes] | None, form: str = _FORMAT) -> dict[str, str]:
     notes = {key.decode(): text.decode() for key, text in (metadata or {}).items()}
     if notes.get("interp") != form:
         raise ValueError("it is a Parquet file with other contents")
-    return {key[7:]: text for key, text in notes.items() if key.startswith("interp.")}
+    return unseal({key[7:]: text for key, text in notes.items() if key.startswith("interp.")})

@@ -20,6 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from interp.core.documents import parse_toml
 from interp.core.errors import OptionError
 
 _PROJECT = Path(__file__).parents[2] / "pyproject.toml"
@@ -123,9 +124,8 @@ def checkout() -> dict[str, Any]:
     """Return the table `project` of the checkout's `pyproject.toml`; empty where installed."""
     if not _PROJECT.is_file():
         return {}
-    import tomllib
 
-    project = tomllib.loads(_PROJECT.read_text(encoding="utf-8")).get("project", {})
+    project = parse_toml(_PROJECT.read_text(encoding="utf-8")).get("project", {})
     return project if project.get("name") == "interp" else {}
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
+
+from interp.core.csv_rows import csv_text
+from interp.core.documents import parse_json, seal, unseal
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,9 +31,29 @@ def plain(x: Any) -> Any:
     return x
 
 
-def json_document(x: Any) -> bytes:
-    """Return one JSON document as UTF-8."""
-    return (json.dumps(plain(x), allow_nan=False, ensure_ascii=False) + "\n").encode()
+def json_document(
+    x: Any, indent: int | None = None, default: Callable[[Any], Any] | None = None
+) -> bytes:
+    """Return one sealed JSON document as UTF-8, for `stored_document`; a list seals its entries.
+
+    Args:
+        x: the data.
+        indent: columns by which inner levels are indented; None for one line.
+        default: returns plain data for values that JSON cannot hold.
+    """
+    if default is not None:
+        x = json.loads(json.dumps(x, default=default))
+    text = json.dumps(seal(plain(x)), allow_nan=False, ensure_ascii=False, indent=indent)
+    return (text + "\n").encode()
+
+
+def stored_document(content: str | bytes) -> Any:
+    """Return the plain data that `json_document` was given.
+
+    Raises:
+        ValueError: it is not JSON, or was changed after it was written.
+    """
+    return unseal(parse_json(content))
 
 
 def plain_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
@@ -51,7 +74,7 @@ def rows_text(frame: pd.DataFrame, form: str) -> str:
         form: "csv", "json" (one list, a row per line) or "jsonl".
     """
     if form == "csv":
-        return frame.to_csv(index=False, lineterminator="\n")
+        return csv_text(frame)
     rows = plain_rows(frame)
     lines = [json.dumps(row, allow_nan=False, ensure_ascii=False) for row in rows]
     text = "\n".join(lines) if form == "jsonl" else "[" + ",\n ".join(lines) + "]"

@@ -7,9 +7,7 @@ What the tests of their claims measured is read from `literature_measured.json`,
 from __future__ import annotations
 
 import difflib
-import json
 import re
-import tomllib
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable
@@ -19,6 +17,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from interp.core.documents import parse_json, parse_toml
 from interp.core.errors import OptionError
 
 CLOSE = 0.6  # of the best match: titles that an error names
@@ -172,9 +171,9 @@ class Paper:
 def papers() -> tuple[Paper, ...]:
     """Read all entries, in the order of the file."""
     text = files("interp.core").joinpath("literature.toml").read_text(encoding="utf-8")
-    measured = json.loads(MEASURED.read_text(encoding="utf-8"))
+    measured = parse_json(MEASURED.read_text(encoding="utf-8"))
     found: list[Paper] = []
-    for entry in tomllib.loads(text)["paper"]:
+    for entry in parse_toml(text)["paper"]:
         values: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in entry.items()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from interp.core.chat import is_chat
+from interp.core.documents import parse_json
 from interp.core.errors import PromptError
 from interp.core.text_file import lines_of_text, read_text
 
@@ -110,7 +110,7 @@ def object_of_line(where: str, text: str, like: str) -> dict[str, Any]:
         PromptError: the line is not JSON, or not an object.
     """
     try:
-        row = json.loads(text)
+        row = parse_json(text)
     except ValueError as error:
         raise PromptError(f"{where}: not JSON ({error}); expected an object like {like}") from error
     if not isinstance(row, dict):

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from interp.core.csv_rows import csv_text
 from interp.core.display import drawn, held_types
+from interp.core.documents import parse_json, parse_toml, seal, unseal
 from interp.core.encoding import as_json_data, remade
 from interp.core.errors import OptionError, StoreError, UnknownName
 from interp.core.files import (
@@ -91,13 +90,8 @@ def read_result(cls: Any, path: str | os.PathLike) -> Any:
     path = Path(path)
     if path.suffix.lower() not in READ:
         raise UnknownName(f"file format of {cls.__name__}", path.suffix or path.name, READ)
-    content = read_bytes(path)
-    record = read_record(path) if path.suffix.lower() == ".csv" else ""
     try:
-        if record:
-            name, fields = _checked(json.loads(record), content)
-        else:
-            name, fields = _READERS[path.suffix.lower()](content)
+        name, fields = stored_state(path)
         wanted = {each.__name__: each for each in (cls, *_below(cls))}
         if fields.get("kind") == name:  # of a ResultRows
             wanted[name] = wanted.get("ResultRows")
@@ -113,14 +107,27 @@ def read_result(cls: Any, path: str | os.PathLike) -> Any:
         ) from error
 
 
+def stored_state(path: Path) -> tuple[str, Mapping[str, Any]]:
+    """Read the type and the fields of a result.
+
+    Raises:
+        ValueError, KeyError: it is not a result, is damaged, or was changed after it was written.
+        StoreError: the file cannot be read.
+    """
+    content = read_bytes(path)
+    if path.suffix.lower() == ".csv":
+        return _checked(parse_json(read_record(path)), content)
+    return _READERS[path.suffix.lower()](content)
+
+
 def _below(cls: type) -> list[type]:
     return [each for sub in cls.__subclasses__() for each in (sub, *_below(sub))]
 
 
 def _state(result: Writable, rows: Any) -> dict[str, Any]:
-    """Return the values of a result, with the checksum of the rows that stand beside them."""
-    return {"format": FORMAT, "rows_sha256": _digest(rows), **as_json_data(result._stored()),
-            "type": result._name}  # fmt: skip
+    """Return the values of a result, sealed with the checksum of the rows beside them."""
+    values = as_json_data(result._stored()) | {"type": result._name}
+    return seal({"format": FORMAT, "rows_sha256": _digest(rows), **values})
 
 
 def _digest(rows: Any) -> str:
@@ -131,6 +138,7 @@ def _digest(rows: Any) -> str:
 def _checked(state: Mapping[str, Any], rows: Any) -> tuple[str, Mapping[str, Any]]:
     if state.get("format") != FORMAT:
         raise ValueError(f"its 'format' is not '{FORMAT}'")
+    state = unseal(state)
     if state["rows_sha256"] != _digest(rows):
         raise ValueError("its rows are not those that were written: some are missing or changed")
     return state["type"], state["fields"]
@@ -142,17 +150,14 @@ def _to_json(result: Writable) -> bytes:
 
 
 def _from_json(content: bytes) -> tuple[str, Mapping[str, Any]]:
-    document = json.loads(content)
+    document = parse_json(content)
     if not isinstance(document, dict):
         raise ValueError("it is not a JSON object")
     return _checked(document, document.get("rows"))
 
 
 def _to_csv(result: Writable) -> bytes:
-    out = io.StringIO(newline="")
-    frame = result.to_pandas()
-    frame.to_csv(out, index=False, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-    return out.getvalue().encode()
+    return csv_text(result.to_pandas(), quote_text=True).encode()
 
 
 def _to_toml(result: Writable) -> bytes:
@@ -166,8 +171,8 @@ def _to_toml(result: Writable) -> bytes:
 
 
 def _from_toml(content: bytes) -> tuple[str, Mapping[str, Any]]:
-    document = tomllib.loads(content.decode())
-    return _checked(json.loads(document["values"]), document.get("rows", []))
+    document = parse_toml(content.decode())
+    return _checked(parse_json(document["values"]), document.get("rows", []))
 
 
 def _to_parquet(result: Writable) -> bytes:
@@ -188,7 +193,7 @@ def _from_parquet(content: bytes) -> tuple[str, Mapping[str, Any]]:
     notes = table.schema.metadata or {}
     if b"interp.values" not in notes:
         raise ValueError("it is a Parquet file with other contents")
-    return _checked(json.loads(notes[b"interp.values"]), table.to_pylist())
+    return _checked(parse_json(notes[b"interp.values"]), table.to_pylist())
 
 
 _WRITERS = {".parquet": _to_parquet, ".csv": _to_csv, ".json": _to_json, ".toml": _to_toml}

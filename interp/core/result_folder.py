@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from interp.core.documents import parse_json
 from interp.core.files import write_atomically
 
 _ABOUT = "about.json"
@@ -39,7 +40,7 @@ def own_folder(
     """
     plain = model_folder(out, name)
     try:
-        there = read(json.loads((plain / file).read_bytes()))
+        there = read(parse_json((plain / file).read_bytes()))
     except (OSError, ValueError, KeyError, TypeError):
         return plain
     if list(there) == list(mine):
@@ -70,7 +71,7 @@ def folder_for(out: Path, name: str, file: str, about: Mapping[str, Any]) -> Pat
 
 def _about(folder: Path) -> dict[str, Any]:
     try:
-        found = json.loads((folder / _ABOUT).read_bytes())
+        found = parse_json((folder / _ABOUT).read_bytes())
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from interp.core import files
 from interp.core.errors import OptionError, StoreError
+from interp.core.json_document import json_document, stored_document
 
 FOLDER = "shards"
 PIECES = "pieces"  # folder of values on pieces of the prompts, until all are there
@@ -63,8 +64,8 @@ def record_shard(
     """
     digest = hashlib.sha256(json.dumps(sweep, sort_keys=True).encode()).hexdigest()[:12]
     path = folder / FOLDER / f"{digest}.{shard.index}-of-{shard.number}.json"
-    text = json.dumps({"sweep": sweep, "shard": str(shard), **state}, indent=1, ensure_ascii=False)
-    files.write_atomically(path, text.encode())
+    document = {"sweep": sweep, "shard": str(shard), **state}
+    files.write_atomically(path, json_document(document, indent=1))
 
 
 def shard_problems(folder: Path) -> list[tuple[str, str, str]]:
@@ -86,7 +87,7 @@ def shard_problems(folder: Path) -> list[tuple[str, str, str]]:
                 problems.append((name, "missing", f"shard {index} of {number} never ran; {again}"))
                 continue
             try:
-                document = json.loads(files.read_bytes(there[index]))
+                document = stored_document(files.read_bytes(there[index]))
                 state, results = document["state"], list(document.get("results", ()))
                 failed = list(document.get("failed", ()))
             except (StoreError, ValueError, KeyError, TypeError) as error:

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from interp import __version__
 from interp.core import files
+from interp.core.documents import parse_json
 from interp.core.errors import DamagedResult, OptionError, OtherResults, OtherVersion, StoreError
 from interp.core.merge import merged, renamed
 from interp.core.prompt_values import StoredValues, values_file, values_to_parquet
@@ -156,7 +157,7 @@ class Store:
                 continue
             self._scanned.add(path.name)
             with contextlib.suppress(StoreError):  # damaged; the result is computed
-                key = Key(**json.loads(self._notes(path)["key"]))
+                key = Key(**parse_json(self._notes(path)["key"]))
                 self._by_content[key.content] = key
         took = time.monotonic() - begin
         self._scan_due = time.monotonic() + (_SCAN_SHARE * took if took > _QUICK else 0.0)
@@ -257,7 +258,7 @@ class Store:
         notes = self._notes(path)
         if not (there := values_file(path)).exists():
             return table
-        key = Key(**json.loads(notes["key"]))
+        key = Key(**parse_json(notes["key"]))
         values = StoredValues(there, notes.get("values", ""))
         return table.with_prompt_values({(key.model, key.metric): values})
 
@@ -303,7 +304,7 @@ class Store:
         """Return the file of each result, by file name; raises StoreError for damaged files."""
         names = self._names()
         notes = self._each(names, self._notes)
-        return {Key(**json.loads(n["key"])): path for n, path in zip(notes, names, strict=True)}
+        return {Key(**parse_json(n["key"])): path for n, path in zip(notes, names, strict=True)}
 
     def _notes(self, path: Path) -> dict[str, str]:
         """Read key and version of a file from its last bytes; StoreError when it is damaged."""
@@ -312,7 +313,7 @@ class Store:
             stamp = (path.name, stat.st_mtime_ns, stat.st_size)
             if stamp not in self._seen:
                 notes = files.parquet_notes(path)
-                if Key(**json.loads(notes["key"])).file_name != path.name:
+                if Key(**parse_json(notes["key"])).file_name != path.name:
                     raise ValueError("another result's key")
                 self._seen[stamp] = notes
         except (ValueError, KeyError, TypeError, OSError) as error:
@@ -326,7 +327,7 @@ class Store:
             try:
                 notes = self._notes(path)
                 made = {"interp": notes["version"], "bytes": path.stat().st_size}
-                entries.append({"file": path.name, **json.loads(notes["key"]), **made})
+                entries.append({"file": path.name, **parse_json(notes["key"]), **made})
             except StoreError as error:  # a damaged older file must not make this write fail
                 entries.append({"file": path.name, "damaged": str(error)})
         text = json.dumps({"results": entries}, indent=1, ensure_ascii=False)

@@ -8,7 +8,7 @@ and at U+2028, which stand inside sentences and inside valid JSON.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from interp.core.errors import PromptError
@@ -48,6 +48,22 @@ def lines_of_text(text: str, *, keep_ends: bool = False) -> list[str]:
         lines.append(text[start : end.end() if keep_ends else end.start()])
         start = end.end()
     return [*lines, text[start:]] if start < len(text) else lines
+
+
+def require_inside(folder: Path, files: Iterable[Path]) -> list[Path]:
+    """Return files that were found in a folder, none of which leads out of it by a link.
+
+    Raises:
+        PromptError: one does.
+    """
+    files, home = list(files), folder.resolve()
+    for file in files:
+        if home not in file.resolve().parents:
+            raise PromptError(
+                f"{file} is a link that leads out of {folder}, to {file.resolve()}; put a copy of "
+                "the file there, or remove the link"
+            )
+    return files
 
 
 def _pieces(path: Path) -> Iterator[str]:

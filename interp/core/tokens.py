@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -151,8 +152,17 @@ def _bytes() -> dict[str, int]:
 
 
 _UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
 )
+
+
+OWN_ESCAPE = f"\x1b<{secrets.token_hex(8)}>"
+"""Escape character of our own colours, which no other text can hold."""
+
+
+def coloured(text: str) -> str:
+    """Mark the colours of a text of ours, so that the command line writes them to a terminal."""
+    return text.replace("\x1b", OWN_ESCAPE)
 
 
 def visible(text: str) -> str:

@@ -12,8 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from interp.core.documents import checksum, parse_json, seal, unseal
 from interp.core.errors import StoreError
 from interp.core.files import read_bytes, write_atomically
+from interp.core.json_document import plain
 from interp.dictionaries.dictionary import EXTRA, Dictionary, DictionaryMismatch
 from interp.model.activation_names import OTHER_NAMES
 
@@ -52,7 +54,9 @@ def save_dictionary(dictionary: Dictionary, folder: str | Path) -> None:
         names["b_enc"] = d.b_enc
     content = save({name: x.detach().float().contiguous() for name, x in names.items()})
     folder = Path(folder)
-    cfg = _config(d) | {"interp": _own(d, hashlib.sha256(content).hexdigest())}
+    cfg = plain(_config(d))
+    own = {"cfg": checksum(cfg), **_own(d, hashlib.sha256(content).hexdigest())}
+    cfg["interp"] = seal(plain(own))
     write_atomically(folder / WEIGHTS, content)
     write_atomically(folder / CONFIG, (json.dumps(cfg, indent=2) + "\n").encode())
 
@@ -128,7 +132,7 @@ def load_dictionary(
     folder = Path(folder)
     raw, content = read_bytes(folder / CONFIG), read_bytes(folder / WEIGHTS)
     try:
-        cfg = json.loads(raw)
+        cfg = parse_json(raw)
         weights = {name: x.float() for name, x in load(content).items()}
         found = _made(cfg, weights, folder, hashlib.sha256(content).hexdigest())
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -147,6 +151,10 @@ def load_dictionary(
 
 def _made(cfg: dict[str, Any], weights: dict[str, Tensor], folder: Path, digest: str) -> Dictionary:
     own = cfg.get("interp", {})
+    if own:
+        own = unseal(own)
+        if own["cfg"] != checksum({name: x for name, x in cfg.items() if name != "interp"}):
+            raise ValueError(f"{CONFIG} was changed after it was written")
     if own and own["weights_sha256"] != digest:
         raise StoreError(
             f"{folder}: {WEIGHTS} is not the file that {CONFIG} was written for; write both again"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from interp.core.documents import parse_json
 from interp.core.errors import NonFiniteError, OptionError, StoreError
 from interp.core.files import read_bytes, write_atomically
+from interp.core.json_document import json_document, stored_document
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress
 from interp.core.result_rows import ResultRows
@@ -313,7 +315,13 @@ def save_lorsa(lorsa: Lorsa, path: str | Path) -> None:
     about = {f.name: getattr(lorsa, f.name) for f in fields(lorsa) if f.name not in WEIGHTS}
     about = {"format": FORMAT} | about | {"model": dict(lorsa.model)}
     tensors = {name: getattr(lorsa, name).detach().contiguous() for name in WEIGHTS}
-    write_atomically(Path(path), save(tensors, metadata={"interp": json.dumps(about)}))
+    about["weights"] = _digests(tensors)
+    notes = {"interp": json_document(about).decode()}
+    write_atomically(Path(path), save(tensors, metadata=notes))
+
+
+def _digests(tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    return {n: sha256(x.contiguous().numpy().tobytes()).hexdigest() for n, x in tensors.items()}
 
 
 def load_lorsa(path: str | Path) -> Lorsa:
@@ -329,9 +337,11 @@ def load_lorsa(path: str | Path) -> Lorsa:
     try:
         tensors = load(content)
         size = int.from_bytes(content[:8], "little")
-        about = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["interp"])
+        about = stored_document(parse_json(content[8 : 8 + size])["__metadata__"]["interp"])
         if about.pop("format") != FORMAT:
             raise ValueError("another format")
+        if about.pop("weights") != _digests(tensors):
+            raise ValueError("its weights were changed after it was written")
         return Lorsa(**{name: tensors[name] for name in WEIGHTS}, **about)
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{path} does not hold a Lorsa layer ({error}); train it again") from error

@@ -7,9 +7,9 @@ plotly shows. The script of plotly is not written into the notebook.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
+from interp.core.documents import parse_json
 from interp.draw.figure import svg
 from interp.draw.svg import standing
 
@@ -40,7 +40,7 @@ def static_bundle(figure: go.Figure) -> dict[str, Any]:
     """
     shown: Any = figure
     bundle = {
-        "application/vnd.plotly.v1+json": json.loads(shown.to_json()),
+        "application/vnd.plotly.v1+json": parse_json(shown.to_json()),
         "text/plain": f"Figure: {shown.layout.title.text or 'without a title'}",
     }
     if {trace.type for trace in shown.data} <= _DRAWN:

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
+from interp.core.csv_rows import csv_text
 from interp.core.tokens import visible
 from interp.draw.svg import element
 
@@ -222,7 +223,7 @@ def data_table(frame: pd.DataFrame, name: str) -> Markup:
         frame: The rows.
         name: The name of the file that the link saves, without its suffix.
     """
-    content, more = frame.to_csv(index=False), len(frame) - ROWS
+    content, more = csv_text(frame), len(frame) - ROWS
     large = f"The rows as CSV exceed {CSV / 1e6:g} MB and are omitted here."
     link = element("p", large if len(content.encode()) > CSV else csv_link(content, name))
     rest = element("p", f"{more:,} more rows are not on this page.") if more > 0 else ""

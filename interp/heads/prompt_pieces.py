@@ -21,6 +21,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from interp.core import files
+from interp.core.documents import parse_json
 from interp.core.locks import locked
 from interp.core.prompts import Prompts
 from interp.core.shards import PIECES, Shard
@@ -131,7 +132,7 @@ class PromptPieces:
     def masks(self, what: str) -> dict[str, str]:
         """Return the structure of the masks in the first batch of a pass; see `PatternRun`."""
         content = files.read_bytes(self._file(what, 0))
-        return json.loads(_notes(content)["masks"])
+        return parse_json(_notes(content)["masks"])
 
     def remove(self) -> None:
         """Remove all pieces of this run, whose results are stored."""
@@ -179,7 +180,7 @@ class PromptPieces:
                 raise ValueError("its checksum differs")
             return {
                 (label, name): (arrays[_WHICH[measured]], arrays[f"{label} of {name}"])
-                for label, name, measured in json.loads(notes["order"])
+                for label, name, measured in parse_json(notes["order"])
             }
         except (SafetensorError, ValueError, KeyError, TypeError) as error:
             files.set_aside(path, error)
@@ -194,7 +195,7 @@ def _part(batches: Sequence[Sequence[int]], at: int, number: int) -> Sequence[Se
 def _notes(content: bytes) -> dict[str, str]:
     """Return the texts in the head of a safetensors file."""
     size = int.from_bytes(content[:8], "little")
-    return json.loads(content[8 : 8 + size])["__metadata__"]
+    return parse_json(content[8 : 8 + size])["__metadata__"]
 
 
 def _checksum(arrays: dict[str, np.ndarray]) -> str:

@@ -8,6 +8,7 @@ attention does not reproduce its own output.
 from __future__ import annotations
 
 import logging
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,13 @@ from interp.model.content import plain_tensors
 from interp.model.model import Model
 from interp.model.precision import float64_or_less
 from interp.model.self_check import check_loaded
-from interp.model.sources.described import UNLOADABLE, class_of, config_of, needs_code
+from interp.model.sources.described import (
+    UNLOADABLE,
+    class_of,
+    config_of,
+    needs_code,
+    require_finite_config,
+)
 from interp.model.sources.folder import RUN, check_folder, refuse_address
 from interp.model.sources.packages import adapter, package_of
 from interp.model.sources.placement import placement, require_here
@@ -130,7 +137,7 @@ def load(
         return _ready(_adopt(module, tokenizer, name or source, None, check), chat)
     folder = str(_bundled(rest)) if kind == "bundled" else source
     path = Path(folder).expanduser()
-    local = path.exists() or folder.startswith((".", "/", "~"))
+    local = os.path.exists(path) or folder.startswith((".", "/", "~"))
     if local and (path / RUN).is_file():
         given = {**spread, "attention": attention, "dtype": dtype, "device": device}
         _refuse(given, "for attention that was recorded")
@@ -196,6 +203,7 @@ def _adopt(
             "pass a transformers PreTrainedModel, a folder or a hub id"
         )
     require_tensors(module, name)
+    require_finite_config(module.config, name)
     for key, _ in module.named_parameters():
         x = module.get_parameter(key)
         numbers = (part for part in plain_tensors(x) if part.is_floating_point())

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from interp.core.documents import parse_json
 from interp.core.errors import NotKept, StoreError
 from interp.core.files import open_file
+from interp.core.json_document import json_document, stored_document
 
 if TYPE_CHECKING:
     import numpy as np
@@ -344,26 +346,18 @@ def _content(key: str, draws: Sequence[Mapping[str, np.ndarray]]) -> bytes:
          for site, x in draw.items()}
         for draw in draws
     ]  # fmt: skip
-    return json.dumps(
-        {"format": _FORMAT, "key": json.loads(key), "values": values, "sum": _sum(key, values)}
-    ).encode()
+    return json_document({"format": _FORMAT, "key": parse_json(key), "values": values})
 
 
 def _read(content: bytes, key: str) -> list[DrawMeans]:
     """Read the draws of a file; ValueError, KeyError or TypeError when it is damaged."""
     import numpy as np
 
-    whole = json.loads(content)
-    if whole["format"] != _FORMAT or whole["key"] != json.loads(key):
+    whole = stored_document(content)
+    if whole["format"] != _FORMAT or whole["key"] != parse_json(key):
         raise ValueError("it belongs to other scores")
-    if whole["sum"] != _sum(key, whole["values"]):
-        raise ValueError("its checksum differs")
     return [
         {site: np.frombuffer(base64.b64decode(x), "<f8").astype(np.float64)
          for site, x in draw.items()}
         for draw in whole["values"]
     ]  # fmt: skip
-
-
-def _sum(key: str, values: Any) -> str:
-    return hashlib.sha256(f"{key}{json.dumps(values)}".encode()).hexdigest()

@@ -11,7 +11,6 @@ The list `PROGRAMS` is read without importing torch.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -20,6 +19,7 @@ from math import sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from interp.core.documents import parse_json
 from interp.core.errors import OptionError, UnknownName
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def program(name: str) -> Program:
     if name not in PROGRAMS:
         raise UnknownName("compiled program", name, PROGRAMS)
     with np.load(FILE) as file:
-        about = json.loads(str(file["about"]))[name]
+        about = parse_json(str(file["about"]))[name]
         stored = torch.from_numpy(file[name])
     config = CompiledConfig(**about["sizes"], name_or_path=f"tracr:{name}")
     with drawn_with(None):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,8 +10,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from interp.core.documents import checksum, parse_json
 from interp.core.errors import OptionError, StoreError
 from interp.core.files import read_bytes, write_atomically
+from interp.core.json_document import json_document, stored_document
 from interp.probes.features import HeadFeatures
 from interp.probes.linear import LinearProbe
 
@@ -90,9 +91,10 @@ class HeadProbe:
         arrays["calibration"] = np.array([x.intercept, x.slope, x.offset])
         about = {"format": FORMAT, "kind": self.kind, "places": self.places}
         about |= {"classes": self.classes, "model": dict(self.model), "scores": dict(self.scores)}
+        about["arrays"] = {name: checksum(x.tolist()) for name, x in arrays.items()}
         content = save(
             {k: np.ascontiguousarray(v, dtype=np.float64) for k, v in arrays.items()},
-            metadata={"interp": json.dumps(about)},
+            metadata={"interp": json_document(about).decode()},
         )
         write_atomically(Path(path), content)
 
@@ -111,8 +113,10 @@ class HeadProbe:
             content = read_bytes(path)
             arrays = load(content)
             size = int.from_bytes(content[:8], "little")
-            about = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["interp"])
+            about = stored_document(parse_json(content[8 : 8 + size])["__metadata__"]["interp"])
             parts = [arrays[name] for name in _ARRAYS]
+            if about["arrays"] != {name: checksum(x.tolist()) for name, x in arrays.items()}:
+                raise ValueError("its numbers were changed after it was written")
             places = tuple((str(s), int(n), int(h)) for s, n, h in about["places"])
             shapes = [p.shape for p in parts]
             if about["format"] != FORMAT or shapes != [(len(places),)] * 3 + [(3,)]:

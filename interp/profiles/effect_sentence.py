@@ -7,32 +7,31 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from interp.profiles.effect_numbers import HeadEffects
-
 ALPHA = 0.05  # family-wise, over the heads that are ablated
 LEAST_SAID = 1e-5  # nats below which a change is not told from rounding
 LEAST_COPY = 0.1  # nats of logit from which a head is said to copy the attended token
 
 
-def effect_sentences(effects: HeadEffects) -> list[str]:
+def effect_sentences(effect: Mapping[str, Any], writes: Mapping[str, Any]) -> list[str]:
     """Return sentences on what a head writes and on the loss without it; none if not measured.
 
     Args:
-        effects: the head's numbers.
+        effect: the numbers on whether it matters, of its description.
+        writes: the numbers on what it writes.
     """
     found = []
-    per = effects.effect.get("per", "token")
-    copies = effects.writes.get("copies")
+    per = effect.get("per", "token")
+    copies = writes.get("copies")
     if copies is not None:
         if copies["low"] > 0 and copies["value"] >= LEAST_COPY:
             found.append(f"It copies the attended token ({copies['value']:+.1f} nats).")
         elif copies["high"] < 0 and copies["value"] <= -LEAST_COPY:
             found.append(f"It lowers the attended token ({copies['value']:+.1f} nats).")
-    if "loss" in effects.effect:
-        real = effects.effect["p_corrected"] < ALPHA
-        found.append(f"Without it the text {_change(effects.effect['loss'], real, per)}.")
-    elif "divergence_estimate" in effects.effect:
-        size = effects.effect["divergence_estimate"]["value"]
+    if "loss" in effect:
+        real = effect["p_corrected"] < ALPHA
+        found.append(f"Without it the text {_change(effect['loss'], real, per)}.")
+    elif "divergence_estimate" in effect:
+        size = effect["divergence_estimate"]["value"]
         how = f"about {nats(size, size)}" if size >= LEAST_SAID else f"less than {LEAST_SAID:.5f}"
         found.append(
             f"Without it the predictions would change by {how} nats per {per} (an estimate by "

@@ -6,7 +6,6 @@ and no name in it leads to a file outside of its folder.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from interp.core.documents import parse_json
 from interp.core.errors import StoreError
 from interp.profiles.examples import example_context
 from interp.profiles.headvis import CONFIG, HEADS, PATTERN, SCATTER
@@ -138,7 +138,7 @@ def _json(path: Path, folder: Path) -> Any:
         if size > BYTES:
             raise StoreError(f"{path} has {size / 1e6:.0f} MB; files of a tree have at most "
                              f"{BYTES / 1e6:.0f} MB")  # fmt: skip
-        return json.loads(path.read_bytes())
+        return parse_json(path.read_bytes())
     except OSError as error:
         raise StoreError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:

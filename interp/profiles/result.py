@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from interp.core.errors import UnknownName
 from interp.core.result import Result
 from interp.profiles.behaviours import Behaviours
 from interp.profiles.row_model import RowModel
+from interp.profiles.sentence import sentence_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,6 +48,10 @@ UNITS = {
 """Units of the metrics that are not shares of the pattern (of its KL from the uniform row)."""
 
 
+_DESCRIBED = ("stack", "layer", "head", "name", "status", "labels", "avoided")
+_ROW = ("stack", "layer", "head", "metric", "score", "low", "high", "null", "n", "unit")
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Profile(Result):
     """Descriptions of every head on a corpus, judged on documents that did not fit them.
@@ -54,7 +60,8 @@ class Profile(Result):
         rows: a number per head and metric, with its interval over documents.
         quantiles: of the bootstrap behind each row, at the `PROBABILITIES` of
             `interp.profiles.judgement`.
-        descriptions: of every head: status, sentence and labels; where the model predicts tokens,
+        descriptions: of every head: status, labels and the numbers of its sentence, which is made
+            of them; where the model predicts tokens,
             its effect on the loss and what it writes.
         examples: queries with their keys and context, by head and kind.
         provenance: model, corpus, rules and settings.
@@ -78,6 +85,23 @@ class Profile(Result):
     _units = ("stack", "layer", "head")
     _per_row = ("rows", "quantiles")
     _holds = (Behaviours, RowModel)
+
+    def __post_init__(self) -> None:
+        for kind, every, needed in (
+            ("description", self.descriptions, _DESCRIBED), ("row", self.rows, _ROW),
+            ("example", self.examples, ("name", "kind")),
+        ):  # fmt: skip
+            for one in every:
+                if missing := [name for name in needed if name not in one]:
+                    raise ValueError(f"a {kind} of a head has no {', '.join(missing)}")
+        told = [{**one, "sentence": sentence_of(one)} for one in self.descriptions]
+        object.__setattr__(self, "descriptions", tuple(told))
+
+    def _stored(self) -> Profile:
+        plain = copy.copy(self)
+        without = [{k: x for k, x in d.items() if k != "sentence"} for d in self.descriptions]
+        object.__setattr__(plain, "descriptions", tuple(without))
+        return plain
 
     def _rows(self) -> pd.DataFrame:
         import pandas as pd

@@ -22,7 +22,6 @@ from interp.profiles.behaviours import behaviours_of
 from interp.profiles.corpus import DocumentCorpus, Sample, sample_corpus
 from interp.profiles.dimensions import dimensions_read
 from interp.profiles.edges import edges_per_window
-from interp.profiles.effect_sentence import effect_sentences
 from interp.profiles.effects import EffectOptions, Effects, measure_effects
 from interp.profiles.examples import examples_of
 from interp.profiles.explain import EVERYWHERE, NOWHERE, Description, describe
@@ -36,7 +35,7 @@ from interp.profiles.row_model import row_model_of
 from interp.profiles.rows_read import described_sites
 from interp.profiles.rules import chosen_rules
 from interp.profiles.second_look import JudgedRows, second_look
-from interp.profiles.sentence import sentence_of
+from interp.profiles.sentence import numbers_said
 from interp.profiles.steps import ProfileSteps
 from interp.profiles.token_model import token_vectors
 
@@ -291,9 +290,7 @@ def _answered(
                 **where,
                 "name": name,
                 "status": answer.status,
-                "sentence": " ".join(
-                    [sentence_of(answer, len(look.rules)), *effect_sentences(mine)]
-                ),
+                "numbers": numbers_said(answer, len(look.rules)),
                 "labels": [
                     {**label.plain(), "examples": of_rules[label.rule]} for label in answer.labels
                 ],

@@ -8,18 +8,21 @@ package.
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from interp.core.chat import Message, is_chat
+from interp.core.documents import parse_json
 from interp.core.errors import PromptError
+from interp.core.text_file import require_inside
 
 TEXT = (".txt", ".md", ".rst", ".text", ".py", ".html")
 LINES = (".jsonl", ".ndjson")
 PACKED = {".gz": "gzip", ".zst": "zstd"}
+LONGEST = 2**28
+"""Characters of a document at most: a packed file of some MB may hold GBs."""
 KNOWN = (*TEXT, *LINES, ".json", ".parquet", ".arrow")
 
 
@@ -45,6 +48,7 @@ def documents_of(path: Path, field: str) -> Iterator[Document]:
     """
     if path.is_dir():
         files = sorted(p for p in path.rglob("*") if p.is_file() and _kind(p) in KNOWN)
+        files = require_inside(path, files)
         if any(p.suffix == ".arrow" for p in files):  # a folder of `datasets` has notes as JSON
             files = [p for p in files if _kind(p) != ".json"]
         if not files:
@@ -85,10 +89,13 @@ def _pieces(path: Path, whole: bool) -> Iterator[str]:
     """Yield the lines of a text file, or its text; raises PromptError."""
     try:
         with _open(path) as file:
-            if whole:
-                yield file.read()
-            else:
-                yield from file
+            while piece := file.read(LONGEST + 1) if whole else file.readline(LONGEST + 1):
+                if len(piece) > LONGEST:
+                    raise PromptError(
+                        f"{path} has a document of more than {LONGEST:,} characters, unpacked; "
+                        "split it into several"
+                    )
+                yield piece
     except UnicodeDecodeError as error:
         raise PromptError(
             f"{path} is not UTF-8 text: {error.reason} at byte {error.start}"
@@ -107,7 +114,7 @@ def _lines(path: Path, field: str) -> Iterator[Document]:
             continue
         where = f"{path}, line {at}"
         try:
-            row = json.loads(line)
+            row = parse_json(line)
         except ValueError as error:
             raise PromptError(f"{where}: not JSON ({error})") from error
         yield _document(where, f"{path.name}:{at}", row, field)
@@ -115,7 +122,7 @@ def _lines(path: Path, field: str) -> Iterator[Document]:
 
 def _json(path: Path, field: str) -> Iterator[Document]:
     try:
-        rows = json.loads("".join(_pieces(path, whole=True)))
+        rows = parse_json("".join(_pieces(path, whole=True)))
     except ValueError as error:
         raise PromptError(f"{path} is not JSON ({error})") from error
     if not isinstance(rows, list):

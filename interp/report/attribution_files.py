@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from interp.attribution.evaluation.deceived import deceived
+from interp.core.csv_rows import csv_text
 from interp.core.files import write_atomically
+from interp.core.json_document import json_document
 from interp.report.tokens import attribution_page
 
 if TYPE_CHECKING:
@@ -33,10 +34,10 @@ def write_attributions(
         write_atomically(html, page.encode())
     if json_file := out.get(".json"):
         whole: dict[str, Any] = {"warning": warning, "attributions": [f.to_dict() for f in found]}
-        write_atomically(json_file, (json.dumps(whole, indent=1, default=str) + "\n").encode())
+        write_atomically(json_file, json_document(whole, 1, str))
     if csv := out.get(".csv"):
         frames = [f.wide().assign(text=f.provenance.get("text", 0)) for f in found]
-        write_atomically(csv, pd.concat(frames).to_csv(index=False).encode())
+        write_atomically(csv, csv_text(pd.concat(frames)).encode())
 
 
 def standing_warning(chosen: Sequence[BoundMethod]) -> str:
@@ -48,8 +49,8 @@ def standing_warning(chosen: Sequence[BoundMethod]) -> str:
 def write_tables(found: Faithfulness, frame: pd.DataFrame, out: Mapping[str, Path]) -> None:
     """Write the tokens of a text and the judgement of the methods, each atomically."""
     if csv := out.get(".csv"):
-        write_atomically(csv, frame.to_csv(index=False).encode())
+        write_atomically(csv, csv_text(frame).encode())
     if json_file := out.get(".json"):
         rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
         whole = {"tokens": rows, "against_random": found.against_random(), **found.to_dict()}
-        write_atomically(json_file, (json.dumps(whole, indent=1, default=str) + "\n").encode())
+        write_atomically(json_file, json_document(whole, 1, str))

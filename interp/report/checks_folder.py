@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from interp.core.csv_rows import csv_text
 from interp.core.files import read_bytes, set_aside, write_atomically
+from interp.core.json_document import json_document, stored_document
 from interp.heads.causal_check.head_transfer import restored_transfers
 from interp.report.checks import check_page
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 def write_checks(found: Sequence[Confirmation], folder: Path, command: str) -> list[str]:
     """Write verify.csv, verify.json and a page of all models in a folder; return their names."""
-    documents = [json.loads(one.to_json()) for one in found]
+    documents = [stored_document(one.to_json()) for one in found]
     documents = with_others(documents, folder / "verify.json")
     rows = [row | {"heads": " ".join(row["heads"]), "transfers": _transfers(row)}
             for d in documents for row in d["checks"]]  # fmt: skip
@@ -27,8 +28,8 @@ def write_checks(found: Sequence[Confirmation], folder: Path, command: str) -> l
     unknown = frame.columns[frame.isna().all()]
     frame[unknown] = frame[unknown].astype(float)
     contents = {
-        "verify.csv": frame.to_csv(index=False),
-        "verify.json": json.dumps(documents, indent=1, ensure_ascii=False) + "\n",
+        "verify.csv": csv_text(frame),
+        "verify.json": json_document(documents, indent=1).decode(),
         "verify.html": check_page(frame, [d["provenance"] for d in documents], command),
     }
     for name, content in contents.items():
@@ -44,7 +45,7 @@ def with_others(documents: list[dict[str, Any]], path: Path) -> list[dict[str, A
     others: list[dict[str, Any]] = []
     if path.exists():
         try:
-            others = json.loads(read_bytes(path))
+            others = stored_document(read_bytes(path))
             if not all(
                 "conclusions" in d and "transfers" in x for d in others for x in d["checks"]
             ):

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from interp.core.csv_rows import csv_text
 from interp.core.errors import StoreError, UnreadableAttention
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def write_found(found: Circuit, folder: Path, model: Model) -> None:
     if found.edges:
         frames["edges"] = _largest_first(found.edges_to_pandas())
     for name, frame in frames.items():
-        write_atomically(folder / f"{name}.csv", frame.to_csv(index=False).encode())
+        write_atomically(folder / f"{name}.csv", csv_text(frame).encode())
 
 
 def write_evaluation(
@@ -100,9 +101,10 @@ def write_evaluation(
         ]
     frames |= {f"map_{each.site}": each.wide() for each in maps}
     for name, frame in frames.items():
-        write_atomically(folder / f"{name}.csv", frame.to_csv(index=False).encode())
-    told_all = _summary_of(measured, edges, held_out) | {"figures": figures}
-    write_atomically(folder / "evaluation.json", json_document(told_all))
+        write_atomically(folder / f"{name}.csv", csv_text(frame).encode())
+    facts = _summary_of(measured, edges, held_out)
+    facts |= {"figures": figures, "curve": curve.to_dict("list")}
+    write_atomically(folder / "evaluation.json", json_document(facts))
     if explained is not None:
         write_atomically(folder / "explained.json", json_document(explained))
     pictured = svg(measured.plot())
@@ -128,10 +130,15 @@ def write_evaluation(
         for name, rows in found.tables.items() if rows and name not in DRAWN
     ]  # fmt: skip
     parts.append(("Notes", *(found.notes or ["none"])))
-    about = told_all | {"curve": curve.to_dict("list")}
     explained = _with_sentences(explained or {}, found, folder)
     content = drawn(
-        "page", found, about, explained=explained, against=against, sections=parts, command=command
+        "page",
+        found,
+        facts,
+        explained=explained,
+        against=against,
+        sections=parts,
+        command=command,
     )
     write_atomically(folder / "circuit.html", content)
 
@@ -188,7 +195,7 @@ def _largest_first(frame: pd.DataFrame) -> pd.DataFrame:
 def _summary_of(
     measured: Evaluation, edges: EdgeEvaluation | str | None, held_out: str
 ) -> dict[str, Any]:
-    """Return the figures that are not in the curve of evaluation.csv."""
+    """Return the figures that are not in the curve."""
     of_edges: Any = edges
     if edges is not None and not isinstance(edges, str):
         of_edges = {

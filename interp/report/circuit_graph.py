@@ -28,7 +28,7 @@ def graph_document(
 
     Args:
         found: The circuit.
-        evaluation: Its evaluation, as `evaluation.json` and the curve of `evaluation.csv`.
+        evaluation: Its evaluation, as `evaluation.json` states it.
         explained: What its nodes do; see `interp.circuits.explained`.
         against: A published circuit to compare with.
     """

@@ -33,7 +33,7 @@ def circuit_page(
 
     Args:
         found: The circuit.
-        evaluation: Its evaluation, as `evaluation.json` and the curve of `evaluation.csv`.
+        evaluation: Its evaluation, as `evaluation.json` states it.
         explained: What its nodes do; see `interp.circuits.explained`.
         against: A published circuit to compare with.
         sections: Further sections, each a heading with its contents; see `interp.draw.page.page`.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from interp.causal.pruning.result import PruningCurve
+from interp.core.csv_rows import csv_text
 from interp.core.errors import StoreError
 from interp.core.files import set_aside, write_atomically
 from interp.draw.figure import svg
@@ -34,7 +35,7 @@ def save_curves(curves: Sequence[PruningCurve], folder: str | os.PathLike) -> tu
     frames = [c.wide().assign(ranking=c.name) for c in curves]
     whole = pd.concat(frames, ignore_index=True)
     paths = [folder / "pruning.csv", folder / "pruning.html"]
-    write_atomically(paths[0], whole.to_csv(index=False, lineterminator="\n").encode())
+    write_atomically(paths[0], csv_text(whole).encode())
     parts: list[tuple[Any, ...]] = [
         (c.name, c.summary, f.drop(columns="ranking")) for c, f in zip(curves, frames, strict=True)
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from interp.core.csv_rows import csv_text
 from interp.core.files import write_atomically
 from interp.core.json_document import json_document
 from interp.draw.page import page
@@ -35,6 +36,6 @@ def write_safety(found: ResultRows, folder: Path, command: str) -> None:
     title = f"Refusal of {found.facts['model']}"
     content = page(title, found.curves.plot(), parts, made, heading=found.first_line())
     for name, frame in (("heads", heads), ("directions", directions), ("curves", curves)):
-        write_atomically(folder / f"{name}.csv", frame.to_csv(index=False).encode())
+        write_atomically(folder / f"{name}.csv", csv_text(frame).encode())
     write_atomically(folder / "safety.json", json_document(document))
     write_atomically(folder / "safety.html", content)

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
+from interp.core.csv_rows import csv_text
 from interp.core.errors import DamagedResult, OptionError, PageOmitted
 from interp.core.locks import locked
 from interp.core.merge import ordered
@@ -95,7 +96,7 @@ def write_summary(store: Store, failed: Mapping[str, str] | None = None) -> Head
             table.save(folder / name)
         if several := len(table.models) > 1:
             roles = decided(table)
-            csv = roles.by_model().to_csv(index=False, lineterminator="\n")
+            csv = csv_text(roles.by_model())
             write_atomically(folder / "roles.csv", csv.encode())
         if len(table):
             command = shlex.join(["interp", "atlas", str(folder)])

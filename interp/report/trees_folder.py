@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from interp.core.csv_rows import csv_text
 from interp.core.files import write_atomically
+from interp.core.json_document import json_document
 from interp.report.trees import trees_page
 from interp.syntax.pairs import pair_document
 from interp.syntax.stored_searches import KeptTrees
@@ -68,7 +69,7 @@ def trees_document(found: Sequence[TreeScores], checks: Mapping[str, ResultRows 
         one.to_dict() | ({"pairs": pair_document(checks[one.model])} if one.model in checks else {})
         for one in found
     ]
-    return json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_document(values, indent=1).decode()
 
 
 def _weights(one: TreeScores) -> tuple[str, str]:
@@ -87,4 +88,4 @@ def _named_apart(found: Sequence[TreeScores]) -> list[TreeScores]:
 
 
 def _csv(frame: Any) -> str:
-    return frame.to_csv(index=False, lineterminator="\n")
+    return csv_text(frame)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.core.chat import has_template
+from interp.core.documents import parse_json
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
 from interp.core.text_file import lines_of_text, read_text
@@ -202,8 +203,8 @@ def _rows(path: Path) -> list[tuple[str, Any]]:
     content = read_text(path)
     if path.suffix == ".json":
         try:
-            rows = json.loads(content)
-        except json.JSONDecodeError as error:
+            rows = parse_json(content)
+        except ValueError as error:
             raise PromptError(f"{path} is not JSON: {error}") from error
         if not isinstance(rows, list):
             raise PromptError(f"{path} is not a list of prompts")
@@ -215,8 +216,8 @@ def _rows(path: Path) -> list[tuple[str, Any]]:
         row: Any = line
         if path.suffix == ".jsonl":
             try:
-                row = json.loads(line)
-            except json.JSONDecodeError as error:
+                row = parse_json(line)
+            except ValueError as error:
                 row = _Bad(f"is not JSON: {error}")
         found.append((f"line {number}", row))
     return found

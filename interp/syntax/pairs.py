@@ -7,7 +7,6 @@ margin more than ablating other heads of the same layers.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
+from interp.core.documents import parse_json
 from interp.core.errors import OptionError, PromptError, StoreError
 from interp.core.head import Head
 from interp.core.prompts import Prompts
@@ -64,7 +64,7 @@ def read_pairs(path: str | os.PathLike, *, n: int | None = None) -> list[Minimal
         if not line.strip() or (n is not None and len(out) == n):
             continue
         try:
-            document = json.loads(line)
+            document = parse_json(line)
             out.append(MinimalPair(str(document["sentence_good"]), str(document["sentence_bad"])))
         except (ValueError, KeyError, TypeError) as error:
             raise StoreError(

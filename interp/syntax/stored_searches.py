@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interp import __version__
+from interp.core.documents import parse_json
 from interp.core.files import read_bytes, rows_from_parquet, set_aside
 from interp.core.steps import Steps
 from interp.core.store import Store
@@ -140,4 +141,4 @@ def kept_trees(
 def _read(content: bytes) -> TreeScores:
     from interp.syntax.result import TreeScores
 
-    return TreeScores.from_dict(json.loads(content))
+    return TreeScores.from_dict(parse_json(content))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from interp.core.documents import parse_json
 from interp.core.errors import OptionError, PromptError
+from interp.core.text_file import require_inside
 from interp.model.image_files import read_image
 from interp.model.model_argument import takes_model
 from interp.vision.images import checked_labels, classes_by_text, expected_size, has_classes
@@ -79,6 +80,7 @@ def read_images(
     if not root.is_dir():
         raise PromptError(f"{root} is not a folder of images")
     files = sorted(p for p in root.rglob("*") if p.suffix.lower() in SUFFIXES)
+    files = require_inside(root, files)
     if not files:
         raise PromptError(f"{root} holds no images; known suffixes: {', '.join(SUFFIXES)}")
     if limit is not None and limit < len(files):
@@ -125,7 +127,7 @@ def _normalisation(model: Model, channels: int) -> tuple[Array, Array]:
     known: dict[str, Any] = {}
     for name in ("processor_config.json", "preprocessor_config.json"):
         if (folder / name).is_file():
-            known = json.loads((folder / name).read_text(encoding="utf-8"))
+            known = parse_json((folder / name).read_text(encoding="utf-8"))
             known = known.get("image_processor", known)  # of a processor of images and text
     found = [
         np.resize(np.array(known.get(key, [0.5]), dtype=float), channels)[:, None, None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import tomllib
 
@@ -19,7 +20,7 @@ from interp.circuits.evaluation import evaluate_circuit
 from interp.circuits.find import find_circuit
 from interp.circuits.published import published, read_published
 from interp.circuits.result import Circuit
-from interp.circuits.result_dict import toml_data, toml_text
+from interp.core.documents import seal, toml_data, toml_text
 from interp.core.errors import OptionError, StoreError
 
 words = st.text(st.characters(codec="utf-8"), max_size=8)
@@ -62,17 +63,15 @@ def test_what_a_method_found_comes_back(tmp_path) -> None:
 
 
 def test_files_that_are_no_circuit_of_ours(tmp_path) -> None:
-    path, whole = tmp_path / "c.toml", made().to_toml()
+    path, whole, data = tmp_path / "c.toml", made().to_toml(), made().to_dict()
     for text, told in (
         ("model = ", "is not TOML"),
         ('x = "a', "is not TOML"),
         ("a = 1\n", "damaged: 'format'"),
-        (whole.replace("interp circuit 2", "interp circuit 9"), "its format is not"),
-        (whole.replace("n_layers = 2", 'n_layers = "2"'), "n_layers is '2', not a whole number"),
-        (
-            whole.replace("score = [\n    0.5,", "score = [", 1),
-            "the numbers of nodes and scores differ",
-        ),
+        (whole.replace("score = [\n    0.5,", "score = [\n    0.9,", 1), "was changed after"),
+        (toml_text(seal(data | {"format": "interp circuit 9"})), "its format is not"),
+        (toml_text(seal(data | {"n_layers": "2"})), "n_layers is '2', not a whole number"),
+        (toml_text(seal(data | {"score": []})), "the numbers of nodes and scores differ"),
         ('model = "m"\ngranularity = "head"\n', "file of a published circuit"),
     ):
         path.write_text(text)
@@ -80,7 +79,7 @@ def test_files_that_are_no_circuit_of_ours(tmp_path) -> None:
             Circuit.from_toml(path)
         assert "c.toml" in str(caught.value)
         assert "\n" not in str(caught.value)
-    for text in ("[1, 2]", "{}", made().to_json().replace('"n": 8', '"n": null')):
+    for text in ("[1, 2]", "{}", json.dumps(seal(data | {"n": None}))):
         (tmp_path / "c.json").write_text(text)
         with pytest.raises(StoreError, match=r"c\.json: this is not a circuit, or it is damaged"):
             Circuit.from_json(tmp_path / "c.json")

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import multiprocessing
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -369,3 +370,20 @@ def test_a_read_only_folder_can_be_read_and_not_written(tmp_path):
             add(tmp_path, "other")
     finally:
         tmp_path.chmod(0o755)
+
+
+def test_an_endless_query_ends_by_a_signal(tmp_path):
+    """DuckDB does not return to Python while it computes, where a signal would be handled."""
+    pytest.importorskip("duckdb")
+    add(tmp_path)
+    sql = "WITH RECURSIVE r(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM r) SELECT count(*) FROM r"
+    signal.setitimer(signal.ITIMER_REAL, 1.0)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_query(Store(tmp_path), sql)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    with pytest.raises(OptionError, match="UTF-8"):
+        run_query(Store(tmp_path), "SELECT '\udcff'")

@@ -120,11 +120,14 @@ def test_folders_of_others_are_refused_with_the_reason(tmp_path) -> None:
     assert load_dictionary(tmp_path / "fitting", model, other_weights=True).n_heads == 8
     cfg = tmp_path / "cfg.json"
     good = cfg.read_text()
+    cfg.write_text(json.dumps(json.loads(good) | {"dtype": "float64"}))
+    with pytest.raises(StoreError, match="was changed after it was written"):
+        load_dictionary(tmp_path)
     for change, told in (
         ({"normalize_activations": "layer_norm"}, "normalised"),
         ({"architecture": "temporal"}, "'temporal' is not supported"),
     ):
-        cfg.write_text(json.dumps(json.loads(good) | change))
+        cfg.write_text(json.dumps(json.loads(good) | change | {"interp": {}}))
         with pytest.raises(DictionaryMismatch, match=told):
             load_dictionary(tmp_path)
     plain = {k: v for k, v in json.loads(good).items() if k != "interp"}

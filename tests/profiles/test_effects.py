@@ -24,7 +24,7 @@ from profiles.planted_rows import documents
 import interp
 from interp.core.errors import OptionError
 from interp.profiles import Profile, ablation_look, effects, run
-from interp.profiles.effect_numbers import Estimates, HeadEffects
+from interp.profiles.effect_numbers import Estimates
 from interp.profiles.effect_sentence import effect_sentences
 from interp.profiles.explain import Description
 from interp.profiles.first_look import Look
@@ -351,11 +351,11 @@ def number(value: float, low: float, high: float) -> dict[str, float]:
     ],
 )  # fmt: skip
 def test_the_sentence_is_made_of_judged_numbers(effect: dict, said: str) -> None:
-    assert effect_sentences(HeadEffects({}, effect, {})) == [said]
+    assert effect_sentences(effect, {}) == [said]
 
 
 def test_nothing_is_said_of_what_was_not_measured() -> None:
-    assert effect_sentences(HeadEffects()) == []
+    assert effect_sentences({}, {}) == []
 
 
 def test_the_screen_has_both_shares_and_the_effects(effects_profile: Profile) -> None:

@@ -68,8 +68,11 @@ def profile(
             ]  # fmt: skip
             descriptions.append({
                 **where, "name": name, "status": status, "labels": labels, "avoided": [],
-                "sentence": f"Of its attention off the sink (90 %), head {name} ({status}) "
-                f"{labels[0]['phrase']} of {token}.",
+                "numbers": {
+                    said: {"value": 0.9, "low": 0.85, "high": 0.95}
+                    for said in ("off_sink", "distance", "explained_position", "explained_rules",
+                                 "explained_tokens", "needs_context")
+                } | {"n_rules": 4},
                 "writes": {"raises": [[f" {token}", 1.5], [" ran", 0.7]], "how": "by the OV"},
             })  # fmt: skip
             examples += [

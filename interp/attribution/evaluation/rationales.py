@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from interp.core.documents import parse_json
 from interp.core.errors import PromptError
-from interp.core.text_file import read_lines
+from interp.core.text_file import read_lines, require_inside
 from interp.core.tokens import encoded_text
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def read_rationales(path: str | Path) -> list[Rationale]:
     for at, line in enumerate(_lines(path), 1):
         where = f"{path} line {at}"
         try:
-            one = json.loads(line)
+            one = parse_json(line)
             spans = [span for group in one["evidences"] for span in group]
             name, label = str(one["annotation_id"]), str(one.get("classification", ""))
             ids = {str(span["docid"]) for span in spans} or {name}
@@ -97,7 +97,7 @@ def _documents(folder: Path) -> dict[str, tuple[str, ...]]:
     beside = folder / "docs.jsonl"
     if beside.is_file():
         try:
-            each = [json.loads(line) for line in _lines(beside)]
+            each = [parse_json(line) for line in _lines(beside)]
             return {str(one["docid"]): tuple(str(one["document"]).split()) for one in each}
         except (ValueError, KeyError, TypeError) as error:
             raise PromptError(
@@ -108,7 +108,7 @@ def _documents(folder: Path) -> dict[str, tuple[str, ...]]:
         raise PromptError(
             f"{folder} has neither a folder docs nor docs.jsonl with the annotated documents"
         )
-    files = sorted(p for p in (folder / "docs").iterdir() if p.is_file())
+    files = require_inside(folder, sorted(p for p in (folder / "docs").iterdir() if p.is_file()))
     return {p.name: tuple(" ".join(_lines(p)).split()) for p in files}
 
 

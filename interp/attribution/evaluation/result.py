@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -22,9 +21,11 @@ from interp.attribution.evaluation.paired import (
 )
 from interp.attribution.result import LARGEST_SHARE
 from interp.core.clusters import cluster_count, cluster_summary
+from interp.core.csv_rows import csv_text
 from interp.core.display import drawn
 from interp.core.errors import UnknownName
 from interp.core.files import write_atomically
+from interp.core.json_document import json_document
 from interp.core.long_rows import first_rows
 from interp.core.result import Result
 from interp.core.result_rows import ResultRows
@@ -360,8 +361,8 @@ class Faithfulness(Result):
         """
         folder = Path(folder)
         made = {
-            "faithfulness.csv": self.texts_to_pandas().to_csv(index=False),
-            "faithfulness.json": json.dumps(self.to_dict(), indent=1, default=str) + "\n",
+            "faithfulness.csv": csv_text(self.texts_to_pandas()),
+            "faithfulness.json": json_document(self.to_dict(), 1, str).decode(),
             "faithfulness.html": drawn("page", self, command=command),
         }
         for name, content in made.items():

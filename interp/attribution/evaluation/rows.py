@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from interp.core.documents import parse_json
 from interp.core.store import Store
 
 
@@ -35,7 +36,7 @@ class EvaluationRows:
         """Return True if a row is finished; a row with an error is not."""
         if (text, method) not in self._rows and self._steps is not None:
             for row in self._steps.find([_name(text, method)]).values():
-                self._rows[text, method] = json.loads(row)
+                self._rows[text, method] = parse_json(row)
         row = self._rows.get((text, method))
         return row is not None and not row["error"]
 

@@ -58,6 +58,7 @@ from interp.causal.checkpoint.probe import (
 from interp.causal.checkpoint.repair import Repaired
 from interp.causal.gating.result import LearnedGates
 from interp.causal.task import Task
+from interp.core.documents import parse_json
 from interp.core.errors import CheckError, LoadError, OptionError, StoreError, UnknownName
 from interp.core.files import cannot_write, write_atomically
 from interp.core.json_document import json_document
@@ -355,7 +356,7 @@ def _write(model: Model, slim: Slimmed, form: str, folder: Path) -> None:
         model.tokenizer.save_pretrained(folder)
     if form == "compact":
         file = folder / "config.json"
-        config = json.loads(file.read_text(encoding="utf-8"))
+        config = parse_json(file.read_text(encoding="utf-8"))
         name = class_name(model.module)
         config |= {"architectures": [name], KEY: slim.changed}
         config["auto_map"] = {auto_class(model.module): f"{Path(FILE).stem}.{name}"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -35,8 +34,10 @@ from interp.causal.checkpoint.save import no_means, without_parts
 from interp.causal.checkpoint.schema import FORMAT, require_schema
 from interp.causal.task import Task
 from interp.causal.task_file import make_task
+from interp.core.documents import parse_json
 from interp.core.errors import InterpError, LoadError, OptionError, StoreError
 from interp.core.files import read_bytes
+from interp.core.json_document import stored_document
 from interp.model.content import saved_tensors
 from interp.model.load import load
 
@@ -141,7 +142,7 @@ def verify_certificate(
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        document = json.loads(read_bytes(path))
+        document = stored_document(read_bytes(path))
         require_schema(document)
     except ValueError as error:
         raise StoreError(f"{path} is not a certificate, or is damaged: {error}") from error
@@ -263,7 +264,7 @@ class _Checking:
     def _form(self) -> str:
         """Return the form that the config shows, where the stated one does not fit it."""
         config, stated = (
-            json.loads(read_bytes(self.folder / "config.json")),
+            parse_json(read_bytes(self.folder / "config.json")),
             self.certificate["form"],
         )
         if (KEY in config) == (stated == "compact"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Mapping
@@ -18,9 +17,11 @@ from interp.causal.comparison.draws import agreement_interval
 from interp.causal.comparison.questions import question_of
 from interp.causal.comparison.ranking import Ranking, first_names
 from interp.causal.game.players import Players
+from interp.core.csv_rows import csv_text
 from interp.core.display import drawn
 from interp.core.errors import OptionError
 from interp.core.files import write_atomically
+from interp.core.json_document import stored_document
 from interp.core.rank_statistics import kendall, overlap_p, ranks, spearman, top_k
 from interp.core.result import Result
 from interp.model.calls.sites import Site, Where
@@ -208,7 +209,7 @@ class Comparison(Result):
         paths = tuple(folder / name for name in names)
         pairs, ranks = self.pairs(), self.ranks()
         for path, frame in zip(paths, (pairs, ranks), strict=False):
-            write_atomically(path, frame.to_csv(index=False, lineterminator="\n").encode())
+            write_atomically(path, csv_text(frame).encode())
         values = {
             "format": "interp Comparison 1",
             "players": self.players,
@@ -224,7 +225,7 @@ class Comparison(Result):
             ("Agreement of pairs", pairs),
             ("Scores and ranks", ranks),
         ]
-        content = drawn("folder_page", self, json.loads(json_document(values)), parts)
+        content = drawn("folder_page", self, stored_document(json_document(values)), parts)
         write_atomically(paths[3], content)
         return paths
 

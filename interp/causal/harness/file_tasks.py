@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from interp.core.documents import parse_json
 from interp.core.errors import PromptError
 from interp.core.text_file import read_lines
 
@@ -64,8 +64,8 @@ def _metric(name: str, aggregation: str, higher: bool) -> dict[str, Any]:
 
 def _document(path: Path, number: int, line: str) -> dict[str, Any]:
     try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
+        row = parse_json(line)
+    except ValueError as error:
         raise PromptError(f"{path} line {number} is not valid JSON: {error}") from error
     if isinstance(row, dict) and all(isinstance(row.get(x), str) for x in PAIR):
         return {"prompt": "", "choices": [row[x] for x in PAIR]}

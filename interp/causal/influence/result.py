@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from interp.causal.influence.texts import Text
+from interp.core.documents import parse_json, seal, unseal
 from interp.core.errors import OptionError, StoreError
 from interp.core.files import write_atomically
 from interp.core.result import Result
@@ -93,7 +94,7 @@ class TextScores(Result):
         with _opened(Path(path)) as lines:
             head = lines.readline()
             settings = _settings(Path(path), head)
-            return cls(settings, Path(path), json.loads(head).get("made", {}))
+            return cls(settings, Path(path), parse_json(head).get("made", {}))
 
     def __len__(self) -> int:
         if isinstance(self.source, Path):
@@ -140,7 +141,9 @@ class TextRows:
         self._end = 0  # number of bytes used of the file
         if path is None:
             return
-        self._header = json.dumps({"format": _FORMAT, "settings": settings, "made": made}) + "\n"
+        self._header = (
+            json.dumps(seal({"format": _FORMAT, "settings": settings, "made": made})) + "\n"
+        )
         if path.is_dir():
             raise StoreError(f"cannot write {path}: it is a folder; choose another file name")
         if path.exists():
@@ -197,7 +200,7 @@ class TextRows:
         for text in block:
             line = lines.readline()
             try:
-                sha256 = json.loads(line)["sha256"] if line.endswith(b"\n") else None
+                sha256 = unseal(parse_json(line))["sha256"] if line.endswith(b"\n") else None
             except (ValueError, KeyError, TypeError):  # damaged: scored again
                 sha256 = None
             if sha256 is None:
@@ -265,7 +268,7 @@ def _opened(path: Path) -> BinaryIO:
 
 def _settings(path: Path, line: bytes) -> dict[str, Any]:
     try:
-        head = json.loads(line)
+        head = unseal(parse_json(line))
         if head["format"] != _FORMAT:
             raise ValueError(f"its 'format' is not '{_FORMAT}'")
         return dict(head["settings"])
@@ -277,7 +280,7 @@ def _settings(path: Path, line: bytes) -> dict[str, Any]:
 
 def _row(path: Path, line: bytes) -> dict[str, Any]:
     try:
-        row = json.loads(line)
+        row = unseal(parse_json(line))
         return row | {k: math.nan if row[k] is None else float(row[k]) for k in _NUMBERS}
     except (ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{path} has a damaged row; score the texts again to repair it") from error
@@ -286,7 +289,7 @@ def _row(path: Path, line: bytes) -> dict[str, Any]:
 def as_line(row: Mapping[str, Any]) -> bytes:
     """Return a row as one line of JSON, with NaN as null."""
     plain = {k: None if isinstance(x, float) and math.isnan(x) else x for k, x in row.items()}
-    return json.dumps(plain, allow_nan=False).encode() + b"\n"
+    return json.dumps(seal(plain), allow_nan=False).encode() + b"\n"
 
 
 def in_blocks(texts: Iterable[Text], size: int) -> Iterator[list[Text]]:

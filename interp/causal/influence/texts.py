@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from interp.core.documents import parse_json
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.text_file import iter_lines
 from interp.core.tokens import encoded_text
@@ -98,7 +99,7 @@ def _of_file(path: Path) -> Iterator[Text]:
 
 def _parsed(line: str, where: str) -> Any:
     try:
-        return json.loads(line)
+        return parse_json(line)
     except (ValueError, RecursionError) as error:
         raise PromptError(f"{where} is not valid JSON: {error}") from error
 

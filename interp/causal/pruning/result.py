@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -18,10 +17,12 @@ from jaxtyping import Float, Int
 from interp.causal.importance import standard_error
 from interp.causal.pruning.folds import loop_interval
 from interp.core.clusters import cluster_count
+from interp.core.csv_rows import csv_text
 from interp.core.display import drawn
 from interp.core.errors import OptionError, StoreError
 from interp.core.files import read_bytes, write_atomically
 from interp.core.intervals import around
+from interp.core.json_document import stored_document
 from interp.core.result import Result
 from interp.core.statistics import percentile_interval, tails_of
 
@@ -297,7 +298,7 @@ class PruningCurve(Result):
     def _save_all(self, folder: Path) -> tuple[Path, Path, Path]:
         paths = folder / "pruning.csv", folder / "pruning.json", folder / "pruning.html"
         frame = self.wide()
-        write_atomically(paths[0], frame.to_csv(index=False, lineterminator="\n").encode())
+        write_atomically(paths[0], csv_text(frame).encode())
         write_atomically(paths[1], self.to_json())
         parts = [("In numbers", self.summary, frame)]
         content = drawn("folder_page", self, sections=parts)
@@ -326,7 +327,7 @@ class PruningCurve(Result):
         path = path / "pruning.json" if path.is_dir() else path
         content = read_bytes(path)
         try:
-            document = json.loads(content)
+            document = stored_document(content)
             if document.pop("format") != _FORMAT:
                 raise ValueError(f"its 'format' is not '{_FORMAT}'")
             n_prompts = len(document["per_prompt"][0])

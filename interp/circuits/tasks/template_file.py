@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import re
 import string
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from interp.core.documents import parse_toml
 from interp.core.errors import PromptError
 from interp.core.prompt_file import prompt_text
 
@@ -105,8 +105,8 @@ def read_templates(path: Path) -> TemplateFile:
         PromptError: The file is not TOML of this form; the message names the template or slot.
     """
     try:
-        document = tomllib.loads(prompt_text(path))
-    except tomllib.TOMLDecodeError as error:
+        document = parse_toml(prompt_text(path))
+    except ValueError as error:
         raise PromptError(f"{path} is not valid TOML: {error}") from error
     _known(path, document, ("slots", "templates"), "the file")
     slots, given = document.get("slots", {}), document.get("templates")

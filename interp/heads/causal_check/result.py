@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from interp.core.json_document import json_document
 from interp.core.result import Result
 from interp.heads.causal_check.conclusion import Conclusion, conclusion_of
 from interp.heads.causal_check.head_transfer import HeadTransfer, restored_transfers
@@ -124,7 +124,7 @@ class Confirmation(Result):
         ]
         concluded = {metric: asdict(one) for metric, one in self.conclusions.items()}
         made = {"checks": rows, "conclusions": concluded, "provenance": dict(self.provenance)}
-        return json.dumps(made, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        return json_document(made, indent=1).decode()
 
     def __repr__(self) -> str:
         lines = []

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
 from interp import bundled
+from interp.core.documents import parse_json
 from interp.core.errors import LoadError, OptionError
 
 _NAMED = re.compile(r"(?:^|[-_./@])(?:checkpoint|ckpt|global_?step|step|iter)[-_]?(\d+)$", re.I)
@@ -28,7 +28,7 @@ def training_step(source: str | Path) -> int | None:
     state = path / "trainer_state.json"
     if state.is_file():
         try:
-            found = json.loads(state.read_text(encoding="utf-8")).get("global_step")
+            found = parse_json(state.read_text(encoding="utf-8")).get("global_step")
         except (OSError, ValueError, AttributeError) as error:
             raise LoadError(f"{state} cannot be read: {error}; repair or remove it") from error
         if isinstance(found, int):

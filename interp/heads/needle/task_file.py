@@ -12,10 +12,10 @@ answer.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
+from interp.core.documents import parse_json
 from interp.core.errors import PromptError
 from interp.core.text_file import read_lines
 from interp.heads.needle.text import Needle
@@ -54,8 +54,8 @@ def read_task(path: str | Path) -> tuple[list[Needle], Any]:
 
 def _row(line: str, where: str) -> dict[str, Any]:
     try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
+        row = parse_json(line)
+    except ValueError as error:
         raise PromptError(f"{where} is not valid JSON: {error}") from error
     if not isinstance(row, dict) or not row:
         raise PromptError(f"{where} is not an object with the fields {', '.join(FIELDS)}")

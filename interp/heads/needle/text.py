@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from interp.core.errors import PromptError
 from interp.core.prompts import bos_id
-from interp.core.text_file import read_text
+from interp.core.text_file import read_text, require_inside
 from interp.core.tokens import encoded_text
 from interp.heads.needle.instance import Instance, check_depths, check_room, fitting, place
 from interp.model.model_argument import takes_model
@@ -153,7 +153,9 @@ def haystack_ids(model: Model, haystack: str | Path | Ids) -> tuple[int, ...]:
         return tuple(int(t) for t in haystack)
     text = haystack
     if isinstance(haystack, Path):
-        files = sorted(haystack.glob("*.txt")) if haystack.is_dir() else [haystack]
+        files = [haystack]
+        if haystack.is_dir():
+            files = require_inside(haystack, sorted(haystack.glob("*.txt")))
         try:
             text = "\n\n".join(read_text(f) for f in files)
         except (OSError, UnicodeDecodeError) as error:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from interp.core.documents import parse_json
 from interp.core.errors import PromptError
 from interp.core.prompt_file import prompt_text, read_prompt_file
 
@@ -61,7 +61,7 @@ def activation_bytes(run: Any, folder: Path) -> int:
         folder: the model, for its config; 0 bytes where the config does not tell its sizes.
     """
     try:
-        config = json.loads((folder / "config.json").read_bytes())
+        config = parse_json((folder / "config.json").read_bytes())
         sizes = {name: _number(config, names) for name, names in _NAMES.items()}
     except (OSError, ValueError, AttributeError):
         return 0

@@ -8,7 +8,6 @@ activation, stack and layer, named such as `z.decoder.3`, whose first axis count
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 from interp.core.errors import StoreError
 from interp.core.files import read_bytes, write_atomically
+from interp.core.json_document import json_document, stored_document
 
 INDEX = "index.json"
 FORMAT = "interp activations 1"
@@ -51,8 +51,7 @@ class RecordingIndex:
 
     def write(self, folder: Path) -> None:
         """Write the index atomically; StoreError when the folder or disk refuses."""
-        text = json.dumps({"format": FORMAT} | asdict(self), indent=1, ensure_ascii=False)
-        write_atomically(folder / INDEX, (text + "\n").encode())
+        write_atomically(folder / INDEX, json_document({"format": FORMAT} | asdict(self), 1))
 
     @property
     def n_prompts(self) -> int:
@@ -78,7 +77,7 @@ def read_index(folder: Path) -> RecordingIndex:
             "`interp record`"
         )
     try:
-        whole = json.loads(read_bytes(path))
+        whole = stored_document(read_bytes(path))
         if not isinstance(whole, dict) or whole.pop("format", None) != FORMAT:
             raise ValueError(f"its 'format' is not '{FORMAT}'")
         known = {f.name for f in fields(RecordingIndex)}

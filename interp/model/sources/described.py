@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
 from torch import nn
 
-from interp.core.errors import LoadError, error_line
+from interp.core.errors import LoadError, NonFiniteError, error_line
 from interp.model.sources.folder import check_config
 from interp.model.sources.imported_classes import config_of_imported, imported_classes
 
@@ -59,7 +62,53 @@ def config_of(folder: str, options: dict[str, Any], local: bool) -> Any:
         if config is None:
             why = error_line(error).partition(". ")[0]
             raise LoadError(f"{folder}: {why}; import its class first (--import FILE)") from error
+    require_finite_config(config, folder)
+    asked = options.get("attn_implementation")
+    named = [asked, *(_kernels_named(config) if asked is None else ())]
+    hub = next((x for x in named if isinstance(x, str) and "/" in x), None)
+    if hub is not None and not options["trust_remote_code"]:
+        raise LoadError(
+            f"{folder}: the attention {hub!r} is code of the hub, which would run here; allow it "
+            "with trust_remote_code=True (--trust-remote-code), or choose another implementation "
+            "with attention= (--attention eager)"
+        )
     return config
+
+
+def require_finite_config(config: Any, name: str) -> None:
+    """Refuse a config with a number that is not finite, such as the epsilon of a norm.
+
+    An upper limit (a name with "max" or "limit") may be infinite, as in the configs of Mamba.
+
+    Raises:
+        NonFiniteError: it has one.
+    """
+    todo: list[tuple[str, Any]] = [("", getattr(config, "__dict__", {}))]
+    seen: set[int] = set()
+    while todo:
+        where, value = todo.pop()
+        if hasattr(value, "to_dict") and id(value) not in seen:
+            seen.add(id(value))
+            value = vars(value)
+        if isinstance(value, Mapping):
+            todo += [(f"{where}.{key}".lstrip("."), x) for key, x in value.items()]
+        elif isinstance(value, (list, tuple)):
+            todo += [(where, x) for x in value]
+        elif isinstance(value, float) and not (
+            math.isfinite(value) or (value == math.inf and re.search("max|limit", where))
+        ):
+            raise NonFiniteError(
+                f"{name}: the config states {where} = {value}; expected a finite number"
+            )
+
+
+def _kernels_named(config: Any) -> Iterator[Any]:
+    """Yield the implementations that a config and the configs inside it name."""
+    for name in ("_attn_implementation", "_experts_implementation"):
+        yield getattr(config, name, None)
+    for inside in vars(config).values():
+        if hasattr(inside, "to_dict") and inside is not config:
+            yield from _kernels_named(inside)
 
 
 def why_not_from_hub(name: str, error: BaseException, revision: str | None) -> str:

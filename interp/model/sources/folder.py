@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
 
+from interp.core.documents import parse_json
 from interp.core.errors import LoadError, error_line
 
 _INDEX = "model.safetensors.index.json"
@@ -41,8 +41,8 @@ def refuse_address(source: str) -> None:
 def check_config(config: Path) -> None:
     """Raise LoadError for a file that is no config of a model."""
     try:
-        document = json.loads(config.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        document = parse_json(config.read_text(encoding="utf-8"))
+    except ValueError as error:
         raise LoadError(f"{config} is not JSON: {error}") from error
     except OSError as error:
         raise LoadError(f"{config} cannot be read: {error.strerror or error}") from error
@@ -88,7 +88,7 @@ def require_model_folder(path: Path) -> None:
     adapter = path / "adapter_config.json"
     if adapter.exists() and not (path / "config.json").exists():
         try:
-            base = json.loads(adapter.read_text(encoding="utf-8"))["base_model_name_or_path"]
+            base = parse_json(adapter.read_text(encoding="utf-8"))["base_model_name_or_path"]
         except (ValueError, KeyError, TypeError):
             base = "its base model"
         raise LoadError(
@@ -122,7 +122,7 @@ def check_folder(path: Path, *, allow_pickle: bool) -> None:
     index = path / _INDEX
     if index.exists():
         try:
-            wanted = set(json.loads(index.read_text())["weight_map"].values())
+            wanted = set(parse_json(index.read_text())["weight_map"].values())
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise LoadError(
                 f"{index} is damaged ({error_line(error)}); download or copy it again"
@@ -157,7 +157,7 @@ def _check_sizes(config: Path, tensors: int, entries: int) -> None:
 
     Sizes that are merely other ones are found when the tensors are loaded.
     """
-    todo: list[Mapping] = [json.loads(config.read_text(encoding="utf-8"))]
+    todo: list[Mapping] = [parse_json(config.read_text(encoding="utf-8"))]
     while todo:
         for name, value in todo.pop().items():
             if isinstance(value, Mapping):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
+
+from interp.core.documents import parse_json
 
 
 def config_of_imported(folder: str) -> Any:
     """Read the config of a folder whose class was imported; None if it was not."""
-    raw = json.loads((Path(folder) / "config.json").read_text())
+    raw = parse_json((Path(folder) / "config.json").read_text())
     if str(raw.get("model_type")).startswith("attention_variant"):
         from interp.planted.variants import import_hosts
 

@@ -14,7 +14,6 @@ is true unless stated, and `window` the number of keys that a query sees, itself
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -24,6 +23,7 @@ from jaxtyping import Bool, Float
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+from interp.core.documents import parse_json
 from interp.core.errors import LoadError, OptionError
 from interp.core.files import read_bytes
 from interp.core.prompts import Prompts
@@ -184,7 +184,7 @@ def recorded_run(folder: Path, name: str | None = None, tokenizer: Any = None) -
         LoadError: `run.json` is damaged, or names a file that is missing or outside the folder.
     """
     try:
-        about = json.loads((folder / RUN).read_text(encoding="utf-8"))
+        about = parse_json((folder / RUN).read_text(encoding="utf-8"))
         if about.get("format") != FORMAT:
             raise ValueError(f"the format is {about.get('format')!r}, expected {FORMAT!r}")
         layers = [

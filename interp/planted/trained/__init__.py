@@ -10,11 +10,11 @@ without importing torch.
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from interp.core.documents import parse_json
 from interp.core.errors import UnknownName
 
 if TYPE_CHECKING:
@@ -85,4 +85,4 @@ def trained_card(name: str) -> dict[str, Any]:
     """
     if name not in TRAINED:
         raise UnknownName("trained model", name, TRAINED)
-    return json.loads((HERE / f"{name}.json").read_text(encoding="utf-8"))
+    return parse_json((HERE / f"{name}.json").read_text(encoding="utf-8"))

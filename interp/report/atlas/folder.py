@@ -6,7 +6,6 @@ that cannot be read becomes a note for the page.
 
 from __future__ import annotations
 
-import json
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -15,8 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interp import __version__
+from interp.core.documents import parse_json, unseal
 from interp.core.errors import InterpError, OtherResults, OtherVersion, StoreError
 from interp.core.files import RECORD
+from interp.core.json_document import stored_document
 from interp.core.prompt_values import SUFFIX as PROMPT_VALUES
 from interp.core.store import Store
 from interp.core.table import HeadTable
@@ -254,10 +255,10 @@ def _add_categories(table: HeadTable, found: Contents) -> None:
 
 def _read_json(path: Path, found: Contents) -> None:
     """Read a JSON file by what it holds; files of other programs are left alone."""
-    document = json.loads(path.read_text(encoding="utf-8"))
+    document = parse_json(path.read_text(encoding="utf-8"))
     for form, read in _FORMS:
         if form(document):
-            read(document, path, found)
+            read(unseal(document), path, found)
             return
 
 
@@ -281,12 +282,7 @@ def _circuit(document: Any, path: Path, found: Contents) -> None:
     evaluation: dict[str, Any] = {}
     beside = path.with_name("evaluation.json")
     if path.name == "circuit.json" and beside.is_file():
-        evaluation = json.loads(beside.read_text(encoding="utf-8"))
-        curve = path.with_name("evaluation.csv")
-        if curve.is_file():
-            import pandas as pd
-
-            evaluation["curve"] = pd.read_csv(curve).to_dict("list")
+        evaluation = stored_document(beside.read_bytes())
     found.circuits.append((Circuit.from_dict(document), evaluation))
 
 

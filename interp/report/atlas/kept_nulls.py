@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 
 from interp.core.errors import StoreError
 from interp.core.files import read_bytes
+from interp.core.json_document import stored_document
 from interp.heads.roles.decide import base_name
 from interp.model.random_weights import file_start, null_folder
 from interp.report.atlas.document import Metric, Model
@@ -81,7 +81,7 @@ def _read(paths: Iterable[Path]) -> list[KeptNull]:
     found = []
     for path in paths:
         try:
-            found.append(_null(json.loads(read_bytes(path))))
+            found.append(_null(stored_document(read_bytes(path))))
         except (StoreError, ValueError, KeyError, TypeError, AttributeError):
             continue  # `interp score` sets it aside; a card then shows the nulls of the table
     return found

@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from interp.bundled import attention_warning
 from interp.core.calibration import measured_error
+from interp.core.csv_rows import csv_of_rows
 from interp.core.errors import OptionError
 from interp.draw.page import asset, csv_link, render, stored
 from interp.draw.svg import element
@@ -156,10 +157,5 @@ def _part(part: Part, signs: Mapping[str, Sign] | None = None) -> dict[str, Any]
 
 def _csv(part: Part) -> Markup | str:
     """Return all rows of a result as a link, or nothing where they are too many."""
-    import csv
-    import io
-
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows([part["columns"], *part["rows"]])
-    content = out.getvalue()
+    content = csv_of_rows([part["columns"], *part["rows"]])
     return csv_link(content, part["id"]) if len(content.encode()) <= _CSV else ""

@@ -22,7 +22,18 @@ SHOWN = {"strongest": 2, "uniform": 1, "surprise": 1}  # examples of a kind on a
 ELSE = 4  # examples of a card whose kinds are others
 LEGEND = 14  # rules of the legend; heads that another one leads are counted together
 OTHER, LESS = f"{RULE}other", f"{RULE}less"
-_KNOWN = {"stack", "layer", "head", "name", "status", "sentence", "labels", "avoided", "behaviours"}
+_KNOWN = {
+    "stack",
+    "layer",
+    "head",
+    "name",
+    "status",
+    "sentence",
+    "labels",
+    "avoided",
+    "behaviours",
+    "numbers",
+}
 _TEXTS = {
     "off_sink": "Attention that does not go to the first token or a special token.",
     "entropy": "Entropy of the attention off the sink.",

@@ -25,6 +25,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from interp.core.documents import parse_json
 from interp.core.errors import InterpError
 from interp.core.tokens import visible
 from interp.report.explore.answers import TYPES, answer
@@ -130,7 +131,7 @@ def application(
                 if len(content) > BODY:
                     return _error(413, "PromptError", f"the request exceeds {BODY / 1e6:g} MB")
             try:
-                given = json.loads(content)
+                given = parse_json(content)
             except (ValueError, RecursionError):
                 return _error(400, "OptionError", "the body is not JSON in UTF-8")
             return await answered(call, given)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import secrets
 import socket
 import webbrowser
@@ -53,6 +55,17 @@ def listening(port: int) -> socket.socket:
     return found
 
 
+def _ended_quietly(app: Any) -> Any:
+    """Return an application whose requests may be cancelled, as slow ones are at the end."""
+    import asyncio
+
+    async def run(scope: Any, receive: Any, send: Any) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await app(scope, receive, send)
+
+    return run
+
+
 def serve(
     page: Callable[[str], str],
     session: Session | None,
@@ -86,8 +99,8 @@ def serve(
         token = secrets.token_urlsafe(24)
         app = application(page, session, token, number, atlas)
         config = uvicorn.Config(
-            app, log_level="warning", access_log=False, server_header=False, ws="none",
-            lifespan="off", timeout_graceful_shutdown=3,
+            _ended_quietly(app), log_level="warning", access_log=False, server_header=False,
+            ws="none", lifespan="off", timeout_graceful_shutdown=3,
         )  # fmt: skip
         address = f"http://{HOST}:{number}/?token={token}"
         tell(address)
@@ -99,6 +112,8 @@ def serve(
         def stop(sig: int, frame: FrameType | None) -> None:
             if session is not None:
                 session.stop()  # a pass over a long prompt would keep the server waiting
+            # what follows is that slow readers were left, each with a traceback
+            logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
             ended(sig, frame)
 
         server.handle_exit = stop

@@ -24,7 +24,7 @@ def _one(one: Attribution, top: int) -> str:
     from rich.console import Console
     from rich.text import Text
 
-    from interp.core.tokens import shown, visible
+    from interp.core.tokens import coloured, shown, visible
     from interp.draw.colours import palette
     from interp.report.tokens import scale_of
 
@@ -41,9 +41,9 @@ def _one(one: Attribution, top: int) -> str:
         ink = "white" if dark else "black"
         line.append(shown(token), style=f"{'italic ' if special else ''}{ink} on {colours[at]}")
         line.append(" ")
-    with console.capture() as coloured:
+    with console.capture() as drawn:
         console.print(line)
-    lines.append(coloured.get().removesuffix("\n"))
+    lines.append(coloured(drawn.get().removesuffix("\n")))
     for i, token, score in one.largest(top):
         lines.append(f"  {i:>4}  {score:>+11.4g}  {shown(token)}")
     for key, value in one.notes.items():

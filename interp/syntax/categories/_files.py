@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from interp.core.documents import parse_json
 from interp.core.errors import PromptError
 from interp.core.prompt_file import prompt_text
-from interp.core.text_file import lines_of_text
+from interp.core.text_file import lines_of_text, require_inside
 from interp.syntax.align import refined
 from interp.syntax.categories._source import SUFFIXES, code_texts
 from interp.syntax.categories._texts import LabelledText, Span
@@ -47,7 +47,7 @@ def read_labelled_texts(path: str | Path) -> list[LabelledText]:
         inner = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
         if not inner:
             raise PromptError(f"{path} holds no files; give a file of labelled texts")
-        return [text for p in inner for text in read_labelled_texts(p)]
+        return [text for p in require_inside(path, inner) for text in read_labelled_texts(p)]
     suffix = path.suffix.lower()
     if suffix == ".conllu":
         return texts_of_treebank(read_conllu(path))
@@ -90,7 +90,7 @@ def texts_of_treebank(treebank: Treebank) -> list[LabelledText]:
 
 def _jsonl(where: str, line: str) -> LabelledText:
     try:
-        row = json.loads(line)
+        row = parse_json(line)
     except ValueError as error:
         raise PromptError(f"{where}: not JSON ({error}); expected {EXAMPLE}") from error
     if not isinstance(row, dict) or not isinstance(row.get("text"), str) or not row["text"].strip():

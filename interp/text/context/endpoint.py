@@ -6,17 +6,11 @@ log-probabilities. That is enough to leave sentences out and see what the answer
 
 from __future__ import annotations
 
-import json
 import math
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from http.client import HTTPException
 from typing import Any
-from urllib.error import HTTPError, URLError
-from urllib.parse import urlsplit
-from urllib.request import Request, urlopen
 
 import numpy as np
 from jaxtyping import Bool
@@ -25,11 +19,9 @@ from interp import __version__
 from interp.core.errors import LoadError, OptionError, PromptError
 from interp.core.protocols import Progress, silent
 from interp.core.result_rows import ResultRows
+from interp.text.context.request import asked
 from interp.text.context.ways import VISIBLE, fit_of_sets
 
-KEY = "INTERP_ENDPOINT_KEY"
-"""Environment variable with the key that is sent to the endpoint, if it needs one."""
-_MOST = 2**24  # bytes of a reply that are read
 _NOISE = 0.05  # nats by which the same text may differ between two requests
 
 
@@ -40,7 +32,7 @@ class Endpoint:
     Args:
         url: its address; the server must echo the prompt with log-probabilities.
         model: name of the model there.
-        timeout: seconds to wait for a reply.
+        timeout: seconds to wait for a reply, as a whole.
     """
 
     url: str
@@ -106,33 +98,6 @@ class Endpoint:
              "temperature": 0},
             self.timeout,
         )  # fmt: skip
-
-
-def asked(url: str, sent: Mapping[str, Any] | None, timeout: float = 60.0) -> Any:
-    """Return the JSON that a server answers; without anything to send, a page is fetched.
-
-    Raises:
-        LoadError: the address does not begin with http, the server does not answer or refuses, or
-            it returns no JSON.
-    """
-    if urlsplit(url).scheme not in ("http", "https"):
-        raise LoadError(f"{url!r} is not an address of http or https")
-    headers = {"Content-Type": "application/json"}
-    if key := os.environ.get(KEY):
-        headers["Authorization"] = f"Bearer {key}"
-    request = Request(url, None if sent is None else json.dumps(sent).encode(), headers)
-    try:
-        with urlopen(request, timeout=timeout) as reply:
-            return json.loads(reply.read(_MOST))
-    except HTTPError as error:
-        with error:
-            told = " ".join(error.read(300).decode(errors="replace").split())
-        hint = f"; a key is read from {KEY}" if error.code in (401, 403) else ""
-        raise LoadError(f"{url} answers {error.code}: {told}{hint}") from error
-    except (URLError, TimeoutError, OSError, HTTPException) as error:
-        raise LoadError(f"{url} does not answer: {error}") from error
-    except ValueError as error:
-        raise LoadError(f"{url} did not return JSON: {error}") from error
 
 
 def _is_log_probability(x: Any) -> bool:

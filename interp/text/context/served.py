@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from interp.core.errors import InterpError, LoadError, error_line
-from interp.text.context.endpoint import Endpoint, asked
+from interp.text.context.endpoint import Endpoint
+from interp.text.context.request import asked
 
 BEFORE, AFTER = "The cat sat on the mat. The cat sat on", " the mat."
 

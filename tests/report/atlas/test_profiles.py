@@ -45,7 +45,9 @@ def test_roles_are_leading_rules_and_the_legend_counts_them() -> None:
 def test_a_card_has_the_sentence_rules_and_four_examples() -> None:
     [model] = build_atlas(profile())["models"]
     found, alone = model["cards"]["L0H0"]["profile"], [0.2, 0.17, 0.23]
-    assert found["sentence"].startswith("Of its attention off the sink (90 %), head L0H0 (rules)")
+    assert found["sentence"].startswith(
+        "Of its attention off the sink (90 %), 60 % goes to the token just before"
+    )
     assert found["rules"][0] == ["to the token just before", 0.6, 0.58, 0.62, 0.05, 1.5, *alone]
     kinds = [x["kind"] for x in found["examples"]]
     assert kinds == ["strongest", "strongest", "uniform", "surprise"]
@@ -75,7 +77,7 @@ def test_the_page_opens_with_counts_sentences_and_an_example() -> None:
     assert said["statements"][0]["text"] == "the token just before, 2 heads: L0H0 60 %, L1H0 60 %"
     page = atlas_page(atlas)
     main_part = page[page.index("<main") : page.index('id="atlas"')]
-    first = main_part.index("head L0H0 (rules)")
+    first = main_part.index("60 % goes to the token just before")
     assert first < main_part.index('class="text example"') < main_part.index('class="said"')
     assert '<mark class="key q27" title="85 % of the query\'s attention">' in main_part.replace(
         "&#39;", "'"
@@ -148,7 +150,7 @@ def test_the_command_profiles_a_model_on_a_corpus(tmp_path: Path) -> None:
 def test_the_table_of_heads_has_their_sentences() -> None:
     page = atlas_page(build_atlas(profile()))
     table = page[page.index("that have a role</summary>") :]
-    assert "head L0H0 (rules) to the token just before of Tom" in table
+    assert "Of its attention off the sink (90 %), 60 % goes to the token just before" in table
 
 
 def test_a_rule_with_examples_shows_its_strongest() -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from interp.cli.making import command
 from interp.cli.name_types import ATTRIBUTION_NAMES
 from interp.cli.run import Input, Run
 from interp.cli.vocabulary import FROM_0, Spelling
+from interp.cli.wrapping import show
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -93,8 +92,8 @@ def tokens(
     explained = resolve(model, every, targets)[0]
     used = [with_head(one, head) for one in chosen] if head else chosen
     frame = token_table(model, shown, explained, used, how, batch_size)
-    click.echo(judged_text(found, how))
-    click.echo(ranks_text(frame, shown))
+    show(judged_text(found, how))
+    show(ranks_text(frame, shown))
     if len(found.texts) < 2:
         run.voice.note("one text has no interval: give more texts with --file")
     if text is not None and text in found.texts:

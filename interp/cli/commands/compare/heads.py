@@ -10,6 +10,7 @@ from interp.cli.making import command
 from interp.cli.run import Run
 from interp.cli.vocabulary import Spelling
 from interp.cli.written import as_given
+from interp.core.csv_rows import csv_text
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def _beside(run: Run) -> None:
         about["metrics"] = run.values["metrics"]
         folder = folder_for(run.out, f"models beside {model.name}", "differences.html", about)
         page = several_page(result, command=as_given())
-        write_atomically(folder / "differences.csv", result.rows.to_csv(index=False).encode())
+        write_atomically(folder / "differences.csv", csv_text(result.rows).encode())
         write_atomically(folder / "differences.html", page)
         run.voice.note(f"{folder}: differences.html (open it in a browser), differences.csv")
 
@@ -76,7 +77,7 @@ def _write(run: Run, results: list[Any]) -> None:
     if folder is not None and found.patterns:
         from interp.core.files import write_atomically
 
-        text = found.pattern_changes().to_csv(index=False)
+        text = csv_text(found.pattern_changes())
         write_atomically(folder / "pattern_changes.csv", text.encode())
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from interp.cli.making import GAME, command
 from interp.cli.run import Run
 from interp.cli.vocabulary import ABOVE_0, FROM_0, Spelling
+from interp.core.csv_rows import csv_text
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -99,6 +100,6 @@ def shapley(
     if (folder := run.folder("interactions.csv")) is not None:
         from interp.core.files import write_atomically
 
-        table = pairs.wide().to_csv(index=False, lineterminator="\n")
+        table = csv_text(pairs.wide())
         write_atomically(folder / "interactions.csv", table.encode())
     return [found, pairs]

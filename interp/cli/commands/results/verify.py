@@ -14,8 +14,8 @@ from interp.cli.stored import stored_results
     example="interp results verify results",
 )  # fmt: skip
 def verify(run: Run, folder: Path = Path("results")) -> None:
-    """Read every file completely and report what is damaged or missing; exit code 1 if so."""
-    from interp.core.dataset import listing, problems
+    """Read every file and report what is damaged, changed or missing; exit code 1 if so."""
+    from interp.core.dataset import listing, other_files, problems
 
     store = stored_results(folder)
     found = problems(store)
@@ -28,4 +28,6 @@ def verify(run: Run, folder: Path = Path("results")) -> None:
             " files aside, and the command that made them computes them again"
         )
     else:
-        run.say(f"{folder}: {len(listing(store))} results, all complete")
+        others = len(other_files(store))
+        also = f" and {others} other files of results" if others else ""
+        run.say(f"{folder}: {len(listing(store))} results{also}, all complete and as written")
