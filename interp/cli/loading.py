@@ -12,7 +12,7 @@ from interp.cli.config import config_option
 from interp.cli.context import DEBUG
 from interp.cli.name_types import SourceName
 from interp.cli.value_types import DEVICE, IMPORT
-from interp.cli.wrapping import show
+from interp.cli.wrapping import print_text
 from interp.model.loading import Loading
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
@@ -105,4 +105,4 @@ def loading_of(values: dict[str, Any]) -> Loading:
 
 
 def _note(text: str) -> None:
-    show(text, err=True)
+    print_text(text, err=True)

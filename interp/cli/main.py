@@ -19,7 +19,7 @@ from interp.cli.context import COMMAND, DEBUG
 from interp.cli.folder import NamedGroup
 from interp.cli.installed_commands import Commands
 from interp.cli.stopping import INTERRUPTED, kept_warnings_as_notes, stopping_signals
-from interp.cli.wrapping import gated_streams, show
+from interp.cli.wrapping import gated_streams, print_text
 from interp.core.errors import InterpError, OptionError, UnknownName, is_panic
 from interp.core.installed import version
 
@@ -31,7 +31,7 @@ class Failed(click.ClickException):
 
     def show(self, file: Any = None) -> None:
         """Print `interp: error: ...`."""
-        show(f"interp: error: {self.message}", err=True)
+        print_text(f"interp: error: {self.message}", err=True)
 
 
 class Wrong(Failed):
@@ -108,7 +108,7 @@ class Interp(NamedGroup):
                 raise
             raise Failed(f"{error.filename}: {error.strerror}; choose another file") from error
         except KeyboardInterrupt:
-            show("\ninterp: interrupted", err=True)
+            print_text("\ninterp: interrupted", err=True)
             ctx.exit(INTERRUPTED)
         except BaseException as error:
             if not is_panic(error) or ctx.meta.get(DEBUG):
@@ -129,7 +129,7 @@ def _is_bytes(text: str) -> bool:
 def show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     """Print the version and exit; it is looked up only here."""
     if value and not ctx.resilient_parsing:
-        show(f"{ctx.info_name} {version()}")
+        print_text(f"{ctx.info_name} {version()}")
         ctx.exit()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from interp.cli.wrapping import show
+from interp.cli.wrapping import print_text
 from interp.core import registry
 from interp.core.declaration import split_names
 from interp.model.sources import registered
@@ -81,7 +81,7 @@ class DeclaredName(click.ParamType):
 def note_left_out(names: registry.Registry) -> None:
     """Print a line on stderr for every declaration of another package that cannot be used."""
     for line in names.left_out.values():
-        show(f"interp: {line}", err=True)
+        print_text(f"interp: {line}", err=True)
 
 
 MODEL_NAME = ModelName()

@@ -14,7 +14,7 @@ import click
 from interp.cli.context import command_name
 from interp.cli.progress import Voice
 from interp.cli.stopping import INTERRUPTED
-from interp.cli.wrapping import show, show_rows
+from interp.cli.wrapping import print_rows, print_text
 from interp.cli.written import as_given
 from interp.core.errors import StoreError
 from interp.core.json_document import rows_text
@@ -253,7 +253,7 @@ class Run:
         if self.form is None and results:
             name = self.model.name if self.declared.over == "models" else ""
             if text := printed(results, name, self.declared.text, **self.values):
-                show(text)
+                print_text(text)
 
     def write(self, result: Any, *files: str) -> None:
         """Write a result to files in the present model's folder, if --out was given."""
@@ -268,7 +268,7 @@ class Run:
     def say(self, text: str) -> None:
         """Print a text, unless only rows are asked for."""
         if self.form is None:
-            show(text)
+            print_text(text)
 
     def announce(self, estimate: Any) -> None:
         """Report the estimated time and memory of a step before it runs."""
@@ -306,7 +306,7 @@ class Run:
         merges = not every or merged_scores(every[0][1]) is not None
         if self.form is not None and merges:
             table = HeadTable.concat(self.tables)
-            show_rows(table.to_json() if self.form == "json" else table.to_csv())
+            print_rows(table.to_json() if self.form == "json" else table.to_csv())
         elif self.form is not None:
             self._rows(every)
         if self.out is None or code not in (0, 1) or not every:
@@ -331,7 +331,7 @@ class Run:
             frames = [result_rows(r, m.name if m else "") for name, m, r in named if name == kind]
             lines = self.form == "json" and kind in JSON_LINES
             form = "jsonl" if lines else str(self.form)
-            show_rows(rows_text(pd.concat(frames, ignore_index=True), form))
+            print_rows(rows_text(pd.concat(frames, ignore_index=True), form))
 
     def _write(self, folder: Path, table: HeadTable) -> None:
         from interp.core.merge import merged

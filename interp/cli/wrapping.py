@@ -2,8 +2,8 @@
 
 Text that others wrote (the name of a folder, an error of a package, a cell of a table) may hold
 control sequences that move the cursor, change the title of the window or reverse a line. `say`,
-`show` and `show_rows` name them, such as [U+001B]. `gated_streams` does the same for everything
-else that is written meanwhile: warnings, logging, tracebacks, and what packages print.
+`print_text` and `print_rows` name them, such as [U+001B]. `gated_streams` does the same for
+everything else that is written meanwhile: warnings, logging, tracebacks, and what packages print.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def say(text: str, *, err: bool = False) -> None:
     stream: Any = sys.stderr if err else sys.stdout
     if stream.isatty():
         text = between_words(visible(text), shutil.get_terminal_size().columns)
-    show(text, err=err)
+    print_text(text, err=err)
 
 
-def show(text: str, *, err: bool = False) -> None:
+def print_text(text: str, *, err: bool = False) -> None:
     """Print a text in its lines, with the colours that `coloured` marked and no other controls."""
     first, *rest = text.split(OWN_ESCAPE)
     stream: Any = sys.stderr if err else sys.stdout
@@ -42,8 +42,8 @@ def show(text: str, *, err: bool = False) -> None:
         click.echo(visible(first) + "".join("\x1b" + visible(x) for x in rest), err=err)
 
 
-def show_rows(text: str) -> None:
-    """Print rows for another program, exactly; on a terminal, as `show` does."""
+def print_rows(text: str) -> None:
+    """Print rows for another program, exactly; on a terminal, as `print_text` does."""
     # color=True: click would take colours out of what is no terminal
     click.echo(visible(text) if sys.stdout.isatty() else text, nl=False, color=True)
 
@@ -107,7 +107,7 @@ def gated_streams() -> Iterator[None]:
 
 @contextmanager
 def _open_gate(stream: Any) -> Iterator[None]:
-    """Let a text pass that `show` has read."""
+    """Let a text pass that `print_text` has read."""
     if not isinstance(stream, Gate):
         yield
         return

@@ -97,7 +97,7 @@ def seal(document: Any) -> Any:
     if isinstance(document, list):
         return [seal(each) for each in document]
     said = {name: value for name, value in document.items() if name != CHECKSUM}
-    return {**said, CHECKSUM: checksum(said)}
+    return {**said, CHECKSUM: document_checksum(said)}
 
 
 def unseal(document: Any) -> Any:
@@ -118,14 +118,14 @@ def unseal(document: Any) -> Any:
     said = {name: value for name, value in document.items() if name != CHECKSUM}
     # rows that stand beside their own checksum, which their reader compares
     sealed = {n: x for n, x in said.items() if n != "rows" or "rows_sha256" not in said}
-    if document[CHECKSUM] != checksum(sealed):
+    if document[CHECKSUM] != document_checksum(sealed):
         raise ValueError(
             "it was changed after it was written; make it again with the command that made it"
         )
     return said
 
 
-def checksum(said: Any) -> str:
+def document_checksum(said: Any) -> str:
     """Return the sha256 of plain data, whatever the order of its names."""
     text = json.dumps(said, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

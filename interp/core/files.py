@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from interp.core.columns import COLUMNS, Provenance
 from interp.core.csv_rows import csv_of_rows, read_cell
-from interp.core.documents import CHECKSUM, checksum, parse_json, parse_toml, seal, unseal
+from interp.core.documents import CHECKSUM, document_checksum, parse_json, parse_toml, seal, unseal
 from interp.core.errors import DamagedKept, StoreError
 from interp.core.json_document import plain
 
@@ -376,7 +376,9 @@ _OTHER_ROWS = "its rows are not those that were written: some are missing or cha
 
 
 def _rows_digest(rows: Mapping[str, bytes]) -> str:
-    return checksum([[name, hashlib.sha256(value).hexdigest()] for name, value in rows.items()])
+    return document_checksum(
+        [[name, hashlib.sha256(value).hexdigest()] for name, value in rows.items()]
+    )
 
 
 def checked_parquet(content: bytes) -> Any:

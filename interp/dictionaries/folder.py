@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interp.core.documents import checksum, parse_json, seal, unseal
+from interp.core.documents import document_checksum, parse_json, seal, unseal
 from interp.core.errors import StoreError
 from interp.core.files import read_bytes, write_atomically
 from interp.core.json_document import plain
@@ -55,7 +55,7 @@ def save_dictionary(dictionary: Dictionary, folder: str | Path) -> None:
     content = save({name: x.detach().float().contiguous() for name, x in names.items()})
     folder = Path(folder)
     cfg = plain(_config(d))
-    own = {"cfg": checksum(cfg), **_own(d, hashlib.sha256(content).hexdigest())}
+    own = {"cfg": document_checksum(cfg), **_own(d, hashlib.sha256(content).hexdigest())}
     cfg["interp"] = seal(plain(own))
     write_atomically(folder / WEIGHTS, content)
     write_atomically(folder / CONFIG, (json.dumps(cfg, indent=2) + "\n").encode())
@@ -153,7 +153,9 @@ def _made(cfg: dict[str, Any], weights: dict[str, Tensor], folder: Path, digest:
     own = cfg.get("interp", {})
     if own:
         own = unseal(own)
-        if own["cfg"] != checksum({name: x for name, x in cfg.items() if name != "interp"}):
+        if own["cfg"] != document_checksum(
+            {name: x for name, x in cfg.items() if name != "interp"}
+        ):
             raise ValueError(f"{CONFIG} was changed after it was written")
     if own and own["weights_sha256"] != digest:
         raise StoreError(

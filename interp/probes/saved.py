@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from interp.core.documents import checksum, parse_json
+from interp.core.documents import document_checksum, parse_json
 from interp.core.errors import OptionError, StoreError
 from interp.core.files import read_bytes, write_atomically
 from interp.core.json_document import json_document, stored_document
@@ -91,7 +91,7 @@ class HeadProbe:
         arrays["calibration"] = np.array([x.intercept, x.slope, x.offset])
         about = {"format": FORMAT, "kind": self.kind, "places": self.places}
         about |= {"classes": self.classes, "model": dict(self.model), "scores": dict(self.scores)}
-        about["arrays"] = {name: checksum(x.tolist()) for name, x in arrays.items()}
+        about["arrays"] = _checksums(arrays)
         content = save(
             {k: np.ascontiguousarray(v, dtype=np.float64) for k, v in arrays.items()},
             metadata={"interp": json_document(about).decode()},
@@ -115,7 +115,7 @@ class HeadProbe:
             size = int.from_bytes(content[:8], "little")
             about = stored_document(parse_json(content[8 : 8 + size])["__metadata__"]["interp"])
             parts = [arrays[name] for name in _ARRAYS]
-            if about["arrays"] != {name: checksum(x.tolist()) for name, x in arrays.items()}:
+            if about["arrays"] != _checksums(arrays):
                 raise ValueError("its numbers were changed after it was written")
             places = tuple((str(s), int(n), int(h)) for s, n, h in about["places"])
             shapes = [p.shape for p in parts]
@@ -130,3 +130,7 @@ class HeadProbe:
         mean, scale, weights, rest = parts
         linear = LinearProbe(mean, scale, weights, *map(float, rest))
         return cls(linear, kind, places, classes, model, scores)
+
+
+def _checksums(arrays: Mapping[str, np.ndarray]) -> dict[str, str]:
+    return {name: document_checksum(x.tolist()) for name, x in arrays.items()}

@@ -20,7 +20,6 @@ LEAST_GAIN = 0.01  # share of the pattern that the rules must explain beyond pos
 LEAST_NATS = 0.005  # per unit of attention off the sink, that they must explain beyond position
 LEAST_SHARE = 0.05  # of the attention off the sink, from which a rule is named
 LEAST_POSITION = 0.25  # share of the pattern from which a head is described by position
-SHOWN = 4  # rules named in a sentence
 DRAWS = 1000
 _LOWER = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.16, 0.25, 0.4)
 PROBABILITIES = (*_LOWER, 0.5, *(round(1 - p, 4) for p in reversed(_LOWER)))

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from interp.profiles.effect_sentence import effect_sentences
-from interp.profiles.judgement import SHOWN, Answer
+
+if TYPE_CHECKING:
+    from interp.profiles.judgement import Answer
+
+SHOWN = 4  # rules named in a sentence
 
 
 def numbers_said(answer: Answer, n_rules: int) -> dict[str, Any]:

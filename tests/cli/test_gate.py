@@ -23,7 +23,7 @@ SCRIPT = f"""
 import logging, sys, warnings
 import click
 from interp.cli.main import Interp
-from interp.cli.wrapping import say, show, show_rows
+from interp.cli.wrapping import say, print_text, print_rows
 from interp.core.errors import LoadError
 from interp.core.tokens import coloured
 hostile = {HOSTILE!a}
@@ -35,10 +35,11 @@ def go(how):
         raise LoadError(hostile)
     if how == "traceback":
         raise RuntimeError(hostile)
-    say(hostile); say(hostile, err=True); show(hostile); show_rows(hostile.replace("\\ud800", ""))
+    say(hostile); say(hostile, err=True); print_text(hostile)
+    print_rows(hostile.replace("\\ud800", ""))
     print(hostile); print(hostile, file=sys.stderr); click.echo(hostile.replace("\\ud800", ""))
     logging.warning(hostile); warnings.warn(hostile)
-    show(coloured("\\x1b[31mours\\x1b[0m"))
+    print_text(coloured("\\x1b[31mours\\x1b[0m"))
 group.main(["go", sys.argv[1]])
 """
 
@@ -68,7 +69,7 @@ def test_no_text_can_name_our_colours(text: str) -> None:
     out.isatty = lambda: True
     sys.stdout = out
     try:
-        wrapping.show(coloured("\x1b[31m") + text)
+        wrapping.print_text(coloured("\x1b[31m") + text)
     finally:
         sys.stdout = before
     assert out.getvalue().count("\x1b") == 1
@@ -93,6 +94,6 @@ def test_a_terminal_gets_our_colours_and_no_other_control(how: str) -> None:
 
 
 def test_rows_that_are_piped_are_exact() -> None:
-    code = "from interp.cli.wrapping import show_rows; show_rows('a\\x1b[8mb')"
+    code = "from interp.cli.wrapping import print_rows; print_rows('a\\x1b[8mb')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert done.stdout == b"a\x1b[8mb"

@@ -7,7 +7,7 @@ from typing import Literal
 import click
 
 from interp.cli.making import command
-from interp.cli.wrapping import show_rows
+from interp.cli.wrapping import print_rows
 
 # Otherwise bash would split bundled:induction into three words.
 _WORDS = "COMP_WORDBREAKS=${COMP_WORDBREAKS//:/}\n"
@@ -33,4 +33,4 @@ def completion(shell: Literal["bash", "zsh", "fish"]) -> None:
         raise click.UsageError(f"click has no completion for {shell}; use bash, zsh or fish")
     root = click.get_current_context().find_root().command
     script = kind(root, {}, "interp", "_INTERP_COMPLETE").source()
-    show_rows((_WORDS if shell == "bash" else "") + script)
+    print_rows((_WORDS if shell == "bash" else "") + script)

@@ -13,7 +13,7 @@ from interp.cli.progress import say_scores
 from interp.cli.run import Input, Run
 from interp.cli.stopping import INTERRUPTED
 from interp.cli.vocabulary import FROM_0, FROM_1, Spelling
-from interp.cli.wrapping import say, show, show_rows
+from interp.cli.wrapping import print_rows, print_text, say
 from interp.cli.wrong_models import require_one_known
 from interp.core.errors import OptionError, StoreError
 from interp.core.order import BY
@@ -178,7 +178,7 @@ def score(
     if dry_run:
         from interp.heads.sweep.plan import plan_all
 
-        run.failed = len(plan_all(sweep, labels, machine, show))
+        run.failed = len(plan_all(sweep, labels, machine, print_text))
         return
     code = 0
     try:
@@ -201,9 +201,9 @@ def _end(run: Run, sweep: ScoreSweep, labels: dict[str, str], code: int) -> None
 
     table = HeadTable.concat(sweep.done)
     if run.form is not None:
-        show_rows(table.to_json() if run.form == "json" else table.to_csv())
+        print_rows(table.to_json() if run.form == "json" else table.to_csv())
     elif said := models_text(table):
-        show(said)
+        print_text(said)
     if code == INTERRUPTED:
         run.voice.error(f"interrupted; {_safe(sweep)}")
     elif sweep.store is not None and code == 0 and len(table):

@@ -9,7 +9,7 @@ from interp.cli.making import command
 from interp.cli.run import Run
 from interp.cli.value_types import PromptFile
 from interp.cli.vocabulary import FROM_1, Spelling
-from interp.cli.wrapping import show
+from interp.cli.wrapping import print_text
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def lens(
         texts = read_texts(tune)
         with Voice.of_command(quiet=False).bars(model.name) as progress:
             found = tuned = tuned_lens(model, texts, seed=seed, progress=progress)
-        show(tuned_text(tuned))
+        print_text(tuned_text(tuned))
     if direct is not None:
         from interp.attribution.target_file import targets_of
         from interp.lens import direct_logits
@@ -89,11 +89,11 @@ def lens(
         found = direct_logits(
             model, texts, targets, contrasts, split=split, position=position, seed=seed
         )
-        show(direct_text(found, top))
+        print_text(direct_text(found, top))
     if text is not None:
         from interp.lens import logit_lens
 
         word = None if target is None else target.partition("|")[0]
         found = logit_lens(model, text, k=3, target=word, tuned=tuned)
-        show(lens_text(found, position, "logit lens" if tuned is None else "tuned lens"))
+        print_text(lens_text(found, position, "logit lens" if tuned is None else "tuned lens"))
     return found

@@ -8,7 +8,7 @@ from interp.cli.making import command
 from interp.cli.name_types import ATTRIBUTION_NAMES
 from interp.cli.run import Input, Run
 from interp.cli.vocabulary import FROM_0, Spelling
-from interp.cli.wrapping import show
+from interp.cli.wrapping import print_text
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -92,8 +92,8 @@ def tokens(
     explained = resolve(model, every, targets)[0]
     used = [with_head(one, head) for one in chosen] if head else chosen
     frame = token_table(model, shown, explained, used, how, batch_size)
-    show(judged_text(found, how))
-    show(ranks_text(frame, shown))
+    print_text(judged_text(found, how))
+    print_text(ranks_text(frame, shown))
     if len(found.texts) < 2:
         run.voice.note("one text has no interval: give more texts with --file")
     if text is not None and text in found.texts:

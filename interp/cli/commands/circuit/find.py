@@ -16,7 +16,7 @@ from interp.cli.run import Input, Run
 from interp.cli.value_types import PromptFile
 from interp.cli.vocabulary import FROM_1, FROM_2, Spelling
 from interp.cli.vocabulary import KINDS as ABLATIONS
-from interp.cli.wrapping import show
+from interp.cli.wrapping import print_text
 from interp.cli.written import as_given
 from interp.core.result_folder import own_folder
 
@@ -32,7 +32,7 @@ def _listed(context: click.Context, _: click.Parameter, wanted: bool) -> None:
         from interp.core.registry import CIRCUIT_METHODS
         from interp.report.printed.circuit_listing import circuit_listing
 
-        show(circuit_listing())
+        print_text(circuit_listing())
         note_left_out(CIRCUIT_METHODS)
         context.exit()
 

@@ -11,7 +11,7 @@ import click
 from interp.cli.making import command
 from interp.cli.run import Input, Run
 from interp.cli.vocabulary import FROM_2, Spelling
-from interp.cli.wrapping import show_rows
+from interp.cli.wrapping import print_rows
 from interp.cli.written import as_given
 from interp.core.errors import OptionError
 from interp.core.protocols import Progress
@@ -55,7 +55,7 @@ def _write(run: Run) -> None:
     found = [one for _, [one] in run.results]
     checks = run.values["checks"]
     if run.form == "json":
-        show_rows(trees_document(found, checks))
+        print_rows(trees_document(found, checks))
     if run.out is None:
         return
     kept = kept_folder(run.out)

@@ -11,7 +11,7 @@ import click
 from interp.cli.making import command
 from interp.cli.run import Run
 from interp.cli.vocabulary import FROM_0, FROM_2, Spelling
-from interp.cli.wrapping import show
+from interp.cli.wrapping import print_text
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def probe(
     if held is not None:
         found = held.apply(features, other_weights=other_weights)
         for name, x in zip(documents, found.tolist(), strict=True):
-            show(json.dumps({"document": name, f"p({held.classes[1]})": x}))
+            print_text(json.dumps({"document": name, f"p({held.classes[1]})": x}))
         return None
     result = train_probe(
         features, labels, documents, types=types, n_permutations=n_random, **options
