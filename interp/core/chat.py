@@ -116,6 +116,13 @@ def reads_as_chat(model: TokenModel, prompt: Any) -> bool:
     return is_chat(prompt) or (isinstance(prompt, str) and bool(getattr(model, "chat", False)))
 
 
+def tell_reading(model: TokenModel) -> None:
+    """Report that a text is about to be read as a prompt, to whoever loaded the model."""
+    tell = getattr(model, "reading_text", None)
+    if tell is not None:
+        tell()
+
+
 def as_read(model: TokenModel, prompt: str | Sequence[Message]) -> tuple[str, dict[str, bool]]:
     """Return a text or a chat as the model is to read it, and options of its tokenizer.
 

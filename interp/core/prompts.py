@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from interp.core.chat import ChatRoles, encoded_chat, is_chat, reads_as_chat
+from interp.core.chat import ChatRoles, encoded_chat, is_chat, reads_as_chat, tell_reading
 from interp.core.errors import OptionError, PromptError
 from interp.core.tokens import encoded_text, words
 
@@ -86,6 +86,7 @@ class Prompts:
         if all(isinstance(p, str) for p in prompts):
             if model.tokenizer is None:
                 raise PromptError(f"{model.name} has no tokenizer, so it takes token ids, not text")
+            tell_reading(model)
             # `check` reports prompts that are too long; the tokenizer's warning would repeat it
             if not reads_as_chat(model, prompts[0]):
                 coded = (encoded_text(model.tokenizer, p, verbose=False) for p in prompts)

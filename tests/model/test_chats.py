@@ -17,6 +17,7 @@ from interp.circuits.why.positions import Places
 from interp.core.errors import LoadError, OptionError, PromptError
 from interp.core.prompts import Prompts, from_file
 from interp.heads.patterns import view
+from interp.model.loading import Loading
 from interp.model.spans import segment_spans
 from interp.profiles.corpus import DocumentCorpus, sample_corpus
 
@@ -198,7 +199,7 @@ def test_documents_are_chats_or_users_turns(talker: interp.Model, tmp_path: Path
     assert read["chats"] == set(Prompts.of(texts, talker).ids)
 
 
-def test_the_command_says_which_reading_it_took(chat_folder: Path) -> None:
+def test_the_command_says_which_reading_it_took(chat_folder: Path, tmp_path: Path) -> None:
     args = ["attribute", "flow", str(chat_folder), "--text", "hello there"]
     plain, chat = invoked(args), invoked([*args, "--chat"])
     assert plain.exit_code == chat.exit_code == 0
@@ -206,6 +207,23 @@ def test_the_command_says_which_reading_it_took(chat_folder: Path) -> None:
     assert "texts are read as the user's turn in it (chat=True)" in chat.stderr
     assert "im_start" in chat.stdout
     assert "im_start" not in plain.stdout
+    assert "chat template" not in invoked([*args, "-q"]).stderr
+    file = tmp_path / "chats.jsonl"
+    file.write_text(json.dumps({"messages": TALK}) + "\n")
+    score = ["score", str(chat_folder), "-m", "entropy", "--null", "none"]
+    for given in ([], ["--file", str(file)]):  # random tokens, and messages: no text is read
+        result = invoked([*score, *given])
+        assert result.exit_code == 0
+        assert "chat template" not in result.stderr
+    file = tmp_path / "texts.txt"
+    file.write_text("hello there\nhow are you\n")
+    assert invoked([*score, "--file", str(file)]).stderr.count("texts are read without it") == 1
+
+
+def test_another_source_reads_texts_as_chats_too(chat_folder: Path) -> None:
+    pytest.importorskip("nnsight")
+    model = Loading(chat=True, through="nnsight").load(str(chat_folder), "talker")
+    assert Prompts.of("hello there", model).design == "texts as user turns"
 
 
 def test_chats_of_a_model_without_a_template_are_refused(talker: interp.Model) -> None:
