@@ -134,6 +134,23 @@ def test_the_change_is_said_with_its_ranks(client):
     assert client.post("/api/ablate", given | {"heads": []}).data["said"] == ""
 
 
+@pytest.mark.parametrize("kind", ["zero", "mean-batch", "uniform-attention"])
+def test_continuations_are_those_of_the_model_and_of_the_edit(client, bundled_induction, kind):
+    number, heads = asked(client, TEXT)["prompt"], ["L0H3", "L1H0"]
+    given = {"prompt": number, "heads": heads, "intervention": kind}
+    answer = client.post("/api/write", given).data
+    edit = {"zero": zero, "mean-batch": mean, "uniform-attention": uniform}[kind](heads)
+    cached = {} if kind != "mean-batch" else {"use_cache": False}
+    plain = bundled_induction.generate(TEXT, 20)
+    changed = bundled_induction.generate(TEXT, 20, edits=[edit], **cached)
+    assert (answer["before"], answer["after"]) == (plain.text, changed.text)
+    assert answer["before"][: answer["shared"]] == answer["after"][: answer["shared"]]
+    position = int((plain.ids != changed.ids).nonzero()[0, 1])
+    assert f"at position {position} “" in answer["said"]
+    alone = client.post("/api/write", given | {"heads": []}).data
+    assert (alone["before"], alone["after"], alone["said"]) == (plain.text, None, "")
+
+
 def test_heads_are_listed_by_their_weight_on_a_pair(client, bundled_induction):
     number = asked(client, TEXT)["prompt"]
     given = {"prompt": number, "head": "L1H3", "query": 9, "key": 4}

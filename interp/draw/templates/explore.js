@@ -69,6 +69,7 @@ function show(found, back = null) {
   edited.hidden = false;
   maps.replaceChildren(...page.stacks.map(section));
   compared(found.predictions);
+  continuation.replaceChildren();
   forgetRules();
   if (back) putBack(back);
   else record(`Prompt: ${short(text.value, 40)}`);
@@ -203,7 +204,7 @@ function begin() {
   const hint = page.about.text ? "Prompt" : "Token ids, separated by spaces";
   const form = make("form", { onsubmit: start, onkeydown: (e) => { if (e.key === "Enter" && (e.ctrlKey || e.metaKey)) start(e); } },
     make("label", { for: "live-text" }, `${hint} `), text, make("p", { class: "controls" }, run, make("span", { class: "note" }, "or Ctrl+Enter")));
-  place.append(form, status, passages, make("div", { class: "explored" }, make("div", {}, told, maps), make("div", {}, edited, logits, ownRules)));
+  place.append(form, status, passages, make("div", { class: "explored" }, make("div", {}, told, maps), make("div", {}, edited, logits, continuation, ownRules)));
   window.addEventListener("hashchange", linked);
   if (page.linked) document.addEventListener("atlas-card", onPrompt);
   if (page.text) text.value = page.text;

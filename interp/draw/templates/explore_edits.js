@@ -127,10 +127,28 @@ async function ablate() {
       written();
     }
     await redrawn(found);
+    await writesOn(turn, given);
   } catch (error) {
     if (turn === asked && !error.replaced) logits.replaceChildren(make("p", { class: "warning" }, error.message));
   } finally {
     if (turn === asked) logits.removeAttribute("aria-busy");
+  }
+}
+
+// What the model writes after a short prompt, with and without the edits; the texts part at the mark.
+const continuation = make("div", { class: "continuation" });
+async function writesOn(turn, { prompt, heads, intervention, reference: lines }) {
+  continuation.replaceChildren();
+  if (!heads.length || state.prompt.block !== 1) return;
+  continuation.replaceChildren(make("p", { class: "note" }, "Writing …"));
+  try {
+    const found = await call("write", lines === undefined ? { prompt, heads, intervention } : { prompt, heads, intervention, reference: lines });
+    if (turn !== asked) return;
+    const sides = [["before", found.before], ["after", found.after]].map(([side, text]) => make("tr", {}, make("th", { scope: "row" }, side),
+      make("td", {}, make("span", { class: "note" }, text.slice(0, found.shared)), make("mark", {}, text.slice(found.shared)))));
+    continuation.replaceChildren(make("h3", {}, "Continuation"), make("p", { class: "sentence" }, found.said), make("table", {}, make("tbody", {}, ...sides)));
+  } catch (error) {
+    if (turn === asked && !error.replaced) continuation.replaceChildren(make("p", { class: "note" }, `No continuation: ${error.message}`));
   }
 }
 
