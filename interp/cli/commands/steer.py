@@ -10,7 +10,7 @@ import click
 from interp.cli.inputs import INPUTS, require_task
 from interp.cli.making import command
 from interp.cli.run import Input, Run
-from interp.cli.vocabulary import FROM_1, Spelling
+from interp.cli.vocabulary import Spelling
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 GROUP = "Change"
 OF_TASK = {"task": "--task", "measure": "--measure", "n": "-n", "max_length": "--max-length",
            "method": "--method"}  # fmt: skip
-OF_TEXT = {"max_new_tokens": "--generate", "temperature": "--set temperature"}
+OF_TEXT = {"generate": "--generate", "temperature": "--set temperature"}
 
 
 def _check(run: Run) -> None:
@@ -42,7 +42,7 @@ def _task(run: Run) -> Any:
 @command(
     also={
         "interp.causal.steering.dose:steer": ("method", "n_random", "seed"),
-        "interp.causal.steering.writing:generate_steered": ("max_new_tokens", "temperature"),
+        "interp.causal.steering.writing:generate_steered": ("temperature",),
     },
     inputs={"task": Input(_task, ("task", "measure", "n", "max_length", "seed"), _check)},
     options={
@@ -52,7 +52,6 @@ def _task(run: Run) -> Any:
             help="Text from which the model writes on, with the heads unchanged and changed; in "
             "place of the task."
         ),
-        "max_new_tokens": Spelling(("--generate",), FROM_1, "N"),
     },
     loading=("chat",),
     files=("steer.json", "steer.csv", "steer.html"),
@@ -66,6 +65,7 @@ def steer(
     task: Any = None,
     *,
     text: str | None = None,
+    generate: int = 40,
     factors: Sequence[float] | None = None,
     progress: Any = None,
     **options: Any,
@@ -77,6 +77,7 @@ def steer(
         heads: the heads.
         task: the task.
         text: the text.
+        generate: number of tokens to write after the text.
         factors: the doses; by default -2,-1,0,0.5,1,1.5,2,3, with --text 0.
         progress: see `Progress`.
         options: options of `interp.causal.steer` and `interp.causal.generate_steered`.
@@ -89,4 +90,4 @@ def steer(
     given = {name: value for name, value in options.items() if name not in other}
     if text is None:
         return measured(model, heads, task, **given)
-    return generate_steered(model, heads, text, **given)
+    return generate_steered(model, heads, text, max_new_tokens=generate, **given)
