@@ -34,6 +34,7 @@ function start(event) {
 // Runs a prompt; a step of the history that is gone back to brings its edits along.
 async function asks(given, back = null) {
   const turn = ++state.turn, begun = performance.now();
+  writing.abort();
   status.textContent = "Running …";
   const ticks = page.linked ? setInterval(() => reported(turn), 1000) : 0; // a kernel answers one call at a time
   try {
