@@ -18,7 +18,7 @@ from interp.causal.steering.writing import END, parting
 from interp.core.errors import OptionError, PromptError
 from interp.core.result_rows import ResultRows
 
-NEW = 24
+NEW = 12
 
 
 def by_hooks(module: Any, projections: dict[int, Any], width: int, ids: list[int],
@@ -55,7 +55,7 @@ def compared(model: Any, projections: dict[int, Any], width: int, text: str) -> 
     for temperature, options in ((0.0, {"do_sample": False}),
                                  (0.8, {"do_sample": True, "temperature": 0.8})):  # fmt: skip
         found = generate_steered(
-            model, names, text, factors=(0, -2.5), max_new_tokens=NEW, n_random=2, seed=3,
+            model, names, text, factors=(0, -2.5), max_new_tokens=NEW, n_random=1, seed=3,
             temperature=temperature,
         )  # fmt: skip
         plain = by_hooks(model.module, projections, width, ids, [], 1, **options)
@@ -92,7 +92,7 @@ def test_both_texts_are_those_of_transformers_with_hooks(bundled_induction) -> N
     shown = repr(found)
     assert "‖" in shown
     assert "at position" in shown
-    assert "2 random sets of heads" in shown
+    assert "1 random set of heads: for" in shown
     assert "The texts are the same, 6 new tokens." in repr(again)
 
 
@@ -102,6 +102,23 @@ def test_a_real_model_writes_what_transformers_writes_with_hooks() -> None:
     blocks = dict(enumerate(model.module.transformer.h))
     projections = {at: block.attn.attention.out_proj for at, block in blocks.items()}
     compared(model, projections, model.d_head, "Once upon a time there was a little girl")
+
+
+def test_the_mark_stands_where_the_texts_part() -> None:
+    row = {
+        "prompt": "prompt 1", "factor": 2.0, "score": 2.0, "null": np.nan, "position": 9.0,
+        "token": " c", "changed_token": " x", "prompt_text": "start", "unchanged": " a b c d",
+        "changed": " a b x",
+    }  # fmt: skip
+    about = {"model": "m", "options": {"n_random": 0}}
+    found = ResultRows(
+        "Continuations", {k: [v] for k, v in row.items()}, ("prompt", "factor"), about,
+        {"steered": ("L0H1",)},
+    )  # fmt: skip
+    lines = repr(found).splitlines()
+    assert lines[2] == "  The texts are alike for 2 new tokens; at position 9 “ c” becomes “ x”."
+    assert lines[3].split() == ["unchanged", "L0H1", "x", "2"]
+    assert lines[4].replace(" ", "") == "ab‖cdab‖x"
 
 
 def test_texts_part_where_one_ends() -> None:

@@ -226,12 +226,15 @@ def test_without_results_there_is_no_atlas(client):
     assert client.get("/api/atlas").status == 400
 
 
-def test_a_newer_request_replaces_an_older_one():
+@pytest.mark.parametrize(
+    ("older", "newer"), [("prompt", "prompt"), ("write", "ablate"), ("write", "write")]
+)
+def test_a_newer_request_replaces_an_older_one(older, newer):
     turns, order = Turns(), []
     started, released = threading.Event(), threading.Event()
 
     def first():
-        with turns.taken("prompt") as going_on:
+        with turns.taken(older) as going_on:
             started.set()
             released.wait(5)
             with pytest.raises(NewerRequest):
@@ -239,14 +242,15 @@ def test_a_newer_request_replaces_an_older_one():
             order.append("first")
 
     def second():
-        with turns.taken("prompt"):
+        with turns.taken(newer):
             order.append("second")
 
     threads = [threading.Thread(target=first), threading.Thread(target=second)]
     threads[0].start()
     assert started.wait(5)
+    before = turns._prompts + turns._newest[newer]
     threads[1].start()
-    while turns._prompts < 2:
+    while turns._prompts + turns._newest[newer] == before:
         threads[1].join(0.001)
     released.set()
     for thread in threads:
