@@ -96,6 +96,7 @@ def test_both_texts_are_those_of_transformers_with_hooks(bundled_induction) -> N
     assert "The texts are the same, 6 new tokens." in repr(again)
 
 
+@pytest.mark.slow
 @needs(STORIES)
 def test_a_real_model_writes_what_transformers_writes_with_hooks() -> None:
     model = interp.load(STORIES)

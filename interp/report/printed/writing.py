@@ -38,11 +38,8 @@ def _row(found: ResultRows, row: dict[str, Any], heads: str) -> Iterator[str]:
     cut = prompt if len(prompt) <= PROMPTS else f"... {prompt[-PROMPTS:]}"
     yield f"  {row['prompt']}: {cut}"
     null, sets = row["null"], found.provenance["options"]["n_random"]
-    by_chance = (
-        ""
-        if np.isnan(null)
-        else f" ({sets} random set{'s' * (sets != 1)} of heads: for {null:.3g})"
-    )
+    of = f"{sets} random set{'s' * (sets != 1)} of heads"
+    by_chance = "" if np.isnan(null) else f" ({of}: for {null:.3g})"
     at = None if np.isnan(row["position"]) else int(row["position"])
     turned = row["token"], row["changed_token"]
     yield f"  {parted_sentence(int(row['score']), at, *turned, by_chance)}"
