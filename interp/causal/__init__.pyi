@@ -33,6 +33,7 @@ from .shapley_values.scores import shapley, shapley_per_layer
 from .shapley_values.truncated import truncated_shapley
 from .steering.dose import steer
 from .steering.function_vectors import find_function_vector
+from .steering.writing import generate_steered
 from .task import Task
 from .tucker import tucker_loss
 
@@ -51,6 +52,7 @@ __all__ = [
     "custom",
     "find_function_vector",
     "gate_gradient",
+    "generate_steered",
     "harness_scores",
     "harness_task",
     "head_aggregation",

@@ -11,8 +11,8 @@ import click
 from interp.cli.config import config_option
 from interp.cli.context import DEBUG
 from interp.cli.name_types import SourceName
+from interp.cli.progress import Voice
 from interp.cli.value_types import DEVICE, IMPORT
-from interp.cli.wrapping import print_text
 from interp.model.loading import Loading
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
@@ -97,12 +97,8 @@ FURTHER = {
 """Options of the commands that state them."""
 
 
-def loading_of(values: dict[str, Any]) -> Loading:
+def loading_of(values: dict[str, Any], voice: Voice) -> Loading:
     """Take the values of these options out of those of a command."""
     given = {k: values.pop(k) for k in Loading.__dataclass_fields__ if k in values}
     session = click.get_current_context().with_resource(ExitStack())
-    return Loading(**given, session=session, note=_note)
-
-
-def _note(text: str) -> None:
-    print_text(text, err=True)
+    return Loading(**given, session=session, note=voice.note)

@@ -171,11 +171,11 @@ def _made(
     alone = declared.over == "nothing"
 
     def callback(**values: Any) -> None:
-        lent = Loading() if alone else loading_of(values)
+        voice = Voice.of_command(quiet=values.pop("quiet", False))
+        lent = Loading() if alone else loading_of(values, voice)
         run = Run(
-            declared, {k: values.pop(k) for k in (*named, *options)}, lent,
-            Voice.of_command(quiet=values.pop("quiet", False)), values.pop("out", None),
-            values.pop("rows", None), _given(declared, values),
+            declared, {k: values.pop(k) for k in (*named, *options)}, lent, voice,
+            values.pop("out", None), values.pop("rows", None), _given(declared, values),
         )  # fmt: skip
         run.check()
         import_first(lent.imports, lent.session)

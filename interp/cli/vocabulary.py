@@ -189,6 +189,7 @@ WORDS: dict[str, Spelling] = {
     "at": Spelling(metavar="RULE"),
     "read": Spelling(),
     "text": Spelling(type=WrittenText(), metavar="TEXT", help="Text to analyse."),
+    "generate": Spelling(type=FROM_1, metavar="N"),
     "texts": Spelling(("--file",), PromptFile(), "FILE", "File with one text per line."),
     "file": Spelling(type=PromptFile(), metavar="FILE"),
     "prompt_file": Spelling(("--file",), PromptFile(), "FILE", _TEXT),

@@ -1,31 +1,55 @@
 """Chats: messages rendered by a tokenizer's chat template, and the role of each token.
 
-A template is known only as a program that writes a text. What it writes before and after the turns
-of each role is found once per tokenizer, by rendering a conversation of known words; with it the
-turns of any tokens are found, whoever made them.
+A template is known only as a program that writes a text. Whose words stand where is found from the
+messages: each is rendered with its words and with a placeholder in their place, and what differs is
+its own. Tokens without their messages have no roles.
 """
 
 from __future__ import annotations
 
-import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
-from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from interp.core.errors import PromptError
+from interp.core.tokens import encoded_text
 
 if TYPE_CHECKING:
     from interp.core.protocols import TokenModel
 
-ROLES = ("system", "user", "assistant")
-"""Roles whose turns are found in tokens; the parts of a reply inside `<think>` are "thinking"."""
+ROLES = ("system", "user", "assistant", "tool")
+"""Roles that are segments; the parts of a reply inside `<think>` are "thinking"."""
 THINKING = "thinking"
 MARKUP = "markup"
 Message = Mapping[str, str]
 _LIKE = '[{"role": "user", "content": "Hello"}]'
-_WORDS = {"system": "zqsysqz", "user": "zquserqz", "assistant": "zqreplyqz"}
 _THOUGHTS = (("<think>", "</think>"), ("<|START_THINKING|>", "<|END_THINKING|>"))
+_REASONING = ("reasoning_content", "thinking")  # fields of a message beside its content
+_PLACEHOLDER = "\ue000zq\ue001"  # private use: neither trimmed nor changed in case
+
+
+class RoleSpan(NamedTuple):
+    """Characters `start` to `end` (exclusive) of a rendered chat that one role wrote."""
+
+    start: int
+    end: int
+    role: str
+
+
+@dataclass(frozen=True)
+class ChatRoles:
+    """The role of each token of a chat, or the reason why they are not known.
+
+    Args:
+        of_tokens: the role of the token's message, "thinking", or "markup" for what the template
+            writes.
+        unknown: why the roles cannot be told; empty where they are known.
+    """
+
+    of_tokens: tuple[str, ...]
+    unknown: str = ""
 
 
 def is_chat(prompt: Any) -> bool:
@@ -50,7 +74,7 @@ def chat_text(model: TokenModel, prompt: str | Sequence[Message]) -> str:
         PromptError: the model has no tokenizer or template, a message is not one, or the template
             refuses the roles.
     """
-    turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [*prompt]
+    turns = _turns(prompt)
     for at, turn in enumerate(turns):
         right = isinstance(turn, Mapping) and {"role", "content"} <= turn.keys()
         if not right or not all(isinstance(turn[x], str) for x in ("role", "content")):
@@ -66,7 +90,7 @@ def chat_text(model: TokenModel, prompt: str | Sequence[Message]) -> str:
             f"{model.name} has no chat template; write the text as the model was trained on it"
         )
     try:
-        return _rendered(model.tokenizer, turns, reply=turns[-1]["role"] != "assistant")
+        return _rendered(model.tokenizer, turns)
     except Exception as error:  # what a template raises is up to its program
         first = str(error).strip().partition("\n")[0] or type(error).__name__
         raise PromptError(
@@ -75,13 +99,28 @@ def chat_text(model: TokenModel, prompt: str | Sequence[Message]) -> str:
         ) from error
 
 
-def _rendered(
-    tokenizer: Any, turns: Sequence[Message], *, reply: bool, template: str | None = None
-) -> str:
+def _turns(prompt: str | Sequence[Message]) -> list[Message]:
+    return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [*prompt]
+
+
+def _rendered(tokenizer: Any, turns: Sequence[Message]) -> str:
     return tokenizer.apply_chat_template(
-        [dict(turn) for turn in turns], chat_template=template, tokenize=False,
-        add_generation_prompt=reply,
-    )  # fmt: skip
+        [dict(turn) for turn in turns],
+        tokenize=False,
+        add_generation_prompt=turns[-1]["role"] != "assistant",
+    )
+
+
+def reads_as_chat(model: TokenModel, prompt: Any) -> bool:
+    """Return True for a chat, and for a text if `model.chat` makes it the user's turn."""
+    return is_chat(prompt) or (isinstance(prompt, str) and bool(getattr(model, "chat", False)))
+
+
+def tell_reading(model: TokenModel) -> None:
+    """Report that a text is about to be read as a prompt, to whoever loaded the model."""
+    tell = getattr(model, "reading_text", None)
+    if tell is not None:
+        tell()
 
 
 def as_read(model: TokenModel, prompt: str | Sequence[Message]) -> tuple[str, dict[str, bool]]:
@@ -89,134 +128,160 @@ def as_read(model: TokenModel, prompt: str | Sequence[Message]) -> tuple[str, di
 
     With `model.chat` a text is the user's turn in a chat; the template writes the special tokens.
     """
-    if is_chat(prompt) or getattr(model, "chat", False):
+    if reads_as_chat(model, prompt):
         return chat_text(model, prompt), {"add_special_tokens": False}
     return str(prompt), {}
 
 
-def token_roles(model: TokenModel, ids: Sequence[int]) -> tuple[str | None, ...] | None:
-    """Return the role of each token: one of `ROLES`, "thinking" or "markup"; None outside turns.
+def encoded_chat(
+    model: TokenModel, prompt: str | Sequence[Message]
+) -> tuple[tuple[int, ...], ChatRoles]:
+    """Return the tokens of a chat and their roles.
 
-    None for the whole if the model has no template, or if no turn is found in the tokens.
+    A token has the role of most of its characters that are a message's, the first of equal ones;
+    a token without any is markup, and white space that the template writes belongs to what stands
+    before it.
+
+    Raises:
+        PromptError: as for `chat_text`.
     """
-    form = _form_of(model.tokenizer)
-    return None if form is None else form.roles(tuple(ids))
+    text = chat_text(model, prompt)
+    fast = bool(getattr(model.tokenizer, "is_fast", False))
+    found = encoded_text(
+        model.tokenizer, text, verbose=False, add_special_tokens=False, return_offsets_mapping=fast
+    )
+    ids = tuple(found["input_ids"])
+    try:
+        spans = role_spans(model, prompt, text)
+        places = found["offset_mapping"] if fast else _places(model, text, ids)
+    except PromptError as error:
+        return ids, ChatRoles((), str(error))
+    writers = [MARKUP] * len(text)
+    for start, end, role in spans:
+        writers[start:end] = [role] * (end - start)
+    roles: list[str] = []
+    for start, end in places:
+        said = Counter(role for role in writers[start:end] if role != MARKUP)
+        blank = roles and not text[start:end].strip()
+        roles.append(said.most_common(1)[0][0] if said else roles[-1] if blank else MARKUP)
+    return ids, ChatRoles(tuple(roles))
 
 
-class ChatForm:
-    """Texts that a template writes around turns, without spaces, which tokenizers may change.
+def _places(model: TokenModel, text: str, ids: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the characters of each token, of a tokenizer that does not give them."""
+    there = [at for at, sign in enumerate(text) if not sign.isspace()]
+    places, done = [], 0
+    for token in ids:
+        piece = "".join(model.tokenizer.decode([token]).split())
+        mine = there[done : done + len(piece)]
+        if "".join(text[at] for at in mine) != piece:
+            raise PromptError(
+                f"the roles of a chat cannot be told: the tokens of {model.name} do not decode to "
+                "its text, and its tokenizer gives no places; use a fast tokenizer"
+            )
+        places.append((mine[0], mine[-1] + 1) if mine else (0, 0))
+        done += len(piece)
+    return places
+
+
+def role_spans(
+    model: TokenModel, prompt: str | Sequence[Message], text: str | None = None
+) -> list[RoleSpan]:
+    """Return the characters of a rendered chat that are words of its messages.
+
+    The rest is the template's. A system text that the template writes only where the chat has none
+    is the system's too.
 
     Args:
-        tokenizer: the tokenizer.
-        heads: what stands before a turn, with its role; the longest first.
-        ends: what stands after a turn; the longest first.
+        model: the model.
+        prompt: the chat, or a text of the user.
+        text: the chat as `chat_text` renders it, if it is known.
+
+    Raises:
+        PromptError: the template writes a message, or what is around it, otherwise when its words
+            change, so that they cannot be told apart.
     """
-
-    def __init__(
-        self, tokenizer: Any, heads: Sequence[tuple[str, str]], ends: Sequence[str]
-    ) -> None:
-        self.tokenizer, self.heads, self.ends = tokenizer, heads, ends
-        # one forward pass asks for the same prompt once per layer
-        self.roles = lru_cache(maxsize=256)(self._roles)
-
-    def _roles(self, ids: tuple[int, ...]) -> tuple[str | None, ...] | None:
-        """Return the role of each token; None if no turn is found."""
-        pieces = [_bare(self.tokenizer.decode([token])) for token in ids]
-        owner: list[int] = []  # the token of each character
-        for token, piece in enumerate(pieces):
-            owner += [token] * len(piece)
-        found: list[str | None] = [None] * len(ids)
-        for start, end, role in self._spans("".join(pieces)):
-            for token in owner[start:end]:
-                # a token that reaches from a turn into the markup is of the turn
-                if role != MARKUP or found[token] is None:
-                    found[token] = role
-        for token, piece in enumerate(pieces):  # spaces belong to what stands before them
-            if not piece and token:
-                found[token] = found[token - 1]
-        return tuple(found) if any(found) else None
-
-    def _spans(self, text: str) -> Iterator[tuple[int, int, str]]:
-        """Yield start, end and role of the turns of a text without spaces, and of its markup."""
-        role_of = dict(self.heads)
-        head = re.compile("|".join(re.escape(x) for x, _ in self.heads))
-        stop = re.compile("|".join(re.escape(x) for x in (*self.ends, *role_of)))
-        place = 0
-        while (begin := head.search(text, place)) is not None:
-            end = stop.search(text, begin.end())
-            last = len(text) if end is None else end.start()
-            role = role_of[begin.group()]
-            yield from self._thoughts(text, begin.end(), last, role)
-            yield begin.start(), begin.end(), MARKUP
-            place = last
-            if end is not None and end.group() in self.ends:
-                yield end.start(), end.end(), MARKUP
-                place = end.end()
-
-    def _thoughts(self, text: str, start: int, end: int, role: str) -> Iterator[Any]:
-        """Yield the parts of a turn: the reply, and what the assistant thinks before it."""
-        place = start
-        for opening, closing in _THOUGHTS if role == "assistant" else ():
-            while (begin := text.find(opening, place, end)) >= 0:
-                inside = begin + len(opening)
-                close = text.find(closing, inside, end)
-                last = end if close < 0 else close
-                yield place, begin, role
-                yield inside, last, THINKING
-                yield begin, inside, MARKUP
-                place = last if close < 0 else close + len(closing)
-                if close >= 0:
-                    yield close, place, MARKUP
-        yield place, end, role
+    text = chat_text(model, prompt) if text is None else text
+    turns, spans = _turns(prompt), []
+    for piece in _pieces(turns):
+        other = [*turns]
+        before, after = piece.words[: piece.start], piece.words[piece.end :]
+        other[piece.turn] = {**turns[piece.turn], piece.field: before + _PLACEHOLDER + after}
+        places = _differing(model.tokenizer, text, other)
+        if places is None:
+            raise PromptError(
+                f"the roles of a chat cannot be told: the chat template of {model.name} writes "
+                f"other text around message {piece.turn + 1} ({turns[piece.turn]['role']}) when "
+                "its words change; use a template that writes messages as they are given, or name "
+                "no roles"
+            )
+        spans += (RoleSpan(*place, piece.role) for place in places)
+    if all(turn["role"] != "system" for turn in turns):
+        added = [{"role": "system", "content": _PLACEHOLDER}, *turns]
+        # where a system turn is only added, or refused, the template has no text of its own
+        spans += (
+            RoleSpan(*place, "system")
+            for place in _differing(model.tokenizer, text, added) or ()
+            if text[slice(*place)].strip()
+        )
+    spans.sort()
+    if any(a.end > b.start for a, b in pairwise(spans)):
+        raise PromptError(
+            f"the roles of a chat cannot be told: the chat template of {model.name} writes several "
+            "messages at one place; use a template that writes them one after the other"
+        )
+    return spans
 
 
-def _form_of(tokenizer: Any) -> ChatForm | None:
-    if tokenizer is None or not has_template(tokenizer):
+class _Piece(NamedTuple):
+    """A part of a message with one role: its place in a field of the turn."""
+
+    turn: int
+    field: str
+    words: str
+    start: int
+    end: int
+    role: str
+
+
+def _pieces(turns: Sequence[Message]) -> Iterator[_Piece]:
+    for at, turn in enumerate(turns):
+        for field in ("content", *_REASONING):
+            words = turn.get(field, "")
+            role = turn["role"] if field == "content" else THINKING
+            # another package's field of this name may hold no text
+            for start, end, whose in _thoughts(words, role) if isinstance(words, str) else ():
+                if words[start:end].strip():
+                    yield _Piece(at, field, words, start, end, whose)
+
+
+def _thoughts(words: str, role: str) -> Iterator[tuple[int, int, str]]:
+    """Yield the parts of a message: the reply, and what the assistant thinks before it."""
+    place = 0
+    for opening, closing in _THOUGHTS if role == "assistant" else ():
+        while (begin := words.find(opening, place)) >= 0:
+            inside = begin + len(opening)
+            close = words.find(closing, inside)
+            yield place, begin, role
+            yield inside, len(words) if close < 0 else close, THINKING
+            place = len(words) if close < 0 else close + len(closing)
+    yield place, len(words), role
+
+
+def _differing(tokenizer: Any, text: str, turns: Sequence[Message]) -> list[tuple[int, int]] | None:
+    """Return the places of a text where another rendering has the placeholder, none if it has none.
+
+    None if the two differ elsewhere, or the template refuses the other.
+    """
+    try:
+        around = _rendered(tokenizer, turns).split(_PLACEHOLDER)
+    except Exception:  # what a template raises is up to its program
         return None
-    return _learned(tokenizer, str(tokenizer.chat_template))
-
-
-@lru_cache(maxsize=8)
-def _learned(tokenizer: Any, template: str) -> ChatForm | None:
-    """Find what a template writes around turns; None if it does not show the words of turns."""
-
-    def shown(*roles: str, reply: bool = False) -> list[str] | None:
-        """Return what stands before, between and after the turns of these roles."""
-        turns = [{"role": role, "content": _WORDS[role]} for role in roles]
-        try:
-            text = _bare(_rendered(tokenizer, turns, reply=reply, template=template))
-        except Exception:  # the template refuses these roles, or their order
-            return None
-        parts = re.split("|".join(_WORDS.values()), text)
-        return parts if len(parts) == len(roles) + 1 else None
-
-    talk = shown("user", "assistant", "user", "assistant")
-    if talk is None:
-        return None
-    bos = _bare(getattr(tokenizer, "bos_token", None) or "")
-    first, to_reply, to_user, _, tail = talk
-    asked = shown("user")
-    alike = takewhile(lambda pair: pair[0] == pair[1], zip(to_user, tail, strict=False))
-    after_reply, after_user = "".join(letter for letter, _ in alike), ""
-    if asked is not None and to_reply.startswith(asked[1]) and asked[1] != to_reply:
-        after_user = asked[1]
-    user = to_user[len(after_reply) :]
-    heads = {user: "user", to_reply[len(after_user) :]: "assistant"}
-    if not user or not first.endswith(user):  # else what is before it is a default of the template
-        heads |= dict.fromkeys((first, first.removeprefix(bos)), "user")
-    ends = {after_reply, after_user}
-    system = shown("system", "user")
-    if system is not None:
-        heads |= dict.fromkeys((system[0], system[0].removeprefix(bos)), "system")
-        if user and system[1].endswith(user):
-            ends.add(system[1].removesuffix(user))
-        else:
-            heads[system[1]] = "user"
-    own = sorted(((x, role) for x, role in heads.items() if x), key=lambda pair: -len(pair[0]))
-    if {role for _, role in own} < {"user", "assistant"}:
-        return None
-    return ChatForm(tokenizer, own, sorted(filter(None, ends), key=len, reverse=True))
-
-
-def _bare(text: str) -> str:
-    return re.sub(r"\s+", "", text)
+    rest, times = len(text) - sum(map(len, around)), len(around) - 1
+    length = rest // times if times else 0
+    start, places = len(around[0]), []
+    for part in around[1:]:
+        places.append((start, start + length))
+        start += length + len(part)
+    words = text[slice(*places[0])] if places and length > 0 else ""
+    return places if words.join(around) == text else None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from interp.core.chat import as_read, is_chat
+from interp.core.chat import ChatRoles, encoded_chat, is_chat, reads_as_chat, tell_reading
 from interp.core.errors import OptionError, PromptError
 from interp.core.tokens import encoded_text, words
 
@@ -35,7 +35,8 @@ class Prompts:
     null, where the model reads shuffled tokens and is scored on the original ones. `clusters`
     labels what prompts share (a period, a template); standard errors are computed over clusters.
     Without labels every prompt is its own cluster. `decoder` are the tokens that the decoder of an
-    encoder-decoder reads beside each prompt; without them it reads the prompts themselves.
+    encoder-decoder reads beside each prompt; without them it reads the prompts themselves. `roles`
+    are those of the messages of chats, by the position of each token that predicates read.
     """
 
     ids: tuple[tuple[int, ...], ...]
@@ -44,6 +45,7 @@ class Prompts:
     targets: tuple[tuple[int, ...], ...] | None = None
     clusters: tuple[str, ...] | None = None
     decoder: Prompts | None = None
+    roles: tuple[ChatRoles, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.decoder is not None and len(self.decoder) != len(self.ids):
@@ -84,15 +86,15 @@ class Prompts:
         if all(isinstance(p, str) for p in prompts):
             if model.tokenizer is None:
                 raise PromptError(f"{model.name} has no tokenizer, so it takes token ids, not text")
+            tell_reading(model)
             # `check` reports prompts that are too long; the tokenizer's warning would repeat it
-            return cls(
-                tuple(_encoded(model, p) for p in prompts),
-                "texts as user turns" if getattr(model, "chat", False) else "text",
-                clusters=clusters,
-            )
-        if all(is_chat(p) for p in prompts):
-            ids = tuple(_encoded(model, p) for p in prompts)
-            return cls(ids, "chats", clusters=clusters)
+            if not reads_as_chat(model, prompts[0]):
+                coded = (encoded_text(model.tokenizer, p, verbose=False) for p in prompts)
+                return cls(tuple(tuple(x["input_ids"]) for x in coded), "text", clusters=clusters)
+        if all(reads_as_chat(model, p) for p in prompts):
+            ids, roles = zip(*(encoded_chat(model, p) for p in prompts), strict=True)
+            design = "chats" if is_chat(prompts[0]) else "texts as user turns"
+            return cls(ids, design, clusters=clusters, roles=roles)
         if all(isinstance(p, (int, np.integer)) for p in prompts):
             prompts = [prompts]
         try:
@@ -169,12 +171,23 @@ class Prompts:
 
     def part(self, which: Sequence[int]) -> Prompts:
         """Return some of the prompts, with their targets, clusters and decoder inputs."""
-        ids, targets, clusters = (
+        ids, targets, clusters, roles = (
             None if x is None else tuple(x[i] for i in which)
-            for x in (self.ids, self.targets, self.clusters)
+            for x in (self.ids, self.targets, self.clusters, self.roles)
         )
         decoder = None if self.decoder is None else self.decoder.part(which)
-        return replace(self, ids=ids or (), targets=targets, clusters=clusters, decoder=decoder)
+        return replace(
+            self, ids=ids or (), targets=targets, clusters=clusters, decoder=decoder, roles=roles
+        )
+
+    def beginning(self, length: int) -> Prompts:
+        """Return the first tokens of each prompt, with their targets and roles."""
+        ids, targets = (
+            None if rows is None else tuple(row[:length] for row in rows)
+            for rows in (self.ids, self.targets)
+        )
+        roles = self.roles and tuple(replace(x, of_tokens=x.of_tokens[:length]) for x in self.roles)
+        return replace(self, ids=ids or (), targets=targets, roles=roles)
 
     def looked_at(self) -> tuple[tuple[int, ...], ...]:
         """Return the tokens that predicates read."""
@@ -209,17 +222,13 @@ class Prompts:
 
     @property
     def hash(self) -> str:
-        """sha256 of ids, targets, padding side, clusters and decoder inputs."""
+        """sha256 of ids, targets, padding side, clusters, roles and decoder inputs."""
         stated: tuple = (self.ids, self.targets, self.padding, self.clusters)
+        if self.roles is not None:
+            stated += ([(x.of_tokens, x.unknown) for x in self.roles],)
         if self.decoder is not None:
             stated += (self.decoder.hash,)
         return hashlib.sha256(repr(stated).encode()).hexdigest()
-
-
-def _encoded(model: TokenModel, prompt: Any) -> tuple[int, ...]:
-    text, options = as_read(model, prompt)
-    found = encoded_text(model.tokenizer, text, verbose=False, **options)
-    return tuple(found["input_ids"])
 
 
 def bos_id(model: TokenModel) -> int | None:
@@ -325,7 +334,7 @@ def from_file(path: str | Path, model: TokenModel, *, context: int | None = None
             f"{path} has {len(whole.ids[0])} tokens, fewer than --max-length {context}; give a "
             "smaller --max-length"
         )
-    return Prompts((whole.ids[0][:context],), f"first {context} tokens of {path.name}")
+    return replace(whole.beginning(context), design=f"first {context} tokens of {path.name}")
 
 
 def text_of(prompts: Sequence[int], model: TokenModel) -> list[str]:

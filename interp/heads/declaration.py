@@ -81,6 +81,11 @@ class Analysis(Declaration):
         return "segments" in self.inputs
 
     @property
+    def names_segments(self) -> bool:
+        """True if its targets, or the rows and keys that it measures, are those of segments."""
+        return self.reads_segments or "segments" in self.requires
+
+    @property
     def default_null(self) -> Null:
         """Null of the metric: shuffled tokens, or random weights if it does not read tokens."""
         return "shuffled-tokens" if self.reads_tokens else "random-init"

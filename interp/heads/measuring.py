@@ -19,7 +19,7 @@ from interp.model.calls.call import Call, ComputedCall
 from interp.model.calls.sites import APART, Site, softmax_sites
 from interp.model.each_batch import each_batch
 from interp.model.hooks.score_terms import ScoreTerms, contents
-from interp.model.segments import segment_labels
+from interp.model.segments import read_inputs, segment_labels
 from interp.model.single_prompts import pictured, single_prompts
 from interp.model.softmax_view import softmax_view
 
@@ -124,6 +124,7 @@ def measure_layers(
         last: dict[str, LayerCall] = {}
         inputs = model.inputs(batch)  # type: ignore[arg-type]
         terms = ScoreTerms(contents(inputs)) if "terms" in needs else None
+        looked_at = read_inputs(batch) if "segments" in needs else inputs
 
         def visit(site: Site, call: Call, real: Tensor) -> None:
             model.require_finite(call, site)
@@ -138,7 +139,7 @@ def measure_layers(
             turns = {p: turning[site, p] for p in ("q", "k") if (site, p) in turning}
             layer = LayerCall(site, call, engine, before, written.get(site), turns)
             if "segments" in needs:
-                labels = segment_labels(model, inputs, site, call.v.shape[0], call.v.shape[2])
+                labels = segment_labels(model, looked_at, site, call.v.shape[0], call.v.shape[2])
                 layer.segments = labels.to(call.v.device)
             if terms is not None and isinstance(call, ComputedCall):
                 layer.terms = terms.of(call, site.name)

@@ -29,11 +29,7 @@ def equal_lengths(prompts: Prompts, size: int = BATCH) -> Iterator[tuple[list[in
     for which in by_length.values():
         for start in range(0, len(which), size):
             part = which[start : start + size]
-            decoder = None if prompts.decoder is None else prompts.decoder.part(part)
-            yield (
-                part,
-                Prompts(tuple(prompts.ids[i] for i in part), prompts.design, decoder=decoder),
-            )
+            yield part, prompts.part(part)
 
 
 def reduced(call: Call, asked: Reduction, engine: str) -> Tensor:

@@ -319,7 +319,7 @@ class PatternRun:
         about = {"prompts": prompts_hash, "engine": self.engine, "batch_size": self.batch_size}
         found = {b.label: b.identity() | about for b in bounds}
         for b in bounds:
-            if b.analysis.reads_segments:  # the tokenizer says which tokens are special
+            if b.analysis.names_segments:  # the tokenizer says which tokens are special
                 found[b.label]["special_ids"] = special_ids(self.model)
         return found
 

@@ -299,7 +299,7 @@ def _each(
         if isinstance(given, Prompts):
             given.check(model)
         for b in patterned:
-            if b.analysis.reads_segments:
+            if b.analysis.names_segments:
                 require_segments(b, model, given)
         chosen = choose_engine(model, given, batch_size, engine, may_fuse=True)
         seen = view_for(model, given) if model.joint_sites else model

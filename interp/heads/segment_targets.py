@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from interp.core.chat import ROLES, THINKING
 from interp.core.errors import PromptError, UnknownName
-from interp.model.calls.sites import POOLING
+from interp.model.calls.sites import APART, POOLING
 from interp.model.joint_view import view_for
-from interp.model.segments import NAMES
-from interp.model.stack_segments import possible_segments, read_inputs
+from interp.model.segments import NAMES, OF_ROLES, read_inputs
+from interp.model.stack_segments import possible_segments
 
 if TYPE_CHECKING:
     from interp.core.prompts import Prompts
@@ -142,14 +143,18 @@ def lacking_segments(
 def require_segments(
     bound: BoundAnalysis, model: Model, prompts: Prompts | Mapping[str, Any]
 ) -> None:
-    """Check that a detector that names segments can have targets on these prompts.
+    """Check that what a metric names by segments can be on these prompts.
+
+    A detector needs targets; a measure of the queries of a segment needs such queries, and roles as
+    its keys need prompts whose roles are known.
 
     Raises:
         PromptError: it cannot; the message names the segments that the prompts have.
         UnknownName: it names a segment that does not exist.
     """
     view = view_for(model, prompts)
-    why = _why_without(bound, view, view.sites, read_inputs(prompts))
+    why_not = _why_without if bound.analysis.reads_segments else _why_unmeasured
+    why = why_not(bound, view, view.sites, read_inputs(prompts))
     if why is not None:
         raise PromptError(why)
 
@@ -161,11 +166,31 @@ def why_no_segments(bound: BoundAnalysis, model: Model) -> str | None:
     return _why_without(bound, model, model.joint_sites or model.sites, None)
 
 
+def _why_unmeasured(
+    bound: BoundAnalysis, model: Model, sites: Iterable[Site], inputs: Mapping[str, Any]
+) -> str | None:
+    """Return why a measure has no queries or keys of the segments that it names, or None."""
+    queries, keys = (str(bound.options.get(name, "")) for name in ("queries", "segment"))
+    needed = {queries} & {*NAMES}
+    # keys may be absent, and then get no mass; of roles that is known of chats alone
+    needed |= set() if OF_ROLES in inputs else {keys} & {*ROLES, THINKING}
+    if not needed:
+        return None
+    possible = {site.stack: possible_segments(model, site, inputs)[1]
+                for site in sites if site.stack not in APART}  # fmt: skip
+    have = {
+        stack: {part for name in found for part in name.split("/")}
+        for stack, found in possible.items()
+    }
+    missing = needed - set().union(*have.values())
+    return _lacking(bound, model, missing, have, inputs) if missing else None
+
+
 def _why_without(
     bound: BoundAnalysis, model: Model, sites: Iterable[Site], inputs: Mapping[str, Any] | None
 ) -> str | None:
     missing: set[str] = set()
-    there: dict[str, str] = {}
+    there: dict[str, set[str]] = {}
     for site in sites:
         if site.stack == POOLING:  # its query has no segment
             continue
@@ -175,15 +200,26 @@ def _why_without(
         if lacks is None:
             return None
         missing |= lacks[0]
-        there[site.stack] = ", ".join(n for n in NAMES if n in lacks[1]) or "none"
+        there[site.stack] = lacks[1]
     if not there:  # no attention of these sequences: it is refused for that
         return None
+    return _lacking(bound, model, missing, there, inputs)
+
+
+def _lacking(
+    bound: BoundAnalysis, model: Model, missing: set[str], there: Mapping[str, set[str]],
+    inputs: Mapping[str, Any] | None,
+) -> str:  # fmt: skip
+    """Return the sentence on segments that prompts do not have."""
     whose = f"{'' if inputs is None else 'the '}prompts of {model.name}"
-    have = "; ".join(f"{stack}: {names}" for stack, names in there.items())
+    listed = {stack: ", ".join(n for n in NAMES if n in names) for stack, names in there.items()}
+    have = "; ".join(f"{stack}: {names or 'none'}" for stack, names in listed.items())
     named = " or ".join(repr(name) for name in NAMES if name in missing)
     if not named:
         return f"{bound.label} names no segment that {whose} can combine so ({have})"
+    of_chats = missing & {*ROLES, THINKING} and OF_ROLES not in (inputs or {})
     return (
         f"{bound.label} names the segment {named}, which {whose} do not have ({have}); give "
         "prompts that hold it to a model that reads it, or name a segment that is there"
+        + ("; roles are known of chats that are given as messages" if of_chats else "")
     )

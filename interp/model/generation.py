@@ -12,6 +12,7 @@ from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
+from interp.core.tokens import encoded_text
 from interp.model.activation_names import HEAD_NAMES
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site, softmax_sites
@@ -27,12 +28,48 @@ if TYPE_CHECKING:
     from interp.model.transformer import Transformer
 
 
-@dataclass(frozen=True, eq=False)
+_SHOWN = 200  # characters of a printed text
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Generation:
-    """Generated ids, prompts included, and the captures of each step, whose first is the prompt."""
+    """Generated ids, their texts, and the captures of each step.
+
+    Args:
+        ids: the ids of each row, prompts included, padded on the left; of an encoder-decoder those
+            of the decoder.
+        steps: the captures, whose first is the prompt.
+        start: the column of the first new token.
+        texts: the continuation of each row without special tokens; None without a tokenizer.
+        why_no_text: the reason where there are no texts.
+    """
 
     ids: Tensor
     steps: tuple[ActivationCache, ...]
+    start: int = 0
+    texts: tuple[str, ...] | None = None
+    why_no_text: str = ""
+
+    @property
+    def text(self) -> str | None:
+        """The continuation of the only row; None without a tokenizer, as `why_no_text` says.
+
+        Raises:
+            OptionError: there are several rows.
+        """
+        if self.texts is not None and len(self.texts) != 1:
+            raise OptionError(f"{len(self.texts)} rows were generated; see `texts`, one for each")
+        return None if self.texts is None else self.texts[0]
+
+    def __repr__(self) -> str:
+        rows, columns = self.ids.shape
+        named = sorted({name for step in self.steps for name, *_ in step.values})
+        captured = f", {len(self.steps)} steps with {', '.join(named)}" if named else ""
+        size = f"{rows} row{'s' * (rows != 1)} of {columns - self.start} new tokens"
+        said = [self.why_no_text] if self.texts is None else map(repr, self.texts)
+        text = "; ".join(said)
+        cut = text if len(text) <= _SHOWN else f"{text[:_SHOWN]} ..."
+        return f"Generation({size} after {self.start}{captured}: {cut})"
 
 
 _NOT_FOR_GENERATE = ("decoder_input_ids", "decoder_attention_mask", "position_ids")
@@ -195,7 +232,21 @@ def generate(
             **inputs, max_new_tokens=max_new_tokens, **given | options
         )
     ids = made if isinstance(made, Tensor) else made.sequences
-    return Generation(writing.written(ids, given["pad_token_id"]), tuple(writing.steps))
+    ids = writing.written(ids, given["pad_token_id"])
+    read = inputs.get("input_ids", ids[:, :0]).shape[1]
+    if model.kind == "encoder-decoder":  # Whisper's leaves the first token out
+        read = int(bool((ids[:, :1] == model.config.decoder_start_token_id).all()))
+    return Generation(ids, tuple(writing.steps), read, *_texts(model, ids[:, read:]))
+
+
+def _texts(model: Transformer, new: Tensor) -> tuple[tuple[str, ...] | None, str]:
+    """Return the texts of new tokens, or the reason why there are none."""
+    if model.tokenizer is None:
+        return None, f"{model.name} has no tokenizer, so its tokens have no text; see `ids`"
+    rows = new.tolist()
+    return tuple(
+        encoded_text(model.tokenizer.decode, x, skip_special_tokens=True) for x in rows
+    ), ""
 
 
 def _inputs(model: Transformer, prompts: Any, new: int) -> dict[str, Any]:

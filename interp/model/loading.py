@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,9 +79,11 @@ class Loading:
         return model
 
     def _loaded(self, source: str, name: str) -> Model:
+        from interp.core.chat import has_template
         from interp.model.content import hold
         from interp.model.load import load
         from interp.model.sources.packages import adapter, wrapped
+        from interp.model.surplus import described
 
         if self.remote is not None:
             return self._elsewhere(source, name)
@@ -94,26 +97,19 @@ class Loading:
                 )
         options = {k: v for k, v in vars(self).items() if k not in _OWN}
         model = load(source, name=name, check=False, **options)
-        if self.note is not None:
-            self._notes(model, self.note)
+        if self.note is not None and model.unused:
+            self.note(f"{model.name}: {described(model.unused)}")
         if through != PLAIN:
             held, loaded = wrapped(through, model.module, model.tokenizer), model
-            model = load(held, tokenizer=loaded.tokenizer, name=name, check=False)
+            model = load(held, tokenizer=loaded.tokenizer, name=name, check=False, chat=self.chat)
             model.revision, model.unused = loaded.revision, loaded.unused
+        if self.note is not None and has_template(model.tokenizer):
+            how = "as the user's turn in" if self.chat else "without"
+            said = f"{name} has a chat template; texts are read {how} it (chat={self.chat})"
+            model.reading_text = cache(partial(self.note, said))  # once, if a text is read
         if self.session is not None and model.elsewhere is None:
             self.session.callback(hold(model.module))
         return model
-
-    def _notes(self, model: Model, note: Callable[[str], None]) -> None:
-        """Report what a user should know of a model."""
-        from interp.core.chat import has_template
-        from interp.model.surplus import described
-
-        if model.unused:
-            note(f"{model.name}: {described(model.unused)}")
-        if has_template(model.tokenizer):
-            how = "as the user's turn in" if self.chat else "without"
-            note(f"{model.name} has a chat template; texts are read {how} it (chat={self.chat})")
 
     def _elsewhere(self, source: str, name: str) -> Model:
         """Return a model that an nnsight server runs, or with "local" the same run here."""

@@ -1,8 +1,8 @@
 """Kinds of the positions of a stack: text, pictures, sound, special or register tokens.
 
 Of a text the ids say it: placeholders of pictures and sound, the special tokens that config and
-tokenizer name, and where a chat template wrote its turns their roles. Of a vision tower its length
-says it: one position per patch, before them a class token (two of DeiT) and registers.
+tokenizer name; the roles of a chat come with its messages. Of a vision tower its length says it:
+one position per patch, before them a class token (two of DeiT) and registers.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.core.chat import MARKUP, has_template, token_roles
+from interp.core.chat import MARKUP, ROLES, THINKING, ChatRoles
 from interp.core.errors import PromptError, UnknownName
+from interp.core.prompts import Prompts
 from interp.core.protocols import PictureModel
 from interp.model.calls.sites import Site
 from interp.model.inputs import SOUNDS, holds_pictures, image_token
@@ -24,12 +25,15 @@ from interp_kernels.segments import PromptSegments, Segments, numbers_of
 
 SEGMENTS = (
     "text", "image", "audio", "special", "register",
-    "text/system", "text/user", "text/assistant", "text/assistant/thinking",
+    "text/system", "text/user", "text/assistant", "text/assistant/thinking", "text/tool",
 )  # fmt: skip
 """Segments by number; one that is part of another has the other's name before it."""
 NAMES = tuple(dict.fromkeys(part for name in SEGMENTS for part in name.split("/")))
 TEXT, IMAGE, AUDIO, SPECIAL, REGISTER = range(5)
-_ROLE = {name.split("/")[-1]: number for number, name in enumerate(SEGMENTS)}
+_NUMBER = {name.split("/")[-1]: number for number, name in enumerate(SEGMENTS)}
+_ROLE = {name: _NUMBER[name] for name in (*ROLES, THINKING)} | {MARKUP: SPECIAL}
+OF_ROLES = "segments of roles"
+"""Name of a tensor beside `input_ids`: the segment that a chat gives each token, -1 for none."""
 _SOUND = ("audio_token_id", "audio_token_index")
 
 
@@ -63,7 +67,7 @@ def segment_labels(
         if _sounds(inputs) and not holds_pictures(inputs):
             return torch.full((batch, positions), AUDIO)
         return _patches(model, inputs, positions).expand(batch, -1)
-    return _of_tokens(model, stack_ids(inputs, site), site, batch, positions)
+    return _of_tokens(model, inputs, stack_ids(inputs, site), site, batch, positions)
 
 
 def query_labels(
@@ -81,7 +85,8 @@ def query_labels(
     Raises:
         PromptError: the decoder's tokens are not among the inputs.
     """
-    return _of_tokens(model, stack_ids(inputs, site, of_decoder=True), site, batch, positions)
+    ids = stack_ids(inputs, site, of_decoder=True)
+    return _of_tokens(model, inputs, ids, site, batch, positions)
 
 
 def has_tokens(inputs: Mapping[str, Any], site: Site) -> bool:
@@ -103,13 +108,20 @@ def stack_ids(inputs: Mapping[str, Any], site: Site, *, of_decoder: bool = False
     return inputs.get("input_ids") if ids is None else ids
 
 
-def _of_tokens(model: PictureModel, ids: Any, site: Site, batch: int, positions: int) -> Tensor:
+def _of_tokens(
+    model: PictureModel, inputs: Mapping[str, Any], ids: Any, site: Site, batch: int, positions: int
+) -> Tensor:
     if ids is None or tuple(ids.shape) != (batch, positions):
         raise PromptError(
             f"{site.name} reads {positions} positions, which are not the tokens of the prompts; "
             "give texts, ids or the tensors of Model.inputs"
         )
-    return segments_of_ids(model, ids.cpu())
+    return segments_of_ids(model, ids.cpu(), roles_of(inputs, ids))
+
+
+def roles_of(inputs: Mapping[str, Any], ids: Tensor) -> Tensor | None:
+    """Return the segments that the messages of chats give some ids of the inputs, if these do."""
+    return inputs.get(OF_ROLES) if ids is inputs.get("input_ids") else None
 
 
 def special_ids(model: PictureModel) -> list[int]:
@@ -124,8 +136,16 @@ def special_ids(model: PictureModel) -> list[int]:
     return sorted(x for x in special if isinstance(x, int))
 
 
-def segments_of_ids(model: PictureModel, ids: Int[Tensor, "*at"]) -> Int[Tensor, "*at"]:
-    """Return the segment of each token id, as a number of `SEGMENTS`; the last axis is a prompt."""
+def segments_of_ids(
+    model: PictureModel, ids: Int[Tensor, "*at"], of_roles: Int[Tensor, "*at"] | None = None
+) -> Int[Tensor, "*at"]:
+    """Return the segment of each token id, as a number of `SEGMENTS`.
+
+    Args:
+        model: the model.
+        ids: the tokens.
+        of_roles: the segments that the messages of chats give the tokens; -1 for none.
+    """
     config: Any = model.config
     labels = torch.full_like(ids, TEXT)
     labels[torch.isin(ids, torch.tensor(special_ids(model), dtype=ids.dtype))] = SPECIAL
@@ -134,17 +154,47 @@ def segments_of_ids(model: PictureModel, ids: Int[Tensor, "*at"]) -> Int[Tensor,
         for token in tokens:
             if token is not None:
                 labels[ids == token] = number
-    if ids.dim() and has_template(model.tokenizer):
-        rows = labels.reshape(-1, ids.shape[-1])  # a view, so that labels change with it
-        for row, own in zip(rows, ids.reshape(rows.shape).tolist(), strict=True):
-            _add_roles(row, token_roles(model, own))
+    if of_roles is not None:
+        labels = torch.where((labels == TEXT) & (of_roles >= 0), of_roles, labels)
     return labels
 
 
-def _add_roles(labels: Int[Tensor, " pos"], roles: Sequence[str | None] | None) -> None:
-    for at, role in enumerate(roles or ()):
-        if role is not None and labels[at] == TEXT:
-            labels[at] = SPECIAL if role == MARKUP else _ROLE[role]
+def read_inputs(prompts: Prompts | Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return given tensors, or the tokens that predicates look at and the segments of their roles.
+
+    Raises:
+        PromptError: the roles of a chat cannot be told.
+    """
+    if not isinstance(prompts, Prompts):
+        return prompts
+    found = _rows(prompts)
+    if prompts.roles is not None:
+        rows = (
+            tuple(role_segments(roles, len(ids)).tolist())
+            for roles, ids in zip(prompts.roles, prompts.ids, strict=True)
+        )
+        found[OF_ROLES] = Prompts(tuple(rows), padding=prompts.padding).padded(pad=-1)[0]
+    return found if prompts.decoder is None else found | {
+        f"decoder_{name}": x for name, x in _rows(prompts.decoder).items()
+    }  # fmt: skip
+
+
+def _rows(prompts: Prompts) -> dict[str, Tensor]:
+    ids, real = Prompts(prompts.looked_at(), padding=prompts.padding).padded()
+    return {"input_ids": ids, "attention_mask": real}
+
+
+def role_segments(roles: ChatRoles | None, length: int) -> Int[Tensor, " pos"]:
+    """Return the segments that the messages of a chat give its tokens; -1 for a prompt of none.
+
+    Raises:
+        PromptError: the roles of the chat cannot be told.
+    """
+    if roles is None:
+        return torch.full((length,), -1)
+    if roles.unknown:
+        raise PromptError(roles.unknown)
+    return torch.tensor([_ROLE.get(role, TEXT) for role in roles.of_tokens])
 
 
 def sound_tokens(config: Any) -> list[int]:
@@ -197,13 +247,15 @@ def call_segments(
     return Segments(SEGMENTS, of_keys.to(model.device), of_queries)
 
 
-def prompt_segments(model: PictureModel, ids: Tensor | np.ndarray) -> PromptSegments:
+def prompt_segments(
+    model: PictureModel, ids: Tensor | np.ndarray, roles: ChatRoles | None = None
+) -> PromptSegments:
     """Return the segments of one prompt of tokens, as a tensor or an array like its ids."""
-    labels = segments_of_ids(model, torch.as_tensor(ids))
+    labels = segments_of_ids(model, torch.as_tensor(ids), role_segments(roles, len(ids)))
     return PromptSegments(SEGMENTS, labels.numpy() if isinstance(ids, np.ndarray) else labels)
 
 
 def segments_of_words(words: Sequence[str]) -> PromptSegments:
     """Return the segments of a drawn example: words that name a segment are of it, others text."""
-    numbers = [_ROLE.get(word, TEXT) for word in words]
+    numbers = [_NUMBER.get(word, TEXT) for word in words]
     return PromptSegments(SEGMENTS, np.array(numbers))

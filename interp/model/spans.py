@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from interp.core.prompts import Prompts
 from interp.model.calls.sites import APART, Site
 from interp.model.joint_view import view_for
-from interp.model.segments import NAMES, segment, segment_labels
+from interp.model.segments import NAMES, read_inputs, segment, segment_labels
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -25,9 +27,13 @@ def segment_spans(model: Model, prompts: Any) -> dict[str, dict[str, Tensor]]:
     Returns:
         Per stack and segment a mask `[prompt, position]`; segments that do not occur are left out.
         A packed tower has one row per picture.
+
+    Raises:
+        PromptError: the roles of a chat cannot be told.
     """
-    inputs = model.inputs(prompts)
-    view = view_for(model, inputs)
+    if not isinstance(prompts, Mapping):
+        prompts = Prompts.of(prompts, model)
+    view, inputs = view_for(model, prompts), read_inputs(prompts)
     found: dict[str, dict[str, Tensor]] = {}
 
     def visit(site: Site, call: Any, real: Tensor) -> None:
@@ -41,5 +47,5 @@ def segment_spans(model: Model, prompts: Any) -> dict[str, dict[str, Tensor]]:
         }
         found[site.stack] = {name: x for name, x in masks.items() if bool(x.any())}
 
-    view.read(inputs, visit)
+    view.read(prompts, visit)
     return found

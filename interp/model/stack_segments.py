@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from interp.core.chat import has_template
-from interp.core.prompts import Prompts
 from interp.model.calls.sites import Site
 from interp.model.inputs import PICTURES, SOUNDS, image_token, takes
 from interp.model.segments import (
@@ -20,6 +18,7 @@ from interp.model.segments import (
     SPECIAL,
     TEXT,
     has_tokens,
+    roles_of,
     segments_of_ids,
     sound_tokens,
     stack_ids,
@@ -27,21 +26,6 @@ from interp.model.segments import (
 
 if TYPE_CHECKING:
     from interp.model.model import Model
-
-
-def read_inputs(prompts: Prompts | Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return given tensors, or the tokens that predicates look at."""
-    if not isinstance(prompts, Prompts):
-        return prompts
-    found = _rows(prompts)
-    return found if prompts.decoder is None else found | {
-        f"decoder_{name}": x for name, x in _rows(prompts.decoder).items()
-    }  # fmt: skip
-
-
-def _rows(prompts: Prompts) -> dict[str, Tensor]:
-    ids, real = replace(prompts, ids=prompts.looked_at(), targets=None).padded()
-    return {"input_ids": ids, "attention_mask": real}
 
 
 def possible_segments(
@@ -60,7 +44,7 @@ def possible_segments(
     keys = _possible(model, site, inputs)
     if site.stack != "cross":
         return keys, keys
-    return _of_text(model, *_ids(inputs, site, of_decoder=True)), keys
+    return _of_text(model, inputs, *_ids(inputs, site, of_decoder=True)), keys
 
 
 def _possible(model: Model, site: Site, inputs: Mapping[str, Any] | None) -> frozenset[str]:
@@ -72,7 +56,7 @@ def _possible(model: Model, site: Site, inputs: Mapping[str, Any] | None) -> fro
         named = {name for name, x in inputs.items() if x is not None}
         of_tokens = has_tokens(inputs, site)
     if of_tokens:
-        return _of_text(model, *_ids(inputs, site))
+        return _of_text(model, inputs, *_ids(inputs, site))
     found: set[int] = set()
     if named & {*PICTURES}:
         vision: Any = getattr(model.config, "vision_config", model.config)
@@ -97,9 +81,11 @@ def _ids(
     return ids, mask.cpu().bool()
 
 
-def _of_text(model: Model, ids: Tensor | None, real: Tensor | None) -> frozenset[str]:
-    if ids is not None:
-        labels = segments_of_ids(model, ids.cpu())
+def _of_text(
+    model: Model, inputs: Mapping[str, Any] | None, ids: Tensor | None, real: Tensor | None
+) -> frozenset[str]:
+    if ids is not None and inputs is not None:
+        labels = segments_of_ids(model, ids.cpu(), roles_of(inputs, ids))
         labels = labels if real is None else labels[real]
         return frozenset(SEGMENTS[n] for n in labels.unique().tolist())
     found = {TEXT, SPECIAL}

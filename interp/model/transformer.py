@@ -70,6 +70,7 @@ class Transformer:
     joint_sites: tuple[Site, ...] = ()  # of a run on pictures inside text; see `joint_view`
     processor: Any = None  # of pictures and sound; that beside the weights unless one is given
     chat: bool = False  # texts are a user's turn in the tokenizer's chat template
+    reading_text: Callable[[], None] | None = None  # called before a text is read as a prompt
     unread_why: str = ""  # why the towers of a model that reads pictures inside text are not read
     _hashed: tuple[str, str] = field(default=("", ""), init=False, repr=False)
 

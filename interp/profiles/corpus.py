@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from interp.core.chat import as_read, is_chat
+from interp.core.chat import as_read, is_chat, tell_reading
 from interp.core.errors import OptionError, PromptError
 from interp.core.resources import folder
 from interp.core.tokens import encoded_text
@@ -267,6 +267,8 @@ def _window(
                 "lists of token ids"
             )
         fast = bool(getattr(model.tokenizer, "is_fast", False))
+        if document.chat is None:
+            tell_reading(model)
         text, options = as_read(model, document.chat or document.text)
         found = encoded_text(
             model.tokenizer, text, verbose=False, return_offsets_mapping=fast, **options

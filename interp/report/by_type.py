@@ -17,6 +17,7 @@ FORMS: Mapping[str, Mapping[str, str]] = {
         "CacheCards": "interp.report.summaries.heads:cache_cards_summary",
         "CausalTraces": "interp.report.summaries.circuits:causal_traces_summary",
         "ContextSources": "interp.report.summaries.texts:precision_summary",
+        "Continuations": "interp.report.printed.writing:continuations_summary",
         "CorrectedAccuracy": "interp.report.summaries.vision:corrected_accuracy_summary",
         "DecoderLens": "interp.report.summaries.texts:decoder_lens_summary",
         "DictionaryScores": "interp.report.summaries.dictionaries:dictionary_scores_summary",

@@ -52,7 +52,7 @@ def category_scores(
     `labelled:label=X` is the attention on tokens of X above their share of the visible words;
     `coreference:label=X` that of a token of X on other spans of its group, above their share of all
     spans of X. Each text is a prompt. Labels without a token in the first `max_length` tokens are
-    left out; provenance names them.
+    left out; provenance names them, and the number of texts that are cut.
 
     Null: the labels of other texts at the same positions; p is of the difference over documents.
 
@@ -110,7 +110,7 @@ def category_scores(
     content = hashlib.sha256(repr(given).encode()).hexdigest()
     about = {"prompts": f"{len(given)} labelled texts", "prompts_hash": content, "seed": seed}
     about |= {"engine": engine, "left_out": left_out, "length": max_length, "file": file}
-    about["made_by"] = "interp.syntax.category_scores"
+    about |= {"made_by": "interp.syntax.category_scores", "cut": at.n_cut}
     clusters = tuple(t.document or f"text {i}" for i, t in enumerate(at.texts))
     origin, rows = model_provenance(model), []
     for bound, category, each in zip(bounds, categories, found, strict=True):

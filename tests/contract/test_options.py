@@ -111,6 +111,12 @@ INSTEAD = {
     (f"attribute {name}", "--file"): ["bundled:induction", "--file", "{more}"]
     for name in ("output", "flow")
 }
+WRITTEN = ["bundled:induction", "--heads", "L1H0", "--text", TEXT]
+INSTEAD |= {
+    ("steer", "--text"): WRITTEN,
+    ("steer", "--generate"): [*WRITTEN, "--generate", "3"],
+    ("steer", "--set temperature"): [*WRITTEN, "--set", "temperature=2"],
+}
 for _name in ("importance verify", "importance ablate"):
     OTHER |= {
         (_name, "--task"): ([], ["--task", "{texts}"]),

@@ -20,6 +20,7 @@ from interp.causal.pruning.prune import pruning_curve
 from interp.causal.pruning.result import PruningCurve
 from interp.causal.responsibilities import head_responsibilities
 from interp.causal.steering.dose import steer
+from interp.causal.steering.writing import generate_steered
 from interp.causal.tucker import tucker_loss
 from interp.core.result import Result
 from interp.core.result_rows import ResultRows
@@ -67,6 +68,9 @@ CAUSAL_EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.causal.influence.result.TextScores": text_scores,
     "interp.causal.gating.result.LearnedGates": gates,
     "DoseCurve": doses,
+    "Continuations": lambda: generate_steered(
+        model(), "L0H0", list(prompts().ids[:2]), max_new_tokens=3, factors=(0, 2), n_random=1
+    ),
     "Interactions": interactions,
     "interp.causal.pruning.result.PruningCurve": pruning,
     "HeadAggregation": aggregation,

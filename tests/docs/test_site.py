@@ -133,14 +133,18 @@ def test_pages_can_be_read_and_searched_from_disk(site) -> None:
                     assert browser.log("browser") == []
                     assert browser.run("return document.documentElement.scrollWidth") <= width, name
                     assert all(address.startswith("file:") for address in browser.fetched())
-        browser.open(site / "index.html")
-        browser.run(
-            "const box = document.querySelector('input.md-search__input'); box.focus();"
-            "box.value = 'copy_suppression'; box.dispatchEvent(new KeyboardEvent('keyup'));"
-        )
         found = "return [...document.querySelectorAll('.md-search-result__link')].map(x => x.href)"
-        browser.wait(f"{found}.length")
-        assert any("reference/" in address for address in browser.run(found))
+        for word, page in (
+            ("copy_suppression", "reference/"),
+            ("generate", "acting_while_writing"),
+        ):
+            browser.open(site / "index.html")
+            browser.run(
+                "const box = document.querySelector('input.md-search__input'); box.focus();"
+                f"box.value = '{word}'; box.dispatchEvent(new KeyboardEvent('keyup'));"
+            )
+            browser.wait(f"{found}.length")
+            assert any(page in address for address in browser.run(found)), word
         assert browser.log("browser") == []
 
 

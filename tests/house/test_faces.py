@@ -18,7 +18,7 @@ import interp
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = sorted(p.parent.name for p in (ROOT / "interp").glob("*/__init__.pyi"))
-MOST = 373
+MOST = 374
 """Public names over all folders: what users of notebooks and pipelines import."""
 OF_COMMANDS = ("interp.cli.command", "interp.cli.run")
 """What a file of commands imports; `command` in the face would be hidden by the module's name."""

@@ -244,3 +244,26 @@ def test_a_prompt_is_continued_under_the_name_that_the_model_has(loaded, name):
 def test_a_model_without_a_cache_is_named():
     with pytest.raises(UnreadableAttention, match=r"Linear takes no cache under a known name \("):
         cache_argument(torch.nn.Linear(2, 2))
+
+
+def test_a_generation_has_its_texts_and_a_short_form(bundled_induction, loaded) -> None:
+    model = bundled_induction
+    texts = ["The cat sat on the mat. The cat", "A dog ran."]
+    one, both = model.generate(texts[0], NEW), model.generate(texts, NEW, names=["pattern", "z"])
+    plain = untouched(model, dict(model.inputs(texts[0])))
+    start = len(model.tokenizer(texts[0])["input_ids"])
+    assert one.text == model.tokenizer.decode(plain[0, start:], skip_special_tokens=True)
+    assert (one.start, both.start) == (start, start)  # the shorter one is padded on the left
+    assert both.texts == (one.text, model.generate(texts[1], NEW).text)
+    with pytest.raises(OptionError, match="2 rows were generated; see `texts`"):
+        _ = both.text
+    assert repr(one) == f"Generation(1 row of {NEW} new tokens after {start}: {one.text!r})"
+    assert f"2 rows of {NEW} new tokens after {start}, {NEW} steps with pattern, z: " in repr(both)
+    assert len(repr(model.generate(texts, 60, names=["z"]))) < 400
+    ids = loaded("gpt2").generate([list(PROMPT)], NEW)
+    assert ids.texts is ids.text is None
+    assert "has no tokenizer, so its tokens have no text" in repr(ids)
+    for name, start in (("t5", 1), ("whisper", 0)):  # of the decoder
+        given = zoo.FAMILIES[name].inputs()
+        given = {k: v[1:] for k, v in given.items() if not k.startswith("decoder")}
+        assert loaded(name).generate(given, NEW).start == start

@@ -134,6 +134,23 @@ def test_the_change_is_said_with_its_ranks(client):
     assert client.post("/api/ablate", given | {"heads": []}).data["said"] == ""
 
 
+@pytest.mark.parametrize("kind", ["zero", "mean-batch", "uniform-attention"])
+def test_continuations_are_those_of_the_model_and_of_the_edit(client, bundled_induction, kind):
+    number, heads = asked(client, TEXT)["prompt"], ["L0H3", "L1H0"]
+    given = {"prompt": number, "heads": heads, "intervention": kind}
+    answer = client.post("/api/write", given).data
+    edit = {"zero": zero, "mean-batch": mean, "uniform-attention": uniform}[kind](heads)
+    cached = {} if kind != "mean-batch" else {"use_cache": False}
+    plain = bundled_induction.generate(TEXT, 20)
+    changed = bundled_induction.generate(TEXT, 20, edits=[edit], **cached)
+    assert (answer["before"], answer["after"]) == (plain.text, changed.text)
+    assert answer["before"][: answer["shared"]] == answer["after"][: answer["shared"]]
+    position = int((plain.ids != changed.ids).nonzero()[0, 1])
+    assert f"at position {position} “" in answer["said"]
+    alone = client.post("/api/write", given | {"heads": []}).data
+    assert (alone["before"], alone["after"], alone["said"]) == (plain.text, None, "")
+
+
 def test_heads_are_listed_by_their_weight_on_a_pair(client, bundled_induction):
     number = asked(client, TEXT)["prompt"]
     given = {"prompt": number, "head": "L1H3", "query": 9, "key": 4}
@@ -209,12 +226,15 @@ def test_without_results_there_is_no_atlas(client):
     assert client.get("/api/atlas").status == 400
 
 
-def test_a_newer_request_replaces_an_older_one():
+@pytest.mark.parametrize(
+    ("older", "newer"), [("prompt", "prompt"), ("write", "ablate"), ("write", "write")]
+)
+def test_a_newer_request_replaces_an_older_one(older, newer):
     turns, order = Turns(), []
     started, released = threading.Event(), threading.Event()
 
     def first():
-        with turns.taken("prompt") as going_on:
+        with turns.taken(older) as going_on:
             started.set()
             released.wait(5)
             with pytest.raises(NewerRequest):
@@ -222,14 +242,15 @@ def test_a_newer_request_replaces_an_older_one():
             order.append("first")
 
     def second():
-        with turns.taken("prompt"):
+        with turns.taken(newer):
             order.append("second")
 
     threads = [threading.Thread(target=first), threading.Thread(target=second)]
     threads[0].start()
     assert started.wait(5)
+    before = turns._prompts + turns._newest[newer]
     threads[1].start()
-    while turns._prompts < 2:
+    while turns._prompts + turns._newest[newer] == before:
         threads[1].join(0.001)
     released.set()
     for thread in threads:

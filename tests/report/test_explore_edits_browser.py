@@ -8,6 +8,8 @@ import pytest
 from report.browser import needs_browser
 from report.exploring import corner, head, named, prompt
 
+from interp.model.edits import zero
+
 pytestmark = [pytest.mark.slow, needs_browser]
 
 
@@ -154,3 +156,17 @@ def test_steps_are_undone_and_done_again_with_their_prompts(live):
     named(live, "zero(decoder L0H2, L0H0)")
     assert live.run(STEPS)[3:] == ["zero L0H0"]
     assert live.run(f"return {redo}.disabled")
+
+
+def test_continuations_stand_side_by_side_and_go_with_the_edits(live, bundled_induction):
+    prompt(live, TEXT)
+    assert live.run("return document.querySelector('.continuation').childElementCount") == 0
+    corner(live, 3)
+    live.wait("return document.querySelectorAll('.continuation td').length === 2")
+    sides = "return [...document.querySelectorAll('.continuation td')].map(x => x.textContent)"
+    plain = bundled_induction.generate(TEXT, 20)
+    changed = bundled_induction.generate(TEXT, 20, edits=[zero(["L0H3"])])
+    assert live.run(sides) == [plain.text, changed.text]
+    assert "new tokens; at position" in live.text(".continuation .sentence")
+    corner(live, 3)
+    live.wait("return document.querySelector('.continuation').childElementCount === 0")

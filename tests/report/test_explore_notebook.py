@@ -100,6 +100,7 @@ def test_the_widget_draws_and_asks_in_a_shadow_root(shown, widget, browser, tmp_
         "pattern": ask(widget, "pattern", {"prompt": number, "head": "L1H3"})["found"],
         "ablate": ask(widget, "ablate", {"prompt": number, "heads": ["L1H3"]})["found"],
         "rules": ask(widget, "rules", {"prompt": number})["found"],
+        "write": ask(widget, "write", {"prompt": number, "heads": ["L1H3"]})["found"],
     }
     parts = [json.dumps(x).replace("<", "\\u003c") for x in (answers, widget.data, widget.style)]
     page = tmp_path / "cell.html"
@@ -118,10 +119,10 @@ def test_the_widget_draws_and_asks_in_a_shadow_root(shown, widget, browser, tmp_
     browser.wait(f"return {inside}.querySelector('.panel canvas')")
     browser.run(f"{inside}.querySelector('.panel .ablate').click()")
     browser.wait(f"return {inside}.querySelector('.named').textContent.startsWith('zero(')")
-    browser.wait("return window.asked.length === 4")
+    browser.wait("return window.asked.length === 5")
     given = [one["given"] for one in browser.run("return window.asked")]
-    opened, ablated, again = (one for one in given if {"head", "heads"} & {*one})
-    assert ablated["heads"] == ["L1H3"]
+    opened, ablated, again, written = (one for one in given if {"head", "heads"} & {*one})
+    assert ablated["heads"] == written["heads"] == ["L1H3"]
     assert opened["head"] == again["head"] == "L1H3"
     assert again["after"] == answers["ablate"]["after"]  # the open head, as it attends now
     style = f"getComputedStyle({inside}.querySelector('.panel'))"

@@ -22,7 +22,7 @@ def test_without_the_token_nothing_is_answered(client, path):
         answer = client.get(path, headers=headers)
         assert answer.status == 403
         assert TOKEN not in answer.body.decode()
-    for posted in ("/api/prompt", "/api/ablate"):
+    for posted in ("/api/prompt", "/api/ablate", "/api/write"):
         assert client.post(posted, {}, headers={"x-interp-token": "ä"}).status == 403
 
 
@@ -58,6 +58,8 @@ BAD = [
     ("/api/ablate", {"heads": ["L1H3"]}, "field prompt is missing"),
     ("/api/ablate", {"prompt": 1, "heads": "L1H3"}, "it must be a list"),
     ("/api/ablate", {"prompt": 1, "heads": [3]}, "list of names"),
+    ("/api/write", {"prompt": 0, "heads": ["L1H3"]}, "prompt 0 was replaced"),
+    ("/api/write", {"prompt": 1, "heads": [], "position": 1}, "unknown field position"),
 ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,6 +15,7 @@ from interp.model.segments import prompt_segments
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
+    from interp.core.prompts import Prompts
     from interp.model.model import Model
 
 STRONGEST = "strongest"
@@ -51,15 +52,16 @@ class Places:
     def of(
         self,
         model: Model,
-        ids: Sequence[int],
+        prompts: Prompts,
         seen: Bool[Tensor, "query key"],
         pattern: Float[Tensor, "query key"],
     ) -> list[tuple[int, int]]:
-        """Return the pairs of one prompt: visible ones alone.
+        """Return the pairs of one prompt, the only one of `prompts`: visible ones alone.
 
         Raises:
             OptionError: A given pair is outside the prompt, or the query does not see the key.
         """
+        [ids], [roles] = prompts.ids, prompts.roles or [None]
         n = len(ids)
         if self.pairs is not None:
             return [_inside(pair, n, seen) for pair in self.pairs]
@@ -67,7 +69,7 @@ class Places:
             return [(i, int(pattern[i].argmax())) for i in range(1, n) if bool(seen[i].any())]
         place = torch.arange(n)
         tokens = torch.tensor(list(ids))
-        named = prompt_segments(model, tokens)
+        named = prompt_segments(model, tokens, roles)
         found = self.predicate(place[:, None], place[None, :], tokens, named)
         both = torch.as_tensor(found).expand(n, n) & seen.cpu()
         return [(i, j) for i, j in both.nonzero().tolist()]

@@ -121,7 +121,7 @@ def _shares(
             parts = ScoreParts(stream, added[site], site, head)
             errors[h] = max(errors[h], parts.error)
             for row, number in enumerate(which):
-                at = places.of(model, given.ids[number], parts.seen[row], parts.pattern[row])
+                at = places.of(model, given.part([number]), parts.seen[row], parts.pattern[row])
                 pairs[h][number] = len(at)
                 if at:
                     terms[h][number] = score_terms(parts, row, at)

@@ -175,7 +175,7 @@ def _measure(
             predicted = parts.product - parts.scale * mine
             for row, number in enumerate(some):
                 prompt = judging[number]
-                at = places.of(model, given.ids[prompt], parts.seen[row], parts.pattern[row])
+                at = places.of(model, given.part([prompt]), parts.seen[row], parts.pattern[row])
                 if at:
                     values[:, i, prompt] = _changes(
                         parts, row, at, changed[0][row], predicted[row], changed[1][row]

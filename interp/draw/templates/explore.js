@@ -34,6 +34,7 @@ function start(event) {
 // Runs a prompt; a step of the history that is gone back to brings its edits along.
 async function asks(given, back = null) {
   const turn = ++state.turn, begun = performance.now();
+  writing.abort();
   status.textContent = "Running …";
   const ticks = page.linked ? setInterval(() => reported(turn), 1000) : 0; // a kernel answers one call at a time
   try {
@@ -69,6 +70,7 @@ function show(found, back = null) {
   edited.hidden = false;
   maps.replaceChildren(...page.stacks.map(section));
   compared(found.predictions);
+  continuation.replaceChildren();
   forgetRules();
   if (back) putBack(back);
   else record(`Prompt: ${short(text.value, 40)}`);
@@ -203,7 +205,7 @@ function begin() {
   const hint = page.about.text ? "Prompt" : "Token ids, separated by spaces";
   const form = make("form", { onsubmit: start, onkeydown: (e) => { if (e.key === "Enter" && (e.ctrlKey || e.metaKey)) start(e); } },
     make("label", { for: "live-text" }, `${hint} `), text, make("p", { class: "controls" }, run, make("span", { class: "note" }, "or Ctrl+Enter")));
-  place.append(form, status, passages, make("div", { class: "explored" }, make("div", {}, told, maps), make("div", {}, edited, logits, ownRules)));
+  place.append(form, status, passages, make("div", { class: "explored" }, make("div", {}, told, maps), make("div", {}, edited, logits, continuation, ownRules)));
   window.addEventListener("hashchange", linked);
   if (page.linked) document.addEventListener("atlas-card", onPrompt);
   if (page.text) text.value = page.text;

@@ -104,6 +104,7 @@ place.addEventListener("keydown", (event) => {
 let asked = 0;
 async function ablate() {
   const turn = ++asked;
+  writing.abort(); // what an earlier click asked for
   await new Promise((go) => setTimeout(go, 60)); // clicks in quick succession are one run
   if (!state.prompt || turn !== asked) return;
   const step = past.steps[past.at], { prompt } = state.prompt, on = active();
@@ -127,10 +128,30 @@ async function ablate() {
       written();
     }
     await redrawn(found);
+    if (turn === asked) writesOn(given);
   } catch (error) {
     if (turn === asked && !error.replaced) logits.replaceChildren(make("p", { class: "warning" }, error.message));
   } finally {
     if (turn === asked) logits.removeAttribute("aria-busy");
+  }
+}
+
+// What the model writes after a short prompt, with and without the edits; the texts part at the mark.
+const continuation = make("div", { class: "continuation" });
+let writing = new AbortController();
+async function writesOn({ prompt, heads, intervention, reference: lines }) {
+  continuation.replaceChildren();
+  if (!heads.length || state.prompt.block !== 1) return;
+  continuation.replaceChildren(make("p", { class: "note" }, "Writing …"));
+  const { signal } = writing = new AbortController();
+  try {
+    const found = await call("write", { prompt, heads, intervention, ...(lines === undefined ? {} : { reference: lines }) }, signal);
+    if (signal.aborted) return;
+    const sides = [["before", found.before], ["after", found.after]].map(([side, text]) => make("tr", {}, make("th", { scope: "row" }, side),
+      make("td", {}, make("span", { class: "note" }, text.slice(0, found.shared)), make("mark", {}, text.slice(found.shared)))));
+    continuation.replaceChildren(make("h3", {}, "Continuation"), make("p", { class: "sentence" }, found.said), make("table", {}, make("tbody", {}, ...sides)));
+  } catch (error) {
+    if (!signal.aborted && !error.replaced) continuation.replaceChildren(make("p", { class: "note" }, `No continuation: ${error.message}`));
   }
 }
 

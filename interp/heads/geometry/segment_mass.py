@@ -15,15 +15,15 @@ def segment_mass(layer, *, segment: str = "image", queries: str = "all"):
 
     In the text of a model that reads pictures, `image` are the placeholders that the pictures fill;
     in a vision tower they are the patches, `special` the class token and `register` the registers.
-    A segment that the prompt lacks gets no mass. In a chat the turns of a role are a segment, part
-    of the text, and what the template writes around them is special.
+    A segment that the prompt lacks gets no mass. In a chat the messages of a role are a segment,
+    part of the text, and what the template writes around them is special.
 
     Not for: comparing prompts in which the segment has different lengths; uniform attention already
     gives a longer segment more mass.
 
     Options:
         segment: keys whose mass is added: text, image, audio, special or register; of a chat also
-            system, user, assistant or thinking.
+            system, user, assistant, thinking or tool.
         queries: rows to average over: all, the last one, or those of one segment.
     """
     import torch

@@ -324,7 +324,7 @@ def _one_prompt(model: Model, text: Any, context: int | None) -> Prompts:
     if context < 1 or len(ids) < context:
         raise PromptError(f"the text has {len(ids)} tokens; context {context} asks for more")
     design = f"first {context} tokens of a text"
-    return replace(prompts, ids=(ids[:context],), clusters=None, design=design)
+    return replace(prompts.beginning(context), clusters=None, design=design)
 
 
 def _streamed(

@@ -32,7 +32,7 @@ def with_their_segments(
     kept = []
     for metric in metrics:
         try:
-            if metric.analysis.reads_segments:
+            if metric.analysis.names_segments:
                 require_segments(metric, model, prompts)
         except PromptError as error:
             if alone:

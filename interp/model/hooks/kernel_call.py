@@ -18,7 +18,7 @@ from interp.model.calls.call import Call, ComputedCall
 from interp.model.calls.map_call import MapCall
 from interp.model.calls.sites import Site
 from interp.model.hooks.interface_call import built
-from interp.model.segments import call_segments
+from interp.model.segments import call_segments, read_inputs
 from interp.model.single_prompts import apart, pictured
 from interp_kernels.bias_rows import BiasRows
 from interp_kernels.mask_structure import MaskStructure, relative_bias_of, structure_of
@@ -187,7 +187,7 @@ class LookedAt:
 
     def __init__(self, model: PictureModel, batch: Prompts | Mapping[str, Any]) -> None:
         self.model, self.given = model, batch
-        self._kept: dict[tuple, Any] = {}
+        self._kept: dict[Any, Any] = {}
         self.inputs: Mapping[str, Any]
         if isinstance(batch, Prompts):
             self.inputs = {"input_ids": padded_tokens(batch, model)}
@@ -217,12 +217,15 @@ class LookedAt:
         """Return the segments that predicates see at a site.
 
         Raises:
-            PromptError: queries or keys are not the positions of the prompts.
+            PromptError: queries or keys are not the positions of the prompts, or the roles of a
+                chat cannot be told.
         """
         shape = (call.z.shape[0], call.z.shape[2], call.v.shape[2])
         key = ("segments", site.stack, *shape)
         if key not in self._kept:
-            self._kept[key] = call_segments(self.model, self.inputs, site, shape)
+            if "inputs" not in self._kept:  # those of a chat may be refused
+                self._kept["inputs"] = read_inputs(self.given)
+            self._kept[key] = call_segments(self.model, self._kept["inputs"], site, shape)
         return self._kept[key]
 
 

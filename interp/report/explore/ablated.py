@@ -13,6 +13,7 @@ from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.head import Head
 from interp.core.prompts import Prompts
 from interp.core.tokens import separate_words, shown
+from interp.heads.patterns.tile_names import stack_and_head
 from interp.model.edits import Edit, mean, resample, zero
 from interp.model.inputs import takes
 from interp.model.pattern_edits import uniform
@@ -39,21 +40,29 @@ _PER_POSITION = (
 )
 
 
-def all_edits_of(
+def named_edits(
     model: Model,
-    heads: Sequence[tuple[str, Head]],
+    names: Sequence[str],
     interventions: str | Sequence[str],
     reference: str | None,
-    length: int,
+    prompts: Prompts,
 ) -> list[Edit]:
     """Return the edits of one intervention on heads, or of one on each head; none without heads.
+
+    Args:
+        model: The model.
+        names: The heads, such as "L1H3" or "cross.L1H3".
+        interventions: One of `INTERVENTIONS`, or one per head.
+        reference: Reference prompts, one per line.
+        prompts: The prompt.
 
     Raises:
         OptionError: There is not one intervention per head, a head is named twice, or as for
             `edits_of`.
     """
-    if isinstance(interventions, str):
-        interventions = [interventions] * len(heads)
+    heads = [stack_and_head(name, model.sites[0].stack) for name in names]
+    if isinstance(interventions, str) or not heads:
+        interventions = [str(interventions)] * len(heads)
     if len(interventions) != len(heads):
         raise OptionError(
             f"{len(interventions)} interventions for {len(heads)} heads; give one for all heads, "
@@ -66,7 +75,7 @@ def all_edits_of(
     for kind in kinds:
         of = [head for head, each in zip(heads, interventions, strict=True) if each == kind]
         of_kind = reference if kind in NEEDS_REFERENCE or len(kinds) == 1 else None
-        found += edits_of(model, of, kind, of_kind, length)
+        found += edits_of(model, of, kind, of_kind, len(prompts.ids[0]))
     return found
 
 

@@ -31,7 +31,7 @@ def answer(session: Session | None, call: str, given: Any) -> dict[str, Any]:
 
     Args:
         session: The model and its prompt, or None where only results are shown.
-        call: `prompt`, `ablate`, or one of `TYPES`, the methods of `Session`.
+        call: `prompt`, `ablate`, `write`, or one of `TYPES`, the methods of `Session`.
         given: The arguments, not yet checked.
 
     Raises:
@@ -43,6 +43,9 @@ def answer(session: Session | None, call: str, given: Any) -> dict[str, Any]:
         return session.prompt(prompt_of(given))
     if call == "ablate":
         return session.ablate(**ablation_of(given))
+    if call == "write":
+        return session.write(**ablation_of(given, at_position=False))
     if call not in TYPES:
-        raise OptionError(f"no call {str(call)[:60]!r}; known: prompt, ablate, {', '.join(TYPES)}")
+        known = ", ".join(("prompt", "ablate", "write", *TYPES))
+        raise OptionError(f"no call {str(call)[:60]!r}; known: {known}")
     return getattr(session, call)(**fields(given, *TYPES[call]))

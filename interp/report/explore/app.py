@@ -12,6 +12,7 @@
 | `GET /api/explain?prompt=&head=&query=&key=&after=` | what explains a row; `Session.explain` |
 | `GET /api/heads?prompt=&head=&query=&key=&after=` | heads by their weight; `Session.heads` |
 | `POST /api/ablate` | `{"prompt":, "heads": [...], "intervention":, ...}`; see `Session.ablate` |
+| `POST /api/write` | the same without `position`: both continuations; see `Session.write` |
 
 Every request carries the token, as `?token=` or as the header `X-Interp-Token`; without it the
 answer is 403, and so it is to a page of another origin. A wrong value is 400 with `{"error": ...,
@@ -144,6 +145,7 @@ def application(
             Route("/api/atlas", guarded(results), methods=["GET"]),
             Route("/api/prompt", guarded(body("prompt")), methods=["POST"]),
             Route("/api/ablate", guarded(body("ablate")), methods=["POST"]),
+            Route("/api/write", guarded(body("write")), methods=["POST"]),
             *(Route(f"/api/{name}", guarded(query(name)), methods=["GET"]) for name in TYPES),
             Route("/{other:path}", guarded(_missing)),
         ]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from interp.core.errors import OptionError, PromptError
+from interp.core.errors import InterpError, OptionError, PromptError
 from interp.core.prompts import Prompts
 from interp.heads.patterns.result import View
+from interp.model.inputs import ran_out
 from interp.report.explore.queries_keys import KeptPrompt
 from interp.report.explore.requests import require_text
 
@@ -36,6 +37,7 @@ class AskedPrompt:
         clean: Logits of the plain run, by position.
         ablated: Patterns of the latest ablation, by its number.
         rules: The rules on it, once they are asked for.
+        written: Where its continuation begins, and its tokens, once they are asked for.
     """
 
     number: int
@@ -46,6 +48,7 @@ class AskedPrompt:
     clean: dict[int, Float[Tensor, "d_vocab"]]
     ablated: dict[int, View]
     rules: list[PromptRules]
+    written: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
 
     @property
     def n(self) -> int:
@@ -88,6 +91,24 @@ class AskedPrompt:
                 "is the largest weight in its block, so that no single one is lost."
             )
         return notes
+
+
+def within_memory(run: Callable[[], Any]) -> Any:
+    """Return what a function returns; where memory runs out, say so of the prompt.
+
+    Raises:
+        PromptError: Memory ran out.
+    """
+    try:
+        return run()
+    except InterpError:
+        raise
+    except (MemoryError, RuntimeError) as error:
+        if not ran_out(error):
+            raise
+        raise PromptError(
+            f"memory ran out on this prompt ({str(error).splitlines()[0]}); shorten it"
+        ) from error
 
 
 def checked_prompt(model: Model, text: str | Sequence[int]) -> Prompts:

@@ -93,14 +93,15 @@ def prompt_of(given: Any) -> str | list[int]:
     return ids
 
 
-def ablation_of(given: Any) -> dict[str, Any]:
-    """Return the arguments of `Session.ablate`.
+def ablation_of(given: Any, *, at_position: bool = True) -> dict[str, Any]:
+    """Return the arguments of `Session.ablate`, or of `Session.write`, which has no position.
 
     Raises:
         OptionError: A field is missing, unknown or of another type.
     """
     several = isinstance(given, Mapping) and isinstance(given.get("intervention"), list)
-    optional = {"intervention": list if several else str, "position": int, "reference": str}
+    optional: dict[str, type] = {"intervention": list if several else str, "reference": str}
+    optional |= {"position": int} if at_position else {}
     found = fields(given, {"prompt": int, "heads": list}, optional)
     if not all(isinstance(head, str) for head in found["heads"]):
         raise OptionError('heads must be a list of names, such as ["L1H3"]')

@@ -8,27 +8,28 @@ from typing import TYPE_CHECKING, Any
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.core.errors import InterpError, OptionError, PromptError
+from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts, text_of
 from interp.heads.patterns.capturing import refuse_elsewhere, view
 from interp.heads.patterns.result import View
 from interp.heads.patterns.stack import Stack
 from interp.heads.patterns.tile_names import stack_and_head
-from interp.model.inputs import is_encoder_decoder, ran_out
+from interp.model.inputs import is_encoder_decoder
 from interp.profiles.on_prompt import PromptRules
 from interp.profiles.rules import chosen_rules
 from interp.report.explore import encoded
 from interp.report.explore.ablated import (
     INTERVENTIONS,
-    all_edits_of,
     logits_at,
     moved,
+    named_edits,
     position_logits,
 )
-from interp.report.explore.asked import AskedPrompt, checked_prompt
+from interp.report.explore.asked import AskedPrompt, checked_prompt, within_memory
 from interp.report.explore.explained import row_answer, rules_answer
 from interp.report.explore.queries_keys import TILE, KeptPrompt
 from interp.report.explore.turns import GoingOn, Turns
+from interp.report.explore.written import continuations
 
 if TYPE_CHECKING:
     from interp.model.edits import Edit
@@ -124,7 +125,7 @@ class Session:
         with self._turns.taken("prompt") as going_on:
             self._advance(0, len(self.model.sites))
             self._asked = None  # its memory is free before the next one's is taken
-            asked = self._within_memory(lambda: self._run(prompts, going_on))
+            asked = within_memory(lambda: self._run(prompts, going_on))
             self._asked = asked
             found = encoded.prompt(asked.shown, self._count, asked.tokens, asked.notes(self.model))
             found["predictions"] = self._predictions(asked, going_on)
@@ -180,9 +181,7 @@ class Session:
             if isinstance(kept, View):
                 raise OptionError("this prompt is short; ask for the pattern of the head")
             stack, one = stack_and_head(head, next(iter(kept.texts)))
-            values = self._within_memory(
-                lambda: kept.tile(stack, one, block, row, column, going_on)
-            )
+            values = within_memory(lambda: kept.tile(stack, one, block, row, column, going_on))
             return encoded.tile(values, row * TILE * block, column * TILE * block, block)
 
     def ablate(
@@ -216,11 +215,7 @@ class Session:
         with self._turns.taken("ablate") as going_on:
             asked = self._latest(prompt)
             at = asked.n - 1 if position is None else position
-            default = self.model.sites[0].stack
-            chosen = [stack_and_head(head, default) for head in heads]
-            n = len(asked.prompts.ids[0])
-            given = intervention if chosen else []
-            edits = all_edits_of(self.model, chosen, given, reference, n)
+            edits = named_edits(self.model, heads, intervention, reference, asked.prompts)
             going_on()
             before = self._clean(asked, at, going_on)
             going_on()
@@ -234,6 +229,30 @@ class Session:
                 "token": asked.tokens[at],
                 **moved(self.model, before, after),
             }
+
+    def write(
+        self,
+        prompt: int,
+        heads: Sequence[str],
+        intervention: str | Sequence[str] = "zero",
+        reference: str | None = None,
+    ) -> dict[str, Any]:
+        """Return what the model writes after a short prompt, with and without some heads.
+
+        Args are those of `ablate`.
+
+        Returns:
+            `before` and `after`, the texts of up to 20 tokens; `shared`, the number of characters
+            with which both begin; and `said`, where they part, in a sentence.
+
+        Raises:
+            OptionError: As for `ablate`; or the model or an edit allows no generation.
+            NewerRequest: A newer prompt or ablation came.
+        """
+        with self._turns.taken("write") as going_on:
+            asked = self._latest(prompt)
+            edits = named_edits(self.model, heads, intervention, reference, asked.prompts)
+            return within_memory(lambda: continuations(self.model, asked, edits, going_on))
 
     def rules(self, prompt: int) -> dict[str, Any]:
         """Return the rules on a short prompt: where each fires, and which heads follow the user's.
@@ -306,7 +325,7 @@ class Session:
         asked.patterns()
         if not asked.rules:
             ids, rules = asked.prompts.ids[0], self.own_rules
-            found = self._within_memory(lambda: PromptRules(self.model, ids, self.profile, rules))
+            found = within_memory(lambda: PromptRules(self.model, ids, self.profile, rules))
             asked.rules.append(found)
         return asked.rules[0]
 
@@ -316,7 +335,7 @@ class Session:
         if not edits or not isinstance(asked.shown, View):
             return {}
         with self.model.edited(*edits):
-            found = self._within_memory(lambda: view(self.model, asked.prompts.ids[0]))
+            found = within_memory(lambda: view(self.model, asked.prompts.ids[0]))
         self._ablations += 1
         asked.ablated[self._ablations] = found
         pictures = [encoded.heads_picture(dict(stack.weights)) for stack in found.stacks]
@@ -359,7 +378,7 @@ class Session:
     def _logits(
         self, asked: AskedPrompt, position: int, edits: Sequence[Edit], going_on: GoingOn
     ) -> Float[Tensor, "d_vocab"]:
-        return self._within_memory(
+        return within_memory(
             lambda: logits_at(self.model, asked.inputs, asked.n, position, edits, going_on)
         )
 
@@ -377,15 +396,3 @@ class Session:
         except PromptError as error:  # an encoder without a language-model head has patterns too
             return {"tokens": [], "why": str(error)}
         return {"position": at, "token": asked.tokens[at], **found}
-
-    def _within_memory(self, run: Any) -> Any:
-        try:
-            return run()
-        except InterpError:
-            raise
-        except (MemoryError, RuntimeError) as error:
-            if not ran_out(error):
-                raise
-            raise PromptError(
-                f"memory ran out on this prompt ({str(error).splitlines()[0]}); shorten it"
-            ) from error

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from interp.core.errors import InterpError
 
 GoingOn = Callable[[], None]
-LANES = ("prompt", "ablate", "tile")
+LANES = ("prompt", "ablate", "write", "tile")
 
 
 class NewerRequest(InterpError):
@@ -20,8 +20,8 @@ class Turns:
     """One lock for the model, and the newest request of each kind.
 
     A newer prompt replaces every waiting or running request, since all of them read the prompt
-    before it. A newer ablation replaces older ablations. Tiles are replaced by tiles of a later
-    view of the map, which the caller numbers.
+    before it. A newer ablation replaces older ablations and what is written on them. Tiles are
+    replaced by tiles of a later view of the map, which the caller numbers.
     """
 
     def __init__(self) -> None:
@@ -48,8 +48,9 @@ class Turns:
         with self._numbers:
             if lane == "prompt":
                 self._prompts += 1
-            elif lane == "ablate":
+            elif lane in ("ablate", "write"):
                 self._newest[lane] += 1
+                self._newest["write"] += lane == "ablate"
             elif lane == "tile" and turn is not None:
                 self._newest[lane] = max(self._newest[lane], turn)
             prompts = self._prompts

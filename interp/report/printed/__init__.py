@@ -20,6 +20,7 @@ TEXTS = {
     "CausalTraces": "interp.report.printed.circuits:trace_text",
     "Comparison": "interp.report.printed.importance:agreement_text",
     "Confirmation": "interp.report.printed.confirmation:confirmation_text",
+    "Continuations": "interp.report.printed.writing:continuations_text",
     "Emergence": "interp.report.printed.between:emergence_text",
     "Faithfulness": "interp.report.printed.faithfulness:faithfulness_text",
     "HeadMatches": "interp.report.printed.between:matches_text",

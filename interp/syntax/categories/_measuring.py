@@ -226,17 +226,17 @@ def _elsewhere(
     """Return for each text the codes that other documents have at the same positions.
 
     They are those of one other text, drawn at random; where it ends, those of the next one that
-    is longer. Tokens of no word stay tokens of no word.
+    is longer, and after the longest its own again from its beginning. Tokens of no word stay tokens
+    of no word.
     """
     out = []
     for i, own in enumerate(codes):
-        drawn = np.zeros(len(own), dtype=np.int64)
-        filled = 0
+        drawn = longest = np.zeros(0, dtype=np.int64)
         for j in rng.permutation(len(codes)):
-            if documents[j] != documents[i] and len(codes[j]) > filled:
-                end = min(len(codes[j]), len(own))
-                drawn[filled:end] = codes[j][filled:end]
-                filled = end
+            if documents[j] != documents[i] and len(codes[j]) > len(drawn):
+                drawn = np.r_[drawn, codes[j][len(drawn) :]]
+                longest = codes[j]
+        drawn = np.r_[drawn, np.resize(longest, max(len(own) - len(drawn), 0))][: len(own)]
         out.append(np.where(own < 0, own, np.maximum(drawn, 0)))
     return out
 
@@ -270,5 +270,7 @@ def trials_of(
         "share of targets": f"{found.share:.4f} of the eligible tokens that a query sees",
         "tokens of no word": "neither queries nor counted in shares",
     }
+    if at.n_cut:
+        notes["cut"] = f"{at.n_cut} texts, of which only the first `length` tokens are read"
     clusters = tuple(t.document or f"text {i}" for i, t in enumerate(at.texts))
     return Trials(found.values, found.null or None, NULL, notes, clusters=clusters)

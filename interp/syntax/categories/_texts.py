@@ -54,11 +54,19 @@ Codes = Int[np.ndarray, " token"]
 
 @dataclass(frozen=True, eq=False)
 class Tokenized:
-    """Token ids of the texts, and per token the characters that are not white space."""
+    """Token ids of the texts, and per token the characters that are not white space.
+
+    Args:
+        texts: the texts.
+        ids: their tokens.
+        characters: per token its characters.
+        n_cut: number of texts of which only the first tokens are read.
+    """
 
     texts: tuple[LabelledText, ...]
     ids: tuple[tuple[int, ...], ...]
     characters: tuple[tuple[tuple[int, ...], ...], ...]
+    n_cut: int = 0
 
     def codes(self, marked: Sequence[Sequence[tuple[int, int, int]]]) -> list[Codes]:
         """Return the code of every token, from spans `(start, end, code)` of each text.
@@ -102,8 +110,6 @@ class Tokenized:
 def tokenized(model: Model, texts: Sequence[LabelledText], length: int) -> Tokenized:
     """Tokenize texts and cut them to `length` tokens, or to what the model has positions for.
 
-    The longest text is cut to the second longest, so that every position occurs in two texts.
-
     Raises:
         PromptError: the model has no fast tokenizer, there are fewer than two texts with words, or
             the vocabulary does not know most of their tokens.
@@ -118,10 +124,11 @@ def tokenized(model: Model, texts: Sequence[LabelledText], length: int) -> Token
         )
     length = min(x for x in (length, model.limit) if x is not None)
     unknown, kept = tokenizer.unk_token_id, []
-    words = lost = 0
+    words = lost = n_cut = 0
     for text in texts:
         found = encoded_text(tokenizer, text.text, return_offsets_mapping=True, verbose=False)
         ids = tuple(found["input_ids"])[:length]
+        n_cut += len(found["input_ids"]) > length
         inside = [tuple(i for i in range(a, b) if not text.text[i].isspace())
                   for a, b in found["offset_mapping"][: len(ids)]]  # fmt: skip
         here = [i for i, x in zip(ids, inside, strict=True) if x]
@@ -138,10 +145,8 @@ def tokenized(model: Model, texts: Sequence[LabelledText], length: int) -> Token
             f"{len(kept)} of the labelled texts have words; give at least two documents, so that "
             f"the labels of one can be compared with those of another"
         )
-    longest = sorted(len(ids) for _, ids, _ in kept)[-2]
-    cut = [(text, ids[:longest], inside[:longest]) for text, ids, inside in kept]
-    texts, ids, inside = zip(*cut, strict=True)
-    return Tokenized(texts, ids, inside)
+    texts, ids, inside = zip(*kept, strict=True)
+    return Tokenized(texts, ids, inside, n_cut)
 
 
 def key_codes(at: Tokenized, label: str | None) -> list[Codes]:

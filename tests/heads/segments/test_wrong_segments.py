@@ -113,7 +113,7 @@ def test_operations_without_an_answer_are_left_to_the_prompts(llava_of_zoo):
     ("name", "hint"),
     [
         ("images", "did you mean image"),
-        ("xyz", "known: assistant, audio, image, register, special, system, text, thinking, user"),
+        ("xyz", "known: assistant, audio, image, register, special, system, text, thinking, tool"),
     ],
 )
 def test_unknown_segments_are_named_with_the_closest_one(llava_of_zoo, name, hint):

@@ -190,6 +190,27 @@ def test_the_null_takes_labels_of_other_documents_at_the_same_positions() -> Non
     assert found[0].tolist() == [-1, 3, 0]
     assert found[1].tolist() == [3, 3, 0, 3]
     assert found[2].tolist() in ([0, 1, -1, 2], [0, 2, -1, 2])
+    codes = [np.zeros(7, int), np.array([5, 6]), np.array([1, 2, 3])]
+    found = _elsewhere(codes, ["a", "b", "c"], np.random.default_rng(0))
+    # beyond all others: the longest other's labels again from its beginning
+    assert found[0].tolist() in ([5, 6, 3, 1, 2, 3, 1], [1, 2, 3, 1, 2, 3, 1])
+
+
+def test_the_longest_text_is_read_to_its_end(texted_llama) -> None:
+    """A label at the end of a text that is longer than all others is scored there."""
+    long = "the cat sat on the mat and the dog was at the door when a bird came"
+    texts = [LabelledText(long, (Span(long.index("bird"), len(long), "end"), Span(4, 7, "word")))]
+    texts += [LabelledText(x, (Span(4, 7, "word"),)) for x in ("the dog ran", "the cat sat")]
+    at = tokenized(texted_llama, texts, 64)
+    n = len(texted_llama.tokenizer(long)["input_ids"])
+    assert (len(at.ids[0]), at.n_cut) == (n, 0)
+    table = category_scores(texted_llama, texts)
+    assert set(table.metrics) == {"labelled:label=end", "labelled:label=word"}
+    about = next(iter(table.provenance.values()))
+    assert (about["left_out"], about["cut"]) == ([], 0)
+    short = category_scores(texted_llama, texts, max_length=n - 8)
+    about = next(iter(short.provenance.values()))
+    assert (about["left_out"], about["cut"]) == (["end"], 1)
 
 
 def test_a_file_of_own_labels(bracket_reader, texted_llama) -> None:

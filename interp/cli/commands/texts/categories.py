@@ -27,7 +27,13 @@ def _texts(run: Run) -> object:
 
 def _left_out(run: Run) -> None:
     for model, [table] in run.results:
-        left = next(iter(table.provenance.values()))["left_out"]
+        about = next(iter(table.provenance.values()))
+        left, cut = about["left_out"], about["cut"]
+        if cut:
+            run.voice.note(
+                f"{model.name}: {cut} texts are longer than --max-length "
+                f"{run.values['max_length']}; their first tokens are read"
+            )
         if left:
             run.voice.note(
                 f"{model.name}: no token in the first {run.values['max_length']} of a text has "
