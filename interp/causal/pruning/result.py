@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 from jaxtyping import Float, Int
 
-from interp.causal.importance import standard_error
 from interp.causal.pruning.folds import loop_interval
 from interp.core.clusters import cluster_count
 from interp.core.display import drawn
@@ -23,6 +22,7 @@ from interp.core.errors import OptionError, StoreError
 from interp.core.files import read_bytes, write_atomically
 from interp.core.intervals import around
 from interp.core.result import Result
+from interp.core.standard_errors import standard_error
 from interp.core.statistics import percentile_interval, tails_of
 
 if TYPE_CHECKING:
