@@ -300,6 +300,13 @@ def pruning() -> None:
     assert c.bounds(0.9) == pytest.approx(np.array([t_interval(x, LABELS, 0.9) for x in X]))
     assert np.isnan(curve(clusters=("a",) * 9).bounds()).all()
     middle = c.random_per_prompt.mean(2)
+    rows = curve(held_out_per_prompt=X[::-1], random_per_prompt=c.random_per_prompt)._rows()
+    assert rows["held_out"].to_numpy() == pytest.approx(X[::-1].mean(1))
+    assert rows["value"].to_numpy() == pytest.approx(X.mean(1))
+    assert rows["random_mean"].to_numpy() == pytest.approx(middle.mean(0))
+    assert rows["share_removed"].tolist() == [0, 0.25, 1]
+    assert rows["last_removed"].tolist() == ["", "a", "d"]
+    assert np.isnan(c._rows()["held_out"]).all()
     assert c.band(0.8) == pytest.approx(np.quantile(middle, [0.1, 0.9], axis=0).T)
     for order, better, sign in (("least-first", True, 1), ("most-first", True, -1),
                                 ("least-first", False, -1)):  # fmt: skip
@@ -688,16 +695,16 @@ def differences_of_models() -> None:
                       "n_paired": 4, "spread_paired": 0.6}  # fmt: skip
     groups = paired | {"n_paired": 0, "n_a": 3, "n_b": 5, "spread_a": 0.3, "spread_b": 0.5}
     weights = alone | {"metric": "ov_copying"}
-    values = np.stack([X[0], X[1], X[1], np.full(9, np.nan)])
-    labels = {"entropy": names, "ov_copying": None}
-    found = ModelDifferences((alone, paired, groups, weights), values, labels)
+    bounded, few = alone | {"metric": "induction"}, np.where(np.arange(9) < 2, 0.5, 0.0)
+    assert METRICS.ranges()["induction"] == (0.0, 1.0)
+    values = np.stack([X[0], X[1], X[1], np.full(9, np.nan), few])
+    labels = {"entropy": names, "ov_copying": None, "induction": None}
+    found = ModelDifferences((alone, paired, groups, weights, bounded), values, labels)
     ends, why = found._intervals(0.9)
-    range_ = METRICS.ranges().get("entropy", (None, None))
-    most = None if None in range_ else range_[1] - range_[0]
-    bounds = (None if most is None else -most, most)
-    assert ends[0] == pytest.approx(
-        mean_intervals(X[:1], 0.9, clusters=names, bounds=bounds).ends[0]
-    )
+    assert ends[0] == pytest.approx(mean_intervals(X[:1], 0.9, clusters=names).ends[0])
+    want = mean_intervals(few[None], 0.9, bounds=(-1.0, 1.0)).ends[0]  # of differences
+    assert ends[4] == pytest.approx(want)
+    assert None in METRICS.ranges()["entropy"]
     low, high = t_interval(X[1], names)
     sem = (high - low) / 2 / stats.t.ppf(0.975, 6)
     for at, others in ((1, [(0.6 / 2, 3)]), (2, [(0.3 / 3**0.5, 2), (0.5 / 5**0.5, 4)])):
@@ -711,7 +718,7 @@ def differences_of_models() -> None:
         )
         assert found._tested()["sem"][at] == pytest.approx(math.sqrt(square))
     assert np.isnan(ends[3]).all()
-    assert why == ("", "", "", EXACT)
+    assert why == ("", "", "", EXACT, "")
 
 
 @oracle("text/chains/anchors_result.py:Anchors.agreement")
