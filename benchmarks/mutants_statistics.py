@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from benchmarks.mutants_case import mutant
 
-FORMULAS = "core/test_interval_formulas.py"
+ERRORS, RANKS = "core/test_error_formulas.py", "core/test_rank_formulas.py"
 
 STATISTICS = [
     mutant(
         "error_times_the_root_of_n", "interp/core/standard_errors.py",
         "/ math.sqrt(n)",
         "* math.sqrt(n)",
-        f"{FORMULAS}::test_standard_errors", "cache/test_plan.py",
+        f"{ERRORS}::test_standard_errors", "cache/test_plan.py",
     ),
     mutant(
         "recent_of_kvpress_counts_the_current_token", "interp/cache/plan_result.py",
@@ -23,43 +23,43 @@ STATISTICS = [
         "jackknife_without_its_factor", "interp/core/clusters.py",
         "(n - 1) / n * ((left_out",
         "1 / n * ((left_out",
-        f"{FORMULAS}::test_standard_errors",
+        f"{ERRORS}::test_standard_errors",
     ),
     mutant(
         "freedom_of_the_sum_of_variances", "interp/core/clusters.py",
         "4 + 2 * each.mean() ** 2 / excess",
         "4 + 2 * each.sum() ** 2 / excess",
-        f"{FORMULAS}::test_predicted_head",
+        f"{ERRORS}::test_predicted_head",
     ),
     mutant(
         "excess_with_a_degree_of_freedom_more", "interp/core/clusters.py",
         "2 * each.mean() ** 2 / (heads - 1)",
         "2 * each.mean() ** 2 / heads",
-        f"{FORMULAS}::test_predicted_head",
+        f"{ERRORS}::test_predicted_head",
     ),
     mutant(
         "skewness_as_a_sum", "interp/core/clusters.py",
         "np.concatenate(parts) ** 3).mean()",
         "np.concatenate(parts) ** 3).sum()",
-        f"{FORMULAS}::test_predicted_head",
+        f"{ERRORS}::test_predicted_head",
     ),
     mutant(
         "paired_ranks_not_centred", "interp/core/rank_statistics.py",
         "(r - r.mean(-1, keepdims=True) for r",
         "(r for r",
-        f"{FORMULAS}::test_ranks",
+        f"{RANKS}::test_ranks",
     ),
     mutant(
         "lowest_k_for_the_top_k", "interp/core/rank_statistics.py",
         'np.argsort(-scores, kind="stable")[:k]',
         'np.argsort(scores, kind="stable")[:k]',
-        f"{FORMULAS}::test_ranks",
+        f"{RANKS}::test_ranks",
     ),
     mutant(
         "t_test_of_one_side", "interp/core/standard_errors.py",
         "2 * t.sf(",
         "t.sf(",
-        f"{FORMULAS}::test_p_values_of_t",
+        f"{ERRORS}::test_p_values_of_t",
     ),
     mutant(
         "stability_of_one_head_fewer", "interp/circuits/bootstrap.py",

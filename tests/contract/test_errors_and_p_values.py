@@ -31,8 +31,15 @@ from interp.syntax.pairs import pair_rows
 from interp.vision.result import paired_columns
 
 RNG = np.random.default_rng(12)
+_START = RNG.bit_generator.state
 X = RNG.normal(1, 2, (3, 9)).round(3)
 LABELS = tuple("aabbbccde")
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """The same values whatever ran before."""
+    RNG.bit_generator.state = _START
 
 
 def jackknife(x: Any, labels: Any) -> float:

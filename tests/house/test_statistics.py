@@ -8,7 +8,8 @@ one defines and imports only statistics of ranks and draws nothing, the other on
 
 A standard error (a spread over the root of a number), the factor of a jackknife, and the tail or a
 quantile of a distribution are computed in `interp/core/`, where the formulas of
-`tests/core/test_interval_formulas.py` hold them; elsewhere each would need a test of its own.
+`tests/core/test_error_formulas.py` and its neighbours hold them; elsewhere each would need a test
+of its own.
 """
 
 from __future__ import annotations
