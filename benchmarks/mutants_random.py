@@ -3,6 +3,7 @@
     python -m benchmarks.mutants_random draw drawn.json --n 400 --seed 43
     python -m benchmarks.mutants_random judge drawn.json --tree COPY --out judged.json
     python -m benchmarks.mutants_random draw drawn.json --n 60 --seed 60 --about statistics
+    python -m benchmarks.mutants_random table judged.json --out mutants_statistics.md
 
 Needs cosmic-ray, which no other script uses. A place (an operator, a comparison, a number, a
 decorator, ...) is drawn uniformly over `interp/` and `kernels/`, then one of the changes that
@@ -73,6 +74,7 @@ class Drawn:
     outcome: str = ""  # killed, timeout or survived
     by: str = ""
     tests: list[str] = field(default_factory=list)
+    note: str = ""  # why a survivor changes nothing, or what else notices it
 
 
 def sensible(operator: str) -> bool:
@@ -253,6 +255,19 @@ def judge(drawn: Drawn, tree: Path, files: int = FILES) -> Drawn:
     return drawn
 
 
+def table(mutants: list[Drawn]) -> str:
+    """A line of Markdown for each mutant: what was changed, and what became of it."""
+    lines = [
+        "| file | before | after | outcome | noticed by, or why not |",
+        "|---|---|---|---|---|",
+    ]
+    for x in sorted(mutants, key=lambda x: (x.file, x.line)):
+        before, after = (f"`{text}`".replace("|", "\\|") for text in (x.before, x.after))
+        by = f"`{x.by.removeprefix('tests/')}`" if x.by else x.note
+        lines.append(f"| `{x.file}:{x.line}` | {before} | {after} | {x.outcome} | {by} |")
+    return "\n".join(lines) + "\n"
+
+
 def preload() -> None:
     """Import what takes long once, and nothing of the package: each mutant runs in a fork."""
     os.environ |= {
@@ -264,9 +279,9 @@ def preload() -> None:
 
 
 def main() -> None:
-    """Draw mutants into a file, or judge those of a file and write what became of each."""
+    """Draw mutants into a file, judge those of a file, or write what became of each as a table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("draw", "judge"))
+    parser.add_argument("what", choices=("draw", "judge", "table"))
     parser.add_argument("drawn", type=Path)
     parser.add_argument("--n", type=int, default=400)
     parser.add_argument("--seed", type=int, default=1)
@@ -278,6 +293,9 @@ def main() -> None:
     chosen = parser.parse_args()
     if chosen.what == "draw":
         write(chosen.drawn, draw(chosen.tree, chosen.n, chosen.seed, chosen.about))
+        return
+    if chosen.what == "table":
+        chosen.out.write_text(table(read(chosen.drawn)), "utf-8")
         return
     index, shares = map(int, chosen.share.split("/"))
     preload()

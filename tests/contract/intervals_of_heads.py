@@ -18,6 +18,7 @@ from interp.heads.between_models.matches import HeadMatches
 from interp.heads.between_models.result import ModelDifferences
 from interp.heads.causal_check import head_transfer, sets
 from interp.heads.checkpoints import change_points
+from interp.heads.needle.choice import _halves, selection_stability
 from interp.heads.needle.copying import CopyPaste
 from interp.heads.outliers import channels
 from interp.probes import result as probes
@@ -117,6 +118,37 @@ def shares_of_heads() -> None:
         want = mean_intervals(sparse[:2], 0.9, bounds=(0.0, most))
         assert found.ends == pytest.approx(want.ends, nan_ok=True)
         assert found.why_not == want.why_not
+
+
+@oracle("heads/needle/choice.py:selection_stability")
+def selections() -> None:
+    import torch
+
+    x, of = RNG.uniform(0, 0.4, (9, 6)), np.array([0, 1, 2] * 3)
+    instances = tuple(SimpleNamespace(needle=i, length=16) for i in of)
+    found: Any = SimpleNamespace(values={"site": torch.tensor(x)}, instances=instances)
+    frame = selection_stability(found).set_index("part")
+    assert list(frame.index) == ["all", "needle 0", "needle 1", "needle 2"]
+    rng = np.random.default_rng(0)
+    for part, row in frame.iterrows():
+        inside = (of == int(str(part)[-1])) if part != "all" else of >= 0
+        mine, n = x[inside], int(inside.sum())
+        means = rng.multinomial(n, [1 / n] * n, size=500) @ mine / n
+        counts = (means >= 0.1).sum(1)
+        if part == "all":
+            overlap, rank = _halves(x, 20, 500, rng)
+            middle = overlap.mean(), rank.mean()
+        else:
+            rest = x[~inside].mean(0)
+            # fewer than 20 heads, all above zero: every head is selected on both sides
+            overlap = np.ones(500)
+            rank = [stats.spearmanr(m, rest).statistic for m in means]
+            middle = 1.0, stats.spearmanr(mine.mean(0), rest).statistic
+        assert (row["n"], row["heads"]) == (n, (mine.mean(0) >= 0.1).sum())
+        assert (row["overlap"], row["spearman"]) == pytest.approx(middle)
+        for name, drawn in (("heads", counts), ("overlap", overlap), ("spearman", rank)):
+            ends = row[f"{name}_low"], row[f"{name}_high"]
+            assert ends == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])))
 
 
 @oracle("heads/between_models/result.py:ModelDifferences._intervals")

@@ -36,8 +36,6 @@ ELSEWHERE = {
         "causal/test_certificate.py::test_random_sets_are_drawn_in_the_units_of_the_removal",
     "causal/importance.py:make_importance": "causal/test_intervals.py::"
         "test_the_table_of_an_ablation_states_the_intervals_of_its_players",
-    "heads/needle/choice.py:selection_stability": "heads/experiments/test_retrieval.py::"
-        "test_the_interval_of_a_count_is_that_of_the_bootstrap",
     "heads/score_rows.py:_records": "heads/test_score_intervals.py::"
         "test_the_interval_of_every_score_is_the_one_of_its_values_over_clusters",
     "profiles/reading_clusters.py:_Judge.behaviours":
