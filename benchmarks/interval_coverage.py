@@ -27,7 +27,6 @@ import numpy as np
 from interval_games import GAMES, Array, TableGame, table_of
 from interval_kinds import kinds_page, measured_kinds
 
-from interp.causal.importance import standard_error
 from interp.causal.pairs import exact_interactions, sampled_interactions
 from interp.causal.pruning.folds import fold_orders, folds, loop_areas, swapped
 from interp.causal.pruning.result import PruningCurve
@@ -36,6 +35,7 @@ from interp.causal.shapley_values.exact import exact_values
 from interp.causal.shapley_values.permutations import permutation_values
 from interp.causal.shapley_values.surrogate import surrogate_values
 from interp.core.intervals import around, mean_intervals
+from interp.core.standard_errors import standard_error
 from interp.core.statistics import bootstrap_interval
 
 HERE = Path(__file__).parent

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from benchmarks.mutants_analyses import ANALYSES
 from benchmarks.mutants_case import Mutant, mutant
+from benchmarks.mutants_statistics import STATISTICS
 
 ROOT = Path(__file__).parents[1]
 TABLE = Path(__file__).with_suffix(".md")
@@ -115,9 +116,9 @@ MUTANTS = [
         "heads/test_scoring.py::test_shuffling_keeps_tokens_targets_and_the_first",
     ),
     mutant(
-        "standard_error_with_n", "interp/causal/importance.py",
-        "per_prompt.std(1, ddof=1) / math.sqrt(n)",
-        "per_prompt.std(1) / math.sqrt(n)",
+        "standard_error_with_n", "interp/core/standard_errors.py",
+        "values.std(-1, ddof=1) / math.sqrt(n)",
+        "values.std(-1) / math.sqrt(n)",
         "causal/test_ablation.py::test_the_table_says_what_was_done",
     ),
     mutant(
@@ -205,6 +206,7 @@ MUTANTS = [
         "circuits/test_codes.py::test_figures_of_a_ranking_by_hand",
     ),
     *ANALYSES,
+    *STATISTICS,
 ]  # fmt: skip
 
 
@@ -280,8 +282,8 @@ def page(caught: dict[str, str]) -> str:
     lines = [
         "# Mutants", "",
         "Each line is one mistake made in the package on purpose, and a test that then fails.",
-        "`python -m benchmarks.mutants` makes the table again; the lists are in `mutants.py` and",
-        "`mutants_analyses.py`.", "",
+        "`python -m benchmarks.mutants` makes the table again; the lists are in `mutants.py`,",
+        "`mutants_analyses.py` and `mutants_statistics.py`.", "",
         "| mutant | file | caught by |", "|---|---|---|",
     ]  # fmt: skip
     lines += [f"| {m.name} | `{m.file}` | `{caught[m.name]}` |" for m in MUTANTS]

@@ -196,8 +196,8 @@ ANALYSES = [
     ),
     mutant(
         "jackknife_of_independent_draws", "interp/attribution/learned_weights.py",
-        "np.sqrt((n - 1) / n * np.square(each - each.mean(0)).sum(0))",
-        "np.sqrt(1 / n * np.square(each - each.mean(0)).sum(0))",
+        "return jackknife_error(each)",
+        "return jackknife_error(each) / np.sqrt(n - 1)",
         "attribution/test_learned_weights.py::"
         "test_planted_coefficients_come_back_within_their_errors",
     ),

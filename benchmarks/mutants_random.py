@@ -2,14 +2,18 @@
 
     python -m benchmarks.mutants_random draw drawn.json --n 400 --seed 43
     python -m benchmarks.mutants_random judge drawn.json --tree COPY --out judged.json
+    python -m benchmarks.mutants_random draw drawn.json --n 60 --seed 60 --about statistics
+    python -m benchmarks.mutants_random table judged.json --out mutants_statistics.md
 
 Needs cosmic-ray, which no other script uses. A place (an operator, a comparison, a number, a
 decorator, ...) is drawn uniformly over `interp/` and `kernels/`, then one of the changes that
 cosmic-ray knows for it. The test files nearest to the changed line are run on a copy that has the
 change: those that mirror its folder and name, and those that mention the function around it. A
-mutant that they do not end in time counts as noticed, and as `timeout`. Places in annotations are
-left out, since nothing evaluates them, and so are changes between kinds of operators, such as + to
-<<, which fail by type alone. What survives here may still be noticed by other tests: the share of
+mutant that they do not end in time counts as noticed, and as `timeout`. Places in annotations and
+`strict` of `zip` are left out, since nothing reads them, and so are changes between kinds of
+operators, such as + to <<, which fail by type alone. `--about statistics` draws among statistics,
+intervals and exports alone (see `counted`). A mutant that states its tests in the file is judged by
+these instead of the nearest. What survives here may still be noticed by other tests: the share of
 noticed mutants is a lower bound.
 """
 
@@ -21,6 +25,7 @@ import importlib
 import json
 import os
 import random
+import re
 import resource
 import signal
 import sys
@@ -36,6 +41,23 @@ ARITHMETIC = {"Add", "Sub", "Mul", "Div", "FloorDiv", "Mod", "Pow"}
 BITWISE = {"BitAnd", "BitOr", "BitXor", "LShift", "RShift"}
 FILES = 6  # test files that are run for a mutant
 SECONDS = 120  # of processor time
+WHOLE = re.compile(
+    r"core/(statistics|standard_errors|intervals|clusters|rank_statistics"
+    r"|files|result_files|table_files|columns)\.py"
+    r"|exports\.py|circuit_formats\.py|tracer_json\.py|mib\.py|headvis\.py"
+    r"|cache/(budgets|patterns|plan_result|press)\.py|stored_arrays\.py"
+)
+"""Files that are statistics or a file format from end to end."""
+NAMED = re.compile(
+    r"interval|bounds|(^|_)(p|ps|sem|ends|band)$|standard_error|quantile|bootstrap|redraw|auroc"
+    r"|reliability|stability|(^|_)(graphml|dot|mermaid|to_svg|to_dict|to_networkx|export)$"
+)
+"""Names of functions that return an interval, an error or a p value, or write a format."""
+STATISTIC = re.compile(
+    r"\bsem\b|ddof|interval|tails\b|sign_flip|holm|benjamini|quantile|cluster_summary|half_width"
+    r"|auroc|prediction_band|null_spread|redraw|stats\b|\bp_of_|_ps?\("
+)
+"""What a statement elsewhere contains that computes one of them."""
 
 
 @dataclass
@@ -52,6 +74,7 @@ class Drawn:
     outcome: str = ""  # killed, timeout or survived
     by: str = ""
     tests: list[str] = field(default_factory=list)
+    note: str = ""  # why a survivor changes nothing, or what else notices it
 
 
 def sensible(operator: str) -> bool:
@@ -69,10 +92,11 @@ def sensible(operator: str) -> bool:
 
 
 def annotated(source: str) -> set[tuple[int, int]]:
-    """The places (line, column) inside annotations, which are never evaluated."""
+    """The places (line, column) that decide nothing: annotations, and `strict` of `zip`."""
     inside: set[tuple[int, int]] = set()
     for node in ast.walk(ast.parse(source)):
         parts = [getattr(node, "annotation", None), getattr(node, "returns", None)]
+        parts += [node.value] if isinstance(node, ast.keyword) and node.arg == "strict" else []
         for part in (p for p in parts if isinstance(p, ast.AST)):
             for x in ast.walk(part):
                 if isinstance(x, ast.expr) and x.end_col_offset is not None:
@@ -80,7 +104,7 @@ def annotated(source: str) -> set[tuple[int, int]]:
     return inside
 
 
-def places(root: Path) -> dict[tuple[str, int, int], list[tuple[str, int]]]:
+def places(root: Path, about: str) -> dict[tuple[str, int, int], list[tuple[str, int]]]:
     """Every place that can be changed, with the operators and their occurrence numbers."""
     import parso
     from cosmic_ray.plugins import get_operator, operator_names
@@ -89,17 +113,36 @@ def places(root: Path) -> dict[tuple[str, int, int], list[tuple[str, int]]]:
     operators = [(name, get_operator(name)()) for name in operator_names() if sensible(name)]
     for path in sorted(p for folder in FOLDERS for p in (root / folder).rglob("*.py")):
         source = path.read_text("utf-8")
+        file = path.relative_to(root).as_posix()
+        wanted = counted(file, source) if about == "statistics" else None
+        if wanted == set():
+            continue
         tree, skipped = parso.parse(source), annotated(source)
         nodes = list(walk(tree))
         for name, operator in operators:
             occurrence = 0
             for node in nodes:
                 for start, _ in operator.mutation_positions(node):
-                    if start not in skipped:
-                        where = (path.relative_to(root).as_posix(), *start)
-                        found[where].append((name, occurrence))
+                    if start not in skipped and (wanted is None or start[0] in wanted):
+                        found[file, *start].append((name, occurrence))
                     occurrence += 1
     return found
+
+
+def counted(file: str, source: str) -> set[int]:
+    """The lines of a file that compute statistics or intervals, or that write exports."""
+    if WHOLE.search(file):
+        return set(range(1, source.count("\n") + 2))
+    lines: set[int] = set()
+    for node in ast.walk(ast.parse(source)):
+        function = isinstance(node, ast.FunctionDef)
+        statement = isinstance(node, ast.Assign | ast.AugAssign | ast.Return | ast.Expr)
+        text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if (function and NAMED.search(node.name)) or (
+            statement and not text and STATISTIC.search(ast.unparse(node))
+        ):
+            lines |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return lines
 
 
 def walk(node) -> Iterator:
@@ -109,9 +152,10 @@ def walk(node) -> Iterator:
         yield from walk(child)
 
 
-def draw(root: Path, n: int, seed: int) -> list[Drawn]:
+def draw(root: Path, n: int, seed: int, about: str) -> list[Drawn]:
     """Draw `n` places and a change of each."""
-    rng, found = random.Random(seed), places(root)
+    rng, found = random.Random(seed), places(root, about)
+    print(f"seed {seed}: {n} of {len(found)} places")
     chosen = []
     for file, line, column in rng.sample(sorted(found), n):
         operator, occurrence = rng.choice(found[file, line, column])
@@ -189,7 +233,7 @@ def run(tree: Path, tests: list[str], seconds: int) -> tuple[str, str]:
     return ("survived" if os.waitstatus_to_exitcode(done[1]) in (0, 5) else "killed"), by
 
 
-def judge(drawn: Drawn, tree: Path) -> Drawn:
+def judge(drawn: Drawn, tree: Path, files: int = FILES) -> Drawn:
     """Make one mutant in `tree`, run its tests and put the file back."""
     from cosmic_ray.mutating import mutate_code
     from cosmic_ray.plugins import get_operator
@@ -199,7 +243,7 @@ def judge(drawn: Drawn, tree: Path) -> Drawn:
     changed = mutate_code(source, get_operator(drawn.operator)(), drawn.occurrence)
     assert changed is not None
     drawn.after = changed.splitlines()[drawn.line - 1].strip()
-    drawn.tests = nearest(tree, drawn.file, drawn.line)
+    drawn.tests = drawn.tests or nearest(tree, drawn.file, drawn.line)[:files]
     name = path.stem.strip("_")
     try:
         path.write_text(changed, "utf-8")
@@ -209,6 +253,19 @@ def judge(drawn: Drawn, tree: Path) -> Drawn:
     finally:
         path.write_bytes(source)
     return drawn
+
+
+def table(mutants: list[Drawn]) -> str:
+    """A line of Markdown for each mutant: what was changed, and what became of it."""
+    lines = [
+        "| file | before | after | outcome | noticed by, or why not |",
+        "|---|---|---|---|---|",
+    ]
+    for x in sorted(mutants, key=lambda x: (x.file, x.line)):
+        before, after = (f"`{text}`".replace("|", "\\|") for text in (x.before, x.after))
+        by = f"`{x.by.removeprefix('tests/')}`" if x.by else x.note
+        lines.append(f"| `{x.file}:{x.line}` | {before} | {after} | {x.outcome} | {by} |")
+    return "\n".join(lines) + "\n"
 
 
 def preload() -> None:
@@ -222,18 +279,23 @@ def preload() -> None:
 
 
 def main() -> None:
-    """Draw mutants into a file, or judge those of a file and write what became of each."""
+    """Draw mutants into a file, judge those of a file, or write what became of each as a table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("draw", "judge"))
+    parser.add_argument("what", choices=("draw", "judge", "table"))
     parser.add_argument("drawn", type=Path)
     parser.add_argument("--n", type=int, default=400)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--about", choices=("all", "statistics"), default="all")
+    parser.add_argument("--files", type=int, default=FILES, help="nearest test files per mutant")
     parser.add_argument("--share", default="0/1", help="I/N: every N-th mutant from the I-th")
     parser.add_argument("--tree", type=Path, default=ROOT, help="a copy that may be changed")
     parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
     if chosen.what == "draw":
-        write(chosen.drawn, draw(chosen.tree, chosen.n, chosen.seed))
+        write(chosen.drawn, draw(chosen.tree, chosen.n, chosen.seed, chosen.about))
+        return
+    if chosen.what == "table":
+        chosen.out.write_text(table(read(chosen.drawn)), "utf-8")
         return
     index, shares = map(int, chosen.share.split("/"))
     preload()
@@ -242,7 +304,7 @@ def main() -> None:
     finished = read(chosen.out) if chosen.out.exists() else []  # goes on where it was stopped
     for drawn in read(chosen.drawn)[index::shares][len(finished) :]:
         start = time.monotonic()
-        finished.append(judge(drawn, chosen.tree))
+        finished.append(judge(drawn, chosen.tree, chosen.files))
         write(chosen.out, finished)
         print(f"{time.monotonic() - start:5.0f} s  {drawn.outcome:11} {drawn.file}:{drawn.line}  "
               f"{drawn.before}  ->  {drawn.after}", flush=True)  # fmt: skip

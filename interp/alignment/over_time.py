@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
 from torch import Tensor
 
 from interp.alignment.pairs import require_cross
@@ -16,6 +15,7 @@ from interp.core.clusters import cluster_summary
 from interp.core.errors import OptionError, PromptError
 from interp.core.head import Head
 from interp.core.result_rows import ResultRows
+from interp.core.standard_errors import t_test_p
 from interp.core.statistics import holm
 from interp.model.content import tensors_hash
 from interp.model.model_argument import takes_model
@@ -183,8 +183,7 @@ def attention_drift(
         step = np.flatnonzero(real) - np.flatnonzero(real).mean()
         slopes[:, i], offsets[:, i] = error @ step / (step**2).sum(), error.mean(-1)
     own, apart = cluster_summary(slopes.T), cluster_summary(offsets.T)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        p = 2 * stats.t.sf(np.abs(own.score / own.sem), max(own.n - 1, 1))
+    p = t_test_p(own.score, own.sem, own.n - 1)
     columns = _head_columns(maps, 1) | {
         "score": own.score, "sem": own.sem, "null": 0.0, "n": own.n, "p": p, "p_holm": holm(p),
         "offset": apart.score, "offset_sem": apart.sem,

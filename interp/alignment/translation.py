@@ -19,6 +19,7 @@ from interp.core.head import Head
 from interp.core.protocols import Progress
 from interp.core.rank_statistics import spearman
 from interp.core.result_rows import ResultRows
+from interp.core.standard_errors import standard_error
 from interp.core.statistics import DRAWS, percentile_interval, redraw_counts
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
@@ -101,7 +102,7 @@ def reliability(values: Float[Array, "statistic head pair"]) -> float:
     if min(values.shape[1:]) < 2:
         return np.nan
     apart = values - values.mean(1, keepdims=True)
-    noise = apart.var(2, ddof=1).mean(1) / values.shape[2]
+    noise = (standard_error(apart) ** 2).mean(1)
     total = apart.mean(2).var(1, ddof=1)
     with np.errstate(invalid="ignore", divide="ignore"):
         return float(np.clip(1 - noise / total, 0, 1).min())

@@ -25,6 +25,7 @@ from interp.alignment.time_result import (
 )
 from interp.alignment.timed_rows import TimedRows
 from interp.alignment.warping import first_frames, smoothed_weights
+from interp.core.clusters import jackknife_error
 from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.core.result_rows import ResultRows
@@ -262,17 +263,14 @@ def _timed(one: HeardRecording, weights: Float[Array, "head token position"]) ->
         sets += [np.delete(weights, at, 0).mean(0) for at in range(count)]
     frames = first_frames(-np.stack(sets)) * one.seconds
     first = list(one.starting)
-    left_out = frames[1:, first]
-    spread = (count - 1) / count * ((left_out - left_out.mean(0)) ** 2).sum(0) if count > 1 else (
-        np.full(len(first), np.nan)
-    )  # fmt: skip
+    sem = jackknife_error(frames[1:, first]) if count > 1 else np.full(len(first), np.nan)
     whole = one.positions * one.seconds
     after = np.append(frames[0], whole)[: weights.shape[1] + 1]
     ends = [after[at] for at in (*first[1:], len(one.words))]
     even = np.arange(len(one.words)) * whole / len(one.words)
     gold = np.array(one.recording.starts())
     return {"places": np.arange(len(first)), "token": np.array(first),
-            "start": frames[0, first], "end": np.array(ends), "sem": np.sqrt(spread),
+            "start": frames[0, first], "end": np.array(ends), "sem": sem,
             "even": even[first], "gold": gold}  # fmt: skip
 
 

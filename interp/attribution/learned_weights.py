@@ -14,7 +14,7 @@ from interp.attribution.evaluation.removal import default_removal, values_withou
 from interp.attribution.evaluation.run import read_texts, resolve
 from interp.attribution.example import Example
 from interp.attribution.graph.mixing import stored_layers, target_rows
-from interp.core.clusters import numbered
+from interp.core.clusters import jackknife_error, numbered
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompt_means import prompt_means
 from interp.core.prompts import Prompts
@@ -240,4 +240,4 @@ class _Ridge:
         """Return the standard error of each weight over clusters of texts."""
         n = len(self.gram)
         each = np.stack([self.weights(penalty, c) for c in range(n)])
-        return np.sqrt((n - 1) / n * np.square(each - each.mean(0)).sum(0))
+        return jackknife_error(each)

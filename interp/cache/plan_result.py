@@ -20,6 +20,7 @@ from interp.cache.windows import KVHead, Window, cut_cache
 from interp.core.errors import OptionError, UnknownName
 from interp.core.prompts import Prompts
 from interp.core.result import Result
+from interp.core.standard_errors import standard_error
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -80,8 +81,7 @@ class CachePlan(Result):
     @property
     def loss(self) -> tuple[float, float]:
         """Mean loss on the held-out prompts and its standard error, in nats per token."""
-        n = len(self.held_out)
-        return float(self.held_out.mean()), float(self.held_out.std(ddof=1) / n**0.5)
+        return float(self.held_out.mean()), float(standard_error(self.held_out))
 
     def cuts(self) -> dict[KVHead, Window]:
         """Return the heads whose cache is cut, with what they keep."""

@@ -24,6 +24,7 @@ from interp.core import clusters as grouped
 from interp.core.intervals import ErrorPart, MeanIntervals, around, mean_intervals
 from interp.core.result import Result
 from interp.core.sign import HELPS, SIGN, sign_of
+from interp.core.standard_errors import standard_error
 from interp.core.statistics import DRAWS, bootstrap_interval
 from interp.core.table import HeadTable
 from interp.model.calls.sites import Site, Where
@@ -251,26 +252,6 @@ class Importance(Result):
         notes = {k: f"{v:.3g}" if isinstance(v, float) else v for k, v in self.notes.items()}
         text = "".join(f"; {k}={v}" for k, v in notes.items())
         return f"Importance({self.metric}: {len(self.players)} players, first {best}{text})"
-
-
-def standard_error(
-    per_prompt: Float[Array, "player prompt"], clusters: Sequence[str] | None = None
-) -> Float[Array, " player"]:
-    """Compute the standard error of the mean over prompts; NaN for one prompt or cluster.
-
-    Args:
-        per_prompt: values per prompt.
-        clusters: a label per prompt; the error is then a jackknife over clusters.
-    """
-    n = per_prompt.shape[1]
-    if clusters is not None and len(set(clusters)) < n:
-        error = np.full(len(per_prompt), math.nan)
-        known = ~np.isnan(per_prompt).any(1)  # a player without scores does not affect the others
-        error[known] = grouped.cluster_summary(per_prompt[known].T, clusters).sem
-        return error
-    if n < 2:
-        return np.full(len(per_prompt), math.nan)
-    return per_prompt.std(1, ddof=1) / math.sqrt(n)
 
 
 def mean_columns(

@@ -11,8 +11,8 @@ from jaxtyping import Float, Int
 
 from interp.causal.game.chain import Playable
 from interp.causal.game.game import Game
-from interp.causal.importance import Importance, model_provenance, standard_error
-from interp.causal.shapley_values.permutations import standard_error_of, target_reached
+from interp.causal.importance import Importance, model_provenance
+from interp.causal.shapley_values.permutations import target_reached
 from interp.causal.shapley_values.solution import (
     EXACT,
     Told,
@@ -28,6 +28,7 @@ from interp.core.errors import OptionError, UnknownName
 from interp.core.intervals import mean_intervals
 from interp.core.protocols import Progress
 from interp.core.result_rows import ResultRows
+from interp.core.standard_errors import standard_error
 from interp.core.steps import finishing
 from interp.model.model_argument import takes_model
 
@@ -258,7 +259,7 @@ def sampled_interactions(
         sample = (_on(inner, v[:half], p) + _on(inner, v[half:], 1 - p)) / 2
         total = total + sample
         means.append(sample.mean(1))
-    sem = standard_error_of(means)
+    sem = standard_error(np.stack(means, -1))
     return np.reshape(total / len(means), (len(pairs), -1)), sem, len(means) * per_pair
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from interp.core.result_rows import ResultRows
+from interp.core.standard_errors import standard_error
 
 Array = np.ndarray
 
@@ -44,7 +45,7 @@ def trace_rows(
         null = other[i, there].mean() if other is not None and n else math.nan
         error = np.sqrt(np.square(noise_error[i, there]).sum()) / max(n, 1)
         rows.append((
-            layer, place, score, float(gain.std(ddof=1) / math.sqrt(n)) if n > 1 else math.nan,
+            layer, place, score, float(standard_error(gain)),
             float(null), n, score / float(total[there].mean()) if n else math.nan, float(error),
         ))  # fmt: skip
     names = ("layer", "place", "score", "sem", "null", "n", "share", "noise_sem")

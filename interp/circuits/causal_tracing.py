@@ -35,6 +35,7 @@ from interp.circuits.stream_hooks import Watch, watched
 from interp.core.errors import OptionError, UnknownName
 from interp.core.prompts import Prompts
 from interp.core.result_rows import ResultRows
+from interp.core.standard_errors import standard_error
 from interp.model.content import model_provenance
 from interp.model.model_argument import takes_model
 
@@ -163,7 +164,7 @@ def causal_tracing(
                     row, index = order * len(names) + at, list(here)
                     of_draws = found[0][:, index].mean(1)
                     gains[row, column] = of_draws.mean()
-                    errors[row, column] = of_draws.std(ddof=1) / np.sqrt(n_samples)
+                    errors[row, column] = standard_error(of_draws)
                     others[row, column] = found[1][:, index].mean() if null else np.nan
             done += 1
             if progress is not None:
@@ -295,8 +296,8 @@ class _Tracer:
         """Raise unless noise lowers the probability of the answers."""
         lost, n = self.clean - self.corrupted, len(self.clean)
         draws = torch.stack([p for _, _, p, _ in self._noisy]).double().numpy()
-        within = np.sqrt(draws.var(1, ddof=1).sum() / self.samples) / n
-        sem = float(max(within, lost.std(ddof=1) / np.sqrt(n) if n > 1 else 0.0))
+        within = np.linalg.norm(standard_error(draws)) / n
+        sem = float(np.fmax(within, standard_error(lost)))
         if lost.mean() <= max(LEAST * sem, 1e-6):
             raise OptionError(
                 f"noise on the {self.corrupt} changes the probability of the answers of"

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from jaxtyping import Float
 
-from interp.causal.importance import standard_error
 from interp.circuits.result import Circuit
 from interp.core.errors import OptionError
 from interp.core.result import Result
+from interp.core.standard_errors import standard_error
 
 if TYPE_CHECKING:
     import pandas as pd

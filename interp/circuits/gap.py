@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from interp.causal.importance import standard_error
 from interp.core.clusters import cluster_count
 from interp.core.intervals import normal_as_t
+from interp.core.standard_errors import standard_error
 
 Array = np.ndarray
 LEAST_GAP = 2.0  # required mean difference, in standard errors of many pairs

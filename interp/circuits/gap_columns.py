@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from interp.causal.importance import standard_error
+from interp.core.standard_errors import standard_error
 from interp.core.statistics import ratio_intervals
 
 Array = np.ndarray

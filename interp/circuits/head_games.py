@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from interp.causal.game.game import Game
-from interp.causal.importance import standard_error
 from interp.causal.task import Task
 from interp.circuits.head_tasks import HELD_OUT
 from interp.circuits.transfer_prompts import transfer_task
 from interp.core.errors import OptionError
 from interp.core.protocols import Progress
+from interp.core.standard_errors import standard_error
 from interp.heads.causal_check.conclusion import NOTHING
 from interp.heads.causal_check.declared_tasks import without_options
 from interp.heads.causal_check.head_transfer import STEPS, HeadTransfer, judge_transfers

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from interp.causal.importance import standard_error
 from interp.circuits.contrast import ContrastTask
 from interp.circuits.identity import model_content, of_task
 from interp.circuits.nodes import head_columns
@@ -18,6 +17,7 @@ from interp.circuits.steps import following
 from interp.circuits.stored_steps import Kept
 from interp.core.protocols import Progress
 from interp.core.result_rows import ResultRows
+from interp.core.standard_errors import standard_error
 from interp.model.content import model_provenance
 from interp.model.model_argument import takes_model
 

@@ -120,10 +120,10 @@ class Circuit(CircuitFiles, Result):
         found: Found,
     ) -> Circuit:
         """Make a circuit of a method's result, with its provenance."""
-        from interp.causal.importance import standard_error
         from interp.circuits.bootstrap import labels_of, of_found
         from interp.circuits.contrast import hashes
         from interp.circuits.example import example_pair
+        from interp.core.standard_errors import standard_error
         from interp.model.content import model_provenance
 
         made = model_provenance(model) | task.about()

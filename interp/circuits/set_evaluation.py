@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from jaxtyping import Float
 
-from interp.causal.importance import standard_error
 from interp.circuits.contrast import ContrastTask, hashes
 from interp.circuits.identity import model_content, of_task
 from interp.circuits.nodes import head_columns
@@ -22,6 +21,7 @@ from interp.circuits.stored_steps import Kept
 from interp.core.errors import OptionError
 from interp.core.protocols import Progress
 from interp.core.result import Result
+from interp.core.standard_errors import standard_error
 from interp.core.statistics import ratio_intervals
 from interp.model.content import model_provenance
 from interp.model.model_argument import takes_model

@@ -76,10 +76,15 @@ def cluster_summary(
     gone = np.zeros((number, x.shape[1]))
     np.add.at(gone, which, x - mean)
     without = -gone / (n - sizes)
-    variance = (number - 1) / number * ((without - without.mean(0)) ** 2).sum(0)
-    error = np.sqrt(variance)
+    error = jackknife_error(without)
     error[error < _ROUNDING * np.abs(mean)] = 0.0
     return Summary(mean, error, n, number)
+
+
+def jackknife_error(left_out: Float[np.ndarray, "unit *x"]) -> Float[np.ndarray, "*x"]:
+    """Compute the standard error of an estimate from its values with each unit left out in turn."""
+    n = len(left_out)
+    return np.sqrt((n - 1) / n * ((left_out - left_out.mean(0)) ** 2).sum(0))
 
 
 def score_columns(

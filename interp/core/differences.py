@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -12,6 +11,7 @@ from jaxtyping import Float
 from interp.core.clusters import score_columns
 from interp.core.errors import OptionError
 from interp.core.result_rows import ResultRows
+from interp.core.standard_errors import t_test_p
 from interp.core.statistics import benjamini_hochberg, holm
 
 if TYPE_CHECKING:
@@ -92,13 +92,10 @@ def difference_rows(
         made: provenance of both results, under "first" and "second".
     """
     import pandas as pd
-    from scipy.stats import t as student
 
     means = score_columns(per_prompt, clusters)
     score, sem, number = (np.array(means[name]) for name in ("score", "sem", "clusters"))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        distance = np.where(score == 0, 0.0, np.abs(score) / sem)
-    p = np.where(np.isnan(sem), math.nan, 2 * student.sf(distance, np.maximum(number - 1, 1)))
+    p = t_test_p(score, sem, number - 1)
     columns = pd.DataFrame(list(rows)).assign(
         score=score, sem=sem, null=0.0, p=p, n=means["n"], clusters=number, p_holm=holm(p),
         p_bh=benjamini_hochberg(p),

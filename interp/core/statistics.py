@@ -147,7 +147,8 @@ def bootstrap_interval(
 
     score = values.mean(1, keepdims=True)
     # bias of the draws' median from the score, and acceleration: the change of its error with it
-    below = ((means < score).mean(1) + (means <= score).mean(1)) / 2
+    tied = np.abs(means - score) <= 1e-12 * np.abs(values).max(1, keepdims=True)  # by rounding
+    below = (np.where(tied, 0.5, means < score)).mean(1)
     bias = norm.ppf(below.clip(1 / (2 * draws), 1 - 1 / (2 * draws)))[:, None]
     sums = np.zeros((number, len(values)))
     np.add.at(sums, which, values.T)

@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.causal.importance import standard_error
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress, silent
 from interp.core.result_rows import ResultRows
+from interp.core.standard_errors import standard_error
 from interp.dictionaries.activations import FIRST, counted_rows
 from interp.dictionaries.controls import Reconstruction, control_reconstructions
 from interp.dictionaries.dictionary import Dictionary

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
-from interp.causal.importance import standard_error
 from interp.core.clusters import cluster_count
 from interp.core.errors import OptionError
 from interp.core.intervals import around
 from interp.core.result_rows import ResultRows
+from interp.core.standard_errors import standard_error
 from interp.core.statistics import sign_flip_p
 from interp.dictionaries.profile import mean_known
 

@@ -10,12 +10,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.causal.importance import standard_error
 from interp.causal.task import Task
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress
 from interp.core.result_rows import ResultRows
+from interp.core.standard_errors import standard_error
 from interp.dictionaries.dictionary import Dictionary
 from interp.model.content import model_provenance
 from interp.model.layer_tensors import run_at

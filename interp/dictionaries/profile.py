@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.causal.importance import standard_error
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts, bos_id
 from interp.core.result_rows import ResultRows
+from interp.core.standard_errors import standard_error
 from interp.dictionaries.controls import random_directions
 from interp.dictionaries.dictionary import Dictionary
 from interp.dictionaries.unit_maps import FeatureUnits, HeadUnits, MappedUnits, unit_call

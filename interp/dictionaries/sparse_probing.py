@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 
-from interp.causal.importance import standard_error
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
 from interp.core.result_rows import ResultRows
+from interp.core.standard_errors import standard_error
 from interp.dictionaries.activations import FIRST, activation_rows
 from interp.dictionaries.dictionary import Dictionary
 from interp.model.content import result_provenance

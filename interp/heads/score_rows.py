@@ -22,6 +22,7 @@ from interp.core.errors import PromptError
 from interp.core.intervals import EXACT, site_intervals
 from interp.core.prompts import Prompts, bos_id
 from interp.core.protocols import Progress
+from interp.core.standard_errors import t_test_p
 from interp.core.table import HeadTable
 from interp.heads.declaration import BoundAnalysis
 from interp.heads.defined_at import left_out_of_two
@@ -227,8 +228,6 @@ def _against_prompts(
     site: Site, values: np.ndarray, own: Summary, found: MetricScores, null: Summary
 ) -> np.ndarray:
     """Compute p of the difference from the null over prompts, paired if the prompts are equal."""
-    from scipy.stats import t as student
-
     if found.null is not None and found.null[site].shape == values.shape:
         pairs = cluster_summary(values - found.null[site], found.clusters)
         gap, error, clusters = pairs.score, pairs.sem, pairs.clusters
@@ -236,9 +235,7 @@ def _against_prompts(
         gap, error, clusters = own.score - null.score, own.sem, own.clusters
     if clusters < 2:
         return np.full(len(own.score), np.nan)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        distance = np.where(gap == 0, 0.0, np.abs(gap) / error)
-    return 2 * student.sf(distance, clusters - 1)
+    return t_test_p(gap, error, clusters - 1)
 
 
 def _larger(tests: Sequence[Any], like: np.ndarray, *, needs_draws: bool) -> np.ndarray:

@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from interp.core.standard_errors import t_test_p
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -206,10 +208,8 @@ def _distances(rows: pd.DataFrame, exact: bool) -> np.ndarray:
 
 def _p(distance: np.ndarray, rows: pd.DataFrame, exact: bool) -> np.ndarray:
     """Compute p for a table without it: by the t distribution over clusters, or over heads."""
-    from scipy.stats import t as student
-
     freedom = np.full(len(rows), len(rows) - 1) if exact else rows["clusters"].to_numpy() - 1
-    return 2 * student.sf(np.abs(distance), np.maximum(freedom, 1))
+    return t_test_p(distance, np.ones(len(rows)), freedom)
 
 
 def _share(rows: pd.DataFrame, end: float | None, *, below: bool = False) -> np.ndarray:

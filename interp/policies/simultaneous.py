@@ -19,6 +19,7 @@ from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.core.protocols import Progress, silent
 from interp.core.result_rows import ResultRows
+from interp.core.standard_errors import standard_error
 from interp.core.statistics import finite_mean
 from interp.model.content import result_provenance
 from interp.model.head_arguments import parse_heads, require_heads
@@ -111,7 +112,7 @@ def simultaneous(
     columns = {
         "policy": [name for name, _ in rows], "value": [value for _, value in rows],
         "score": right.mean(1), "n": len(encoded),
-        "sem": right.std(1, ddof=1) / len(encoded) ** 0.5 if len(encoded) > 1 else np.nan,
+        "sem": standard_error(right),
         **{name: finite_mean(x) for name, x in zip(LATENCIES, late, strict=True)},
     }  # fmt: skip
     made_by = result_provenance(

@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from interp.core.clusters import jackknife_error
+from interp.core.intervals import half_width
 from interp.core.rank_statistics import ranks
 from interp.core.result_rows import ResultRows
+from interp.core.standard_errors import standard_error
 from interp.core.table import HeadTable
 from interp.probes.folds import Numbers
 
@@ -45,7 +48,7 @@ def probe_rows(
     gaps = (sums - mean[:, None] * size) / size.mean()
     columns = dict(zip(units, zip(*heads, strict=True), strict=True)) | {
         "metric": METRIC, "score": mean,
-        "sem": np.sqrt((gaps**2).sum(1) / (len(size) - 1) / len(size)),
+        "sem": standard_error(gaps),
         "n": rise.shape[1], "clusters": len(size), "unit": "nats per item",
     }  # fmt: skip
     columns |= {} if p is None else {"null": 0.0, "p": p}
@@ -87,8 +90,6 @@ def interval_over_documents(
         documents: the document of each item.
         level: coverage of the interval.
     """
-    from scipy.stats import t as student
-
     number = int(documents.max()) + 1
     edge = _CLIP / number
     found = share(np.ones(len(documents), dtype=bool))
@@ -105,8 +106,7 @@ def interval_over_documents(
     left = np.array([logit(x) for x in left[~np.isnan(left)]])
     if len(left) < 2:
         return 0.0, 1.0
-    error = math.sqrt((len(left) - 1) / len(left) * float(((left - left.mean()) ** 2).sum()))
-    reach = float(student.ppf(0.5 + level / 2, len(left) - 1)) * error
+    reach = float(half_width([(jackknife_error(left), len(left) - 1)], level))
     return 1 / (1 + math.exp(-(whole - reach))), 1 / (1 + math.exp(-(whole + reach)))
 
 

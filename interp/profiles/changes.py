@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.core.errors import OptionError
+from interp.core.intervals import half_width
 from interp.core.result_rows import ResultRows
+from interp.core.standard_errors import t_test_p
 from interp.core.statistics import benjamini_hochberg, holm
 from interp.model.content import versions
 from interp.profiles.behaviours import ON
@@ -171,15 +173,12 @@ def _row(
     unit: str,
 ) -> dict[str, Any]:
     """Return one difference with its t test; p is at least the chance that all n signs agree."""
-    from scipy.stats import t as student
-
     score = after - before
     p, half = np.nan, np.nan
     if np.isfinite(score) and np.isfinite(sem) and df > 0:
-        half = float(student.ppf(0.975, df)) * sem
+        half = float(half_width([(sem, df)]))
     if np.isfinite(half) and not _fitted(metric):
-        p = 1.0 if score == 0 else 2 * float(student.sf(abs(score) / sem, df)) if sem else 0.0
-        p = min(1.0, max(p, 2.0 ** (1 - n)))
+        p = min(1.0, max(float(t_test_p(score, sem, df)), 2.0 ** (1 - n)))
     return {
         "stack": head["stack"], "layer": head["layer"], "head": head["head"], "metric": metric,
         "score": score, "score_a": before, "score_b": after, "sem": sem, "low": score - half,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from interp.core.clusters import jackknife_error
 from interp.profiles.judgement import PROBABILITIES, Number
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def dimensions_of(
     value, *each = _held(np.concatenate([whole[None], whole - sums])).tolist()
     spread = np.asarray(each)
     value = groups * value - (groups - 1) * float(spread.mean())
-    error = np.sqrt((groups - 1) / groups * ((spread - spread.mean()) ** 2).sum())
+    error = jackknife_error(spread)
     ends = value + error * t.ppf(PROBABILITIES, max(groups - 1, 1))
     return Number(value, tuple(np.clip(ends, 0, vectors.shape[1]).tolist()))
 

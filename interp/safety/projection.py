@@ -13,6 +13,7 @@ from torch import Tensor
 
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
+from interp.core.standard_errors import standard_error
 from interp.core.table import HeadTable
 from interp.model.calls.sites import Site
 from interp.model.content import model_provenance
@@ -88,9 +89,9 @@ def refusal_projection_scores(
     records = []
     for site, (bad, good) in values.items():
         x, y = bad.numpy(), good.numpy()
-        score, sem, n = x.mean(0), _sem(x), len(x)
+        score, sem, n = x.mean(0), standard_error(x.T), len(x)
         if against_harmless:
-            score, sem, n = score - y.mean(0), np.sqrt(sem**2 + _sem(y) ** 2), len(x) + len(y)
+            score, sem, n = score - y.mean(0), np.hypot(sem, standard_error(y.T)), len(x) + len(y)
         records.append(
             {
                 "model": model.name, "stack": site.stack, "layer": site.layer, "metric": metric,
@@ -168,7 +169,3 @@ def as_trials(values: Mapping[Site, tuple[Tensor, Tensor]]) -> HeadValues:
             parts.append(difference + scale * (x - x.mean(0)))
         found[site] = torch.cat(parts)
     return found
-
-
-def _sem(x: np.ndarray) -> np.ndarray:
-    return x.std(0, ddof=1) / math.sqrt(len(x))

@@ -23,6 +23,7 @@ from interp.core.head import Head
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress
 from interp.core.result_rows import ResultRows
+from interp.core.standard_errors import standard_error
 from interp.core.text_file import read_lines
 from interp.model.content import model_provenance
 from interp.model.edits import zero
@@ -42,11 +43,6 @@ class MinimalPair:
 
     good: str
     bad: str
-
-
-def _sem(values: Float[Array, " pair"]) -> float:
-    """Compute the standard error of the mean over pairs; NaN for one."""
-    return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
 
 
 def read_pairs(path: str | os.PathLike, *, n: int | None = None) -> list[MinimalPair]:
@@ -154,7 +150,7 @@ def pair_rows(
     mean = drops.mean(1)
     columns = {
         "heads": [" ".join(names) for names in sets], "set": ["checked"] + ["random"] * rest,
-        "drop": mean, "sem": [_sem(x) for x in drops],
+        "drop": mean, "sem": [float(standard_error(x)) for x in drops],
         "null": [float(mean[1:].mean())] + [math.nan] * rest, "accuracy": (without > 0).mean(1),
         "n": len(margin),
     }  # fmt: skip

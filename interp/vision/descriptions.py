@@ -11,6 +11,7 @@ from jaxtyping import Float
 from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.core.result_rows import ResultRows
+from interp.core.standard_errors import standard_error
 from interp.model.model_argument import takes_model
 from interp.vision.images import image_batch, image_provenance
 from interp.vision.parts import image_parts
@@ -133,7 +134,7 @@ def describe_heads(
         "part": np.repeat(asked, ranks), "stack": stacks, "layer": layers, "head": numbers,
         "rank": np.tile(np.arange(1, ranks + 1), len(asked)),
         "text": [text for mine in chosen for text in mine], "metric": "explained_variance",
-        "score": values.mean(1), "sem": values.std(1, ddof=1) / values.shape[1] ** 0.5,
+        "score": values.mean(1), "sem": standard_error(values),
         "null": random.mean(1).ravel(), "p": ((1 + reached.sum(1)) / (1 + n_random)).ravel(),
         "n": len(judge), "unit": "share of variance",
     }  # fmt: skip

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 
 from interp.core.errors import OptionError
+from interp.core.standard_errors import standard_error
 from interp.core.statistics import holm
 from interp.model.model_argument import takes_model
 from interp.vision.images import (
@@ -105,7 +106,7 @@ def head_readouts(
     right = np.stack([_right(x, index, index, learn) for x in every])
     null = np.stack([_right(x, shuffled, index, learn).mean(-1) for x in every])
     at = len(names)
-    score, error = right.mean(1), right[at].std(ddof=1) / right.shape[1] ** 0.5
+    score, error = right.mean(1), standard_error(right[at])
     enough = [k for k in sizes if score[at + k] >= score[at] - error]
     stack = places[0][0]
     n = len(every)

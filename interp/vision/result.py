@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from interp.causal.importance import standard_error
 from interp.core.errors import OptionError
 from interp.core.result import Result
+from interp.core.standard_errors import standard_error
 from interp.core.statistics import holm, sign_flip_ps
 from interp.core.table import HeadTable
 

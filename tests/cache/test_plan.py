@@ -217,6 +217,53 @@ def test_kvpress_masks_what_the_reference_mask_hides(plan, tmp_path) -> None:
             assert [kept["sink"], kept["recent"], kept["top"]] == [window.sink, window.recent, 0]
 
 
+def test_kvpress_hides_the_same_keys_under_the_exported_settings(narrow, tmp_path) -> None:
+    """`DuoAttentionPress` of kvpress 0.3 hides keys `[sink_size : -recent_size]` of the cache.
+
+    The cache holds what stands before the next token, so that one more is seen: the token itself.
+    """
+    narrow.export(tmp_path, "budgets")
+    stated = json.loads((tmp_path / "budgets.json").read_text())["DuoAttentionPress"]
+    cut = narrow.cuts()
+    assert round(stated["head_compression_ratio"] * len(narrow.kv)) == len(cut)
+    cached = 45
+    for layer in range(2):
+        hidden = torch.zeros(2, 2, cached, dtype=torch.bool)
+        streaming = [KVHead("decoder", layer, kv) in cut for kv in range(2)]
+        hidden[:, streaming, stated["sink_size"] : -stated["recent_size"]] = True
+        for theirs, mine in zip(
+            torch.nonzero(hidden, as_tuple=True),
+            narrow.masked_keys(layer, torch.zeros(2, 2, cached, 4)),
+            strict=True,
+        ):
+            assert theirs.tolist() == mine.tolist()
+    # without the current token nothing recent is left, and `[sink : -0]` would hide nothing
+    only = replace(narrow, windows=tuple(w and Window(2, 1) for w in narrow.windows))
+    only.export(tmp_path, "budgets")
+    assert "DuoAttentionPress" not in json.loads((tmp_path / "budgets.json").read_text())
+
+
+def test_rows_and_loss_of_a_plan_by_hand(narrow) -> None:
+    held_out = np.array([0.5, 0.25, 1.5, 0.75])
+    windows = (Window(2, 4), None, Window(3, 50), Window(1, 9))
+    made = replace(narrow, held_out=held_out, windows=windows, length=40)
+    mean, error = made.loss
+    assert mean == 0.75
+    spread = (0.25**2 + 0.5**2 + 0.75**2 + 0) / 3
+    assert error == pytest.approx((spread / 4) ** 0.5)
+    assert f"{mean:+.4f} +- {error:.4f}" in made.summary()
+    assert (made.bytes, made.full_bytes) == (sum(made.sizes), sum(made.full_sizes))
+    assert f"({sum(made.sizes) / sum(made.full_sizes):.0%})" in made.summary()
+    rows = made.wide()
+    assert rows["score"].tolist() == [6, 40, 40, 10]
+    assert rows["sink"].tolist() == [2, -1, 3, 1]
+    assert rows["recent"].tolist() == [4, -1, 50, 9]
+    assert (rows["keeps"] == "all").tolist() == [False, True, False, False]
+    assert rows["loss_alone"].tolist() == list(made.alone)
+    bound = replace(made, bound=0.75)  # three of four are at most the bound
+    assert "75% are within the bound" in bound.summary()
+
+
 def test_published_gates_are_read_and_compared(planted_induction, tmp_path) -> None:
     np.savetxt(
         tmp_path / "full_attention_heads.tsv",

@@ -12,10 +12,10 @@ import zoo
 
 from interp.causal import all_but_one, leave_one_out, logit_difference, loss, repeats_task
 from interp.causal.game.game import Game
-from interp.causal.importance import standard_error
 from interp.core.errors import OptionError, UnknownName
 from interp.core.head import Head
 from interp.core.prompts import Prompts
+from interp.core.standard_errors import standard_error
 from interp.core.statistics import bootstrap_interval
 from interp.model import edits
 from interp.model.locate.probe import probe

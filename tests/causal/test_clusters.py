@@ -19,13 +19,13 @@ from interp.causal import (
     repeats_task,
     shapley,
 )
-from interp.causal.importance import standard_error
 from interp.causal.pruning.folds import folds
 from interp.causal.pruning.result import PruningCurve
 from interp.causal.task_file import make_task
 from interp.core.clusters import cluster_count, cluster_summary
 from interp.core.errors import OptionError
 from interp.core.intervals import LEAST_CLUSTERS, around
+from interp.core.standard_errors import standard_error
 from interp.core.statistics import bootstrap_interval
 from interp.heads.outliers.channels import disruption, disruption_row
 from interp.report.printed.importance import importance_text

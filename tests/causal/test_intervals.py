@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from interp.causal.ablation import leave_one_out
-from interp.causal.importance import Importance, standard_error
+from interp.causal.importance import Importance
 from interp.causal.measures import repeats_task
 from interp.causal.shapley_values.exact import exact_values
 from interp.causal.shapley_values.permutations import (
@@ -22,6 +22,7 @@ from interp.causal.shapley_values.solution import subsets
 from interp.causal.shapley_values.surrogate import bias_check
 from interp.core.errors import OptionError
 from interp.core.intervals import around, half_width, mean_intervals
+from interp.core.standard_errors import standard_error
 
 
 class Backup:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ET
 
 import networkx as nx
@@ -85,24 +86,83 @@ def test_as_a_graph() -> None:
 
 def test_graphml_is_read_back() -> None:
     edges = (*made().edges, ("embed", "L0H0.v"), ("mlp0", "L1H0.k"))  # keys are there twice
-    c = made(edges=edges, edge_score=np.arange(1.0, 7.0))
+    c = made(edges=edges, edge_score=np.arange(-3.0, 3.0))
     text = c.to_graphml()
+    assert c._graphml() == text
     ids = [e.get("id") for e in ET.fromstring(text).iter() if e.tag.endswith("}edge")]
-    assert len(ids) == len(set(ids)) == len(edges)
+    assert sorted(map(str, ids)) == sorted(f"{a}->{b}" for a, b in edges)
     graph = nx.parse_graphml(text)
-    assert sorted((a, d["input"]) for a, _, d in graph.edges(data=True)) == sorted(edges)
-    assert graph.nodes["L0H0"]["score"] == -3.0
+    read = {(a, d["input"]): d["score"] for a, _, d in graph.edges(data=True)}
+    assert read == dict(zip(edges, c.edge_score.tolist(), strict=True))
+    assert sorted((a, b) for a, b, _ in graph.edges) == sorted(
+        (a, b.partition(".")[0]) for a, b in edges
+    )
+    scores = dict(zip(c.nodes, c.score.tolist(), strict=True))
+    assert {n: d["score"] for n, d in graph.nodes(data=True) if n != "logits"} == scores
+    assert {n: d.get("role", "") for n, d in graph.nodes(data=True)} == {
+        n: "mover" if n.startswith("L1") else "" for n in graph
+    }
     assert graph.graph["model"] == "m<b>"
 
 
-def test_dot_and_mermaid_have_every_node_and_edge(tmp_path) -> None:
-    dot = made().to_dot(tmp_path / "c.dot")
+def dot_statements(text: str) -> dict[str, dict[str, str]]:
+    """Statements of a DOT file by what stands before their attributes, with the attributes.
+
+    By the grammar of graphviz.org/doc/info/lang.html: nodes and edges whose IDs are quoted, and a
+    list of `ID = ID` in brackets.
+    """
+    head, *lines, end = text.strip().splitlines()
+    assert head == "digraph circuit {"
+    assert end == "}"
+    found: dict[str, dict[str, str]] = {}
+    for line in lines:
+        subject, bracket, rest = line.strip().removesuffix(";").partition(" [")
+        assert rest.endswith("]") == bool(bracket)
+        given = re.findall(r'(\w+)=(?:"([^"]*)"|(\S+?))(?=[\s\]])', rest)
+        found.setdefault(subject, {}).update({k: a or b for k, a, b in given})
+    return found
+
+
+def test_dot_is_read_back(tmp_path) -> None:
+    c = made()
+    dot = c.to_dot(tmp_path / "c.dot")
     assert (tmp_path / "c.dot").read_text() == dot
-    assert dot.count("->") == 4
-    assert '"L0H0" -> "L1H0" [label="k" color="#D55E00"' in dot
-    mermaid = made().to_mermaid()
-    assert "L0H0 -.->|k| L1H0" in mermaid
-    assert "mlp0 --> logits" in mermaid
+    blue, orange = "#0072B2", "#D55E00"  # Okabe and Ito: helps, hurts
+    found = dot_statements(dot)
+    for name, score in zip(c.nodes, c.score, strict=True):
+        stated = found.pop(f'"{name}"')
+        assert stated["color"] == (blue if score >= 0 else orange)
+        assert float(stated["penwidth"]) == pytest.approx(0.5 + 3 * abs(score) / 3, abs=6e-3)
+        assert float(stated["tooltip"].split()[0]) == pytest.approx(score, abs=6e-4)
+    for (a, b), score in zip(c.edges, c.edge_score, strict=True):
+        head, _, label = b.partition(".")
+        if (a, head) == ("L0H0", "L1H0"):
+            continue
+        stated = found.pop(f'"{a}" -> "{head}"')
+        assert stated.get("label", "") == label
+        assert stated["color"] == (blue if score >= 0 else orange)
+        assert float(stated["penwidth"]) == pytest.approx(0.5 + 3 * abs(score) / 2, abs=6e-3)
+    # two edges between the same heads are two statements, each with its own input
+    assert '"L0H0" -> "L1H0" [label="q" color="#0072B2" penwidth=1.25];' in dot
+    assert '"L0H0" -> "L1H0" [label="k" color="#D55E00" penwidth=3.50];' in dot
+    assert set(found) == {"rankdir=BT", "node", '"L0H0" -> "L1H0"'}
+    still = made(score=np.zeros(6), edge_score=np.zeros(4)).to_dot()  # no score to divide by
+    assert still.count("penwidth=0.50") == 10
+
+
+def test_mermaid_is_read_back() -> None:
+    c = made(edge_score=np.array([0.5, -2.0, 0.0, 0.1]))
+    head, *lines = c.to_mermaid().splitlines()
+    assert head == "flowchart BT"
+    nodes = [re.fullmatch(r'  (\w+)\["(\w+) (\S+).*"\]', line) for line in lines[:6]]
+    assert [m and (m[1], m[2], float(m[3])) for m in nodes] == [
+        (n, n, s) for n, s in zip(c.nodes, c.score.tolist(), strict=True)
+    ]
+    edges = [re.fullmatch(r"  (\w+) (-->|-\.->)(?:\|(\w)\|)? (\w+)", line) for line in lines[6:]]
+    assert [m and (m[1], m[2], m[3], m[4]) for m in edges] == [
+        ("L0H0", "-->", "q", "L1H0"), ("L0H0", "-.->", "k", "L1H0"),
+        ("mlp0", "-->", None, "logits"), ("embed", "-->", "v", "L0H1"),
+    ]  # fmt: skip
 
 
 def test_layers_from_below() -> None:

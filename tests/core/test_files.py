@@ -219,3 +219,17 @@ def test_importing_the_table_imports_nothing_heavy():
 def test_new_columns_are_checked(column, value, why):
     with pytest.raises(OptionError, match=why):
         small(**{column: value})
+
+
+def test_a_folder_that_is_missing_is_empty_and_a_file_is_none(tmp_path):
+    from interp.core.files import exists, listed
+
+    assert listed(tmp_path / "gone") == []
+    (tmp_path / "b").write_text("")
+    (tmp_path / "a").write_text("")
+    assert [path.name for path in listed(tmp_path)] == ["a", "b"]
+    assert exists(tmp_path / "a")
+    assert not exists(tmp_path / "c")
+    for call in (listed, lambda file: exists(file / "inside")):
+        with pytest.raises(StoreError, match="is a file or lies in one; choose another folder"):
+            call(tmp_path / "a")

@@ -12,13 +12,10 @@ from scipy import stats
 
 from interp.core.intervals import (
     difference_of_shares,
-    fraction_interval,
     mean_intervals,
-    share_interval,
 )
 from interp.core.statistics import (
     RatioBootstrap,
-    benjamini_hochberg,
     bootstrap_interval,
     holm,
     least_sign_flip_p,
@@ -26,8 +23,6 @@ from interp.core.statistics import (
     redraw,
     redraw_counts,
     sign_flip_p,
-    tails_of,
-    widened_tails,
 )
 
 
@@ -150,18 +145,6 @@ def test_holm_is_the_step_down_correction() -> None:
     np.testing.assert_allclose(holm(np.array([0.5, 0.6])), [1.0, 1.0])
 
 
-def test_benjamini_and_hochberg_as_in_scipy() -> None:
-    from scipy.stats import false_discovery_control
-
-    p = np.random.default_rng(0).uniform(size=40) ** 2
-    assert np.allclose(benjamini_hochberg(p), false_discovery_control(p))
-    holes = np.insert(p, [0, 7], np.nan)
-    found = benjamini_hochberg(holes)
-    assert np.isnan(found[[0, 8]]).all()
-    assert np.allclose(found[~np.isnan(holes)], false_discovery_control(p))
-    assert len(benjamini_hochberg(np.zeros(0))) == 0
-
-
 def _draws(kind: str, rng: np.random.Generator, shape: tuple[int, int]) -> tuple[Any, ...]:
     """Values of a kind, their mean, and their least and largest value."""
     match kind:
@@ -230,19 +213,3 @@ def test_the_interval_of_a_difference_of_shares_holds_it_as_often_as_it_says() -
     assert found == pytest.approx(by_hand)
     want = share[0] - share[1] + np.array([-1, 1]) * stats.norm.ppf(0.95) * by_hand
     np.testing.assert_allclose(ends, want)
-
-
-def test_the_interval_of_a_fraction_is_that_of_a_share() -> None:
-    assert fraction_interval(3 / 8, 8) == pytest.approx(share_interval(3, 8))
-    assert fraction_interval(0, 8, 0.8) == pytest.approx(share_interval(0, 8, 0.8))
-    assert fraction_interval(0.5, 0) == (0, 1)
-
-
-def test_widened_tails_make_up_for_few_units() -> None:
-    """For draws of a mean that are exactly normal, the interval is Student's."""
-    for n in (3, 8, 200):
-        low, high = widened_tails(0.9, n)
-        assert low + high == pytest.approx(1)
-        sem_of_draws = ((n - 1) / n) ** 0.5  # in standard errors
-        assert stats.norm.ppf(high) * sem_of_draws == pytest.approx(stats.t.ppf(0.95, n - 1))
-    assert widened_tails(0.9, 10**7) == pytest.approx(tails_of(0.9), abs=1e-6)

@@ -352,9 +352,9 @@ def test_a_killed_process_leaves_only_whole_results(store):
 def test_temporary_files_of_the_dead_go_and_those_of_the_living_stay(store):
     store.write(key(), small())
     old, new = store.folder / ".a.1-1.tmp", store.folder / ".b.1-2.tmp"
-    for path in (old, new):
+    for path, hours in ((old, 25), (new, 23)):  # a day
         path.write_text("")
-    os.utime(old, (0, 0))
+        os.utime(path, (time.time() - 3600 * hours,) * 2)
     Store(store.folder).write(key(seed=1), small())
     assert not old.exists()
     assert new.exists()

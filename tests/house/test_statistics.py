@@ -1,10 +1,15 @@
-"""Two modules of statistics: no other file draws bootstraps, ranks, or tests by itself.
+"""Modules of statistics: no other file draws bootstraps, ranks, tests or errors by itself.
 
 Looked for in every other file of the package: functions and classes named after a bootstrap, a rank
 correlation, an AUROC, a permutation test or a correction; imports of such functions from scipy and
 scikit-learn; calls that draw with replacement as many as there are (`multinomial`, `integers(n,
 n)`, `integers(n, size=(draws, n))`, `choice(x, len(x))`); quantiles of draws. Of the two modules,
 one defines and imports only statistics of ranks and draws nothing, the other only the rest.
+
+A standard error (a spread over the root of a number), the factor of a jackknife, and the tail or a
+quantile of a distribution are computed in `interp/core/`, where the formulas of
+`tests/core/test_error_formulas.py` and its neighbours hold them; elsewhere each would need a test
+of its own.
 """
 
 from __future__ import annotations
@@ -77,6 +82,59 @@ def _draws(call: ast.Call) -> bool:
     if name == "choice" and len(call.args) > 1 and "replace" not in given:
         return ast.unparse(call.args[1]) == f"len({ast.unparse(call.args[0])})"
     return False
+
+
+TAILS_OF_THEIR_OWN = {
+    "profiles/dimensions.py": "tests/profiles/test_dimensions.py",
+    "causal/shapley_values/surrogate.py": "tests/causal/test_intervals.py",
+}
+"""Other files that ask a distribution for quantiles, and the tests that hold them."""
+SPREAD = re.compile("(nan)?(std|var)")
+JACKKNIFE = re.compile(r"\((\S+|len\(\w+\)) - 1\) / \1 \*")
+
+
+def formulas(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and reason of every standard error, jackknife and tail of a distribution in a file."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+            calls = (x.func for x in ast.walk(node.left) if isinstance(x, ast.Call))
+            spread = any(isinstance(x, ast.Attribute) and SPREAD.fullmatch(x.attr) for x in calls)
+            if spread and not isinstance(node.right, ast.Constant):
+                yield node.lineno, f"divides a spread: {ast.unparse(node)}"
+        if isinstance(node, ast.BinOp) and JACKKNIFE.match(ast.unparse(node)):
+            yield node.lineno, f"computes a jackknife: {ast.unparse(node)}"
+        called = node.func if isinstance(node, ast.Call) else None
+        if isinstance(called, ast.Attribute) and called.attr in ("ppf", "isf", "sf", "cdf"):
+            yield called.lineno, f"asks for a tail: {ast.unparse(node)}"
+
+
+def test_errors_and_tails_are_computed_in_the_core() -> None:
+    wrong, with_tails = [], set()
+    for path in sorted(ROOT.rglob("*.py")):
+        file = path.relative_to(ROOT).as_posix()
+        if file.startswith("core/"):
+            continue
+        for line, reason in formulas(ast.parse(path.read_text(encoding="utf-8"))):
+            if "a tail" in reason and file in TAILS_OF_THEIR_OWN:
+                with_tails.add(file)
+            else:
+                wrong.append(f"interp/{file}:{line} {reason}")
+    assert not wrong, "; ".join(wrong) + ": use interp/core/standard_errors.py or intervals.py"
+    assert with_tails == set(TAILS_OF_THEIR_OWN)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x.std(0, ddof=1) / n**0.5",
+        "float(np.std(x, ddof=1)) / math.sqrt(len(x))",
+        "np.var(x, ddof=1) / len(x)",
+        "np.sqrt((n - 1) / n * np.square(each - each.mean(0)).sum(0))",
+        "2 * student.sf(abs(score) / sem, df)",
+    ],
+)
+def test_an_error_elsewhere_is_found(line: str) -> None:
+    assert list(formulas(ast.parse(line)))
 
 
 def test_statistics_are_computed_in_their_modules() -> None:

@@ -18,6 +18,7 @@ from interp.attribution.example import Example
 from interp.core.errors import InterpError
 from interp.core.prompts import Prompts
 from interp.core.result_rows import ResultRows
+from interp.core.standard_errors import standard_error
 from interp.model.content import result_provenance
 
 HELD_OUT = 20_000  # seed of sentences that neither training nor the model card used
@@ -89,7 +90,7 @@ def deceived(methods: Iterable[BoundMethod], n: int = 16) -> ResultRows:
             values.append(np.full(n, nan))
             continue
         values.append(ranks)
-        sem = float(ranks.std(ddof=1) / n**0.5)
+        sem = float(standard_error(ranks))
         found.append(
             Deceived(
                 chosen.label,

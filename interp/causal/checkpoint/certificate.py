@@ -20,12 +20,12 @@ from interp.causal.game.game import Game
 from interp.causal.gating.gated_task import GatedTask
 from interp.causal.gating.learn import halves
 from interp.causal.gating.units import GatedUnits, layer_matched_sets, selected
-from interp.causal.importance import standard_error
 from interp.causal.task import Task
 from interp.core.clusters import cluster_count
 from interp.core.errors import OptionError
 from interp.core.files import open_file
 from interp.core.intervals import around
+from interp.core.standard_errors import standard_error
 from interp.core.statistics import prediction_band
 from interp.model.content import versions
 

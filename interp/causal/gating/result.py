@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from interp.causal.importance import standard_error
 from interp.core.clusters import cluster_count
 from interp.core.head import Head
 from interp.core.intervals import around
 from interp.core.result import Result
+from interp.core.standard_errors import standard_error
 from interp.core.statistics import prediction_band
 
 if TYPE_CHECKING:
@@ -79,8 +79,7 @@ class LearnedGates(Result):
     @property
     def sem(self) -> Float[Array, " unit"]:
         """Standard error over restarts; NaN for one restart."""
-        n = len(self.gate)
-        return self.gate.std(0, ddof=1) / n**0.5 if n > 1 else np.full(len(self.labels), np.nan)
+        return standard_error(self.gate.T)
 
     def _bounds_of(self, frame: pd.DataFrame, level: float) -> Float[Array, "unit 2"]:
         return super()._bounds_of(frame, level).clip(0, 1)

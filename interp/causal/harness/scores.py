@@ -10,12 +10,12 @@ import numpy as np
 from jaxtyping import Float
 
 from interp.causal.harness.adapter import HarnessRun
-from interp.causal.importance import standard_error
 from interp.causal.random_sets import random_sets
 from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.core.protocols import Progress, silent
 from interp.core.result_rows import ResultRows
+from interp.core.standard_errors import standard_error
 from interp.model.content import model_provenance
 from interp.model.edits import zero
 from interp.model.head_arguments import heads_with_stack

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from interp.core.clusters import numbered
+from interp.core.intervals import half_width
 from interp.core.statistics import redraw_counts
 
 Array = np.ndarray
@@ -110,8 +111,6 @@ def loop_interval(value: float, loops: Sequence[float], n: int) -> tuple[float, 
     """
     if n < 2 or len(loops) < 2:
         return math.nan, math.nan
-    from scipy.stats import t as student
-
     spread = float(np.std(loops, ddof=1)) * math.sqrt(n / (n - 1))
-    half = float(student.isf(0.025, min(len(loops), n) - 1)) * spread
+    half = float(half_width([(spread, min(len(loops), n) - 1)]))
     return value - half, value + half

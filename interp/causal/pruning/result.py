@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 from jaxtyping import Float, Int
 
-from interp.causal.importance import standard_error
 from interp.causal.pruning.folds import loop_interval
 from interp.core.clusters import cluster_count
 from interp.core.csv_rows import csv_text
@@ -24,6 +23,7 @@ from interp.core.files import read_bytes, write_atomically
 from interp.core.intervals import around
 from interp.core.json_document import stored_document
 from interp.core.result import Result
+from interp.core.standard_errors import standard_error
 from interp.core.statistics import percentile_interval, tails_of
 
 if TYPE_CHECKING:

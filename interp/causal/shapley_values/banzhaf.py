@@ -11,7 +11,7 @@ from interp.causal.game.chain import Playable
 from interp.causal.game.game import Game
 from interp.causal.importance import Importance
 from interp.causal.shapley_values.exact import exact_values
-from interp.causal.shapley_values.permutations import standard_error_of, target_reached
+from interp.causal.shapley_values.permutations import target_reached
 from interp.causal.shapley_values.scores import as_importance
 from interp.causal.shapley_values.solution import (
     EXACT,
@@ -25,6 +25,7 @@ from interp.causal.shapley_values.solution import (
 from interp.causal.task import Task
 from interp.core.errors import UnknownName
 from interp.core.protocols import Progress
+from interp.core.standard_errors import standard_error
 from interp.core.steps import finishing
 from interp.model.model_argument import takes_model
 
@@ -151,7 +152,7 @@ def banzhaf_sampled(
         sign = 2 * coin - 1
         total += sign.T @ change
         means += list(sign * change.mean(1)[:, None])
-    sem = standard_error_of(means)
+    sem = standard_error(np.stack(means, -1))
     return Solution(
         total / len(means), sem, 2 * len(means), v_all, v_none, sampling_df=len(means) - 1
     )

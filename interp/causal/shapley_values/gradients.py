@@ -33,6 +33,7 @@ from interp.causal.shapley_values.solution import (
     game_name,
 )
 from interp.causal.shapley_values.surrogate import Draws
+from interp.core.clusters import jackknife_error
 from interp.core.errors import OptionError
 
 LEAST, DEFAULT = 20, 36
@@ -150,9 +151,7 @@ def solved(
             for rows in (slice(2 * k, 2 * k + 2) for k in range(pairs))
         ]
     )
-    spread = at_least_usual(
-        np.sqrt((pairs - 1) / pairs * ((without - without.mean(0)) ** 2).sum(0))
-    )
+    spread = at_least_usual(jackknife_error(without))
     notes: dict[str, Any] = {"efficiency_gap_before": float(gap[np.abs(gap).argmax()])}
     bias, n_checks = 0.0, 0
     if checks is not None:

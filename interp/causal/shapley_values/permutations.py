@@ -17,6 +17,7 @@ from interp.causal.shapley_values.solution import (
     game_name,
 )
 from interp.core.intervals import half_width
+from interp.core.standard_errors import standard_error
 
 DEFAULT_PAIRS = 16
 LEAST_SAMPLES = 4
@@ -90,7 +91,7 @@ def permutation_values(
             sample = np.mean(each, 0)
             total += sample
             means.append(sample.mean(1))
-    sem = at_least_usual(standard_error_of(means)) if n > 1 else np.zeros(1)
+    sem = at_least_usual(standard_error(np.stack(means, -1))) if n > 1 else np.zeros(1)
     df = len(means) - 1 if n > 1 else math.inf
     notes = {}
     if n > 1 and len(means) < LEAST_SAMPLES:
@@ -119,13 +120,6 @@ def contributions(
     return found
 
 
-def standard_error_of(means: list[np.ndarray]) -> Float[np.ndarray, " player"]:
-    """Compute the standard error of the mean of independent samples; NaN for one."""
-    if len(means) < 2:
-        return np.full(len(means[0]), math.nan)
-    return np.std(means, axis=0, ddof=1) / math.sqrt(len(means))
-
-
 def at_least_usual(sem: Float[np.ndarray, " player"]) -> Float[np.ndarray, " player"]:
     """Raise all errors to at least the root mean square of all players' errors.
 
@@ -145,7 +139,7 @@ def target_reached(
     """
     if target_sem is None or len(means) < least:
         return False
-    sem = standard_error_of(means)
+    sem = standard_error(np.stack(means, -1))
     widened = half_width([(sem, len(means) - 1)]) / half_width([(1.0, math.inf)])
     return bool((widened <= target_sem).all())
 

@@ -13,9 +13,9 @@ from jaxtyping import Float
 
 from interp.causal.game.chain import Playable
 from interp.causal.game.game import Game
-from interp.causal.importance import standard_error
 from interp.core.errors import OptionError
 from interp.core.intervals import around
+from interp.core.standard_errors import standard_error
 
 Told = Callable[[str, int, int], None] | None
 """See `interp.causal.game.game.Progress`; or None."""

@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from interp.causal.game.chain import Playable, Walk, removals, walks
 from interp.causal.shapley_values.gaussian_process import Surrogate, fit_process
-from interp.causal.shapley_values.permutations import contributions, standard_error_of
+from interp.causal.shapley_values.permutations import contributions
 from interp.causal.shapley_values.solution import (
     Solution,
     Told,
@@ -24,6 +24,7 @@ from interp.causal.shapley_values.solution import (
     values,
 )
 from interp.core.errors import OptionError
+from interp.core.standard_errors import standard_error
 
 Array = np.ndarray
 MOST = 8192
@@ -222,7 +223,7 @@ class _Sampled:
             expected.append(sd)
             spread.append(path.mean(1))
         each = [np.mean(misses[k : k + 2], 0).mean(1) for k in range(0, len(misses), 2)]
-        bias, sem = np.mean(each, 0), standard_error_of(each)
+        bias, sem = np.mean(each, 0), standard_error(np.stack(each, -1))
         error, truth = np.concatenate(errors), np.concatenate(spread)
         notes: dict[str, Any] = {
             "bias_check": bias_check(bias, sem, len(each)),

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from interp.causal.importance import standard_error
 from interp.core.clusters import cluster_count
 from interp.core.result_rows import ResultRows
+from interp.core.standard_errors import standard_error
 
 Array = np.ndarray
 Tasks = tuple[tuple[str, str, bool], tuple[str, str, bool]]

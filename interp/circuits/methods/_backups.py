@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from interp.causal.importance import standard_error
+from interp.core.standard_errors import standard_error
 
 if TYPE_CHECKING:
     from interp.circuits.contrast import ContrastTask

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from interp.causal.importance import standard_error
 from interp.circuits.methods._exact import node_effects, path_effects
 from interp.circuits.methods._gathered import forwards_of
 from interp.circuits.residual_graph import ResidualGraph
 from interp.core.errors import UnreadableAttention
+from interp.core.standard_errors import standard_error
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from interp.causal.importance import standard_error
 from interp.circuits.methods._attribution import RunPair, effects_without, nodes_along_inputs
 from interp.circuits.methods._backups import LARGE, stand_ins
 from interp.circuits.nodes import larger_effect
+from interp.core.standard_errors import standard_error
 
 if TYPE_CHECKING:
     from jaxtyping import Float

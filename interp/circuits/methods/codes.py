@@ -25,6 +25,7 @@ from interp.circuits.steps import counted, step
 from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.core.rank_statistics import auroc, auroc_interval, spearman
+from interp.core.standard_errors import standard_error
 
 if TYPE_CHECKING:
     from interp.circuits.contrast import ContrastTask
@@ -143,7 +144,8 @@ def codes(
     tables: dict[str, list[dict[str, Any]]] = {
         "heads": [
             {
-                "head": name, "score": float(mean[h]), "sem": _sem(score[h]), "repeats": repeats,
+                "head": name, "score": float(mean[h]), "sem": float(standard_error(score[h])),
+                "repeats": repeats,
                 "softmax": float(softmax(mean)[h]), "p": _joined(own[h]),
                 "p_any_head": _joined(family[h]), "untrained": float(control[h].mean()),
             }
@@ -214,10 +216,6 @@ def _generator(seed: int) -> Any:
     import torch
 
     return torch.Generator().manual_seed(seed)
-
-
-def _sem(x: np.ndarray) -> float:
-    return float(x.std(ddof=1) / np.sqrt(len(x))) if len(x) > 1 else float("nan")
 
 
 def _of_edges(pairs: list[np.ndarray], upper: list[tuple[int, int]]) -> np.ndarray:

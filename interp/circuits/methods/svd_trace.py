@@ -10,6 +10,7 @@ import numpy as np
 
 from interp.circuits.declaration import Found, discovery
 from interp.core.errors import OptionError, UnknownName
+from interp.core.standard_errors import standard_error
 
 if TYPE_CHECKING:
     from interp.circuits.contrast import ContrastTask
@@ -154,11 +155,11 @@ def _tables(found: list[Signal], control: list[tuple[int, int, int]]) -> dict[st
             mean = {w: np.array([x[w] for x in shares]) for w in shares[0]}
             for writer in sorted(mean, key=lambda w: -float(mean[w].mean()))[:3]:
                 x = mean[writer]
-                sem = float(x.std(ddof=1) / np.sqrt(len(x))) if len(x) > 1 else float("nan")
                 upstream.append(
                     {
                         "head": name, "side": {"q": "query", "k": "key"}[side], "from": writer,
-                        "share": float(x.mean()), "sem": sem, "firings": len(x),
+                        "share": float(x.mean()), "sem": float(standard_error(x)),
+                        "firings": len(x),
                     }
                 )  # fmt: skip
     return {

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from interp.causal.importance import standard_error
 from interp.causal.measures import next_token_task
 from interp.circuits.named._task import LEAST, without_scores
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
 from interp.core.resources import folder
+from interp.core.standard_errors import standard_error
 from interp.core.text_file import read_lines
 from interp.heads.trials import Lab, Trials
 

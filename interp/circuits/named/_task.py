@@ -9,11 +9,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.causal.importance import standard_error
 from interp.circuits.contrast import ContrastTask
 from interp.circuits.tasks import make_contrast
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
+from interp.core.standard_errors import standard_error
 from interp.heads.trials import Lab, Trials
 from interp.lens.direct_effects import LogitRead, direct_effects
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from interp.causal.importance import standard_error
 from interp.causal.steering.function_vectors import (
     answer_probabilities,
     indirect_effects,
@@ -16,6 +15,7 @@ from interp.causal.steering.function_vectors import (
 from interp.causal.steering.in_context import in_context_prompts, known_functions
 from interp.circuits.named._task import LEAST, without_scores
 from interp.core.errors import OptionError
+from interp.core.standard_errors import standard_error
 from interp.heads.trials import Lab, Trials
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from interp.core.intervals import EXACT, MeanIntervals, half_width, mean_interva
 from interp.core.metric_rows import MetricRows
 from interp.core.registry import METRICS
 from interp.core.result import Result
+from interp.core.standard_errors import t_test_p
 from interp.core.statistics import benjamini_hochberg, holm
 from interp.core.table import HeadTable
 from interp.heads.between_models.answer import (
@@ -69,7 +70,6 @@ class ModelDifferences(MetricRows, Result):
     def _tested(self) -> pd.DataFrame:
         """Return the rows with difference, standard error, degrees of freedom and p."""
         import pandas as pd
-        from scipy.stats import t as student
 
         found = []
         for row, values in zip(self.rows, self.per_prompt, strict=True):
@@ -80,7 +80,7 @@ class ModelDifferences(MetricRows, Result):
             score = row["score_b"] - row["score_a"]
             p, df = math.nan, _freedom(parts)
             if not math.isnan(sem) and one.clusters > 1:
-                p = 2 * float(student.sf(abs(score) / sem, df)) if sem else float(score == 0)
+                p = float(t_test_p(score, sem, df))
             # an exact score of weights is one value
             counts = {"n": max(one.n, 1), "clusters": max(one.clusters, 1)}
             found.append({"score": score, "sem": sem, "p": p} | counts)

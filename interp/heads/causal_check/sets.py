@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.causal.game.players import Players
-from interp.causal.importance import standard_error
 from interp.core.clusters import cluster_count, draw_weights, numbered
 from interp.core.errors import OptionError, UnknownName
+from interp.core.standard_errors import standard_error
 from interp.core.statistics import (
     DRAWS,
     percentile_interval,

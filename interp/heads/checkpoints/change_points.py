@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from interp.core import clusters as grouped
+from interp.core.standard_errors import t_test_p
 from interp.core.statistics import percentile_interval, redraw_counts
 
 LEAST = 0.2  # of the range of a curve: smaller changes after the first are not cut
@@ -108,15 +109,8 @@ def _gains(curves: Float[np.ndarray, "draw step"]) -> Float[np.ndarray, "draw cu
 
 
 def _p(gap: Float[np.ndarray, " prompt"], labels: Sequence[str] | None) -> float:
-    from scipy.stats import t as student
-
     one = grouped.cluster_summary(gap[:, None], labels)
-    score, sem = float(one.score[0]), float(one.sem[0])
-    if math.isnan(sem):
-        return math.nan
-    if sem == 0:
-        return float(score == 0)
-    return 2 * float(student.sf(abs(score) / sem, one.clusters - 1))
+    return float(t_test_p(one.score[0], one.sem[0], one.clusters - 1))
 
 
 def _interval(

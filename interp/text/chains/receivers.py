@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from interp.cache.windows import cached_heads, cached_sites
+from interp.core.clusters import score_columns
 from interp.core.errors import OptionError, UnknownName
 from interp.core.head import Head
 from interp.core.prompts import Prompts
@@ -40,14 +41,12 @@ def receiver_rows(
     made: Mapping[str, Any],
 ) -> ResultRows:
     """Return a row per head; see `receiver_heads` for columns and facts."""
-    n, mean = np.isfinite(kurtosis).sum(1), finite_mean(kurtosis)
-    spread, several = np.full(len(mean), np.nan), n > 1
-    spread[several] = np.nanstd(kurtosis[several], axis=1, ddof=1)
+    known = score_columns(kurtosis)
     columns = {
         "layer": [h.layer for h in heads], "head": [h.head for h in heads],
-        "stack": [h.stack for h in heads], "score": mean, "sem": spread / np.sqrt(np.maximum(n, 1)),
-        "null": finite_mean(null), "n": n,
-        "far_attention": np.nanmean(vertical, axis=1) if len(mean) else mean,
+        "stack": [h.stack for h in heads], "score": known["score"], "sem": known["sem"],
+        "null": finite_mean(null), "n": known["n"],
+        "far_attention": np.nanmean(vertical, axis=1) if len(heads) else [],
     }  # fmt: skip
     facts = {
         "metric": "receiver kurtosis", "unit": "excess kurtosis", "of_chain": of_chain,

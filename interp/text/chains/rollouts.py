@@ -12,6 +12,7 @@ from torch import Tensor
 
 from interp.core.errors import OptionError
 from interp.core.protocols import Progress, silent
+from interp.core.standard_errors import standard_error
 from interp.model.inputs import cache_argument, given_cache, takes
 from interp.model.model import Model
 from interp.model.model_argument import takes_model
@@ -61,8 +62,8 @@ class Rollouts:
 def _difference(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
     if not len(other):
         return np.nan, np.nan
-    spread = [np.var(x, ddof=1) / len(x) if len(x) > 1 else np.nan for x in (one, other)]
-    return float(one.mean() - other.mean()), float(np.sqrt(sum(spread)))
+    error = np.hypot(standard_error(one), standard_error(other))
+    return float(one.mean() - other.mean()), float(error)
 
 
 @takes_model

@@ -19,6 +19,7 @@ from interp import __version__
 from interp.core.errors import LoadError, OptionError, PromptError
 from interp.core.protocols import Progress, silent
 from interp.core.result_rows import ResultRows
+from interp.core.standard_errors import standard_error
 from interp.text.context.request import asked
 from interp.text.context.ways import VISIBLE, fit_of_sets
 
@@ -253,7 +254,7 @@ def endpoint_faithfulness(
     random = found[:, 1:]
     columns = {
         "metric": ["comprehensiveness", "sufficiency"], "score": found[:, 0],
-        "null": random.mean(1), "null_sem": random.std(1, ddof=1) / n_random**0.5,
+        "null": random.mean(1), "null_sem": standard_error(random),
         "n": 1, "unit": "nats",
     }  # fmt: skip
     stated = (parts, question, answer, given.tolist())

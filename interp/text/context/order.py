@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from interp.causal.importance import standard_error
 from interp.core.errors import OptionError, PromptError
 from interp.core.protocols import Progress, silent
 from interp.core.result_rows import ResultRows
+from interp.core.standard_errors import standard_error
 from interp.heads.experiments._items import by_slot
 from interp.heads.trials import Lab
 from interp.model.content import model_provenance

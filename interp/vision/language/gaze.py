@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.causal.importance import standard_error
 from interp.core.errors import PromptError
 from interp.core.result_rows import ResultRows
+from interp.core.standard_errors import standard_error
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
 from interp.vision.language.prompts import (

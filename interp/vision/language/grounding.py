@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from interp.causal.importance import standard_error
 from interp.core.head import Head
 from interp.core.result_rows import ResultRows
+from interp.core.standard_errors import standard_error
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
 from interp.model.edits import zero

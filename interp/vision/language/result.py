@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from interp.causal.importance import standard_error
 from interp.core.result_rows import ResultRows
+from interp.core.standard_errors import standard_error
 from interp.vision.language.prompts import PicturePrompt
 
 

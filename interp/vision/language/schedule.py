@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from interp.causal.importance import standard_error
 from interp.core.errors import OptionError, UnknownName
 from interp.core.result_rows import ResultRows
+from interp.core.standard_errors import standard_error
 from interp.model.calls.call import Call, repeat_kv
 from interp.model.calls.sites import Site
 from interp.vision.language.dropping import RANKED_BY, importance

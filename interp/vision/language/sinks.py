@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from interp.causal.importance import standard_error
 from interp.core.result_rows import ResultRows
+from interp.core.standard_errors import standard_error
 from interp.core.statistics import finite_mean
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
