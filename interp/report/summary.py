@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 import time
 import warnings
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from interp.core.errors import DamagedResult, OptionError, PageOmitted
 from interp.core.locks import locked
 from interp.core.merge import ordered
 from interp.core.registry import METRICS
+from interp.core.shell_line import shell_line
 from interp.core.store import Store
 from interp.core.table import HeadTable
 
@@ -98,7 +98,7 @@ def write_summary(store: Store, failed: Mapping[str, str] | None = None) -> Head
             csv = roles.by_model().to_csv(index=False, lineterminator="\n")
             write_atomically(folder / "roles.csv", csv.encode())
         if len(table):
-            command = shlex.join(["interp", "atlas", str(folder)])
+            command = shell_line("atlas", folder)
             atlas = build_atlas(folder, command=command)
             try:
                 page = atlas_page(atlas, beside=FILES[:2])

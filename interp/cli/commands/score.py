@@ -213,9 +213,7 @@ def _end(run: Run, sweep: ScoreSweep, labels: dict[str, str], code: int) -> None
         if len(labels) > 2:  # the fewest checkpoints of a curve
             write_curves(run.voice, sweep.store.folder, labels, table)
     if sweep.failed:
-        run.voice.error(
-            f"{len(sweep.failed)} of {len(labels)} models failed: {', '.join(sweep.failed)}"
-        )
+        run.voice.error(failure_count(sweep.failed, labels))
 
 
 def _safe(sweep: ScoreSweep) -> str:

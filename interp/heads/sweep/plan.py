@@ -21,7 +21,8 @@ from interp_kernels.api import free_memory
 if TYPE_CHECKING:
     from interp.heads.declaration import BoundAnalysis
     from interp.heads.sweep.scored_models import ScoreSweep
-    from interp.model.model import Model
+    from interp.model.streamed import streamed_weights
+from interp.model.model import Model
 
 DEFAULT_TOKENS = 2 * LONGEST_PERIOD + 1  # of the longest default prompt, with its first token
 
@@ -84,6 +85,11 @@ def plan(batch: ScoreSweep, model: Model, machine: Machine | None = None) -> str
         f"  weights   {readable(_bytes(model))} in {str(model.dtype).removeprefix('torch.')} on"
         f" {model.device}",
     ]
+    if (parts := streamed_weights(model.module)) is not None:
+        lines.append(
+            "  offload   the weights stay in their files, and each run reads all of them; the largest"
+            f" of {len(parts.parts)} parts in memory is {readable(max(parts.bytes))}"
+        )
     if patterned:
         prompts = batch.prompts(model)
         if isinstance(prompts, Prompts):

@@ -9,6 +9,7 @@ from math import prod
 from pathlib import Path
 
 from interp.core.errors import LoadError, error_line
+from interp.core.shell_line import shell_line
 
 _INDEX = "model.safetensors.index.json"
 _PICKLES = (
@@ -33,7 +34,7 @@ def refuse_address(source: str) -> None:
     """
     if is_address(source):
         raise LoadError(
-            f"{source} is an address, and a served model gives no heads; `interp check {source}` "
+            f"{source} is an address, and a served model gives no heads; `{shell_line('check', source)}` "
             "prints what can be computed of it"
         )
 
