@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from itertools import cycle, islice, pairwise, permutations
+from itertools import pairwise, permutations
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,16 @@ from benchmarks.command_cases import FACTS, _rationales
 ROOT = Path(__file__).parents[2]
 STORY = (
     "Once upon a time there was a little girl named Lily . She had a red ball and a black dog . "
-    "Tom met Lily in the park . Lily gave Tom the ball . The dog saw a cat and it ran to the tree . "
+    "Tom met Lily in the park . Lily gave Tom the ball . The dog saw a cat and it ran . "
     "Then the girl said that she was happy , and Ben went to the store with Mary and John ."
 )
 SENTENCES = [f"{x.strip()} ." for x in STORY.split(" .") if x.strip()]
-WORDS = ["The", "keys", "are", "on", "the", "table", "floor", "a", "cat", "sleeps", "rug", "kitten", "naps", "animal", "is", "dog", "What", "this", "image", "What", "capital", "of", "France", "Paris", "I", "you", "he", "she", "her", "him", "His", "class", "yes", "no", "Therefore", "answer", "42", "Who", "came", "Tom", "Who?", "Hello", "how", "can", "cannot", "help", "with", "that"]  # fmt: skip
+MORE = (
+    "The keys are on the table floor a cat sleeps rug kitten naps animal is dog What this image "
+    "capital of France Paris I you he she her him His class yes no Therefore answer 42 Who came "
+    "Hello how can cannot help with that"
+)
+WORDS = MORE.split()
 
 
 def tokenizer(chat: bool = False) -> Any:
@@ -199,7 +204,10 @@ def lines(rows: Callable[[], list[Any]]) -> Callable[[Path], None]:
 
 
 def documents(n: int = 24) -> list[dict[str, str]]:
-    return [{"text": " ".join(islice(cycle(SENTENCES), i, i + 6))} for i in range(n)]
+    """Documents of random words: copies of one another would be left out of a profile."""
+    words = [w for w in STORY.split() if w.isalpha()]
+    draw = np.random.default_rng(0)
+    return [{"text": " ".join(draw.choice(words, 30))} for _ in range(n)]
 
 
 def document_folder(path: Path) -> None:
@@ -272,6 +280,10 @@ def chats() -> list[dict[str, Any]]:
                       {"role": "assistant", "content": SENTENCES[(i + 1) % len(SENTENCES)]}]}
         for i in range(12)
     ]  # fmt: skip
+
+
+def treebank(path: Path) -> None:
+    shutil.copy(ROOT / "data" / "treebank.conllu", path)
 
 
 def gates(path: Path) -> None:
@@ -372,7 +384,7 @@ FILES: dict[str, Callable[[Path], None]] = {
     **dict.fromkeys(("a.wav", "recordings.jsonl"), sound),
     **dict.fromkeys(
         ("data/treebank.conllu", "en.conllu", "en_ewt-ud-dev.conllu", "report.conllu",
-         "choose.conllu", "F"), lambda path: shutil.copy(ROOT / "data/treebank.conllu", path) and None,
+         "choose.conllu", "F"), treebank,
     ),
     **dict.fromkeys(("TREE", "tree"), lambda path: None),
     "fine.jsonl": lines(lambda: [{"prompt": s} for s in SENTENCES]),

@@ -15,8 +15,8 @@ from interp.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
-    "README.md",
-    "CONTRIBUTING.md",
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
     *sorted(ROOT.glob("docs/*.md")),
     *sorted(ROOT.glob("docs/guides/*.md")),
 ]
@@ -39,7 +39,7 @@ class Line:
 
 
 def on_page(path: Path) -> list[Line]:
-    """Return the lines of the shell blocks of a page, and those inside sentences, in their order."""
+    """Return the lines in the shell blocks and the sentences of a page, in their order."""
     text, name = path.read_text(encoding="utf-8"), path.stem
     found = []
     for part in re.split(r"(```\w+\n.*?```)", text, flags=re.DOTALL):
@@ -59,13 +59,15 @@ def in_help(path: str, command: click.Command) -> list[Line]:
     """Return the lines in the help of a command; the last is its example."""
     context = click.Context(command, info_name=path)
     text = " ".join(re.sub(r"-\n\s+", "-", command.get_help(context)).split())
-    spans = [x for x in re.findall(r"`(interp [^`]+)`", text) if not is_name(x)]
-    *_, example = text.partition("Example: ")
-    return [Line(path, x) for x in (*spans, example)]
+    spans = [x for x in re.findall(r"`((?:interp|torchrun) [^`]+)`", text) if not is_name(x)]
+    example = text.rpartition("Example: interp ")[2]
+    return [Line(path, x) for x in (*spans, f"interp {example}")]
 
 
 def is_name(text: str) -> bool:
     """Return True for the name of a command or option in a sentence, which nobody types alone."""
+    if not text.startswith("interp "):
+        return False
     _, *words = shlex.split(text)
     if not words or "..." in text or words[-1] in main.commands:
         return True
@@ -96,4 +98,7 @@ def lacks_argument(command: click.Command, words: list[str]) -> bool:
 
 
 HELP = [line for path, command in leaves(main, "interp") for line in in_help(path, command)]
-PAGE_LINES = {path if isinstance(path, str) else path.stem: on_page(ROOT / path) for path in PAGES}
+PAGE_LINES = {
+    path.relative_to(ROOT).with_suffix("").as_posix().removeprefix("docs/guides/"): on_page(path)
+    for path in PAGES
+}

@@ -7,6 +7,7 @@ import glob
 import multiprocessing
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ class Typed:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """Return the environment of a command line whose home is a folder, with `interp` on its path."""
+    """Return the environment of a command line: a home, and `interp` on the path."""
     script = home / "bin" / "interp"
     if not script.exists():
         script.parent.mkdir(parents=True, exist_ok=True)
@@ -81,3 +82,21 @@ def _run(line: str, folder: Path, variables: dict[str, str], output: Path) -> No
         contextlib.redirect_stderr(open(2, "w", closefd=False, buffering=1)),
     ):
         main(words[1:], prog_name="interp")
+
+
+def until_address(line: str, folder: Path, home: Path) -> Typed:
+    """Run a command line that serves a page until it prints its address, then interrupt it."""
+    process = subprocess.Popen(
+        ["bash", "-c", f"exec {line}"], cwd=folder, env=environment(home), text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    assert process.stdout is not None
+    output = ""
+    for said in process.stdout:
+        output += said
+        if "http://" in said:
+            process.send_signal(signal.SIGINT)
+            break
+    output += process.communicate(timeout=SECONDS)[0]
+    interrupted = process.returncode in (0, 130) and "http://" in output
+    return Typed(0 if interrupted else process.returncode or 1, output)

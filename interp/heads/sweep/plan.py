@@ -87,8 +87,9 @@ def plan(batch: ScoreSweep, model: Model, machine: Machine | None = None) -> str
     ]
     if (parts := streamed_weights(model.module)) is not None:
         lines.append(
-            "  offload   the weights stay in their files, and each run reads all of them; the largest"
-            f" of {len(parts.parts)} parts in memory is {readable(max(parts.bytes))}"
+            "  offload   the weights stay in their files and are read in each run, in"
+            f" {len(parts.parts)} parts; at most {readable(max(parts.room, *parts.bytes))} of them"
+            " are in memory"
         )
     if patterned:
         prompts = batch.prompts(model)

@@ -34,8 +34,8 @@ def refuse_address(source: str) -> None:
     """
     if is_address(source):
         raise LoadError(
-            f"{source} is an address, and a served model gives no heads; `{shell_line('check', source)}` "
-            "prints what can be computed of it"
+            f"{source} is an address, and a served model gives no heads; "
+            f"`{shell_line('check', source)}` prints what can be computed of it"
         )
 
 

@@ -48,7 +48,6 @@ def show(
 
     table = stored_scores(folder, models, metrics)
     if not len(table):
-        raise OptionError(
-            f"{folder} holds no results; make some with: {shell_line('score', 'MODEL', '-o', folder)}"
-        )
+        advice = shell_line("score", "MODEL", "-o", folder)
+        raise OptionError(f"{folder} holds no results; make some with: {advice}")
     return (first_heads_by_cluster if by_cluster else first_heads)(table, top, by)

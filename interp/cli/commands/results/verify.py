@@ -25,8 +25,8 @@ def verify(run: Run, folder: Path = Path("results")) -> None:
     if found:
         run.failed = 1
         run.say(
-            f"{len(found)} problems in {folder}; `{shell_line('results', 'repair', folder)}` sets damaged"
-            " files aside, and the command that made them computes them again"
+            f"{len(found)} problems in {folder}; `{shell_line('results', 'repair', folder)}` sets "
+            "damaged files aside, and the command that made them computes them again"
         )
     else:
         run.say(f"{folder}: {len(listing(store))} results, all complete")
