@@ -419,6 +419,8 @@ def special(name: str, words: list[str]) -> Callable[[Path], None] | None:
         return lines(interchanges)
     if name == "pairs.jsonl" and command == "study trees":
         return lines(swapped)
+    if name == "tuned" and "gpt2" in words:
+        return gpt2  # the two models of a comparison have one vocabulary
     if name == "classes.txt" and command == "evaluate sanity":
         return lines(lambda: [str(i % 2) for i in range(len(SENTENCES))])
     if command == "results merge":

@@ -18,6 +18,7 @@ from interp.cli.wrong_models import require_one_known
 from interp.core.errors import OptionError, StoreError
 from interp.core.order import BY
 from interp.core.shards import Shard
+from interp.heads.sweep.each import failure_count
 from interp.heads.sweep.picture_prompts import PicturePrompts
 from interp.model.loading import source_labels
 

@@ -16,13 +16,13 @@ from interp.heads.scoring import LONGEST_PERIOD
 from interp.heads.sweep.compiling import guessed_lengths
 from interp.heads.sweep.config_plan import config_alone, plan_text, planned
 from interp.heads.sweep.each import each_model
+from interp.model.streamed import streamed_weights
 from interp_kernels.api import free_memory
 
 if TYPE_CHECKING:
     from interp.heads.declaration import BoundAnalysis
     from interp.heads.sweep.scored_models import ScoreSweep
-    from interp.model.streamed import streamed_weights
-from interp.model.model import Model
+    from interp.model.model import Model
 
 DEFAULT_TOKENS = 2 * LONGEST_PERIOD + 1  # of the longest default prompt, with its first token
 
