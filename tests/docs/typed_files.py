@@ -412,34 +412,34 @@ FILES: dict[str, Callable[[Path], None]] = {
 }  # fmt: skip
 
 
-def special(name: str, words: list[str]) -> Callable[[Path], None] | None:
-    """Return what makes a file whose contents depend on the command that reads it."""
-    command = " ".join(words[1:3])
-    if name == "pairs.jsonl" and command == "circuit variables":
-        return lines(interchanges)
-    if name == "pairs.jsonl" and command == "study trees":
-        return lines(swapped)
-    if name == "tuned" and "gpt2" in words:
-        return gpt2  # the two models of a comparison have one vocabulary
-    if name == "classes.txt" and command == "evaluate sanity":
-        return lines(lambda: [str(i % 2) for i in range(len(SENTENCES))])
-    if command == "results merge":
-        return scored(RESULTS[0])
-    if name in ("smaller", "DIR") and command == "prune verify":
-        return scored("prune {path}/../models/mine --method ablation --keep 100 -n 8 --save {path}")
-    return FILES.get(name) or MODELS.get(name)
+BY_COMMAND: dict[tuple[str, str], Callable[[Path], None]] = {
+    ("pairs.jsonl", "circuit variables"): lines(interchanges),
+    ("pairs.jsonl", "study trees"): lines(swapped),
+    ("classes.txt", "evaluate sanity"): lines(lambda: [str(i % 2) for i in range(len(SENTENCES))]),
+    **{(name, "results merge"): scored(RESULTS[0]) for name in ("gpt2", "pythia")},
+    **{
+        (name, "prune verify"): scored(
+            "prune {path}/../models/mine --method ablation --keep 100 -n 8 --save {path}"
+        )
+        for name in ("smaller", "DIR")
+    },
+}
+"""Files and models whose contents depend on the command that reads them."""
 
 
 def supply(words: list[str], folder: Path) -> None:
     """Make the models and files in a folder that a command line names and that are not there."""
-    written = {"-o", "--out", "--save", "--export"}
+    written, command = {"-o", "--out", "--save", "--export"}, " ".join(words[1:3])
     for before, word in pairwise(words):
         if before in written:
             continue
         value = word.partition("=")[2] if before == "--set" else word
         for name in named(value):
             path = folder / name
-            if path.exists() or (make := special(name, words)) is None:
+            make = BY_COMMAND.get((name, command)) or FILES.get(name) or MODELS.get(name)
+            if name == "tuned" and "gpt2" in words:
+                make = gpt2  # the two models of a comparison have one vocabulary
+            if path.exists() or make is None:
                 continue
             path.parent.mkdir(parents=True, exist_ok=True)
             make(path)
