@@ -386,7 +386,6 @@ FILES: dict[str, Callable[[Path], None]] = {
         ("data/treebank.conllu", "en.conllu", "en_ewt-ud-dev.conllu", "report.conllu",
          "choose.conllu", "F"), treebank,
     ),
-    **dict.fromkeys(("TREE", "tree"), lambda path: None),
     "fine.jsonl": lines(lambda: [{"prompt": s} for s in SENTENCES]),
     "chats.jsonl": lines(chats),
     "facts.jsonl": lines(facts),
@@ -406,6 +405,10 @@ FILES: dict[str, Callable[[Path], None]] = {
     "masks": masks,
     "folder": gates,
     **dict.fromkeys(("results", "FOLDER"), scored(*RESULTS)),
+    "TREE": scored(
+        "profile bundled:induction --set n_documents=24 --set n_ablated=2 -o {path}.profile",
+        "results headvis {path}.profile -o {path}",
+    ),
     "results-base": profiled("base"),
     "results-tuned": profiled("tuned"),
     "other.parquet": scored("score bundled:one-layer -m induction --random 2 -o {path}"),

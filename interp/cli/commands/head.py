@@ -88,10 +88,16 @@ def _next_lines(found: Profile, head: str, source: str) -> list[str]:
         ends = [0, *example["gaps"], len(example["tokens"])]
         parts = ["".join(example["tokens"][a:b]) for a, b in pairwise(ends)]
         text = " ".join(max(parts, key=len).split()) or TEXT
-    name, stack = head.rsplit(maxsplit=1)[-1], ("--stack", about["stack"])
-    of_stack = stack if len({each["stack"] for each in found.descriptions}) > 1 else ()
-    shown = shell_line("view", source, "--heads", name, *of_stack, "--text", text)
-    measured = shell_line("importance", "ablate", source, "--heads", name, *of_stack)
+    name, several = head.rsplit(maxsplit=1)[-1], len({x["stack"] for x in found.descriptions}) > 1
+    stacks = [about["stack"]] * several
+    shown = shell_line(
+        "view", source, "--heads", name, *(x for each in stacks for x in ("--stack", each)),
+        "--text", text,
+    )  # fmt: skip
+    measured = shell_line(
+        "importance", "ablate", source, "--heads", name,
+        *(x for each in stacks for x in ("--stack", each)),
+    )  # fmt: skip
     return [
         "  Next: its pattern on a text, which may be one of your own",
         f"    {shown}",
