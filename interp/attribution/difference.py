@@ -84,6 +84,11 @@ def explain_difference(
     targets = [target] * len(given) if target is None or isinstance(target, str) else list(target)
     if len(targets) != len(given):
         raise OptionError(f"{len(targets)} targets for {len(given)} pairs; give one per pair")
+    if None in targets and _vocabulary(first) != _vocabulary(second):
+        raise OptionError(
+            f"{first.name} and {second.name} have different vocabularies, so the first one's top "
+            "prediction may not be a token of the other; name what to explain: target= (-t)"
+        )
     [chosen] = choose_methods([method])
     pairs, scores, values, residuals = [], [], [], []
     for one, two, wanted in zip(given, beside, targets, strict=True):
@@ -123,6 +128,10 @@ def explain_difference(
         about, (per,), per_prompt, np.where(np.isnan(per_prompt), np.nan, 0.0),
         clusters=clusters, notes=notes, provenance=made,
     )  # fmt: skip
+
+
+def _vocabulary(model: Any) -> Any:
+    return model.d_vocab if model.tokenizer is None else model.tokenizer.get_vocab()
 
 
 def _by_position(

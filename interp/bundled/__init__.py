@@ -18,6 +18,7 @@ from typing import Literal
 
 from interp.core.documents import parse_json
 from interp.core.errors import OptionError, UnknownName
+from interp.core.shell_line import shell_line
 
 HERE = Path(__file__).parent
 
@@ -77,7 +78,8 @@ def checkpoints(name: str) -> dict[int, Path]:
         raise OptionError(
             f"the checkpoints of bundled:{name} are in the repository of interp, and an installed "
             "wheel leaves them out because of their size. Run this in a checkout. Their curves "
-            f"come with every installation: interp atlas {curves.parent} -o emergence.html"
+            "come with every installation: "
+            + shell_line("atlas", curves.parent, "-o", "emergence.html")
         )
     if not found:
         have = [each for each in names("all") if (HERE / each / "checkpoints").is_dir()]

@@ -143,19 +143,25 @@ def _change(
     table = gates(game)
     if announce is not None:
         announce(game.estimate(table))
-    changes = (game.values(table, progress=progress) - game.clean).numpy()
+    values = game.values(torch.cat([table, torch.zeros_like(table[:1])]), progress=progress)
+    changes = (values[:-1] - game.clean).numpy()
     if not changes.any() and len(game) > 1:
         raise OptionError(
             f"task {task.name} is constant: no player changes it on any prompt; use more prompts, "
             f"or a smooth task, such as a loss"
         )
-    beside, notes = None, {}
+    beside = None
+    notes: dict[str, Any] = {
+        "v_clean": float(game.clean.mean()),
+        "v_none": float(values[-1].mean()),
+    }
     if null == "random-init":
         try:
             beside = random_game(game, **options)
             nulls = (beside.values(table, progress=progress) - beside.clean).numpy()
         except NonFiniteError as error:  # random weights may overflow when trained weights do not
-            beside, notes = None, {"null": f"none: {error}"}
+            beside = None
+            notes["null"] = f"none: {error}"
     return make_importance(
         game,
         changes,

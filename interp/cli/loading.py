@@ -91,7 +91,7 @@ FURTHER = {
     "tp_plan": click.Option(
         ["--tp-plan"], metavar="PLAN", is_eager=True, callback=_first_process_speaks,
         help="Spread the heads of a model over the processes of torchrun; auto uses the family's "
-        "plan. Example: torchrun --nproc-per-node 2 -m interp score MODEL --tp-plan auto",
+        "plan. Example: `torchrun --nproc-per-node 2 -m interp score MODEL --tp-plan auto`",
     ),
 }  # fmt: skip
 """Options of the commands that state them."""

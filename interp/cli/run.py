@@ -167,14 +167,12 @@ class Run:
             elif self.declared.over != "models":
                 self._together()
             else:
-                from interp.heads.sweep.each import each_model
+                from interp.heads.sweep.each import each_model, failure_count
 
                 failed = each_model(source_labels(self.sources), self.voice, self._one)
                 code = int(bool(failed))
                 if failed and len(self.sources) > 1:
-                    self.voice.error(
-                        f"{len(failed)} of {len(self.sources)} models failed: {', '.join(failed)}"
-                    )
+                    self.voice.error(failure_count(failed, self.sources))
         except KeyboardInterrupt:
             code = INTERRUPTED
             kept = f"; {RESUMES[self.out is not None]}" if self.declared.resumes else ""

@@ -11,6 +11,7 @@ from interp.cli.run import Input
 from interp.cli.vocabulary import Spelling
 from interp.core.errors import OptionError
 from interp.core.result_folder import model_folder
+from interp.core.shell_line import shell_line
 
 if TYPE_CHECKING:
     from interp.core.store import Store
@@ -32,7 +33,10 @@ def stored_results(folder: Path) -> Store:
     from interp.core.store import Store
 
     if not folder.is_dir():
-        raise OptionError(f"{folder} is not a folder of results; interp score MODEL -o {folder}")
+        raise OptionError(
+            f"{folder} is not a folder of results; make one with: "
+            + shell_line("score", "MODEL", "-o", folder)
+        )
     return Store(folder)
 
 
@@ -47,12 +51,13 @@ def stored_scores(folder: Path, models: tuple[str, ...], metrics: tuple[str, ...
     return ordered(table, list(METRICS))
 
 
-def stored_profile(path: Path, name: str = "") -> Profile:
+def stored_profile(path: Path, name: str = "", source: str = "") -> Profile:
     """Return the profile of a file or of a folder of results.
 
     Args:
         path: the file or folder.
         name: the model, where the folder may hold profiles of several.
+        source: the folder or id of the model, which the error names.
 
     Raises:
         OptionError: there is none, or there are several.
@@ -66,8 +71,8 @@ def stored_profile(path: Path, name: str = "") -> Profile:
     found = [x for x in every if x.is_file()]
     if not found:
         raise OptionError(
-            f"{path} holds no profile{f' of {name}' if name else ''}; write one with: interp "
-            f"profile {name or 'MODEL'} -o {path}"
+            f"{path} holds no profile{f' of {name}' if name else ''}; write one with: "
+            + shell_line("profile", source or name or "MODEL", "-o", path)
         )
     if len(found) > 1 and not name:
         names = ", ".join(x.parent.name for x in found)

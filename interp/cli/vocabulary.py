@@ -343,7 +343,7 @@ def plain_help(text: str) -> str:
     text = re.sub(
         r"`?(\w+)=[\"']([\w-]+)[\"']`?", lambda m: f"--{m[1].replace('_', '-')} {m[2]}", text
     )
-    text = re.sub(r"`(?!interp )([^`]*)`", r"\1", text).strip()
+    text = re.sub(r"`(interp )?([^`]*)`", lambda m: m[0] if m[1] else m[2], text).strip()
     if not re.match(r"[\w-]+:", text):  # a choice and what it means
         text = text[:1].upper() + text[1:]
     return text if text.endswith(".") or not text else f"{text}."

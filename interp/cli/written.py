@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import click
 
 from interp.cli.context import COMMAND, OVERWRITE
 from interp.core.errors import OptionError
+from interp.core.shell_line import shell_line
 
 _PAGES = (".html", ".htm")
 _NUMBERS = (".csv", ".json", ".parquet")
@@ -103,4 +103,4 @@ def beside(page: Path, suffix: str) -> Path:
 
 def as_given() -> str:
     """Return the command as it was written, for a shell."""
-    return shlex.join(["interp", *click.get_current_context().meta[COMMAND]])
+    return shell_line(*click.get_current_context().meta[COMMAND])

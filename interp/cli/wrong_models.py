@@ -9,6 +9,7 @@ import click
 from interp.cli.context import DEBUG
 from interp.cli.progress import Voice
 from interp.core.errors import InterpError
+from interp.heads.sweep.each import failure_count, plain_files
 from interp.model.sources.folder import is_address
 from interp.model.sources.known import require_known
 
@@ -18,20 +19,22 @@ def require_one_known(sources: Sequence[str]) -> None:
 
     One that can be is scored all the same, and the others are reported in their turn.
     """
+    ignored = plain_files(sources)
+    models = [source for source in sources if source not in ignored]
     wrong: list[tuple[str, InterpError]] = []
-    for source in sources:
+    for source in models:
         try:
             require_known(source)
         except InterpError as error:
             wrong.append((source, error))
-    if not wrong or len(wrong) < len(sources):
+    if not wrong or len(wrong) < len(models):
         return
     context = click.get_current_context()
     voice = Voice(quiet=False, debug=bool(context.meta.get(DEBUG)))
     for source, error in wrong:
         voice.error(str(error) if source in str(error) else f"{source}: {error}", error)
     if len(wrong) > 1:
-        voice.error(f"{len(wrong)} of {len(sources)} models failed: {', '.join(sources)}")
+        voice.error(failure_count(models, sources))
     context.exit(1)
 
 

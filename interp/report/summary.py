@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 import time
 import warnings
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from interp.core.errors import DamagedResult, OptionError, PageOmitted
 from interp.core.locks import locked
 from interp.core.merge import ordered
 from interp.core.registry import METRICS
+from interp.core.shell_line import shell_line
 from interp.core.store import Store
 from interp.core.table import HeadTable
 
@@ -99,7 +99,7 @@ def write_summary(store: Store, failed: Mapping[str, str] | None = None) -> Head
             csv = csv_text(roles.by_model())
             write_atomically(folder / "roles.csv", csv.encode())
         if len(table):
-            command = shlex.join(["interp", "atlas", str(folder)])
+            command = shell_line("atlas", folder)
             atlas = build_atlas(folder, command=command)
             try:
                 page = atlas_page(atlas, beside=FILES[:2])

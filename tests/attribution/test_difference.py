@@ -86,6 +86,8 @@ def test_what_does_not_correspond_is_refused(names_model) -> None:
     ):
         with pytest.raises(error, match=line):
             explain_difference(names_model, [one], "deeplift", "she", **options)
+    with pytest.raises(OptionError, match=r"different vocabularies.*name what to explain"):
+        explain_difference(names_model, [one], other_model="bundled:induction", per="token")
     with pytest.raises(PromptError, match="no prompts given"):
         explain_difference(names_model, [], other_model=names_model)
 

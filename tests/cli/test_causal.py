@@ -68,10 +68,12 @@ def test_a_second_run_takes_finished_coalitions_from_the_ledger(run, monkeypatch
 
 def test_one_model_that_fails_does_not_stop_the_others(run, tmp_path):
     (tmp_path / "empty").mkdir()
-    result = run("importance", "ablate", tmp_path / "empty", MODEL, *SHORT, "--quiet")
+    plain = tmp_path / "notes.txt"
+    plain.write_text("no model")
+    result = run("importance", "ablate", tmp_path / "empty", plain, MODEL, *SHORT, "--quiet")
     assert result.exit_code == 1
     assert MODEL in result.stdout
-    assert "1 of 2 models failed: empty" in result.stderr
+    assert "1 of 2 models failed: empty; 1 plain file was ignored" in result.stderr
 
 
 def test_importances_side_by_side(run, tmp_path):

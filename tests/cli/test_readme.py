@@ -7,7 +7,6 @@ import shlex
 from pathlib import Path
 
 import pytest
-from fixtures.commands import called, flags_of
 
 from interp.core.registry import METRICS
 
@@ -43,15 +42,6 @@ def test_the_ci_runs_the_commands_that_the_readme_gives() -> None:
         words = shlex.split(command.replace(".venv", "$venv"))[-6:]
         assert all(word in script for word in words), command
     assert [c for c in commands if c.endswith(".venv/bin/interp score")]
-
-
-def test_every_option_that_the_readme_uses_exists() -> None:
-    lines = [x for kind, text in BLOCKS if kind == "sh" for x in text.splitlines()]
-    used = [shlex.split(x, comments=True) for x in lines if x.startswith("interp ")]
-    assert len(used) > 5
-    for _, *words in used:
-        command, given = called(words)
-        assert {word for word in given if word.startswith("-")} <= flags_of(command)
 
 
 @pytest.mark.parametrize("code", ["0 done", "2 the command was wrong", "130 interrupted"])

@@ -51,7 +51,7 @@ score afile                                   | afile is not a folder
 score folder                                  | folder has no config.json
 score a/b/c                                   | 'a/b/c' is neither a folder nor a model
 score nobody/nosuch                           | 'nobody/nosuch' is neither a folder nor a model
-score planted:nosuch ./nowhere                | 2 of 2 models failed
+score planted:nosuch ./nowhere afile          | ./nowhere; 1 plain file was ignored
 compare planted:nosuch {MODEL}                | unknown planted model 'nosuch'
 compare match {MODEL} planted:nosuch          | unknown planted model 'nosuch'
 compare quantised planted:nosuch              | unknown planted model 'nosuch'

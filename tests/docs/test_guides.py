@@ -49,16 +49,9 @@ def test_it_answers_what_a_reader_asks(path: Path) -> None:
 
 
 @over("path", GUIDES, ids=lambda p: p.stem)
-def test_its_commands_and_their_options_exist(path: Path) -> None:
+def test_the_declarations_it_lists_exist(path: Path) -> None:
     for _, *line in commands(path):
-        command, words = called(line)
-        options = {f: p for p in command.params for f in (*p.opts, *p.secondary_opts)}
-        given = [word for word in words if word.startswith("-") and word != "-1"]
-        assert set(given) <= set(options), (line, given)
-        for flag, value in pairwise(words):
-            option = options.get(flag)
-            if isinstance(option, click.Option) and isinstance(option.type, click.Choice):
-                assert value in option.type.choices, (line, flag, value)
+        words = called(line)[1]
         if line[:2] == ["list", "metrics"] and words:
             assert words[0] in METRICS
         if line[:2] == ["list", "methods"] and words:

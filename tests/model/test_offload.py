@@ -328,3 +328,7 @@ def test_the_command_reads_a_model_from_its_files(sharded: Path) -> None:
     told = [CliRunner().invoke(main, [*given, *more]) for more in ([], ["--offload"])]
     assert told[0].exit_code == told[1].exit_code == 0, told[1].output
     assert told[0].stdout == told[1].stdout
+    for more, says in (((), False), (("--offload",), True)):
+        plan = CliRunner().invoke(main, [*given[:-1], "--dry-run", *more])
+        assert plan.exit_code == 0
+        assert ("the weights stay in their files" in plan.stdout) == says

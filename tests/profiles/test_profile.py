@@ -164,7 +164,6 @@ def test_one_screen_on_a_head_marks_query_and_keys(profiled: Profile) -> None:
     assert "control: the rules on another document" in text
     assert ">" in text
     assert "[" in text
-    assert "interp view" in text
     assert all(len(line) <= 100 for line in text.splitlines())
 
 

@@ -174,8 +174,7 @@ def _compare(
     if isinstance(stated, dict) and isinstance(found, dict):
         for name in [*found, *stated]:
             if (name in found) != (name in stated):
-                what = "is missing" if name in found else "is not a statement about this checkpoint"
-                differences.append(f"{where}.{name}".lstrip(".") + f" {what}")
+                differences.append(_one_sided(where, name, name in found))
         inside = [(f"{where}.{name}".lstrip("."), name) for name in stated if name in found]
         return sum(_compare(stated[x], found[x], at, differences, missing) for at, x in inside)
     if isinstance(stated, list) and isinstance(found, list) and len(stated) == len(found):
@@ -184,6 +183,15 @@ def _compare(
     if not _same(stated, found):
         differences.append(f"{where}: certificate {_short(stated)}, now {_short(found)}")
     return 1
+
+
+def _one_sided(where: str, name: str, found: bool) -> str:
+    """Return the sentence on what only the folder or only its certificate has."""
+    if where == "files":
+        a, b = ("folder", "certificate") if found else ("certificate", "folder")
+        return f"{name} is in the {a} but not in the {b}"
+    what = "is not in the certificate" if found else "is not a statement about this checkpoint"
+    return f"{where}.{name}".lstrip(".") + f" {what}"
 
 
 class _Checking:

@@ -151,6 +151,15 @@ def _value(x: Any) -> float:
     return np.nan
 
 
+UNITS = {
+    **dict.fromkeys(("acc", "acc_norm", "exact_match"), "share of documents"),
+    "word_perplexity": "nats per word",
+    "byte_perplexity": "nats per byte",
+    "bits_per_byte": "nats per byte",
+}
+"""Unit of the value of a document, by metric; the harness states none."""
+
+
 def run_rows(found: Mapping[str, Values], made: Mapping[str, Any]) -> ResultRows:
     """Return the rows of runs, the first of which is the unedited model, and their differences."""
     rows: list[dict[str, Any]] = []
@@ -181,5 +190,5 @@ def run_rows(found: Mapping[str, Values], made: Mapping[str, Any]) -> ResultRows
     for row, x in enumerate(values):
         each[row, : len(x)] = x
     columns = {name: [row[name] for row in rows] for name in rows[0]}
-    facts = {"unit": "that of the metric; perplexities in nats"}
-    return ResultRows("HarnessScores", columns, ("task", "run"), made, facts, each)
+    columns["unit"] = [UNITS.get(metric, f"value of {metric}") for metric in columns["metric"]]
+    return ResultRows("HarnessScores", columns, ("task", "run"), made, {}, each)

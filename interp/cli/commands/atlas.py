@@ -59,7 +59,12 @@ def _scored(run: Run, models: Sequence[str], metrics: list[str], resume: Path) -
 
 
 def _profiled(
-    run: Run, found: Contents, names: Mapping[str, str], corpus: Any, options: Mapping[str, Any]
+    run: Run,
+    found: Contents,
+    names: Mapping[str, str],
+    corpus: Any,
+    resume: Path,
+    options: Mapping[str, Any],
 ) -> None:
     """Profile models on a corpus, and keep the profiles with the scores.
 
@@ -68,7 +73,7 @@ def _profiled(
     from interp.core.result_folder import model_folder
     from interp.profiles.run import profile
 
-    resume, failed = run.values["resume"], []
+    failed = []
     for source, name in names.items():
         try:
             model = run.loading.load(source, name)
@@ -156,7 +161,9 @@ def atlas(
             return
     if corpus is not None:
         names = source_labels(models)
-        _profiled(run, found, names, corpus, {"n_documents": n_documents, "progress": progress})
+        _profiled(
+            run, found, names, corpus, resume, {"n_documents": n_documents, "progress": progress}
+        )
     made = atlas_of(found, title=title, command=as_given(), named=top)
     for note in made.get("notes", []):
         run.voice.note(note)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,10 +14,15 @@ from interp.cli.stored import stored_profile
 from interp.cli.value_types import HEADS
 from interp.cli.vocabulary import Spelling
 from interp.core.errors import OptionError
+from interp.core.shell_line import shell_line
 from interp.model.loading import source_labels
 from interp.model.sources.known import require_known
 
+if TYPE_CHECKING:
+    from interp.profiles.result import Profile
+
 GROUP = "Look"
+TEXT = "The keys are on the table"
 DOCUMENTS = 128  # read for one head: enough for intervals, within a minute on a small model
 
 
@@ -63,11 +69,38 @@ def head(
         n_examples: examples of the strongest and of the most surprising queries, each.
     """
     if load is not None:
-        found = stored_profile(load, next(iter(source_labels(sources).values())))
+        [(source, name)] = source_labels(sources).items()
+        found = stored_profile(load, name, source)
     else:
         from interp.profiles.run import profile
 
         found = profile(
             run.load(*sources), corpus, heads=[head], n_documents=DOCUMENTS, progress=progress
         )
-    run.say(found.about(head, n_examples=n_examples).removesuffix("\n"))
+    run.say(found.about(head, n_examples=n_examples))
+    run.say("\n".join(_next_lines(found, head, *sources)))
+
+
+def _next_lines(found: Profile, head: str, source: str) -> list[str]:
+    """Return the commands that show the head on a text, and whether it matters, to be pasted."""
+    about, text = found.description(head), TEXT
+    for example in found.examples_of(head, "strongest")[:1]:
+        ends = [0, *example["gaps"], len(example["tokens"])]
+        parts = ["".join(example["tokens"][a:b]) for a, b in pairwise(ends)]
+        text = " ".join(max(parts, key=len).split()) or TEXT
+    name, several = head.rsplit(maxsplit=1)[-1], len({x["stack"] for x in found.descriptions}) > 1
+    stacks = [about["stack"]] * several
+    shown = shell_line(
+        "view", source, "--heads", name, *(x for each in stacks for x in ("--stack", each)),
+        "--text", text,
+    )  # fmt: skip
+    measured = shell_line(
+        "importance", "ablate", source, "--heads", name,
+        *(x for each in stacks for x in ("--stack", each)),
+    )  # fmt: skip
+    return [
+        "  Next: its pattern on a text, which may be one of your own",
+        f"    {shown}",
+        "  and whether it matters for a task",
+        f"    {measured}",
+    ]

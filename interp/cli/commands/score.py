@@ -18,6 +18,7 @@ from interp.cli.wrong_models import require_one_known
 from interp.core.errors import OptionError, StoreError
 from interp.core.order import BY
 from interp.core.shards import Shard
+from interp.heads.sweep.each import failure_count
 from interp.heads.sweep.picture_prompts import PicturePrompts
 from interp.model.loading import source_labels
 
@@ -213,9 +214,7 @@ def _end(run: Run, sweep: ScoreSweep, labels: dict[str, str], code: int) -> None
         if len(labels) > 2:  # the fewest checkpoints of a curve
             write_curves(run.voice, sweep.store.folder, labels, table)
     if sweep.failed:
-        run.voice.error(
-            f"{len(sweep.failed)} of {len(labels)} models failed: {', '.join(sweep.failed)}"
-        )
+        run.voice.error(failure_count(sweep.failed, labels))
 
 
 def _safe(sweep: ScoreSweep) -> str:

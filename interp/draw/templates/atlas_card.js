@@ -51,7 +51,9 @@ function cardOf(model, label, at) {
     make("p", {}, ...(role ? [sign(role), ` ${role[1]}`] : ["Not judged: no score of it has a null."]), kv === undefined || kv === null ? "" : ` · key-value head ${kv}`));
   const add = (heading, ...contents) => { if (contents.length) article.append(make("h3", {}, heading), ...contents); };
   if (!view && !card.profile && !document.getElementById("live-data")) {
-    article.append(make("p", { class: "note" }, "On a text of yours: ", make("code", {}, `interp view ${model.name} --text TEXT --heads ${label.split(".").at(-1)}`)));
+    article.append(make("p", { class: "note" }, "On a text of yours: ",
+      ...(model.view ? [make("code", {}, model.view.replace("HEAD", label.split(".").at(-1)))]
+        : [make("code", {}, "interp view"), " with the folder or hub id of this model."])));
   }
   if (card.profile) article.append(...onText(model, i, label, card.profile));
   // what prompts show is folded where a profile says more

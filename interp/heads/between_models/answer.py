@@ -187,7 +187,7 @@ class ComparisonAnswer:
 
     def _loss(self) -> str:
         if self.loss is None:
-            return "the loss on the prompts was not compared"
+            return f"the loss on the prompts was not compared, because {self.why_no_loss}"
         x = self.loss
         if not x.p < LEVEL:
             return (

@@ -103,6 +103,7 @@ def compare(
             f"{len(sides[1])}"
         )
     shared = SharedPrompts(_listed(prompts), seed, same_tokens=match == "patterns")
+    sides = _checked(sides, metrics, shared, match, top)
     progress = progress or silent
     runs: list[list[ComparedRun]] = []
     options = {"batch_size": batch_size, "engine": engine, "seed": seed}
@@ -149,6 +150,47 @@ def _side(given: Any) -> list[Any]:
     return [x if isinstance(x, HeadTable) else given_models(x)[0] for x in listed]
 
 
+def _checked(
+    sides: Sequence[Sequence[Any]], metrics: Any, shared: SharedPrompts, match: str | None, top: int
+) -> list[list[Any]]:
+    """Check the first model of each side before any is scored, which may take minutes.
+
+    It stays loaded where its patterns are compared at the end.
+    """
+    from interp.heads.between_models.similarity import require_one_vocabulary
+    from interp.heads.scoring import why_not
+    from interp.model.model_argument import Given
+
+    bounds, vocabulary, firsts, out = _bounds(metrics), [], [], []
+    for first, *others in sides:
+        out.append([first, *others])
+        if isinstance(first, HeadTable):
+            continue
+        model = first.model()
+        firsts.append(model)
+        for bound in bounds:
+            if reason := why_not(model, bound):
+                raise OptionError(reason)
+        if any(bound.analysis.kind == "experiment" for bound in bounds):
+            _require_same_vocabulary(model, bounds, vocabulary)
+        if any(bound.patterned() for bound in bounds):
+            shared.of(model)
+        if top > 0:
+            out[-1][0] = Given(model, first.name)
+    if match in ("ov", "qk") and len(firsts) == 2:
+        require_one_vocabulary(*firsts)
+    return out
+
+
+def _bounds(metrics: Any) -> list[BoundAnalysis]:
+    from interp.heads.scoring import asked_metrics
+
+    bounds = asked_metrics(METRICS if metrics is None else metrics) or []
+    if not bounds:
+        raise OptionError("no metric is named; give at least one to compare")
+    return bounds
+
+
 def _run(
     given: Any,
     metrics: Any,
@@ -159,11 +201,9 @@ def _run(
     progress: Progress,
     options: Mapping[str, Any],
 ) -> ComparedRun:
-    from interp.heads.scoring import asked_metrics, score, why_not
+    from interp.heads.scoring import score, why_not
 
-    bounds = asked_metrics(METRICS if metrics is None else metrics) or []
-    if not bounds:
-        raise OptionError("no metric is named; give at least one to compare")
+    bounds = _bounds(metrics)
     if isinstance(given, HeadTable):
         labels = given.metrics if metrics is None else [b.label for b in bounds]
         scores = {label: of_table(given, label) for label in labels}

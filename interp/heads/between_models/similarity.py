@@ -97,16 +97,21 @@ def similarities(
         about = {"prompts": read.design, "prompts_hash": read.hash}
         unit = "mean Bhattacharyya coefficient"
     else:
-        if vocabulary_of(a) != vocabulary_of(b):
-            raise PromptError(
-                f"{a.name} and {b.name} have different vocabularies, so circuits between tokens "
-                "cannot be compared; models need one tokenizer"
-            )
+        require_one_vocabulary(a, b)
         tokens = _tokens(a, seed)
         units = _circuit_rows(a, b, by, tokens)
         about = {"prompts": f"none: circuits between {len(tokens)} tokens", "prompts_hash": ""}
         unit = "mean cosine"
     return Similarities(_grouped(a, b, units, within), clusters, unit, about)
+
+
+def require_one_vocabulary(a: Model, b: Model) -> None:
+    """Raise PromptError if circuits between tokens of two models cannot be compared."""
+    if vocabulary_of(a) != vocabulary_of(b):
+        raise PromptError(
+            f"{a.name} and {b.name} have different vocabularies, so circuits between tokens "
+            "cannot be compared; models need one tokenizer"
+        )
 
 
 def _grouped(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from interp.core.errors import InterpError, StoreError
@@ -19,10 +19,10 @@ def each_model(
     Raises:
         StoreError: results can no longer be stored.
     """
-    files = [source for source in sources if Path(source).is_file()]
+    ignored = plain_files(sources)
     failed: dict[str, str] = {}
     for source, name in sources.items():
-        if source in files and len(files) < len(sources):
+        if source in ignored:
             voice.note(f"{source} is a file, not a model folder; ignored")
             continue
         try:
@@ -39,3 +39,16 @@ def each_model(
             failed[name] = f"{type(error).__name__}: {text}"
             voice.error(f"{name}: {type(error).__name__}: {text} (--debug shows where)", error)
     return failed
+
+
+def plain_files(sources: Collection[str]) -> list[str]:
+    """Return the plain files among sources, which are ignored; none if all sources are files."""
+    files = [source for source in sources if Path(source).is_file()]
+    return files if len(files) < len(sources) else []
+
+
+def failure_count(failed: Collection[str], sources: Collection[str]) -> str:
+    """Return how many of the models failed, their names, and how many plain files were ignored."""
+    n = len(plain_files(sources))
+    ignored = f"; {n} plain file{'s were' if n > 1 else ' was'} ignored" if n else ""
+    return f"{len(failed)} of {len(sources) - n} models failed: {', '.join(failed)}{ignored}"

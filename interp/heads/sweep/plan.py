@@ -16,6 +16,7 @@ from interp.heads.scoring import LONGEST_PERIOD
 from interp.heads.sweep.compiling import guessed_lengths
 from interp.heads.sweep.config_plan import config_alone, plan_text, planned
 from interp.heads.sweep.each import each_model
+from interp.model.streamed import streamed_weights
 from interp_kernels.api import free_memory
 
 if TYPE_CHECKING:
@@ -84,6 +85,12 @@ def plan(batch: ScoreSweep, model: Model, machine: Machine | None = None) -> str
         f"  weights   {readable(_bytes(model))} in {str(model.dtype).removeprefix('torch.')} on"
         f" {model.device}",
     ]
+    if (parts := streamed_weights(model.module)) is not None:
+        lines.append(
+            "  offload   the weights stay in their files and are read in each run, in"
+            f" {len(parts.parts)} parts; at most {readable(max(parts.room, *parts.bytes))} of them"
+            " are in memory"
+        )
     if patterned:
         prompts = batch.prompts(model)
         if isinstance(prompts, Prompts):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from interp.core.documents import parse_json
 from interp.core.errors import LoadError, error_line
+from interp.core.shell_line import shell_line
 
 _INDEX = "model.safetensors.index.json"
 _PICKLES = (
@@ -33,8 +34,8 @@ def refuse_address(source: str) -> None:
     """
     if is_address(source):
         raise LoadError(
-            f"{source} is an address, and a served model gives no heads; `interp check {source}` "
-            "prints what can be computed of it"
+            f"{source} is an address, and a served model gives no heads; "
+            f"`{shell_line('check', source)}` prints what can be computed of it"
         )
 
 

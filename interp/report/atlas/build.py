@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from interp.core.errors import OptionError
 from interp.core.merge import distinguished, merged
+from interp.core.shell_line import shell_line
 from interp.core.table import HeadTable
 from interp.heads.roles.decide import roles
 from interp.heads.roles.result import HeadRole, HeadRoles
@@ -152,6 +153,9 @@ def atlas_of(
         tables = scores.get(name), causal.get(name)
         table = profile_table(on_text[name], name) if name in on_text else None
         models[name] = model_of(name, anchor(name, ids), *tables, own, named, table)
+        if ":" in name:  # such as bundled:induction; the path of a folder is not known here
+            line = ("--heads", "HEAD", "--text", "The keys are on the table")
+            models[name]["view"] = shell_line("view", name, *line)
         if name in scores:
             add_draws(models[name], scores[name], found.nulls)
     pages, by_model = _placed(_parts(found), models, names)

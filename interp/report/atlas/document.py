@@ -39,6 +39,7 @@ class Model(TypedDict):
     results: list[Part]  # circuits, trees, attributions and pruning of this model
     provenance: dict
     profile: NotRequired[TextSummary]  # what its heads do on text
+    view: NotRequired[str]  # command that shows HEAD on a text, where the name loads the model
 
 
 class Stack(TypedDict):

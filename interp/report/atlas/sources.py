@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interp.core.errors import InterpError, OptionError, UnknownName
+from interp.core.shell_line import shell_line
 from interp.profiles.headvis_read import is_headvis
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def is_results(path: Path) -> bool:
     if not any(path.iterdir()):
         raise OptionError(
             f"{path} is empty; give a folder that a command wrote with --out, such as "
-            f"`interp score MODEL --out {path}`"
+            f"`{shell_line('score', 'MODEL', '--out', path)}`"
         )
     return False
 

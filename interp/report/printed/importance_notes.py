@@ -29,12 +29,24 @@ def explained_notes(found: Importance) -> list[str]:
     notes = {k: v for k, v in found.notes.items() if k not in LEFT_OUT}
     frame = found.table.to_pandas()
     unit = str(frame["unit"].iloc[0]).partition(" (+")[0] if len(frame) else ""
-    lines = []
+    lines = [_task_values(found, notes, unit)] if "v_clean" in notes else []
     for keys, sentence in _SENTENCES.items():
         if keys[0] in notes:
             text = sentence({k: notes.pop(k, None) for k in keys}, unit, method_name(found))
             lines += [text] if text else []
     return [*lines, *(f"{k.replace('_', ' ')}: {short(v)}" for k, v in notes.items())]
+
+
+def _task_values(found: Importance, notes: dict[str, Any], unit: str) -> str:
+    """Return what the task is with all heads, with none, and without the first of the order."""
+    clean, none = notes.pop("v_clean"), notes.pop("v_none")
+    sentence = f"the task is {short(clean)} {unit} with all heads and {short(none)} with none"
+    if found.of != "removal" or not len(found.players.labels):
+        return sentence
+    first = found.order()[0]
+    worse = -1 if found.higher_is_better else 1
+    without = clean + worse * float(found.score[first])
+    return f"{sentence}; without {found.players.labels[first]} alone it is {short(without)}"
 
 
 def method_name(found: Importance) -> str:

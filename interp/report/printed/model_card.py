@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from interp.core.shell_line import shell_line
+
 
 def model_card(source: str) -> str:
     """Format the card of a model, such as `trained:names`, `compiled:hist+sort`, `bundled:deceive`.
@@ -98,4 +100,4 @@ def _tasks(kind: str, name: str, model: str = "") -> list[str]:
     from interp.circuits.tasks import TASKS
 
     asked = [task for task in TASKS if TASKS[task].model == f"{kind}:{name}"]
-    return [f"interp circuit {model or f'{kind}:{name}'} --task {task}" for task in asked]
+    return [shell_line("circuit", model or f"{kind}:{name}", "--task", task) for task in asked]

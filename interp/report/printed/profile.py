@@ -125,13 +125,6 @@ def head_text(found: Profile, head: str, *, examples: int = 2) -> str:
         if picked:
             lines.append(f"  {kind}: {KINDS[kind]}")
             lines += [line for one in picked for line in _example(one)]
-    name = head.rsplit(maxsplit=1)[-1]
-    lines += [
-        "",
-        "  Next:",
-        f"    interp view {model} --heads {name}        the patterns of a text of your own",
-        f"    interp importance ablate {model} --heads {name}   whether the head matters",
-    ]
     return "\n".join([*lines, ""])
 
 

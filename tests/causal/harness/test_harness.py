@@ -82,6 +82,7 @@ def test_numbers_are_those_of_runs_by_hand_with_and_without_heads(harness_model,
     assert row["low"] < row["score"] < row["high"]
     assert right["model"].mean() > 0.6  # chance is 0.25
     assert row["score"] < -0.1
+    assert row["unit"] == "share of documents"
     assert row["score"] < row["null"] - 0.1
     at = found.run.tolist().index("without - model")
     np.testing.assert_allclose(found.per_prompt[at], apart)
@@ -107,6 +108,7 @@ def test_perplexity_is_that_of_the_text(harness_model, tmp_path) -> None:
         total, count = total + own, count + len(text.split())
         nats.append(own / len(text.split()))
     assert words["score"] == pytest.approx(np.mean(nats), rel=1e-4)
+    assert words["unit"] == "nats per word"
     assert words["reported"] == pytest.approx(np.exp(total / count), rel=1e-4)
 
 

@@ -160,6 +160,20 @@ def test_files_and_page(bundled_induction, tmp_path) -> None:
     assert "p_holm" in page
 
 
+def test_vocabularies_are_compared_before_any_model_is_scored(
+    bundled_induction, monkeypatch
+) -> None:
+    from interp.heads import scoring
+
+    monkeypatch.setattr(scoring, "score", lambda *_, **__: pytest.fail("a model was scored"))
+    for metrics, match, error in (
+        ("induction", None, PromptError), ("ov_copying", "ov", PromptError),
+        ("retrieval", None, OptionError),
+    ):  # fmt: skip
+        with pytest.raises(error, match="vocabular"):
+            interp.compare(bundled_induction, "bundled:deceive", metrics, match=match)
+
+
 def test_models_that_cannot_be_compared_are_refused(bundled_induction) -> None:
     with pytest.raises(OptionError, match=r"2 layers of 8 heads.*1 layers.*match_heads"):
         interp.compare(bundled_induction, "bundled:one-layer", "induction")

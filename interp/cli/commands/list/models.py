@@ -6,6 +6,7 @@ from interp.cli.making import command
 from interp.cli.name_types import MODEL_NAME
 from interp.cli.run import Run
 from interp.cli.vocabulary import Spelling
+from interp.core.shell_line import shell_line
 
 
 @command(
@@ -35,7 +36,7 @@ def models(run: Run, name: str | None = None, *, variants: bool = False) -> None
     for each in bundled.names("all"):
         run.say(f"  {each:<{width}}  {first_sentence(bundled.path(each))}")
     for kind, names in known.items():
-        run.say(f"\n{_ABOUT[kind]} (interp score {kind}:NAME):")
+        run.say(f"\n{_ABOUT[kind]} ({shell_line('score', f'{kind}:NAME')}):")
         for each, summary in names.items():
             run.say(f"  {each:<{width}}  {summary}")
         if kind == "compiled":

@@ -12,6 +12,7 @@ from interp.cli.stored import ONLY, ONLY_OPTIONS, stored_scores
 from interp.cli.vocabulary import FROM_1, Spelling
 from interp.core.errors import OptionError
 from interp.core.order import BY
+from interp.core.shell_line import shell_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,5 +48,6 @@ def show(
 
     table = stored_scores(folder, models, metrics)
     if not len(table):
-        raise OptionError(f"{folder} holds no results; interp score MODEL -o {folder} makes some")
+        advice = shell_line("score", "MODEL", "-o", folder)
+        raise OptionError(f"{folder} holds no results; make some with: {advice}")
     return (first_heads_by_cluster if by_cluster else first_heads)(table, top, by)

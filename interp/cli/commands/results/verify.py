@@ -7,6 +7,7 @@ from pathlib import Path
 from interp.cli.making import command
 from interp.cli.run import Run
 from interp.cli.stored import stored_results
+from interp.core.shell_line import shell_line
 
 
 @command(
@@ -24,8 +25,8 @@ def verify(run: Run, folder: Path = Path("results")) -> None:
     if found:
         run.failed = 1
         run.say(
-            f"{len(found)} problems in {folder}; `interp results repair {folder}` sets damaged"
-            " files aside, and the command that made them computes them again"
+            f"{len(found)} problems in {folder}; `{shell_line('results', 'repair', folder)}` sets "
+            "damaged files aside, and the command that made them computes them again"
         )
     else:
         others = len(other_files(store))

@@ -12,6 +12,7 @@ from interp.cli.making import command
 from interp.cli.run import Input, Run
 from interp.cli.vocabulary import Spelling
 from interp.core.result_folder import folder_for
+from interp.core.shell_line import shell_line
 
 if TYPE_CHECKING:
     from interp.core.result import Result
@@ -116,7 +117,7 @@ def vision(
             run.voice.note(f"{folder}: {stem}.html (open it in a browser), {stem}.csv, {stem}.json")
         table = write_head_table(found, run.out, name)
         if table is not None:
-            run.voice.note(f"{table}: all scores of heads (interp atlas {run.out})")
+            run.voice.note(f"{table}: all scores of heads ({shell_line('atlas', run.out)})")
         page = write_maps(model, pictures, maps_to_draw(model, maps), run.out, name, about)
         run.voice.note(f"{page}: maps over images")
     return [*found.values()]

@@ -1,0 +1,110 @@
+"""Command lines of pages and help texts: all are as declared, and all that can run are typed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import click
+import pytest
+from docs.typed_files import supply
+from docs.typed_lines import HELP, PAGE_LINES, ROOT, Line
+from docs.typed_run import in_fork, in_shell, until_address
+from fixtures.commands import called
+from together import over
+
+NETWORK = "needs a server that is not here"
+PACKAGES = "installs packages from the network; the commands of .ci/run are the same"
+PLACEHOLDER = "NAME or TASK stands for any name"
+NOT_TYPED = {
+    "pip install": PACKAGES,
+    "http://": NETWORK,
+    "--remote configured": NETWORK,
+    "--ray head:6379": NETWORK,
+    "--device cuda": "needs a GPU",
+    "python ": "runs the tests or benchmarks of the repository, not in an empty folder",
+    "next_to_last": "tests/house/test_additions.py adds this file to a copy of the package first",
+    "last_token": "tests/house/test_additions.py adds this file to a copy of the package first",
+    "two_back": "needs the package of the guide to be installed; tests/house/test_additions.py",
+    " NAME": PLACEHOLDER,
+    " TASK": PLACEHOLDER,
+}
+"""Parts of lines that are not typed, and why."""
+LINES = [line for lines in PAGE_LINES.values() for line in lines] + HELP
+
+
+def why_not_typed(line: Line) -> str:
+    """Return why a line is not typed; empty if it is."""
+    return next((why for part, why in NOT_TYPED.items() if part in line.text), "")
+
+
+def test_each_reason_is_that_of_a_line() -> None:
+    idle = [part for part in NOT_TYPED if not any(part in line.text for line in LINES)]
+    assert idle == []
+    typed = [line for line in LINES if not why_not_typed(line)]
+    assert len(typed) > 300, "lines on pages and in help texts that are typed"
+
+
+@over("line", [x for x in LINES if x.text.startswith("interp ")], ids=str)
+def test_its_command_options_and_choices_exist(line: Line) -> None:
+    command, words = called(line.words[1:]) if line.words[1][0] != "-" else (click.Group(), [])
+    options = {flag: p for p in command.params for flag in (*p.opts, *p.secondary_opts)}
+    given = {w for w in words if w.startswith("-") and w not in ("-1", "--help")}
+    assert given <= {*options, *(w for w in given if not w.strip("-"))}, given - {*options}
+    for flag, value in pairwise(words):
+        option = options.get(flag)
+        if isinstance(option, click.Option) and isinstance(option.type, click.Choice):
+            assert value in option.type.choices, (flag, value)
+
+
+def typed(lines: Sequence[Line], folder: Path, home: Path, *, process: bool) -> list[str]:
+    """Type lines one after another in an empty folder; return how those ended that failed."""
+    failed = []
+    for line in lines:
+        if why_not_typed(line):
+            continue
+        supply(line.words, folder)
+        if line.words[:2] == ["interp", "explore"]:
+            done = until_address(line.text, folder, home)
+        elif process or not line.text.startswith("interp ") or ">>" in line.text:
+            done = in_shell(line.text, folder, home)
+        else:
+            done = in_fork(line.text, folder, home)
+        if done.code or "Traceback" in done.output:
+            failed.append(f"{line}: exit code {done.code}\n{done.output[-2000:]}")
+    return failed
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+def test_the_command_under_the_first_picture(tmp_path: Path, home: Path) -> None:
+    [line] = [x for x in PAGE_LINES["README"] if x.text.startswith("interp atlas bundled:")]
+    supply(line.words, tmp_path)
+    done = in_shell(line.text, tmp_path, home)
+    assert done.code == 0, done.output[-2000:]
+    assert (tmp_path / "page.html").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [name for name, lines in PAGE_LINES.items() if lines])
+def test_the_lines_of_a_page_are_typed(page: str, tmp_path: Path, home: Path) -> None:
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    assert typed(PAGE_LINES[page], folder, home, process=page == "README") == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", HELP, ids=str)
+def test_the_lines_of_a_help_text_are_typed(line: Line, tmp_path: Path, home: Path) -> None:
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    assert typed([line], folder, home, process=True) == []
+
+
+def test_the_pages_are_those_of_the_repository() -> None:
+    guides = {path.stem for path in (ROOT / "docs" / "guides").glob("*.md")}
+    assert guides <= {*PAGE_LINES}

@@ -1,0 +1,458 @@
+"""Models and files that command lines of pages name, small and made when a line names them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from itertools import pairwise, permutations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.command_cases import FACTS, _rationales
+
+ROOT = Path(__file__).parents[2]
+STORY = (
+    "Once upon a time there was a little girl named Lily . She had a red ball and a black dog . "
+    "Tom met Lily in the park . Lily gave Tom the ball . The dog saw a cat and it ran . "
+    "Then the girl said that she was happy , and Ben went to the store with Mary and John ."
+)
+SENTENCES = [f"{x.strip()} ." for x in STORY.split(" .") if x.strip()]
+MORE = (
+    "The keys are on the table floor a cat sleeps rug kitten naps animal is dog What this image "
+    "capital of France Paris I you he she her him His class yes no Therefore answer 42 Who came "
+    "Hello how can cannot help with that"
+)
+WORDS = MORE.split()
+
+
+def tokenizer(chat: bool = False) -> Any:
+    """A tokenizer of bytes that knows the words of the tasks, and numbers two digits at a time."""
+    from circuits.speller import speller
+    from fixtures.chats import TEMPLATES
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(r" ?\d\d"), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
+    )
+    made.decoder = decoders.ByteLevel()
+    special = ["<|endoftext|>", "<s>", "</s>", "<|im_start|>", "<|im_end|>"]
+    trainer = trainers.BpeTrainer(
+        vocab_size=8000, min_frequency=2, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        special_tokens=special, show_progress=False,
+    )  # fmt: skip
+    words = sorted({*speller().get_vocab(), *(f" {w}" for w in (*WORDS, *STORY.split()))})
+    made.train_from_iterator([w for w in words for _ in range(4)], trainer)
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=made, bos_token="<|endoftext|>", eos_token="<|endoftext|>"
+    )
+    if chat:
+        fast.chat_template = TEMPLATES["marked"]
+    return fast
+
+
+def gpt2(path: Path) -> None:
+    """A GPT-2 of 12 layers of 12 heads with random weights."""
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    words = tokenizer()
+    torch.manual_seed(0)
+    config = GPT2Config(
+        vocab_size=len(words), n_positions=256, n_embd=48, n_layer=12, n_head=12,
+        bos_token_id=0, eos_token_id=0, initializer_range=0.2,
+    )  # fmt: skip
+    GPT2LMHeadModel(config).save_pretrained(path)
+    words.save_pretrained(path)
+
+
+def llama(path: Path, chat: bool = False) -> None:
+    """A Llama of 12 layers of 12 heads with random weights, for prompts of any length."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    words = tokenizer(chat)
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(words), hidden_size=48, intermediate_size=64, num_hidden_layers=12,
+        num_attention_heads=12, num_key_value_heads=12, max_position_embeddings=131072,
+        bos_token_id=0, eos_token_id=0, initializer_range=0.2,
+    )  # fmt: skip
+    LlamaForCausalLM(config).save_pretrained(path)
+    words.save_pretrained(path)
+
+
+def tuned(path: Path) -> None:
+    """The bundled induction model with a little noise, which its name decides."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from interp import bundled
+
+    source = bundled.path("induction")
+    module = AutoModelForCausalLM.from_pretrained(source)
+    torch.manual_seed(sum(map(ord, path.name)))
+    with torch.no_grad():
+        for weight in module.parameters():
+            weight.add_(0.02 * weight.std() * torch.randn_like(weight))
+    module.save_pretrained(path)
+    for file in source.glob("tokenizer*"):
+        shutil.copy(file, path)
+
+
+def llava(path: Path) -> None:
+    from fixtures.pictures import save_llava
+
+    save_llava(path, words=(*WORDS, "cat", "dog"))
+
+
+def bert(path: Path) -> None:
+    from syntax.small_bert import save_bert
+
+    save_bert(path, sorted({*STORY.split(), *WORDS}))
+
+
+def whisper(path: Path) -> None:
+    from interp.planted.with_sound import spoken_words
+
+    spoken_words().save(path)
+
+
+def clip(path: Path) -> None:
+    from vision.two_towers import clip_folder
+
+    clip_folder(path)
+
+
+def vision(name: str) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        from vision.towers import module_of
+
+        module_of(name).float().save_pretrained(path)
+
+    return write
+
+
+def mixer(name: str) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        from zoo.mixers import build
+
+        build(name).save_pretrained(path)
+        tokenizer().save_pretrained(path)
+
+    return write
+
+
+def picture(path: Path) -> None:
+    from PIL import Image
+
+    seed = sum(map(ord, path.name))
+    pixels = np.random.default_rng(seed).integers(0, 256, (36, 40, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(path)
+
+
+def photos(path: Path) -> None:
+    from vision.two_towers import picture_folder
+
+    picture_folder(path.parent / "pictures").joinpath("images").rename(path)
+
+
+def masks(path: Path) -> None:
+    """The right half of each photo."""
+    from PIL import Image
+
+    for photo in (path.parent / "photos").rglob("*.png"):
+        shape = Image.open(photo).size[::-1]
+        mask = np.zeros(shape, np.uint8)
+        mask[:, shape[1] // 2 :] = 255
+        file = path / photo.relative_to(path.parent / "photos")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(mask).save(file)
+
+
+def sound(path: Path) -> None:
+    from interp.planted.with_sound import spoken_words
+
+    list_file = spoken_words().save(path.parent / "spoken")
+    if path.suffix == ".wav":
+        shutil.copy(path.parent / "spoken" / "0.wav", path)
+    else:
+        rows = [json.loads(x) for x in list_file.read_text().splitlines()]
+        rows = [row | {"audio": f"spoken/{row['audio']}"} for row in rows]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def texts(path: Path) -> None:
+    path.write_text("".join(f"{s}\n" for s in SENTENCES), encoding="utf-8")
+
+
+def lines(rows: Callable[[], list[Any]]) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        path.write_text(
+            "".join((x if isinstance(x, str) else json.dumps(x)) + "\n" for x in rows()),
+            encoding="utf-8",
+        )
+
+    return write
+
+
+def documents(n: int = 24) -> list[dict[str, str]]:
+    """Documents of random words: copies of one another would be left out of a profile."""
+    words = [w for w in STORY.split() if w.isalpha()]
+    draw = np.random.default_rng(0)
+    return [{"text": " ".join(draw.choice(words, 30))} for _ in range(n)]
+
+
+def document_folder(path: Path) -> None:
+    path.mkdir()
+    for i, row in enumerate(documents()):
+        (path / f"{i}.txt").write_text(row["text"], encoding="utf-8")
+
+
+def answers() -> list[dict[str, Any]]:
+    names = ("cat", "dog", "bird", "fish", "bear", "boy", "girl", "man")
+    return [
+        {"prompt": f"The {a} is very", "corrupted": f"The {b} is very", "answer": " cat",
+         "wrong": " dog"}
+        for a, b in pairwise((*names, names[0]))
+    ]  # fmt: skip
+
+
+def labelled() -> list[dict[str, Any]]:
+    return [
+        {"prompt": f"The {a} saw the {b}", "label": int(a in ("cat", "dog")), "document": i}
+        for i, (a, b) in enumerate(permutations(("cat", "dog", "girl", "tree", "ball"), 2))
+    ]
+
+
+def spans() -> list[dict[str, Any]]:
+    return [
+        {"context": f"Tom saw the {a} . ", "rest": f"The {b} saw Tom . It was happy .",
+         "spans": [[0, 8, int(a != b)], [9, 16, int(a == b)]], "document": i}
+        for i, (a, b) in enumerate(
+            (a, b) for a in ("cat", "dog", "girl") for b in ("cat", "dog", "girl")
+        )
+    ]  # fmt: skip
+
+
+def facts() -> list[dict[str, str]]:
+    return [{"prompt": prompt, "subject": subject} for prompt, subject in FACTS]
+
+
+def passages() -> list[dict[str, Any]]:
+    seen = (("girl", "cat"), ("dog", "tree"), ("boy", "ball"))
+    return [
+        {"passages": [f"The {x} saw the {y} . " for x, y in pairs], "question": "saw the",
+         "answer": " cat", "sources": [1]}
+        for pairs in permutations(seen)
+    ]  # fmt: skip
+
+
+def swapped() -> list[dict[str, str]]:
+    """Sentences of BLiMP's form."""
+    return [
+        {"sentence_good": f"The {a} is happy .", "sentence_bad": f"The {a} are happy ."}
+        for a in ("cat", "dog", "girl", "boy")
+    ]
+
+
+def interchanges() -> list[dict[str, str]]:
+    """Pairs of prompts after which a word is copied."""
+    words = ("cat", "dog", "girl", "tree", "ball", "park")
+    return [
+        {"base": f"The {a} The", "source": f"The {b} The", "base_answer": f" {a}",
+         "answer": f" {b}", "variable": "copied"}
+        for a, b in permutations(words, 2)
+    ]  # fmt: skip
+
+
+def chats() -> list[dict[str, Any]]:
+    return [
+        {"messages": [{"role": "system", "content": "You help"},
+                      {"role": "user", "content": SENTENCES[i % len(SENTENCES)]},
+                      {"role": "assistant", "content": SENTENCES[(i + 1) % len(SENTENCES)]}]}
+        for i in range(12)
+    ]  # fmt: skip
+
+
+def treebank(path: Path) -> None:
+    shutil.copy(ROOT / "data" / "treebank.conllu", path)
+
+
+def gates(path: Path) -> None:
+    """A pattern of published gates, one per head of the model."""
+    from interp.cache.patterns import GATES
+
+    path.mkdir()
+    np.savetxt(path / GATES, np.random.default_rng(0).random((12, 12)), delimiter="\t")
+
+
+GAVE = """
+[slots]
+A = ["Mary", "John", "Tom", "James", "Robert", "Michael"]
+B = "A"
+C = "A"
+
+[[templates]]
+clean = "The {A} {B}. The {A}"
+corrupted = "The {C} {B}. The {A}"
+answer = " {B}"
+wrong = " {C}"
+roles = {first = "A", next = "B", second = "A:2"}
+"""
+DETECTOR = '''"""A detector of one's own."""
+
+from interp import detector
+
+
+@detector
+def {name}(query, key):
+    """Attends two tokens back."""
+    return key == query - 2
+'''
+
+
+def text(content: str) -> Callable[[Path], None]:
+    return lambda path: path.write_text(content, encoding="utf-8") and None
+
+
+def scored(*words: str) -> Callable[[Path], None]:
+    """Return what makes a folder or table of results by commands."""
+
+    def write(path: Path) -> None:
+        from fixtures.commands import invoked
+
+        for line in words:
+            done = invoked([*line.format(path=path).split(), "-q"])
+            assert done.exit_code == 0, done.output
+
+    return write
+
+
+RESULTS = (
+    "score bundled:induction -m induction,previous_token --random 2 -o {path}",
+    "profile bundled:induction --set n_documents=24 --set n_ablated=2 -o {path}",
+)
+
+
+def profiled(name: str) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        model = path.parent / name
+        if not model.exists():
+            tuned(model)
+        scored(f"profile {model} --set n_documents=24 --set n_ablated=2 -o {{path}}")(path)
+
+    return write
+
+
+MODELS: dict[str, Callable[[Path], None]] = {
+    "gpt2": gpt2,
+    **dict.fromkeys(("MODEL", "big-model", "models/mine"), llama),
+    **dict.fromkeys(("my-chat-model", "models/chat"), lambda path: llama(path, chat=True)),
+    **dict.fromkeys(
+        ("base", "tuned", "fine-tune", "my-fine-tune", "seed-0", "seed-1", "other-0", "other-1",
+         "tune-a", "tune-b", "run-0", "run-1", "run/checkpoint-1", "run/checkpoint-2"), tuned,
+    ),
+    "bert-base-cased": bert,
+    "openai/whisper-tiny": whisper,
+    **dict.fromkeys(("models/llava", "my-llava"), llava),
+    "my-clip": clip,
+    "my-vit": vision("ViTForImageClassification"),
+    "my-dinov2": vision("Dinov2WithRegistersForImageClassification"),
+    "my-siglip": vision("SiglipModel"),
+    "state-spaces/mamba2-130m": mixer("mamba2"),
+    "Qwen/Qwen3-Next-80B-A3B-Instruct": mixer("qwen3_next"),
+}  # fmt: skip
+FILES: dict[str, Callable[[Path], None]] = {
+    **dict.fromkeys(
+        ("questions.txt", "texts.txt", "text.txt", "corpus.txt", "friends.txt", "book.txt",
+         "notes.txt", "trace.txt", "stories.txt", "others.txt", "bad.txt", "fine.txt"), texts,
+    ),
+    **dict.fromkeys(("stories.jsonl", "prose.jsonl", "code.jsonl"), lines(documents)),
+    **dict.fromkeys(("my_texts", "more_stories", "FILES"), document_folder),
+    **dict.fromkeys(("prompts.jsonl", "mine.jsonl", "pairs.jsonl"), lines(answers)),
+    **dict.fromkeys(("answers.jsonl", "new.jsonl"), lines(labelled)),
+    **dict.fromkeys(("responses.jsonl", "sentences.jsonl"), lines(spans)),
+    **dict.fromkeys(("a.png", "b.png", "c.png", "d.png"), picture),
+    **dict.fromkeys(("a.wav", "recordings.jsonl"), sound),
+    **dict.fromkeys(
+        ("data/treebank.conllu", "en.conllu", "en_ewt-ud-dev.conllu", "report.conllu",
+         "choose.conllu", "F"), treebank,
+    ),
+    "fine.jsonl": lines(lambda: [{"prompt": s} for s in SENTENCES]),
+    "chats.jsonl": lines(chats),
+    "facts.jsonl": lines(facts),
+    "passages.jsonl": lines(passages),
+    "pairs.txt": lines(lambda: [f"{s}\t{s.replace('The', 'A')}" for s in SENTENCES]),
+    "classes.txt": lines(lambda: ["a red square", "a green square"]),
+    "documents.txt": lines(lambda: [str(i // 2) for i in range(len(SENTENCES))]),
+    "words.txt": lines(lambda: ["a dog", "a round table", "two cats", "a red car", "grass"]),
+    "movies/val.jsonl": lambda path: path.parent.rmdir() or (_rationales(path.parent) and None),
+    "gave.toml": text(GAVE),
+    "batch.toml": text('models = ["bundled:induction"]\nmetrics = ["induction", "entropy"]\n'),
+    "mine.py": text(DETECTOR.format(name="two_back")),
+    "my_detector.py": text(DETECTOR.format(name="my_detector")),
+    "next_to_last.py": text(DETECTOR.format(name="next_to_last")),
+    "to_late_images.py": text(DETECTOR.format(name="to_late_images")),
+    "photos": photos,
+    "masks": masks,
+    "folder": gates,
+    **dict.fromkeys(("results", "FOLDER"), scored(*RESULTS)),
+    "TREE": scored(
+        "profile bundled:induction --set n_documents=24 --set n_ablated=2 -o {path}.profile",
+        "results headvis {path}.profile -o {path}",
+    ),
+    "results-base": profiled("base"),
+    "results-tuned": profiled("tuned"),
+    "other.parquet": scored("score bundled:one-layer -m induction --random 2 -o {path}"),
+}  # fmt: skip
+
+
+BY_COMMAND: dict[tuple[str, str], Callable[[Path], None]] = {
+    ("pairs.jsonl", "circuit variables"): lines(interchanges),
+    ("pairs.jsonl", "study trees"): lines(swapped),
+    ("classes.txt", "evaluate sanity"): lines(lambda: [str(i % 2) for i in range(len(SENTENCES))]),
+    **{(name, "results merge"): scored(RESULTS[0]) for name in ("gpt2", "pythia")},
+    **{
+        (name, "prune verify"): scored(
+            "prune {path}/../models/mine --method ablation --keep 100 -n 8 --save {path}"
+        )
+        for name in ("smaller", "DIR")
+    },
+}
+"""Files and models whose contents depend on the command that reads them."""
+
+
+def supply(words: list[str], folder: Path) -> None:
+    """Make the models and files in a folder that a command line names and that are not there."""
+    written, command = {"-o", "--out", "--save", "--export"}, " ".join(words[1:3])
+    for before, word in pairwise(words):
+        if before in written:
+            continue
+        value = word.partition("=")[2] if before == "--set" else word
+        for name in named(value):
+            path = folder / name
+            make = BY_COMMAND.get((name, command)) or FILES.get(name) or MODELS.get(name)
+            if name == "tuned" and "gpt2" in words:
+                make = gpt2  # the two models of a comparison have one vocabulary
+            if path.exists() or make is None:
+                continue
+            path.parent.mkdir(parents=True, exist_ok=True)
+            make(path)
+
+
+def named(word: str) -> list[str]:
+    """Return the files that a word or a pattern of a command line names."""
+    patterns = {
+        "models/*": ["models/mine", "models/chat"], "~/models/*": ["models/mine", "models/chat"],
+        "tune-*": ["tune-a", "tune-b"],
+        "run/checkpoint-*": ["run/checkpoint-1", "run/checkpoint-2"],
+    }  # fmt: skip
+    return patterns.get(word, [word.removeprefix("./").partition(":")[0]])
