@@ -21,6 +21,7 @@ from interp.cache.windows import KVHead, Window, kv_heads
 from interp.core.errors import OptionError, StoreError
 from interp.core.files import read_bytes, write_atomically
 from interp.core.result_rows import ResultRows
+from interp.core.ties import ordered
 from interp.model.content import model_provenance
 from interp.model.model_argument import one_model
 
@@ -52,7 +53,7 @@ def windows_of(
         )
     places = zip(*(pattern.columns[name] for name in pattern.units), strict=True)
     kv = [KVHead(str(stack), int(layer), int(head)) for stack, layer, head in places]
-    order = np.argsort(pattern.score, kind="stable")[: round(cut * len(kv))]
+    order = ordered(pattern.score, lowest=True)[: round(cut * len(kv))]
     return {kv[at]: kept for at in sorted(order.tolist())}
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from interp.core.ties import ordered_by
 from interp.report.atlas.document import Atlas, Model
 
 FEW = 3  # roles that are named
@@ -84,6 +85,6 @@ def _listed(found: list[tuple[str, int]]) -> str:
     """List the most frequent, after a colon; nothing where none was found."""
     if not found:
         return ""
-    first = sorted(found, key=lambda x: -x[1])[:FEW]
+    first = ordered_by(found, lambda x: x[1])[:FEW]
     more = f" and {len(found) - FEW} further roles" if len(found) > FEW else ""
     return f": {', '.join(text for text, _ in first)}{more}"

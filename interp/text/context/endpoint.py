@@ -25,6 +25,7 @@ from interp import __version__
 from interp.core.errors import LoadError, OptionError, PromptError
 from interp.core.protocols import Progress, silent
 from interp.core.result_rows import ResultRows
+from interp.core.ties import ordered
 from interp.text.context.ways import VISIBLE, fit_of_sets
 
 KEY = "INTERP_ENDPOINT_KEY"
@@ -270,7 +271,7 @@ def endpoint_faithfulness(
         raise OptionError(f"n_random={n_random}; give at least 2 orders to compare with")
     n, report = len(parts), progress or silent
     rng = np.random.default_rng(seed)
-    orders = [np.argsort(-given, kind="stable"), *(rng.permutation(n) for _ in range(n_random))]
+    orders = [np.array(ordered(given)), *(rng.permutation(n) for _ in range(n_random))]
     whole, noise = model.repeated("".join(parts) + question, answer)
     falls: dict[bytes, float] = {}
 
