@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from interp.core.statistics import RatioBootstrap, holm, sign_flip_ps
-from interp.core.ties import ordered
+from interp.core.ties import FLOOR, ordered
 from interp.core.tokens import show
 from interp.profiles.ablation_look import CHANGES, DESCRIBED, TOKEN_KINDS, AblationSums
 from interp.profiles.gradient_look import GradientSums, entries_of
@@ -242,6 +242,8 @@ def exact_numbers(
         np.concatenate([getattr(part, name) for part in parts])
         for name in ("change", "tokens", "divergence", "queries")
     )
+    # a change per token that is only the rounding of a loss of about 1 nat is none
+    change = np.where(np.abs(change) <= FLOOR * tokens[:, None], 0.0, change)
     p = sign_flip_ps(sums.cluster_sums(change[..., 0]).T, seed=seed)
     corrected = holm(p)
     found = {}

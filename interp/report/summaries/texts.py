@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from interp.core.ties import largest, ranked
+from interp.core.ties import largest, ranked, within
 
 if TYPE_CHECKING:
     from interp.core.result_rows import ResultRows
@@ -77,13 +77,14 @@ def decoder_lens_summary(found: ResultRows) -> str:
 def direct_logits_summary(found: ResultRows) -> str:
     """Return the logit and its largest parts."""
     rows = ranked(found.wide(), "score", absolute=True)
+    scale = float(rows["score"].abs().max())
     rows = rows.head(found._asked or 10)
     best = "\n".join(
         f"  {name:<10} {x:+.4g}" for name, x in zip(rows["part"], rows["score"], strict=True)
     )
     return (
         f"{found.target} = {found.value:.6g} at {found.token!r} (position {found.position})\n"
-        f"{best}\n  residual {found.residual:.2g}"
+        f"{best}\n  the parts sum to it {within(found.residual, scale)}"
     )
 
 
