@@ -35,7 +35,7 @@ def snapped(values: Any, scale: float | None = None) -> np.ndarray:
     """
     import numpy as np
 
-    found = np.array(values, dtype=float)
+    found = _numbers(values).copy()
     for row in found.reshape(-1, found.shape[-1]) if found.size else ():
         finite = np.isfinite(row)
         order = np.flatnonzero(finite)[np.argsort(-row[finite], kind="stable")]
@@ -53,6 +53,13 @@ def snapped(values: Any, scale: float | None = None) -> np.ndarray:
     return found
 
 
+def _numbers(values: Any) -> np.ndarray:
+    """Return numbers in float64, of a tensor on any device too."""
+    import numpy as np
+
+    return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values, dtype=float)
+
+
 def ordered(values: Any, *, lowest: bool = False, scale: float | None = None) -> list[int]:
     """Return the indices of numbers, the largest first; ties keep their order, NaN comes last.
 
@@ -63,7 +70,7 @@ def ordered(values: Any, *, lowest: bool = False, scale: float | None = None) ->
     """
     import numpy as np
 
-    x = np.asarray(values, dtype=float)
+    x = _numbers(values)
     return np.argsort(-snapped(-x if lowest else x, scale), kind="stable").tolist()
 
 
@@ -115,9 +122,9 @@ def within(error: float, scale: float = 1.0) -> str:
 
 
 def either(names: Sequence[str], limit: int = 3) -> str:
-    """Say a tie: `L1H0 or L2H0`."""
+    """Say a tie: `L1H0 or L2H0`, or `L1H0 or 5 others` where there are many."""
     if len(names) > limit:
-        return f"{', '.join(names[:limit])} or {len(names) - limit} more"
+        return f"{names[0]} or {len(names) - 1} others"
     return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 

@@ -58,4 +58,4 @@ def test_a_tie_is_said() -> None:
     assert either(["L1H0"]) == "L1H0"
     assert either(["L1H0", "L2H0"]) == "L1H0 or L2H0"
     assert either(["a", "b", "c"]) == "a, b or c"
-    assert either(["a", "b", "c", "d", "e"]) == "a, b, c or 2 more"
+    assert either(["a", "b", "c", "d", "e"]) == "a or 4 others"
