@@ -105,7 +105,8 @@ def reaches(value: Any, bound: Any, *, scale: float = 0.0) -> Any:
     import numpy as np
 
     size = np.maximum(np.abs(value), np.abs(bound))
-    return value >= bound - RELATIVE * size - FLOOR * np.maximum(size, scale)
+    near = RELATIVE * size + FLOOR * np.maximum(size, scale)
+    return value >= bound - np.where(np.isfinite(near), near, 0.0)
 
 
 def without_rounding(value: float, scale: float) -> float:

@@ -148,7 +148,8 @@ def large(rows: pd.DataFrame, share: float = HALF) -> pd.Series:
     """
     # a head below its null but above the others is not a finding: both must agree in sign
     far = (rows["apart"].abs() > APART) & (np.sign(rows["apart"]) == np.sign(rows["distance"]))
-    return far | (rows["share"] > share)
+    beyond = (rows["share"] > share) & ~reaches(share, rows["share"])
+    return far | beyond
 
 
 def judged_rows(

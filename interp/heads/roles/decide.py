@@ -19,7 +19,7 @@ from interp import __version__
 from interp.core.columns import with_error
 from interp.core.errors import OptionError
 from interp.core.registry import METRICS
-from interp.core.ties import ordered_by
+from interp.core.ties import ordered_by, reaches
 from interp.heads.roles.checks import verdicts
 from interp.heads.roles.declaration import ENDS, Need, Role
 from interp.heads.roles.declared import ROLES
@@ -142,7 +142,7 @@ def _evidence(
 def far_rows(rows: pd.DataFrame, need: Need) -> pd.DataFrame:
     """Return the rows on the need's side of their null whose effect is large, and not tiny."""
     side = 1 if need.end == "high" else -1
-    mine: Any = rows[side * (rows["score"] - rows["null"]) >= need.least]
+    mine: Any = rows[reaches(side * (rows["score"] - rows["null"]), need.least)]
     if need.end == "low":
         mine = mine.assign(share=mine["share_low"])
     return mine[large(mine, need.share)]

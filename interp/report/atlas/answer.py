@@ -48,7 +48,7 @@ def _best_head(model: Model) -> str:
         known = [(x, i) for i, x in enumerate(metric["score"]) if x is not None]
         if known:
             sizes = {"low": lambda x: -x[0], "both": lambda x: abs(x[0])}
-            score, at = max(known, key=sizes.get(metric["end"], lambda x: x[0]))
+            score, at = ordered_by(known, sizes.get(metric["end"], lambda x: x[0]))[0]
             head = model["heads"][at]["label"]
             return f"first by {metric['name']}: {head} {score:.3g} {metric['unit']}"
     return ""
