@@ -119,7 +119,7 @@ def _budget(
 def _kept(mass: Float[np.ndarray, " 3"], sink: int, recent: int) -> str:
     """Describe where most of the attention lies."""
     names = (f"first {sink}", f"last {recent}", "further tokens")
-    order = np.array(ordered(mass))
+    order = np.array(ordered(mass), dtype=int)
     return ", ".join(f"{names[i]} {mass[i]:.0%}" for i in order if mass[i] >= 0.05)
 
 

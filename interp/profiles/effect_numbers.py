@@ -222,7 +222,7 @@ class Estimates:
         both = (written / np.maximum(weight, 1e-9)[:, None]) @ columns
         both -= both.mean(1, keepdims=True)
         size = np.where(np.sign(both[0]) == np.sign(both[1]), both.mean(0), 0.0)
-        order = np.array(ordered(size))
+        order = np.array(ordered(size), dtype=int)
         first = [at for at in order[:TOKENS_SHOWN] if size[at] >= LEAST_LOGIT]
         last = [at for at in order[::-1][:TOKENS_SHOWN] if size[at] <= -LEAST_LOGIT]
         return {

@@ -179,7 +179,7 @@ class _Places:
         if by_place:
             top = top / np.sqrt(np.maximum(np.bincount(self.token[mine], minlength=size), 1))
         top = top[self.known]
-        order = np.array(ordered(top)[:TRIED])
+        order = np.array(ordered(top)[:TRIED], dtype=int)
         return self.known[order[top[order] > 0]].tolist()
 
     def beyond(

@@ -202,7 +202,7 @@ def heads_of_pairs(pairs: Float[Array, "head head"]) -> Float[Array, " head"]:
     names as there are ordered pairs have been read; every pair has two names.
     """
     n_heads = len(pairs)
-    order = np.array(ordered(pairs.ravel()))
+    order = np.array(ordered(pairs.ravel()), dtype=int)
     names = np.stack(np.unravel_index(order, pairs.shape), 1).ravel()[: n_heads**2 // 2]
     return np.bincount(names, minlength=n_heads).astype(np.float64)
 

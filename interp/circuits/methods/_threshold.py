@@ -79,7 +79,7 @@ def choose_threshold(attends: Sequence[Sequence[Attends]], reach: float, fires: 
     part, weight, even = (
         np.array(x) for x in zip(*(a for mine in attends for a in mine), strict=True)
     )
-    order = np.array(ordered(weight))
+    order = np.array(ordered(weight), dtype=int)
     held = part[order].cumsum() / part.sum()
 
     def reached(share: float) -> float:

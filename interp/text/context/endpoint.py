@@ -271,7 +271,7 @@ def endpoint_faithfulness(
         raise OptionError(f"n_random={n_random}; give at least 2 orders to compare with")
     n, report = len(parts), progress or silent
     rng = np.random.default_rng(seed)
-    orders = [np.array(ordered(given)), *(rng.permutation(n) for _ in range(n_random))]
+    orders = [np.array(ordered(given), dtype=int), *(rng.permutation(n) for _ in range(n_random))]
     whole, noise = model.repeated("".join(parts) + question, answer)
     falls: dict[bytes, float] = {}
 

@@ -202,7 +202,7 @@ def scores_by_way(
     sems: dict[str, np.ndarray] = {}
     fit = np.nan
     by_heads = mass[list(picked)].sum(0) if len(picked) else mass.mean(0)
-    order = np.array(ordered(by_heads if "heads" in ways else mass.mean(0)))
+    order = np.array(ordered(by_heads if "heads" in ways else mass.mean(0)), dtype=int)
     among = sorted(order[: len(chain) if candidates is None else candidates].tolist())
     if "attention" in ways:
         found["attention"] = mass.mean(0)
