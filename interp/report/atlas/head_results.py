@@ -110,7 +110,7 @@ def cache_cards_part(found: ResultRows) -> FoundPart:
         )
     least = found.sink + found.recents[0]
     few = int((frame["budget"] <= least).sum())
-    most = ranked(frame, "budget").head(NAMED)
+    most: Any = ranked(frame, "budget").head(NAMED)
     sentence = "; ".join(
         f"layer {row['layer']}, key-value head {row['kv_head']}: {row['budget']:g}"
         f"{between(row['budget_low'], row['budget_high'])}"
