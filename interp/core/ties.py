@@ -100,7 +100,7 @@ def tied_with(values: Any, at: int, *, scale: float | None = None) -> list[int]:
     return np.flatnonzero(x == x[at]).tolist()
 
 
-def reaches(value: Any, bound: Any, *, scale: float = 0.0) -> Any:
+def reaches(value: Any, bound: Any, *, scale: Any = 0.0) -> Any:
     """Tell whether a number is at least a bound, up to rounding."""
     import numpy as np
 
