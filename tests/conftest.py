@@ -43,6 +43,7 @@ pytest_plugins = [
     "fixtures.kernels",
     "fixtures.pages",
     "fixtures.pictures",
+    "fixtures.rounding",
     "fixtures.surroundings",
 ]
 

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float
 from interp.core.display import drawn
 from interp.core.files import write_atomically
 from interp.core.result import Result
+from interp.core.ties import ranked
 
 if TYPE_CHECKING:
     import os
@@ -152,9 +153,9 @@ class Attribution(Result):
         share = self.residual_share
         much = "" if share is None else f" ({share:.1%})"
         sums = f"the scores sum to {sum_:.6g} of {self.total:.6g} {self.unit}"
-        left = f"{sums}; residual {self.residual:.2g}{much}"
         if abs(self.residual) <= ROUNDING * abs(self.total):
-            return f"Complete: {left}."
+            return f"Complete: {sums}, up to rounding."
+        left = f"{sums}; residual {self.residual:.2g}{much}"
         cause = f" The residual is due to {self.residual_cause}." if self.residual_cause else ""
         if not self.incomplete:
             return f"Nearly complete: {left}.{cause}"
@@ -195,7 +196,7 @@ class Attribution(Result):
 
     def shown(self) -> pd.DataFrame:
         """Position, token, score and special flag, the largest absolute scores first."""
-        rows = self.wide().sort_values("score", key=abs, ascending=False, kind="stable")
+        rows = ranked(self.wide(), "score", absolute=True)
         return rows.filter(["position", "token", "score", "special"])
 
     def plot(self, k: int | None = None) -> go.Figure:

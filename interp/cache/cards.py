@@ -20,6 +20,7 @@ from interp.core.prompts import Prompts, repeats
 from interp.core.protocols import Progress, silent
 from interp.core.result_rows import ResultRows
 from interp.core.statistics import percentile_interval, redraw_counts
+from interp.core.ties import ordered
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
 from interp.model.content import result_provenance
@@ -118,7 +119,7 @@ def _budget(
 def _kept(mass: Float[np.ndarray, " 3"], sink: int, recent: int) -> str:
     """Describe where most of the attention lies."""
     names = (f"first {sink}", f"last {recent}", "further tokens")
-    order = np.argsort(-mass, kind="stable")
+    order = np.array(ordered(mass), dtype=int)
     return ", ".join(f"{names[i]} {mass[i]:.0%}" for i in order if mass[i] >= 0.05)
 
 

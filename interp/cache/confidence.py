@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from interp.core.ties import ordered
+
 Array = np.ndarray
 BINS = 10
 """Bins of equal width of the calibration error."""
@@ -26,7 +28,7 @@ def best_separating(
         x[:, source].mean(1) - x[:, ~source].mean(1)
         for x, source in zip(scores, truth, strict=True)
     ]
-    return np.argsort(-np.mean(margins, 0), kind="stable")[:k].tolist()
+    return ordered(np.mean(margins, 0))[:k]
 
 
 def source_shares(scores: Float[Array, " part"]) -> Float[Array, " part"]:

@@ -22,6 +22,7 @@ from interp.core.documents import parse_json
 from interp.core.errors import OptionError, StoreError
 from interp.core.files import read_bytes, write_atomically
 from interp.core.result_rows import ResultRows
+from interp.core.ties import ordered
 from interp.model.content import model_provenance
 from interp.model.model_argument import one_model
 
@@ -53,7 +54,7 @@ def windows_of(
         )
     places = zip(*(pattern.columns[name] for name in pattern.units), strict=True)
     kv = [KVHead(str(stack), int(layer), int(head)) for stack, layer, head in places]
-    order = np.argsort(pattern.score, kind="stable")[: round(cut * len(kv))]
+    order = ordered(pattern.score, lowest=True)[: round(cut * len(kv))]
     return {kv[at]: kept for at in sorted(order.tolist())}
 
 

@@ -26,6 +26,7 @@ from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.head import Head
 from interp.core.protocols import Progress, silent
 from interp.core.result_rows import ResultRows
+from interp.core.ties import ordered_by
 from interp.heads.needle.instance import Instance, prompts_of
 from interp.model.content import result_provenance
 from interp.model.model_argument import takes_model
@@ -225,7 +226,7 @@ def _of_best_layer(
     places = [(h.stack, h.layer) for h in heads]
     layers = dict.fromkeys(places)
     sums = {p: sum(m for m, q in zip(mass, places, strict=True) if q == p) for p in layers}
-    layer = max(layers, key=lambda p: sums[p])
+    layer = ordered_by(layers, lambda p: sums[p])[0]
     mine = [i for i, p in enumerate(places) if p == layer]
     return sorted(mine, key=lambda i: -mass[i])[:k]
 

@@ -17,6 +17,7 @@ from interp.core.errors import NonFiniteError, OptionError
 from interp.core.protocols import Progress
 from interp.core.result_rows import ResultRows
 from interp.core.steps import finishing
+from interp.core.ties import largest
 from interp.model.content import model_provenance
 from interp.model.model_argument import takes_model
 
@@ -107,7 +108,7 @@ def head_aggregation(
     learned = _ascend(fitted, torch.ones(n, dtype=torch.double), n, steps, rate, tell, steps)
     alone = torch.eye(n, dtype=torch.double)
     on_first = fitted.values(alone).mean(1) * given.sign
-    best = int(on_first.argmax())
+    best = largest(on_first)
     named = {
         "none": torch.zeros(n, dtype=torch.double),
         **{f"{label} alone": alone[i] for i, label in enumerate(units.labels)},

@@ -27,6 +27,7 @@ from interp.core.sign import HELPS, SIGN, sign_of
 from interp.core.standard_errors import standard_error
 from interp.core.statistics import DRAWS, bootstrap_interval
 from interp.core.table import HeadTable
+from interp.core.ties import ordered
 from interp.model.calls.sites import Site, Where
 from interp.model.content import model_provenance
 
@@ -216,9 +217,7 @@ class Importance(Result):
 
     def order(self) -> list[int]:
         """Return the players, the most helpful first; ties (up to rounding) stay in order."""
-        helps = self.helps()
-        step = 1e-6 * np.abs(helps[np.isfinite(helps)]).max(initial=1e-30)
-        return np.argsort(-np.round(helps / step), kind="stable").tolist()
+        return ordered(self.helps())
 
     def top(self, k: int = 5, *, by: str | None = None) -> Self:
         """Return the k most helpful players, or the first k in another order."""

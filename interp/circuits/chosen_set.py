@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
+from interp.core.ties import reaches
+
 Edge = tuple[str, str]
 
 
@@ -22,7 +24,10 @@ class Share(NamedTuple):
 
     def reaches(self, asked: float) -> bool:
         """Return True if the share is shown to be at least this, and is no further above 1."""
-        return min(self.low, self.own) >= asked and max(self.value, self.own) <= 2 - asked
+        return bool(
+            reaches(min(self.low, self.own), asked)
+            and reaches(2 - asked, max(self.value, self.own))
+        )
 
 
 WHOLE = Share(1.0, 1.0, 1.0, 1.0)

@@ -27,6 +27,7 @@ from interp.circuits.stored_steps import Kept
 from interp.core.errors import OptionError
 from interp.core.protocols import Progress
 from interp.core.rank_statistics import auroc, auroc_interval
+from interp.core.ties import ordered
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
@@ -213,7 +214,7 @@ def evaluate_edges(
     known = tuple((a, b) for a, b in (task.truth_edges if truth is None else truth))
     if odd := [e for e in known if e not in place]:
         raise OptionError(f"{model.name} has no edge {odd[0][0]} -> {odd[0][1]}, said to be known")
-    order = np.argsort(-np.abs(circuit.edge_score), kind="stable")
+    order = ordered(np.abs(circuit.edge_score))
     ranked = [place[circuit.edges[i]] for i in order]
     scored = set(ranked)
     ranked += [i for i in range(len(every)) if i not in scored]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from interp.core.errors import InterpError
 from interp.core.head import Head
+from interp.core.ties import largest
 from interp.core.tokens import words
 
 if TYPE_CHECKING:
@@ -58,9 +59,9 @@ def _attends(model: Model, ids: tuple[int, ...], queries: list[int]) -> dict[str
         for head, row in enumerate(rows):
             named = row[:, queries]
             if float(named.max()) >= LEAST:
-                at, key = divmod(int(named.argmax()), len(queries))
+                at, key = divmod(largest(named.flatten()), len(queries))
                 key = queries[key]
             else:
-                at, key = len(queries) - 1, int(row[-1].argmax())
+                at, key = len(queries) - 1, largest(row[-1])
             found[str(Head(layer, head))] = [queries[at], key, float(row[at, key])]
     return found

@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from interp.core.errors import InterpError
+from interp.core.ties import ranked
 from interp.core.tokens import separate_words, words
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def _shares(
 
 
 def _first(frame: Any) -> list[dict[str, Any]]:
-    order = frame["relative"].abs().sort_values(ascending=False, kind="stable").index
+    order = ranked(frame, "relative", absolute=True).index
     return frame.loc[order[:WRITERS]].to_dict("records")
 
 

@@ -25,6 +25,7 @@ from torch import Tensor
 from interp.circuits.linear_scores import CONSTANT, LinearScores
 from interp.core.errors import OptionError
 from interp.core.result_rows import ResultRows
+from interp.core.ties import ordered_by
 from interp.model.calls.call import Call, precise
 from interp.model.calls.sites import Site
 from interp.model.content import model_provenance
@@ -247,7 +248,7 @@ def signal_rows(
         }  # fmt: skip
         for side in ("q", "k"):
             shares = {n: v for n, v in s.shares(side).items() if n != CONSTANT}
-            best = max(shares, key=lambda n: shares[n])
+            best = ordered_by(shares, shares.__getitem__)[0]
             row |= {f"{side}_from": best, f"{side}_share": shares[best]}
         rows.append(row)
     columns = ["prompt", "layer", "head", "query", "key", "weight", "slices", "of"]

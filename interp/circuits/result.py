@@ -19,6 +19,7 @@ from interp.core.display import drawn
 from interp.core.errors import OptionError
 from interp.core.files import write_atomically
 from interp.core.result import Result
+from interp.core.ties import ordered
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -185,12 +186,12 @@ class Circuit(CircuitFiles, Result):
     def ranking(self) -> tuple[str, ...]:
         """Nodes by the size of `largest`, ties in the order of the model; unmeasured nodes last."""
         order = np.where(np.isnan(self.score), -1.0, np.abs(self.largest))
-        return tuple(self.nodes[i] for i in np.argsort(-order, kind="stable"))
+        return tuple(self.nodes[i] for i in ordered(order))
 
     @property
     def edge_ranking(self) -> tuple[int, ...]:
         """Numbers of the edges by the size of their score, ties in the order of the model."""
-        return tuple(np.argsort(-np.abs(self.edge_score), kind="stable").tolist())
+        return tuple(ordered(np.abs(self.edge_score)))
 
     def stability(self, k: int, what: str = "heads") -> tuple[float, float, float] | None:
         """Return the mean Jaccard overlap of the top k heads (or edges) over resampled pairs.

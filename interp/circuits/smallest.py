@@ -32,6 +32,7 @@ from interp.circuits.steps import following
 from interp.circuits.stored_steps import Kept
 from interp.core.errors import OptionError
 from interp.core.protocols import Progress
+from interp.core.ties import ordered, ordered_by, reaches
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ def choose_edges(
         faithful: Share of the behaviour to keep.
         most: Largest number of forward passes.
     """
-    order = sorted(chosen.edges, key=lambda e: -abs(score.get(e, 0.0)))
+    order = ordered_by(chosen.edges, lambda e: abs(score.get(e, 0.0)), scale=abs(runs.gap))
     reached = chosen.share.reaches(faithful)  # a set of given size may be further away
 
     def enough(share: Share) -> bool:
@@ -221,7 +222,8 @@ def without_idle_edges(
         most: Largest number of forward passes, one for each such edge.
     """
     size = {edge: abs(score[edge]) for edge in chosen.edges}
-    idle = sorted((e for e in size if size[e] < IDLE * abs(runs.gap)), key=size.__getitem__)
+    some = [edge for edge in size if not reaches(size[edge], IDLE * abs(runs.gap))]
+    idle = ordered_by(some, size.__getitem__, lowest=True, scale=abs(runs.gap))
     for edge in idle[: int(min(most, len(idle)))]:
         if edge in chosen.edges:  # not dropped since, with another on whose path it lay
             rest = connected([other for other in chosen.edges if other != edge])
@@ -286,7 +288,7 @@ def smallest_set(
         own = circuit.per_prompt[:, halves[0]].mean(1)
         of_nodes, score = own[: len(circuit.nodes)], own[len(circuit.nodes) :]
         size_of = np.abs(larger_effect(of_nodes, circuit.conditional))
-        ranking = tuple(circuit.nodes[i] for i in np.argsort(-size_of, kind="stable"))
+        ranking = tuple(circuit.nodes[i] for i in ordered(size_of))
     scores = dict(zip(circuit.edges, np.nan_to_num(score).tolist(), strict=True))
     store = None
     if resume is not None:

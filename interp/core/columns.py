@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from interp.core.errors import OptionError
 from interp.core.long_rows import t_bounds
+from interp.core.ties import without_rounding
 
 if TYPE_CHECKING:
     import numpy as np
@@ -154,9 +155,14 @@ def score_text(value: float) -> str:
     return f"{value:.3f}" if value == 0 or 1e-3 <= abs(value) < 1e3 else f"{value:.3g}"
 
 
-def with_error(score: float, sem: float) -> str:
-    """Format a score and its error as `0.912 ± 0.004`; without an error where it has none."""
-    return score_text(score) if math.isnan(sem) else f"{score_text(score)} ± {sem:.2g}"
+def with_error(score: float, sem: float, scale: float = 0.0) -> str:
+    """Format a score and its error as `0.912 ± 0.004`; without an error where it has none.
+
+    What is only rounding beside the score, or beside scores of size `scale`, is 0.
+    """
+    scale = max(abs(score), scale)
+    text = score_text(without_rounding(score, scale))
+    return text if math.isnan(sem) else f"{text} ± {without_rounding(sem, scale):.2g}"
 
 
 def _typed(series: Any, name: str, kind: type) -> Any:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from interp.core.ties import ranked
+
 if TYPE_CHECKING:
     import os
 
@@ -44,7 +46,7 @@ class Displayed:
         frame = self.wide()
         if self._order is None:
             return frame
-        return frame.sort_values(self._order, key=abs, ascending=False, kind="stable")
+        return ranked(frame, self._order, absolute=True)
 
     def heading(self) -> str:
         """Summarise the result in one line of plain text: the first line of its `str`."""

@@ -19,6 +19,7 @@ from typing import Any
 
 from interp.core.documents import parse_json, parse_toml
 from interp.core.errors import OptionError
+from interp.core.ties import reaches
 
 CLOSE = 0.6  # of the best match: titles that an error names
 MEASURED = Path(__file__).with_name("literature_measured.json")
@@ -61,7 +62,7 @@ class Finding:
     @property
     def verdict(self) -> str:
         """One of `VERDICTS`: where the interval lies."""
-        above, below = self.low > self.bound, self.high < self.bound
+        above, below = not reaches(self.bound, self.low), not reaches(self.high, self.bound)
         if above or below:
             return "held" if above == (self.side == "above") else "did not hold"
         exact = self.low == self.high  # and equal to the bound

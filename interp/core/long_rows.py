@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from interp.core.errors import OptionError, UnknownName
+from interp.core.ties import ordered
 
 if TYPE_CHECKING:
     import numpy as np
@@ -106,4 +107,4 @@ def first_rows(frame: pd.DataFrame, k: int, by: str) -> list[int]:
         size = -score if by == "lowest" else score.abs()
     else:
         size = frame[by].astype(float)
-    return (-size.fillna(-math.inf)).to_numpy().argsort(kind="stable")[:k].tolist()
+    return ordered(size)[:k]

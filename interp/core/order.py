@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from interp.core.errors import OptionError, UnknownName
+from interp.core.ties import ordered
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,7 +63,7 @@ def first(rows: pd.DataFrame, k: int, by: str, declared: str | None = None) -> p
         end = end_of(score, declared)
         by = {"high": "score", "low": "lowest"}.get(end, "both")
     size = {"lowest": score, "abs": -score.abs(), "null": -gap.abs()}.get(by, -score)
-    order = size.to_numpy().argsort(kind="stable")
+    order = ordered(size, lowest=True)
     if by != "both" or len(order) <= k:
         return rows.iloc[order[:k]]
     high = (k + 1) // 2

@@ -19,6 +19,7 @@ from interp.core.statistics import (
     percentile_interval,
     redraw,
 )
+from interp.core.ties import ordered
 
 _ALL_PAIRS = 256  # items, up to which float32 counts their pairs exactly
 
@@ -81,7 +82,7 @@ def _normalised(products: Array) -> Array:
 
 def top_k(scores: Float[Array, " item"], k: int) -> set[int]:
     """Return the k items with the largest scores; ties keep the order of the items."""
-    return set(np.argsort(-scores, kind="stable")[:k].tolist())
+    return set(ordered(scores)[:k])
 
 
 def overlap_p(overlap: int, k: int, n: int) -> float:
@@ -107,7 +108,7 @@ def jaccard_by_k(
 
 def _places(score: Float[Array, " item"]) -> Int[Array, " item"]:
     place = np.empty(len(score), dtype=np.int64)
-    place[np.argsort(-np.abs(score), kind="stable")] = np.arange(len(score))
+    place[ordered(np.abs(score))] = np.arange(len(score))
     return place
 
 

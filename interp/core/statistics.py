@@ -17,6 +17,7 @@ from jaxtyping import Float, Int
 
 from interp.core import clusters as grouped
 from interp.core.errors import OptionError
+from interp.core.ties import reaches
 
 Array = np.ndarray
 TAILS = (0.025, 0.975)
@@ -355,7 +356,7 @@ def sign_flip_ps(
     found = np.ones(len(x))
     for i, row in enumerate(kept):
         if row.any():
-            beyond = np.abs(signs @ row) >= abs(row.sum()) * (1 - 1e-12)
+            beyond = reaches(np.abs(signs @ row), abs(row.sum()), scale=float(np.abs(row).sum()))
             found[i] = (beyond.sum() + extra) / (len(signs) + extra)
     return found
 

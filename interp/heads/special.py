@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.core.standard_errors import t_test_p
+from interp.core.ties import ordered_by, reaches, snapped
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -96,7 +97,7 @@ class Catalogue:
     def by_head(self) -> list[tuple[tuple[str, int, int], list[Special]]]:
         """Return each head with the metrics in which it stands out, largest difference first."""
         found: dict[tuple[str, int, int], list[Special]] = {}
-        for x in sorted(self.special, key=lambda x: -x.size):
+        for x in ordered_by(self.special, lambda x: x.size):
             found.setdefault((x.stack, x.layer, x.head), []).append(x)
         return list(found.items())
 
@@ -148,7 +149,8 @@ def large(rows: pd.DataFrame, share: float = HALF) -> pd.Series:
     """
     # a head below its null but above the others is not a finding: both must agree in sign
     far = (rows["apart"].abs() > APART) & (np.sign(rows["apart"]) == np.sign(rows["distance"]))
-    return far | (rows["share"] > share)
+    beyond = (rows["share"] > share) & ~reaches(share, rows["share"])
+    return far | beyond
 
 
 def judged_rows(
@@ -197,13 +199,14 @@ def _distances(rows: pd.DataFrame, exact: bool) -> np.ndarray:
     Zero if they are also equal.
     """
     gap = (rows["score"] - rows["null"]).to_numpy()
+    none = reaches(-np.abs(gap), 0.0, scale=rows["score"].abs().to_numpy())  # but for rounding
     null = rows["null"].to_numpy()
     among = np.full(len(rows), null.std(ddof=1) if len(rows) > 1 else math.nan)
     other = among if exact else rows["null_sem"].fillna(0.0).to_numpy()
     spread = np.where(rows["null_sd"].notna(), rows["null_sd"], other)
     error = np.hypot(rows["sem"].fillna(0.0).to_numpy(), spread)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(gap == 0, 0.0, gap / error)
+        return np.where(none, 0.0, gap / error)
 
 
 def _p(distance: np.ndarray, rows: pd.DataFrame, exact: bool) -> np.ndarray:
@@ -228,8 +231,9 @@ def _apart(score: np.ndarray) -> np.ndarray:
     If more than half of the heads share one score, the mean absolute deviation replaces the median
     one; if all do, every distance is zero.
     """
+    score = snapped(score)
     off = score - np.median(score)
     spread = _TO_SPREAD * np.median(np.abs(off))
-    if spread <= 1e-9 * np.abs(score).max(initial=0.0):
+    if spread == 0:
         spread = math.sqrt(math.pi / 2) * np.abs(off).mean()
     return np.zeros_like(off) if spread == 0 else off / spread

@@ -12,6 +12,7 @@ from torch import Tensor
 from interp.core.errors import OptionError, UnreadableAttention
 from interp.core.result_rows import ResultRows
 from interp.core.table import HeadTable
+from interp.core.ties import ordered_by
 from interp.core.tokens import show, token_id
 from interp.lens.finish import (
     Finish,
@@ -158,7 +159,7 @@ def direct_logit_attribution(
         "metric": metric, "unit": unit, "target": name, "position": row, "value": value,
         "token": texts(model, [ids[row]])[0], "table": table, "mlps": mlps, "embedding": embedding,
         "bias": bias, "residual": residual, "notes": notes,
-        "parts": dict(sorted(zip(names, values, strict=True), key=lambda item: -abs(item[1]))),
+        "parts": dict(ordered_by(zip(names, values, strict=True), lambda item: abs(item[1]))),
     }  # fmt: skip
     columns = dict(zip(("part", "stack", "layer", "head", "score"), zip(*rows, strict=True),
                        strict=True))  # fmt: skip

@@ -12,6 +12,7 @@ from interp.core.intervals import half_width
 from interp.core.result_rows import ResultRows
 from interp.core.standard_errors import t_test_p
 from interp.core.statistics import benjamini_hochberg, holm
+from interp.core.ties import ordered_by
 from interp.model.content import versions
 from interp.profiles.behaviours import ON
 from interp.profiles.result import EXPLAINED, OFF_SINK, UNITS
@@ -214,7 +215,7 @@ def _change(head: tuple, rows: list[dict[str, Any]]) -> dict[str, Any] | None:
                 for one in (before, after))  # fmt: skip
     rules = [r for r in shares if r["metric"].startswith(ON)]
     named = [r for r in rules if r["metric"].removeprefix(ON) in had | has] or rules
-    named = sorted(named, key=lambda r: -abs(r["score"]))[:SAID]
+    named = ordered_by(named, lambda r: abs(r["score"]))[:SAID]
     parts = [_said(r, r["metric"].removeprefix(ON), had, has) for r in named]
     parts += [
         f"{r['phrase']} {_percent(r['score_a'])}, now {_percent(r['score_b'])} {_points(r)}"
@@ -222,7 +223,7 @@ def _change(head: tuple, rows: list[dict[str, Any]]) -> dict[str, Any] | None:
         if r["metric"] == "off_sink"
     ]
     if not parts:
-        r = max(shares, key=lambda r: abs(r["score"]))
+        r = ordered_by(shares, lambda r: abs(r["score"]))[0]
         name = r["phrase"] or r["metric"].replace("_", " ")
         parts = [f"{name} {_percent(r['score_a'])}, now {_percent(r['score_b'])} {_points(r)}"]
     text = "; ".join(parts)

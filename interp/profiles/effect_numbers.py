@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from interp.core.statistics import RatioBootstrap, holm, sign_flip_ps
+from interp.core.ties import FLOOR, ordered
 from interp.core.tokens import show
 from interp.profiles.ablation_look import CHANGES, DESCRIBED, TOKEN_KINDS, AblationSums
 from interp.profiles.gradient_look import GradientSums, entries_of
@@ -138,7 +139,7 @@ class Estimates:
             used: which windows count.
         """
         size = np.abs((self.change + self.divergence)[np.asarray(used)].sum(0))
-        return tuple(sorted(np.argsort(-size, kind="stable")[:n].tolist()))
+        return tuple(sorted(ordered(size)[:n]))
 
     def heads(self) -> dict[int, HeadEffects]:
         """Return numbers and descriptions of all heads."""
@@ -221,7 +222,7 @@ class Estimates:
         both = (written / np.maximum(weight, 1e-9)[:, None]) @ columns
         both -= both.mean(1, keepdims=True)
         size = np.where(np.sign(both[0]) == np.sign(both[1]), both.mean(0), 0.0)
-        order = np.argsort(-size, kind="stable")
+        order = np.array(ordered(size), dtype=int)
         first = [at for at in order[:TOKENS_SHOWN] if size[at] >= LEAST_LOGIT]
         last = [at for at in order[::-1][:TOKENS_SHOWN] if size[at] <= -LEAST_LOGIT]
         return {
@@ -241,6 +242,8 @@ def exact_numbers(
         np.concatenate([getattr(part, name) for part in parts])
         for name in ("change", "tokens", "divergence", "queries")
     )
+    # a change per token that is only the rounding of a loss of about 1 nat is none
+    change = np.where(np.abs(change) <= FLOOR * tokens[:, None], 0.0, change)
     p = sign_flip_ps(sums.cluster_sums(change[..., 0]).T, seed=seed)
     corrected = holm(p)
     found = {}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from interp.core.ties import snapped
 from interp.core.tokens import words
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ def _of_bins(
     real: Int[np.ndarray, " query"], value: np.ndarray, chance: np.ndarray, n: int
 ) -> list[int]:
     """Return a random query of each of n bins with equal numbers of queries, the largest first."""
-    order = real[np.lexsort((chance[real], -value[real]))]
+    order = real[np.lexsort((chance[real], -snapped(value[real])))]
     bins = [part for part in np.array_split(order, n) if len(part)]
     return [int(part[chance[part].argmax()]) for part in bins]
 

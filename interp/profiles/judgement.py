@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.core.statistics import RatioBootstrap
+from interp.core.ties import largest
 from interp.profiles.second_look import CONTROLS, MEASURES, RUNGS, JudgedRows
 
 if TYPE_CHECKING:
@@ -238,7 +239,7 @@ class Judge:
         excess = (self.sums["total"][:, head] - self.sums["expected"][:, head]).sum(0)
         if not len(excess) or self.sums["measures"][:, head, 0].sum() <= 0:
             return ()
-        return (self._label(head, int(excess.argmax())),)
+        return (self._label(head, largest(excess)),)
 
     def _numbers(self, head: int) -> dict[str, Number]:
         measure = dict(zip(MEASURES, self.sums["measures"][:, head].T, strict=True))

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from interp.core.ties import largest
+
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
     from torch import Tensor
@@ -209,7 +211,7 @@ def sparse(fit: Fit, least: Float[Tensor, " head"]) -> Bool[Tensor, "head featur
             moved = torch.linalg.solve(inner, bend[kept][:, gone] @ best[gone]) if gone else 0
             values = best[kept] + moved
             cost = 0.5 * values**2 / torch.linalg.inv(inner).diagonal()
-            weakest = int(cost.argmin())
+            weakest = largest(-cost)
             if float(cost[weakest]) >= float(least[head]):
                 break
             kept.pop(weakest)

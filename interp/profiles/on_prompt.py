@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from interp.core.errors import OptionError
+from interp.core.ties import ordered_by
 from interp.profiles.corpus import TextWindow
 from interp.profiles.first_look import Look
 from interp.profiles.position import logits_of_position
@@ -112,7 +113,7 @@ class PromptRules:
         at = self.places.get(head)
         fired = [self._rule(rule, at) for rule in self.firing(query, key)]
         found: dict[str, Any] = {
-            "rules": sorted(fired, key=lambda rule: -abs(rule["nats"] or 0)),
+            "rules": ordered_by(fired, lambda rule: abs(rule["nats"] or 0)),
             "sink": bool(key <= query and not visible[query, key] and weights[query, key] > 0),
         }
         if at is None or self.fitted is None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from interp.core.statistics import RatioBootstrap, finite_interval
+from interp.core.ties import ordered_by
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -251,7 +252,7 @@ class _Judge:
             return all(above(a, b) and above(b, a) for a, b in combinations(chosen, 2))
 
         whole = self._summed(weight)
-        order = sorted(standing, key=lambda c: -unders[c].sum())
+        order = ordered_by(standing, lambda c: float(unders[c].sum()))
         for size in range(len(order), 1, -1):
             for chosen in combinations(order, size):
                 if apart(chosen):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.core.statistics import RatioBootstrap, holm, sign_flip_ps
+from interp.core.ties import ordered
 from interp.profiles.corpus import TextWindow
 from interp.profiles.judgement import DRAWS, Number, cluster_sums, ratio
 from interp.profiles.second_look import JudgedRows
@@ -178,7 +179,7 @@ class _Places:
         if by_place:
             top = top / np.sqrt(np.maximum(np.bincount(self.token[mine], minlength=size), 1))
         top = top[self.known]
-        order = np.argsort(-top, kind="stable")[:TRIED]
+        order = np.array(ordered(top)[:TRIED], dtype=int)
         return self.known[order[top[order] > 0]].tolist()
 
     def beyond(

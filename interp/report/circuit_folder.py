@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from interp.core.csv_rows import csv_text
 from interp.core.errors import StoreError, UnreadableAttention
+from interp.core.ties import ranked
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -189,7 +190,7 @@ def _shown_columns(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _largest_first(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame.sort_values("score", key=abs, ascending=False, kind="stable")
+    return ranked(frame, "score", absolute=True)
 
 
 def _summary_of(

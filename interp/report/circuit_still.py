@@ -7,6 +7,7 @@ from markupsafe import Markup
 
 from interp.circuits.nodes import layer_of, node_of
 from interp.circuits.result import Circuit
+from interp.core.ties import ordered
 from interp.draw.svg import element, standing, svg_picture
 from interp.report.circuit_drawing import node_places
 from interp.report.circuit_formats import colour
@@ -64,7 +65,7 @@ def _ranks(shown: Circuit) -> dict[str, int]:
 
 def _by_size(shown: Circuit) -> list[int]:
     """Return the numbers of the edges in descending order of absolute score."""
-    return np.argsort(-np.abs(shown.edge_score), kind="stable").tolist()
+    return ordered(np.abs(shown.edge_score))
 
 
 def caption(circuit: Circuit, shown: Circuit) -> str:

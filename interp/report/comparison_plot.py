@@ -10,6 +10,7 @@ import numpy as np
 
 from interp.core.errors import UnknownName
 from interp.core.rank_statistics import ranks
+from interp.core.ties import ordered
 from interp.draw.colours import COLOURS
 from interp.draw.page import text
 
@@ -71,7 +72,7 @@ def scatter_matrix(found: Comparison, *, by: str = "score") -> go.Figure:
 
 def _named(found: Comparison, row: int, column: int) -> set[str]:
     """Return the players that rank first in either of two."""
-    first = [np.argsort(-found.scores[i], kind="stable")[:_LABELLED] for i in (row, column)]
+    first = [ordered(found.scores[i])[:_LABELLED] for i in (row, column)]
     return {found.players[i] for i in np.concatenate(first).tolist()}
 
 

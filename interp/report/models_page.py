@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from interp.core.order import first
 from interp.core.table import HeadTable
+from interp.core.ties import ordered_by
 from interp.draw.page import asset, render
 from interp.draw.svg import element
 from interp.heads.roles.declared import ROLES, UNCLEAR, role_named
@@ -88,7 +89,7 @@ def _roles(
         cells = [*sizes[name]]
         for role in there:
             mine = [x for x in heads if role.id in x.roles]
-            best = max(mine, key=lambda x: _size(x, role.id), default=None)
+            best = next(iter(ordered_by(mine, lambda x, role=role: _size(x, role.id))), None)
             cells.append(_cell(len(mine), judged, best and best.label, name, links))
         unclear = sum(x.role == UNCLEAR.id for x in heads)
         rows.append(_row(name, [*cells, _cell(unclear, judged, None, name, links)], links))

@@ -13,6 +13,7 @@ from markupsafe import Markup
 from interp.core.columns import score_text
 from interp.core.head import Head
 from interp.core.statistics import holm
+from interp.core.ties import ordered_by, ranked
 from interp.draw.colours import Scale
 from interp.draw.page import data_table, page, pair_list, table
 from interp.draw.panel import colour_bar, head_map, interval, interval_axis
@@ -99,7 +100,7 @@ def several(found: Sequence[ModelDifferences], failed: Mapping[str, str] | None 
         name: (one.b - one.a, one.b, float(q))
         for (name, one), q in zip(changes.items(), corrected[at:], strict=True)
     }
-    order = sorted(names, key=lambda name: _size(whole, name), reverse=True)
+    order = ordered_by(names, lambda name: _size(whole, name))
     return Several(tuple(order), whole, losses, base, claims, dict(failed or {}))
 
 
@@ -170,7 +171,7 @@ def _table(found: Several) -> Markup:
     counts, shown = sure["model"].value_counts(), {}
     for name in found.names:
         mine = (sure if name in counts else share).query("model == @name")
-        shown[name] = mine.sort_values("share", ascending=False, kind="stable").iloc[0]
+        shown[name] = ranked(mine, "share").iloc[0]
     ends = [[row[k] / row["width"] for k in ("score", "low", "high")] for row in shown.values()]
     most = float(np.nanmax(np.abs(ends))) or 1.0
     for (name, row), (middle, low, high) in zip(shown.items(), ends, strict=True):

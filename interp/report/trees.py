@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from interp.core.ties import ordered_by
 from interp.draw.colours import Scale, scale_ends
 from interp.draw.page import fold, table
 from interp.draw.page import render as fill
@@ -81,7 +82,9 @@ def _found(one: TreeScores) -> dict[str, Any]:
         "better": len(better), "of": len(one.relations),
         "best": [f"{r.relation} ({r.head})" for r in better[:5]],
         "base": max((t.uuas for t in trees if t.baseline), default=None),
-        "tree": max((t for t in trees if not t.baseline), key=lambda t: t.uuas, default=None),
+        "tree": next(
+            iter(ordered_by((t for t in trees if not t.baseline), lambda t: t.uuas)), None
+        ),
     }  # fmt: skip
 
 
@@ -185,7 +188,7 @@ def _tree_table(trees: Sequence[Trees], punct: bool) -> Markup:
             f"{t.method} (baseline)" if t.baseline else t.method, headed(t.heads, t.direction),
             fraction(t.uuas, t.uuas_interval), fraction(t.uas, t.uas_interval), f"{t.edges:,}",
         ]
-        for t in sorted(trees, key=lambda t: (-t.uuas, t.method))
+        for t in ordered_by(sorted(trees, key=lambda t: t.method), lambda t: t.uuas)
     )  # fmt: skip
     unit = (
         "UUAS: share of gold edges in the tree, whichever way; UAS: share of words with the right"

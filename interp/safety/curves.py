@@ -27,6 +27,7 @@ from interp.core.protocols import Progress
 from interp.core.result_rows import ResultRows
 from interp.core.steps import finishing
 from interp.core.table import HeadTable
+from interp.core.ties import ordered_by
 from interp.model.content import model_provenance
 from interp.model.model_argument import takes_model
 
@@ -183,7 +184,7 @@ def _order(ranking: Any, game: Game) -> tuple[str, list[int]]:
     if absent:
         raise OptionError(f"the ranking has {absent[0]}, which is not a head of {game.model.name}")
     known = [i for i, label in enumerate(labels) if label in score]
-    return ranked.name, sorted(known, key=lambda i: (-score[labels[i]], i))
+    return ranked.name, ordered_by(sorted(known), lambda i: score[labels[i]])
 
 
 def _same_layers(game: Game, order: list[int], n: int, seed: int) -> list[list[int]]:

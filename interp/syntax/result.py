@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from interp.core.result import Result
+from interp.core.ties import ordered_by
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -266,7 +267,7 @@ class TreeScores(Result):
             raise StoreError(f"not a result of a search for trees, or damaged: {error}") from error
 
     def __repr__(self) -> str:
-        best = sorted(self.relations, key=lambda r: -r.gain)[:3]
+        best = ordered_by(self.relations, lambda r: r.gain)[:3]
         text = ", ".join(
             f"{r.relation} {r.accuracy:.0%} (offset {r.baseline:.0%}) {r.head}" for r in best
         )

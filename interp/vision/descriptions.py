@@ -12,6 +12,7 @@ from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.core.result_rows import ResultRows
 from interp.core.standard_errors import standard_error
+from interp.core.ties import largest, reaches
 from interp.model.model_argument import takes_model
 from interp.vision.images import image_batch, image_provenance
 from interp.vision.parts import image_parts
@@ -126,7 +127,7 @@ def describe_heads(
             null[-1].append(shares.mean(1).cumsum())
     random = np.array(null).reshape(len(asked), n_random, ranks)
     values = np.array(explained).cumsum(1).reshape(-1, len(judge))
-    reached = random >= values.mean(1).reshape(-1, 1, ranks) - 1e-12
+    reached = reaches(random, values.mean(1).reshape(-1, 1, ranks))
     stacks, layers, numbers = (
         np.repeat(x, ranks) for x in zip(*(known[h] for h in asked), strict=True)
     )
@@ -180,14 +181,14 @@ def text_span(
         basis = basis[size > 1e-9 * max(float(size[0]), 1e-300)]
         left = left @ basis.T @ basis
     found: list[int] = []
-    shares = []
+    shares, everything = [], float(np.square(rest).sum())
     for _ in range(ranks):
         length = np.linalg.norm(left, axis=1)
         # of a text inside the span of the chosen ones only rounding is left
         unit = np.where(length > 1e-6, 1 / np.maximum(length, 1e-300), 0.0)[:, None] * left
         held = np.square(rest @ (left if span else unit).T).sum(0)
-        held[found] = -1.0
-        best = int(held.argmax())
+        held[found] = -np.inf
+        best = largest(held, scale=everything)
         d = unit[best]
         found.append(best)
         shares.append(np.square(new @ d) / total)

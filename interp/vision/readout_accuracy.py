@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 from interp.core.errors import OptionError
 from interp.core.standard_errors import standard_error
 from interp.core.statistics import holm
+from interp.core.ties import ordered
 from interp.model.model_argument import takes_model
 from interp.vision.images import (
     batches_of,
@@ -172,7 +173,7 @@ def _ranking(
         np.mean([_right(x[mine], index[mine], index[mine], f).mean() for f in (first, ~first)])
         for x in heads
     ]
-    return np.argsort(-np.array(scores), kind="stable").tolist()
+    return ordered(scores)
 
 
 def _right(

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError
 from interp.core.statistics import finite_mean
+from interp.core.ties import ordered
 from interp.model.model_argument import takes_model
 from interp.vision.high_norm_tokens import high_norm_patches
 from interp.vision.images import batches_of, image_batch, image_provenance, vision_sites
@@ -102,7 +103,7 @@ def register_neurons(
     at_high, at_rest, null = (np.concatenate(x) for x in (inside, outside, random))
     gain = at_high - at_rest
     mean = finite_mean(gain[:, ranking])
-    best = np.argsort(-mean, kind="stable")[:keep]
+    best = ordered(mean)[:keep]
     stack = vision_sites(model)[0].stack
     return ImageScores(
         tuple(f"L{places[i][0]}N{places[i][1]}" for i in best),

@@ -58,6 +58,8 @@ def test_the_smallest_set_is_what_was_built_in(name) -> None:
     assert {told.partition(",")[0] for told in found.measured} == {"patched alone"}
     out = {f"patched with {head} out" for head in ("L1H0", "L2H0")}
     assert set(found.edge_measured) <= {"patched alone", *out}
+    ties = [note for note in found.notes if note.startswith("a tie: L1H0 or L2H0")]
+    assert len(ties) == (name == "backup")  # either does the task, and the set names one
 
 
 def test_every_forward_pass_is_counted(monkeypatch, planted_bystander) -> None:

@@ -13,7 +13,7 @@ def test_shares_are_printed_written_and_shown_on_the_card(run, tmp_path) -> None
         "2", "-o", str(tmp_path), "-q",
     )  # fmt: skip
     assert done.stdout.splitlines()[2].split()[:2] == ["L0H2", "L0H3"]
-    assert "the terms sum to it within" in done.stdout
+    assert "the terms sum to it up to rounding" in done.stdout
 
     from interp.report.atlas.folder import read_folder
 

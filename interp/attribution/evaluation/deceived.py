@@ -19,6 +19,7 @@ from interp.core.errors import InterpError
 from interp.core.prompts import Prompts
 from interp.core.result_rows import ResultRows
 from interp.core.standard_errors import standard_error
+from interp.core.ties import ordered_by
 from interp.model.content import result_provenance
 
 HELD_OUT = 20_000  # seed of sentences that neither training nor the model card used
@@ -136,7 +137,7 @@ def warning(found: Iterable[Deceived]) -> str:
     fooled = [d for d in found if d.needs != "nothing" and d.rank + d.sem >= d.chance]
     if not fooled:
         return ""
-    text = ", ".join(f"{d.method} {d.rank:.1f}" for d in sorted(fooled, key=lambda d: -d.rank))
+    text = ", ".join(f"{d.method} {d.rank:.1f}" for d in ordered_by(fooled, lambda d: d.rank))
     return (
         "On bundled:deceive, a model trained to hide the deciding word from its attention, these "
         f"rank that word no better than chance (mean rank {fooled[0].chance:.1f} of "

@@ -12,6 +12,7 @@ from interp.causal.importance import Importance
 from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.core.table import HeadTable
+from interp.core.ties import ordered, ordered_by
 from interp.model.calls.sites import Site
 
 if TYPE_CHECKING:
@@ -92,17 +93,19 @@ def _equal(model: Model, worth: Mapping[Head, float], keep: float) -> Removed:
         )
     at = {site: {h.head: x for h, x in worth.items() if _at(model, h) == site} for site in sites}
     chosen = [{site: _best(site, at[site], *pair) for site in sites} for pair in fitting]
-    best = max(chosen, key=lambda kept: sum(at[s][h] for s, heads in kept.items() for h in heads))
+    best = ordered_by(
+        chosen, lambda kept: sum(at[s][h] for s, heads in kept.items() for h in heads)
+    )[0]
     return {s: tuple(h for h in range(s.n_heads) if h not in kept) for s, kept in best.items()}
 
 
 def _best(site: Site, worth: Mapping[int, float], n_groups: int, size: int) -> list[int]:
     """Return the best `size` heads of each of the best `n_groups` kv groups."""
     groups: dict[int, list[int]] = {}
-    for h in sorted(worth, key=lambda h: -worth[h]):
+    for h in ordered_by(worth, worth.__getitem__):
         groups.setdefault(site.kv_head(h), []).append(h)
     tops = [heads[:size] for heads in groups.values()]
-    tops.sort(key=lambda heads: -sum(worth[h] for h in heads))
+    tops = ordered_by(tops, lambda heads: sum(worth[h] for h in heads))
     return [h for heads in tops[:n_groups] for h in heads]
 
 
@@ -196,7 +199,7 @@ def _order(model: Model, ranking: Any) -> list[tuple[list[Head], float]]:
     if isinstance(ranking, (Importance, HeadTable)):
         ranked = Ranking.of(ranking)
         require_same_model(model, ranked.about.get("content_hash"), "the scores")
-        best = [int(i) for i in (-ranked.helps).argsort(kind="stable")]
+        best = ordered(ranked.helps)
         score = ranked.helps.tolist()
         if ranked.players is None:
             return [([_head(model, ranked.labels[i])], score[i]) for i in best]

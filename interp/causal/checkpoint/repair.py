@@ -26,6 +26,7 @@ from interp.core.errors import OptionError
 from interp.core.interrupts import holding
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress
+from interp.core.ties import ordered
 from interp.model.load import load
 from interp.model.model_argument import takes_model
 
@@ -194,7 +195,7 @@ def prune_in_rounds(
         values: dict[str, Any] = {"seed": seed, "progress": progress} | options
         values |= {"without": gone} if gone else {}
         [scores] = importances(current, task, [by], **values).values()
-        worst = np.argsort(scores.helps(), kind="stable")[: len(left) - int(count)]
+        worst = ordered(scores.helps(), lowest=True)[: len(left) - int(count)]
         gone += [scores.players.labels[i] for i in worst]
         left = [x for x in left if x not in gone]
         found = repair_pruned(

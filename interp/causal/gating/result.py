@@ -15,6 +15,7 @@ from interp.core.intervals import around
 from interp.core.result import Result
 from interp.core.standard_errors import standard_error
 from interp.core.statistics import prediction_band
+from interp.core.ties import ordered
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -96,7 +97,7 @@ class LearnedGates(Result):
 
     def order(self) -> tuple[str, ...]:
         """Return the units, the first to keep first: by the mean of the learned parameter."""
-        best = np.argsort(-self.logit.mean(0), kind="stable")
+        best = ordered(self.logit.mean(0))
         return tuple(self.labels[i] for i in best)
 
     @property

@@ -26,6 +26,7 @@ from interp.causal.task import Task
 from interp.core.errors import OptionError, UnknownName
 from interp.core.steps import finishing
 from interp.core.table import HeadTable
+from interp.core.ties import largest, ordered
 from interp.model.content import model_provenance
 from interp.model.model_argument import takes_model
 
@@ -288,7 +289,7 @@ def _greedy_on(
         values = game.values(table, progress=tell)
         evaluated += len(left)
         # the first of equal ones, so that the order does not depend on batching
-        best = int(np.argmax(sign * values.numpy()[:, which].mean(1)))
+        best = largest(sign * values.numpy()[:, which].mean(1))
         removed.append(left[best])
         gates[left[best]] = 0
         path.append(values[best].numpy())
@@ -367,7 +368,7 @@ def _plan(
 
 
 def _ordered(helps: np.ndarray, order: str) -> list[int]:
-    return np.argsort(helps if order == "least-first" else -helps, kind="stable").tolist()
+    return ordered(helps, lowest=order == "least-first")
 
 
 def _ranked_on(ranked: Ranking | None, how: str, task: Task) -> str:

@@ -22,6 +22,7 @@ from interp.causal.pruning.result import PruningCurve
 from interp.causal.task import Task
 from interp.core.errors import OptionError
 from interp.core.protocols import Progress
+from interp.core.ties import largest, ordered
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def search_curves(
         else:
             ranking = importances(model, fit, [name], **values)[name]
             labels = ranking.players.labels
-            order = [labels[i] for i in np.argsort(-ranking.helps(), kind="stable")]
+            order = [labels[i] for i in ordered(ranking.helps())]
         values |= {"n_random": 0 if found else n_random, "steps": steps, "held_out": False}
         found.append(pruning_curve(model, judged, order, name=name, **values))
     return found
@@ -114,7 +115,7 @@ def _by_gates(model: Model, fit: Task, restarts: int, values: dict[str, Any]) ->
         )
         for penalty in PENALTIES
     ]
-    best = np.argsort(-sum(found.score for found in each), kind="stable")
+    best = ordered(sum(found.score for found in each))
     return [each[0].labels[i] for i in best]
 
 
@@ -149,5 +150,5 @@ def pair_order(
     left, order = list(range(len(alone))), []
     while left:
         change = [alone[i] + both[i, order].sum() for i in left]
-        order.append(left.pop(int(np.argmax(change))))
+        order.append(left.pop(largest(change)))
     return order

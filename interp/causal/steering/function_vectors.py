@@ -13,6 +13,7 @@ from torch import Tensor
 from interp.causal.steering.in_context import in_context_prompts
 from interp.core.errors import OptionError
 from interp.core.head import Head
+from interp.core.ties import ordered_by
 from interp.model.addition import add
 from interp.model.edits import set_z
 from interp.model.head_arguments import parse_heads
@@ -178,7 +179,7 @@ def find_function_vector(
         for site, x in effects.items() for h in range(site.n_heads)
     }  # fmt: skip
     if heads is None:
-        chosen = tuple(sorted(mean, key=lambda h: -mean[h])[:top])
+        chosen = tuple(ordered_by(mean, mean.__getitem__)[:top])
     else:
         chosen = parse_heads(heads)
         absent = [str(h) for h in chosen if h not in mean]

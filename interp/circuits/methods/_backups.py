@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.core.standard_errors import standard_error
+from interp.core.ties import ordered_by, reaches
 
 if TYPE_CHECKING:
     from interp.circuits.contrast import ContrastTask
@@ -33,7 +34,7 @@ def stand_ins(
             if a == b or (one not in first and other not in first):
                 continue
             now, alone = mean[a, b] - mean[b, b], mean[a, a]
-            if abs(now) >= least and abs(now) > 2 * abs(alone):
+            if reaches(abs(now), least) and not reaches(2 * abs(alone), abs(now)):
                 each = effect[a, b] - effect[b, b]
                 sem = float(standard_error(each[None], task.clusters)[0])
                 rows.append(
@@ -42,4 +43,4 @@ def stand_ins(
                         "sem": sem,
                     }
                 )  # fmt: skip
-    return sorted(rows, key=lambda row: -abs(row["without_it"]))
+    return ordered_by(rows, lambda row: abs(row["without_it"]))

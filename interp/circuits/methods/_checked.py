@@ -12,6 +12,7 @@ from interp.circuits.methods._gathered import forwards_of
 from interp.circuits.residual_graph import ResidualGraph
 from interp.core.errors import UnreadableAttention
 from interp.core.standard_errors import standard_error
+from interp.core.ties import ordered_by
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -54,7 +55,7 @@ def check_trace(
     except UnreadableAttention as error:
         return [], [], (f"the trace was not checked by patching: {error}",), 0.0
     pool = [i for i, n in enumerate(nodes) if n in graph.writers and n != "embed"]
-    order = sorted(pool, key=lambda i: -credit[i])
+    order = ordered_by(pool, lambda i: credit[i])
     first = [i for i in order if credit[i] > 0][:k]
     rest = [i for i in order if i not in first]
     others = sorted(np.random.default_rng([seed, 31]).permutation(rest)[:k].tolist())
@@ -73,7 +74,7 @@ def check_trace(
     notes = [_note("heads and MLPs", rows, gap, task.task.unit)]
     names = [e for e in edges if e[0] in graph.writers and e[1] in graph.reader_index]
     by_credit = dict(zip(edges, of_edges, strict=True))
-    names = sorted(names, key=lambda e: -by_credit[e])[:k]
+    names = ordered_by(names, by_credit.__getitem__)[:k]
     paths = []
     if names:
         values, more = forwards_of(

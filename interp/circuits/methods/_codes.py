@@ -20,6 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.core.errors import OptionError
+from interp.core.ties import ordered
 from interp.model.locate.find_sites import output_projection
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ def heads_of_pairs(pairs: Float[Array, "head head"]) -> Float[Array, " head"]:
     names as there are ordered pairs have been read; every pair has two names.
     """
     n_heads = len(pairs)
-    order = np.argsort(-pairs.ravel(), kind="stable")
+    order = np.array(ordered(pairs.ravel()), dtype=int)
     names = np.stack(np.unravel_index(order, pairs.shape), 1).ravel()[: n_heads**2 // 2]
     return np.bincount(names, minlength=n_heads).astype(np.float64)
 

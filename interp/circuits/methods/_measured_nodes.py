@@ -16,6 +16,7 @@ from interp.circuits.methods._attribution import RunPair, effects_without, nodes
 from interp.circuits.methods._backups import LARGE, stand_ins
 from interp.circuits.nodes import larger_effect
 from interp.core.standard_errors import standard_error
+from interp.core.ties import ordered_by, reaches
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -73,7 +74,7 @@ class MeasuredNodes:
         for i in range(ROUNDS):
             number = math.ceil((most - len(self.alone)) / (ROUNDS - i))
             bound = self.bounds()
-            self.patch(sorted(self.names, key=lambda name: -bound[name]), number)
+            self.patch(ordered_by(self.names, bound.__getitem__), number)
 
     def bounds(self) -> dict[str, float]:
         """Return the largest effect that each node may have, by the estimates and their errors."""
@@ -114,9 +115,10 @@ class MeasuredNodes:
         assert self.estimates is not None
         size = {name: abs(float(x.mean())) for name, x in self.alone.items() if name[0] == "L"}
         guess = dict(zip(self.names, np.abs(self.estimates).tolist(), strict=True))
-        order = sorted(size, key=lambda name: -guess[name])
-        hidden = [name for name in order if size[name] < least <= guess[name]]
-        large = sorted((name for name in size if size[name] >= least), key=lambda n: -size[n])
+        order = ordered_by(size, guess.__getitem__)
+        above = {name for name in size if reaches(size[name], least)}
+        hidden = [n for n in order if n not in above and reaches(guess[n], least)]
+        large = ordered_by((n for n in size if n in above), size.__getitem__)
         chosen = [*hidden[: (most + 1) // 2], *large]
         return list(dict.fromkeys(chosen))[:most]
 
@@ -137,7 +139,7 @@ class MeasuredNodes:
             other: abs(guess[i]) for i, other in enumerate(self.names)
             if other[0] == "L" and other != name and abs(guess[i]) > _GAIN * abs(self.estimates[i])
         }  # fmt: skip
-        tried = sorted(gain, key=lambda other: -gain[other])[:tries]
+        tried = ordered_by(gain, gain.__getitem__)[:tries]
         self.patch(tried, self.runs.left - 1)
         tried = [other for other in tried if other in self.alone][: int(self.runs.left)]
         both = self.runs.effects(
@@ -180,7 +182,7 @@ class MeasuredNodes:
     def ranking(self) -> list[str]:
         """The patched nodes, the largest effect first; ties in the order of the model."""
         sizes = self.sizes
-        return sorted(sizes, key=lambda name: -sizes[name])
+        return ordered_by(sizes, sizes.__getitem__, scale=abs(self.runs.gap))
 
     def summary(self, name: str) -> str:
         """Describe how a node was measured."""

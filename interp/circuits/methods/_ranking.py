@@ -7,13 +7,15 @@ from collections.abc import Collection
 import numpy as np
 from jaxtyping import Bool, Float
 
+from interp.core.ties import ordered, snapped
+
 Array = np.ndarray
 
 
 def precision_at(score: Float[Array, " head"], truth: Bool[Array, " head"], k: int) -> float:
     """Compute the share of the top k heads that are in the circuit, averaged over ties."""
-    order = np.argsort(-score, kind="stable")[:k]
-    last = score[order[-1]]
+    score = snapped(score)
+    last = score[ordered(score)[:k][-1]]
     sure = score > last
     tied = score == last
     room = k - int(sure.sum())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from interp.core.errors import OptionError
+from interp.core.ties import ordered
 
 if TYPE_CHECKING:
     from interp.circuits.linear_scores import LinearScores
@@ -78,7 +79,7 @@ def choose_threshold(attends: Sequence[Sequence[Attends]], reach: float, fires: 
     part, weight, even = (
         np.array(x) for x in zip(*(a for mine in attends for a in mine), strict=True)
     )
-    order = np.argsort(-weight, kind="stable")
+    order = np.array(ordered(weight), dtype=int)
     held = part[order].cumsum() / part.sum()
 
     def reached(share: float) -> float:

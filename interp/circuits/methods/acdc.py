@@ -24,6 +24,7 @@ from interp.circuits.methods._greedy import (
 from interp.circuits.patched_runs import BASE, PatchedRuns
 from interp.circuits.smallest import connected, edges_between
 from interp.core.errors import OptionError
+from interp.core.ties import ordered
 
 if TYPE_CHECKING:
     from interp.circuits.contrast import ContrastTask
@@ -144,7 +145,7 @@ def _screen(search: Removal, budget: int) -> None:
     )  # fmt: skip
     size = np.abs(found.mean(0))
     at = [(graph.reader_index[b], graph.index[a]) for a, b in graph.edges]
-    order = np.argsort([-size[place] for place in at], kind="stable")
+    order = ordered([size[place] for place in at])
     out = [graph.edges[i] for i in order[max(0, int(runs.left) - ENDS) :]]
     search.fate |= dict.fromkeys(out, SCREENED)
     search.mask = search.mask - graph.mask(out)

@@ -15,6 +15,7 @@ from interp.circuits.methods._gathered import by_gradient, forwards_of
 from interp.circuits.methods._measured_nodes import ALONE, NOT
 from interp.circuits.residual_graph import ResidualGraph
 from interp.core.errors import OptionError
+from interp.core.ties import ordered, ordered_by, reaches
 
 if TYPE_CHECKING:
     from interp.circuits.contrast import ContrastTask
@@ -62,7 +63,7 @@ def screen_verify(
     )  # fmt: skip
     graph = ResidualGraph.of(model)
     names = list(graph.writers)
-    order = np.argsort(-np.abs(screen.per_prompt.mean(1)), kind="stable")[:candidates]
+    order = ordered(np.abs(screen.per_prompt.mean(1)))[:candidates]
     chosen = [names[i] for i in sorted(order)]
     exact, passes = forwards_of(
         model, task, lambda edges, value: node_effects(edges, value, chosen), len(chosen),
@@ -80,7 +81,9 @@ def screen_verify(
         for n, s in zip(names, size, strict=True)
         if n[0] == "L"
     }
-    first = sorted((n for n, x in large.items() if x >= LARGE), key=lambda n: -large[n])[:primaries]
+    first = ordered_by((n for n, x in large.items() if reaches(x, LARGE)), large.__getitem__)[
+        :primaries
+    ]
     rows: list[dict[str, Any]] = []
     conditional, on = np.full_like(scores, np.nan), [""] * len(names)
     if backups and first:

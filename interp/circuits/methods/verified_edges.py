@@ -15,6 +15,7 @@ from interp.circuits.methods._measured_nodes import ALONE, MeasuredNodes
 from interp.circuits.nodes import node_of
 from interp.circuits.patched_runs import BASE, PatchedRuns
 from interp.circuits.smallest import (
+    IDLE,
     check_share,
     choose_edges,
     choose_nodes,
@@ -23,6 +24,7 @@ from interp.circuits.smallest import (
     without_idle_nodes,
 )
 from interp.core.errors import OptionError
+from interp.core.ties import either, ordered_by, tied_with
 
 if TYPE_CHECKING:
     from interp.circuits.contrast import ContrastTask
@@ -186,7 +188,7 @@ def _edges(
         bound = _bounds(nodes, every)
         few = choose_edges(runs, chosen, bound, faithful=faithful, most=search)
         enough = len(few.edges) <= runs.left - search
-        first = sorted(every, key=lambda e: -bound[e])[: min(int(runs.left), len(chosen.nodes))]
+        first = ordered_by(every, bound.__getitem__)[: min(int(runs.left), len(chosen.nodes))]
         some = few.edges if enough else first
         few = few if enough else chosen
     effects = _patched(nodes, some, stand_ins)
@@ -261,4 +263,22 @@ def _notes(
             f" nodes belong to it; budget={runs.forwards + candidates - patched + SEARCH:.0f}"
             " patches them all"
         )
-    return tuple(notes)
+    return (*notes, *_ties(nodes, chosen))
+
+
+def _ties(nodes: MeasuredNodes, chosen: NodeSet) -> list[str]:
+    """Return a note for each node of the set whose effect is that of one outside, but for rounding.
+
+    Which of them is in the set is then decided by name alone.
+    """
+    sizes, gap = nodes.sizes, abs(nodes.runs.gap)
+    names, notes = list(sizes), []
+    for name in chosen.nodes:
+        tied = [names[i] for i in tied_with([*sizes.values()], names.index(name), scale=gap)]
+        out = [other for other in tied if other not in chosen.nodes]
+        if out and sizes[name] >= IDLE * gap:
+            notes.append(
+                f"a tie: {either([name, *out])}, whose effects are equal up to rounding; the set"
+                " has the first by name"
+            )
+    return notes

@@ -14,6 +14,7 @@ from interp.circuits.tasks import make_contrast
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
 from interp.core.standard_errors import standard_error
+from interp.core.ties import ordered_by
 from interp.heads.trials import Lab, Trials
 from interp.lens.direct_effects import LogitRead, direct_effects
 
@@ -190,4 +191,4 @@ def mean_effect(values: dict[Site, Tensor]) -> list[tuple[float, Site, int]]:
         for site, rows in values.items()
         for head, x in enumerate(rows.mean(0).tolist())
     ]
-    return sorted(found, key=lambda one: -one[0])
+    return ordered_by(found, lambda one: one[0])

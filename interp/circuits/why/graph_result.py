@@ -17,6 +17,7 @@ from interp.core.display import drawn
 from interp.core.errors import UnknownName
 from interp.core.files import write_atomically
 from interp.core.result import Result
+from interp.core.ties import ranked
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -145,7 +146,7 @@ class AttributionGraph(Result):
             }
         )  # fmt: skip
         total: Any = frame.groupby(["source", "target"], sort=False, as_index=False).sum()
-        return total.sort_values("influence", ascending=False, kind="stable", ignore_index=True)
+        return ranked(total, "influence").reset_index(drop=True)
 
     def to_networkx(self) -> nx.DiGraph:
         """Return a directed graph with the nodes' and edges' numbers as attributes."""

@@ -27,6 +27,7 @@ from interp.core.errors import OptionError, UnreadableAttention
 from interp.core.interrupts import holding
 from interp.core.result_rows import ResultRows
 from interp.core.statistics import DRAWS, percentile_interval, redraw, tails_of
+from interp.core.ties import ranked
 from interp.model.calls.call import Call, precise
 from interp.model.content import model_provenance
 from interp.model.hooks.inference import in_this_thread
@@ -144,7 +145,7 @@ def check_shares(
 def _largest(found: QKShares, head: str, side: str, top: int) -> list[str]:
     frame: Any = found.of(head).side(side)
     frame = frame[~frame["writer"].isin([BIAS, "position bias"])]
-    order = frame["relative"].abs().sort_values(ascending=False, kind="stable").index[:top]
+    order = ranked(frame, "relative", absolute=True).index[:top]
     return frame.loc[order, "writer"].tolist()
 
 

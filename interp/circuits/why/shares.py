@@ -12,6 +12,7 @@ from interp.core.clusters import cluster_summary
 from interp.core.errors import UnknownName
 from interp.core.head import Head
 from interp.core.result import Result
+from interp.core.ties import ranked
 from interp.draw.charts import signed_map
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ class QKShares(Result):
         frame = pd.DataFrame(names, columns=["layer", "head", "writer"])
         frame["score"], frame["sem"] = score.score, score.sem
         frame["relative"], frame["relative_sem"] = relative.score, relative.sem
-        return frame.sort_values("relative", ascending=False, kind="stable", ignore_index=True)
+        return ranked(frame, "relative").reset_index(drop=True)
 
     def constant(self, within: float = 1e-6) -> QKShares:
         """Return the terms that are the same for all keys, which cancel in the softmax."""

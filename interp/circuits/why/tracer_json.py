@@ -19,6 +19,8 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
+from interp.core.ties import ordered_by
+
 if TYPE_CHECKING:
     from interp.circuits.why.graph_edges import GraphNode
     from interp.circuits.why.graph_interface import PrunedGraph
@@ -43,7 +45,7 @@ def tracer_document(graph: PrunedGraph, slug: str = "") -> dict[str, Any]:
     ids = {x.name: _id(graph, x) for x in graph.nodes}
     if len(set(ids.values())) != len(ids):
         raise AssertionError("two nodes have the same id")
-    order = sorted(graph.nodes, key=lambda x: -x.influence)
+    order = ordered_by(graph.nodes, lambda x: x.influence)
     reached, cumulative = 0.0, {}
     for x in order:
         reached += x.influence

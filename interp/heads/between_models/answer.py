@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from interp.core.columns import score_text
 from interp.core.head import Head
 from interp.core.registry import METRICS
+from interp.core.ties import ranked
 from interp.heads.roles.declared import ROLES
 from interp.heads.roles.statements import joined_names
 from interp.heads.special import LEVEL
@@ -262,7 +263,8 @@ def head_changes(rows: pd.DataFrame) -> tuple[HeadChange, ...]:
             width = float(part[["score_a", "score_b"]].abs().to_numpy().max())
         frame.loc[part.index, "share"] = part["score"].abs() / (width or 1.0)
     changed: Any = frame[frame["score"] != 0]
-    changed = changed.sort_values(["differs", "share"], ascending=False, kind="stable")
+    changed = ranked(changed, "share")
+    changed = changed.sort_values("differs", ascending=False, kind="stable")
     found = []
     heads: Any = changed.groupby(["stack", "layer", "head"], sort=False)
     for (stack, layer, head), part in heads:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from interp.core.head import Head
 from interp.core.prompts import Prompts, text_of
+from interp.core.ties import ordered_by
 
 if TYPE_CHECKING:
     from interp.model.calls.call import Call
@@ -53,10 +54,10 @@ def changed_patterns(
             found[at].append(_place(i, words, p, q, change))
     rows = []
     for (stack, a, b), mine, sizes in zip(pairs, found, changes, strict=True):
-        mine.sort(key=lambda row: -row["change"])
+        most = ordered_by(mine, lambda row: row["change"])
         named = {"stack": stack, "head": str(a)} | ({} if a == b else {"head_b": str(b)})
         mean = float(np.mean(sizes)) if sizes else float("nan")
-        rows += [named | {"mean_change": mean} | row for row in mine[:places]]
+        rows += [named | {"mean_change": mean} | row for row in most[:places]]
     return tuple(rows)
 
 

@@ -24,6 +24,7 @@ from interp.core.head import Head
 from interp.core.prompts import Prompts, repeats
 from interp.core.protocols import Progress, silent
 from interp.core.result_rows import ResultRows
+from interp.core.ties import ordered
 from interp.heads.between_models.compare import compare, prompt_losses
 from interp.model.content import result_provenance
 from interp.model.inputs import output_embedding
@@ -115,7 +116,7 @@ def quantised_heads(
         with restored(weights_of_head(model, site, h)):
             gains[at] = before - prompt_losses(other, given)
         progress("restored heads", at + 1, len(heads))
-    best = np.argsort(-gains[:, chosen_on].mean(1), kind="stable")[:k].tolist()
+    best = ordered(gains[:, chosen_on].mean(1))[:k]
 
     def loss(what: str, each: Float[np.ndarray, " prompt"], share: float) -> dict[str, Any]:
         mean = cluster_summary(each[:, None], judged.clusters)

@@ -21,6 +21,7 @@ from interp.core.statistics import (
     redraw_counts,
     tails_of,
 )
+from interp.core.ties import ordered_by
 from interp.heads.causal_check.one_check import MOST_ALONE, CausalCheck
 from interp.heads.roles.decide import base_name
 from interp.heads.roles.declared import ROLES
@@ -163,7 +164,7 @@ def chosen_heads(
         k = max(min(TOP, len(players) - 1), 1)
     if k > len(players):
         raise OptionError(f"{name}: k={k} exceeds the {len(players)} heads with a score; lower k")
-    best = sorted(players, key=lambda p: (-players[p], p))[:k]
+    best = ordered_by(sorted(players), players.__getitem__)[:k]
     return Chosen(name, tuple(sorted(best)))
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from interp.core.errors import OptionError, PromptError
 from interp.core.head import Head
 from interp.core.prompts import Prompts, bos_id, ordinary_ids
+from interp.core.ties import ordered_by
 from interp.heads.experiments._chains import interleaved, likeliest_lag, transition
 from interp.heads.trials import Lab
 from interp.model.calls.call import Call
@@ -71,7 +72,7 @@ class LagMasses:
     def notes(self) -> dict[str, Any]:
         """Return the notes for the record of a score."""
         each = self.agreement()
-        best = max(each, key=lambda head: each[head][1])
+        best = ordered_by(each, lambda head: each[head][1])[0]
         bayes = float((self.likeliest == self.true[:, None]).mean())
         return {
             "law": self.law,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from interp.core.ties import ordered_by
 from interp.heads.declaration import experiment
 from interp.heads.trials import Trials
 
@@ -113,7 +114,7 @@ def contrastive_covariance(
     notes = {}
     if whole:
         every = [(float(values[s][:, h].mean()), s, h) for s in whole for h in range(s.n_heads)]
-        score, site, head = max(every, key=lambda each: each[0])
+        score, site, head = ordered_by(every, lambda each: each[0])[0]
         notes["directions"] = (
             f"{site.name} head {head}, which scores highest: {float(ranks[site][head]):.0f} of "
             f"{found[site][0][0].shape[-1]} directions, with {score:.3g} of the "

@@ -18,6 +18,7 @@ from torch import Tensor
 from interp.core.errors import OptionError, PromptError, StatisticsError
 from interp.core.head import Head
 from interp.core.prompts import Prompts
+from interp.core.ties import ranked
 from interp.heads.patterns.capturing import (
     edited_notes,
     input_texts,
@@ -155,7 +156,7 @@ class LongView(View):
         ]  # fmt: skip
         columns = ["stack", "layer", "head", "query", "query_token", "key", "key_token", "weight"]
         frame = pd.DataFrame(rows, columns=columns)
-        return frame.sort_values("weight", ascending=False, kind="stable", ignore_index=True)
+        return ranked(frame, "weight").reset_index(drop=True)
 
     def _read(self, asked: str | TileAsked) -> TileAsked:
         if isinstance(asked, TileAsked):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from interp.core.ties import ordered
 from interp.heads.patterns.stack import Link
 from interp_kernels.reductions import Chosen
 
@@ -39,7 +40,7 @@ def strongest_links(
     size, place = (np.take_along_axis(x, best, -1)[..., 0] for x in (weight, key))
     found = []
     for head in range(len(size)):
-        order = np.argsort(-size[head], kind="stable")[:most]
+        order = ordered(size[head])[:most]
         found.append(
             tuple(
                 Link(q, k, float(size[head, q]), queries[q], keys[k])

@@ -19,6 +19,7 @@ from interp import __version__
 from interp.core.columns import with_error
 from interp.core.errors import OptionError
 from interp.core.registry import METRICS
+from interp.core.ties import ordered_by, reaches
 from interp.heads.roles.checks import verdicts
 from interp.heads.roles.declaration import ENDS, Need, Role
 from interp.heads.roles.declared import ROLES
@@ -141,7 +142,7 @@ def _evidence(
 def far_rows(rows: pd.DataFrame, need: Need) -> pd.DataFrame:
     """Return the rows on the need's side of their null whose effect is large, and not tiny."""
     side = 1 if need.end == "high" else -1
-    mine: Any = rows[side * (rows["score"] - rows["null"]) >= need.least]
+    mine: Any = rows[reaches(side * (rows["score"] - rows["null"]), need.least)]
     if need.end == "low":
         mine = mine.assign(share=mine["share_low"])
     return mine[large(mine, need.share)]
@@ -175,7 +176,7 @@ def _decided(
     # also to a role that a check contradicts: its scores explain those of the other
     first = [role for role in mine if not set(role.yields_to) & set(sizes)]
     kept = [role for role in first if role.id not in against]
-    names = sorted((role.id for role in kept), key=lambda role: -sizes[role])
+    names = ordered_by((role.id for role in kept), sizes.__getitem__)
     yielded = tuple(role.id for role in mine if role not in first)
     rank = {"decides": 0, "supports": 1, "confirms": 2, "contradicts": 3}
     # a check or further evidence is shown only with a role that the scores speak for

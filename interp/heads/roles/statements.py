@@ -11,6 +11,7 @@ from interp.core.columns import score_text, with_error
 from interp.core.intervals import TOO_FEW
 from interp.core.order import first
 from interp.core.registry import METRICS
+from interp.core.ties import either, ordered_by, tied_with
 from interp.heads.roles.decide import base_name
 from interp.heads.roles.declaration import Need, Role
 from interp.heads.roles.declared import ROLES, role_named
@@ -33,7 +34,8 @@ class Statement:
     Args:
         role: id of the role; None for metrics that decide none.
         text: the sentence; it names heads, score, interval and null.
-        heads: labels of the heads it is about, the strongest first; of nothing found, the best one.
+        heads: labels of the heads it is about, the strongest first; of nothing found, the best one
+            and those tied with it.
         metric: the metric of the numbers.
         score, low, high, null: of the first head; NaN where there is none.
         found: True if heads were found with significance.
@@ -158,13 +160,16 @@ def _of_role(
     need_of = {need.metric: need for need in role.needs}
     metric = min(some["metric"].unique(), key=lambda m: rank[base_name(m)])
     own = some[some["metric"] == metric]
-    row = first(own, 1, "score").iloc[0]
-    head = names(str(row["stack"]), int(row["layer"]), int(row["head"]))
+    own = first(own, len(own), "score")
+    row = own.iloc[0]
+    tied = own.iloc[tied_with(own["score"], 0)][["stack", "layer", "head"]]
+    labels = [names(*place) for place in tied.itertuples(index=False, name=None)]
+    head = either(labels)
     low, high = float(row["low"]), float(row["high"])
     shown = _score(row["score"], low, high, row["why_no_interval"])
     about = {
-        "role": role.id, "heads": (head,), "metric": str(metric), "score": float(row["score"]),
-        "low": low, "high": high, "null": float(row["null"]),
+        "role": role.id, "heads": tuple(labels), "metric": str(metric),
+        "score": float(row["score"]), "low": low, "high": high, "null": float(row["null"]),
     }  # fmt: skip
     if not len(judged):
         text = (
@@ -229,26 +234,36 @@ def _of_heads(role: Role, heads: Sequence[HeadRole], names: HeadNames) -> Statem
 def _others(table: HeadTable, deciding: set[str], names: HeadNames) -> Statement | None:
     """Return one sentence on the metrics that decide no role and in which heads stand out."""
     ends = {m: METRICS.ranges().get(base_name(m), (None, None))[1] for m in table.metrics}
-    best: dict[str, Any] = {}
-    count: dict[str, int] = {}
-    for one in sorted(catalogue_of(table, ends).special, key=lambda x: -x.size):
+    best: dict[str, list[Any]] = {}
+    for one in ordered_by(catalogue_of(table, ends).special, lambda x: x.size):
         if base_name(one.metric) not in deciding:
-            best.setdefault(one.metric, one)
-            count[one.metric] = count.get(one.metric, 0) + 1
+            best.setdefault(one.metric, []).append(one)
     if not best:
         return None
     shown = list(best.values())[:OTHERS]
-    lines = [
-        f"{x.metric} {names.of(x)} {score_text(x.score)} (null {score_text(x.null)})"
-        + (f" and {count[x.metric] - 1} more" if count[x.metric] > 1 else "")
-        for x in shown
-    ]
+    lines, heads = [], []
+    for some in shown:
+        x, tied = some[0], [some[i] for i in tied_with([x.score for x in some], 0)]
+        line = f"{x.metric} {either([names.of(one) for one in tied])} {score_text(x.score)} "
+        line += f"(null {score_text(x.null)})"
+        more = len(some) - len(tied)
+        lines.append(line + (f" and {more} more" if more else ""))
+        heads += [names.of(one) for one in tied]
     more = len(best) - len(shown)
     text = f"Scores without a role in which heads stand out: {'; '.join(lines)}"
     text += f"; and {more} more metric{'s' * (more != 1)}." if more else "."
-    x = shown[0]
-    heads = tuple(dict.fromkeys(map(names.of, shown)))
-    return Statement(None, text, heads, x.metric, x.score, x.low, x.high, x.null, found=True)
+    x = shown[0][0]
+    return Statement(
+        None,
+        text,
+        tuple(dict.fromkeys(heads)),
+        x.metric,
+        x.score,
+        x.low,
+        x.high,
+        x.null,
+        found=True,
+    )
 
 
 def _score(score: float, low: float, high: float, why: str) -> str:

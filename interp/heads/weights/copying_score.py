@@ -3,6 +3,8 @@
 from interp.core.errors import OptionError
 from interp.heads.declaration import weights
 
+ROUNDING = 1e-6  # of the product of the sizes of the factors
+
 
 @weights(
     unit="share of raised logit",
@@ -54,8 +56,14 @@ def copying_score(model, *, tokens: int = 25, samples: int = 8, draw: int = 0):
             entering[stream] = vocabulary.W_E(stream)
         ov, shares = model.weights_of(site).OV, []
         for ids in draws:
-            logits = (entering[stream][ids] @ ov.left) @ (ov.right @ unembedding[:, ids])
+            read, written = entering[stream][ids], unembedding[:, ids]
+            logits = (read @ ov.left) @ (ov.right @ written)
             raised = (logits - logits.mean(-1, keepdim=True)).clamp_min(0).double()
+            # a token that the head does not read raises none: what is left is rounding
+            size = read.norm(dim=-1).max() * written.norm(dim=0).max()
+            size = size * ov.left.flatten(-2).norm(dim=-1) * ov.right.flatten(-2).norm(dim=-1)
+            least = ROUNDING * size.double()[..., None, None]
+            raised = raised * (raised.amax(-1, keepdim=True) > least)
             own = raised.diagonal(dim1=-2, dim2=-1)
             shares.append((own / raised.sum(-1).clamp_min(1e-30)).mean(-1))
         scores[site] = 2 * torch.stack(shares).mean(0) - 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from interp.core.ties import ranked
 from interp.report.atlas.rows import FoundPart, between, frame_rows, made_of, stated_weights
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ def alignment_part(found: HeadAlignments) -> FoundPart:
     """Return the alignment error of every cross-attention head, in the better of its rows."""
     frame: Any = found.to_pandas()
     notes: dict[str, str] = {}
-    for row in frame.sort_values("score", kind="stable").to_dict("records"):
+    for row in ranked(frame, "score", lowest=True).to_dict("records"):
         label = f"cross L{row['layer']}H{row['head']}"
         notes.setdefault(
             label,
@@ -31,7 +32,7 @@ def alignment_part(found: HeadAlignments) -> FoundPart:
 
 def translation_part(found: ResultRows) -> FoundPart:
     """Return what the loss of the target rises by without each head."""
-    frame: Any = found.to_pandas().sort_values("score", ascending=False, kind="stable")
+    frame: Any = ranked(found.to_pandas(), "score")
     notes, needed = {}, []
     for row in frame.to_dict("records"):
         label = f"{row['stack']} L{row['layer']}H{row['head']}"

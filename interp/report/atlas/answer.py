@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from interp.core.ties import ordered_by
 from interp.report.atlas.document import Atlas, Model
 
 FEW = 3  # roles that are named
@@ -47,7 +48,7 @@ def _best_head(model: Model) -> str:
         known = [(x, i) for i, x in enumerate(metric["score"]) if x is not None]
         if known:
             sizes = {"low": lambda x: -x[0], "both": lambda x: abs(x[0])}
-            score, at = max(known, key=sizes.get(metric["end"], lambda x: x[0]))
+            score, at = ordered_by(known, sizes.get(metric["end"], lambda x: x[0]))[0]
             head = model["heads"][at]["label"]
             return f"first by {metric['name']}: {head} {score:.3g} {metric['unit']}"
     return ""
@@ -84,6 +85,6 @@ def _listed(found: list[tuple[str, int]]) -> str:
     """List the most frequent, after a colon; nothing where none was found."""
     if not found:
         return ""
-    first = sorted(found, key=lambda x: -x[1])[:FEW]
+    first = ordered_by(found, lambda x: x[1])[:FEW]
     more = f" and {len(found) - FEW} further roles" if len(found) > FEW else ""
     return f": {', '.join(text for text, _ in first)}{more}"

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from interp.core.ties import ordered, ordered_by, ranked
 from interp.heads.special import LEVEL
 from interp.profiles.behaviours import ON
 from interp.report.atlas.document import (
@@ -42,7 +43,7 @@ NAMED = 4
 def difference_part(found: ModelDifferences) -> FoundPart:
     """Return the differences of two models as a table, the largest first."""
     frame: Any = found.to_pandas()
-    order = frame["score"].abs().sort_values(ascending=False, kind="stable").index
+    order = ranked(frame, "score", absolute=True).index
     changed: Any = frame.loc[order][frame.loc[order, "p_holm"] < LEVEL]
     labels = [
         f"L{layer}H{head}" for layer, head in zip(changed["layer"], changed["head"], strict=True)
@@ -84,7 +85,7 @@ def comparison_of(found: ModelDifferences, a: Model, b: Model, id: str) -> Compa
 def profile_comparison(found: ResultRows, a: Model, b: Model) -> Comparison:
     """Return what changed between two profiles: a sentence per head, and columns of differences."""
     label = {_place(a, place): place["label"] for place in a["heads"]}
-    order = sorted(found.changes, key=lambda one: -one["largest"])
+    order = ordered_by(found.changes, lambda one: one["largest"])
     frame: Any = found.to_pandas()
     frame = frame[frame["p"].notna()]
     sizes: Any = frame["score"].abs().where(frame["p_holm"] < LEVEL, 0)
@@ -213,7 +214,7 @@ def emergence_part(found: Emergence) -> FoundPart:
     for metric in found.metrics[:LINES]:
         rows = frame[frame["metric"] == metric]
         spread = rows.groupby(["stack", "layer", "head"])["score"].agg(lambda x: x.max() - x.min())
-        for stack, layer, head in spread.sort_values(ascending=False).index[:each]:
+        for stack, layer, head in spread.index[ordered(spread)][:each]:
             own = rows[(rows["stack"] == stack) & (rows["layer"] == layer) & (rows["head"] == head)]
             lines.append(
                 {

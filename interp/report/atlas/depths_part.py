@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from interp.core.ties import ranked, within
 from interp.report.atlas.rows import FoundPart, frame_rows, made_of, plain_value, stated_weights
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ def decoder_lens_part(found: ResultRows) -> FoundPart:
     text = (
         f"Loss of the target when the decoder reads the encoder's state after each layer ({norm}), "
         f"on {found.per_prompt.shape[1]} prompts: {frame['score'].iloc[0]:.3g} nats per token at "
-        f"the embedding, {frame['score'].iloc[-1]:.3g} at the last layer, where the logits differ "
-        f"from the model's own by {found.residual:.1g} at most. A high loss can mean another basis "
+        f"the embedding, {frame['score'].iloc[-1]:.3g} at the last layer, where the logits equal "
+        f"the model's own {within(found.residual)}. A high loss can mean another basis "
         "as well as missing information."
     )
     columns = {name: [plain_value(x) for x in frame[name]] for name in ("score", "low", "high")}
@@ -84,7 +85,7 @@ def _largest(found: Anchors, measure: str) -> str:
 
 def receivers_part(found: ResultRows) -> FoundPart:
     """Return the heads whose attention from far behind goes to few sentences."""
-    frame: Any = found.to_pandas().sort_values("score", ascending=False, kind="stable")
+    frame: Any = ranked(found.to_pandas(), "score")
     notes = {}
     for row in frame.to_dict("records"):
         null = "" if row["null"] != row["null"] else f", {row['null']:.2f} with shuffled tokens"

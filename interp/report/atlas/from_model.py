@@ -16,6 +16,7 @@ from interp.core.prompts import Prompts
 from interp.core.registry import METRICS
 from interp.core.resources import folder
 from interp.core.text_file import read_lines
+from interp.core.ties import ordered_by
 from interp.core.tokens import separate_words, words
 from interp.heads.roles.decide import base_name
 from interp.model.segments import prompt_segments
@@ -188,7 +189,7 @@ class _Reading:
             "metric": name, "tokens": list(tokens), "query": query,
             "value": round(float(values[query]), 4), "weights": row,
         }  # fmt: skip
-        kept = sorted([*self.best.get(label, []), one], key=lambda x: -x["value"])
+        kept = ordered_by([*self.best.get(label, []), one], lambda x: x["value"])
         self.best[label] = kept[:EXAMPLES]
 
     def cards(self) -> dict[str, Card]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from interp.core.result import Result
 from interp.core.result_rows import ResultRows
+from interp.core.ties import ranked
 from interp.report.atlas.rows import (
     FoundPart,
     between,
@@ -109,7 +110,7 @@ def cache_cards_part(found: ResultRows) -> FoundPart:
         )
     least = found.sink + found.recents[0]
     few = int((frame["budget"] <= least).sum())
-    most = frame.sort_values("budget", ascending=False, kind="stable").head(NAMED)
+    most: Any = ranked(frame, "budget").head(NAMED)
     sentence = "; ".join(
         f"layer {row['layer']}, key-value head {row['kv_head']}: {row['budget']:g}"
         f"{between(row['budget_low'], row['budget_high'])}"
@@ -212,7 +213,7 @@ def probe_part(found: ResultRows) -> FoundPart:
         text += f" Selectivity against a control task: {scores['selectivity']:.3f}."
     several = frame["stack"].nunique() > 1
     notes, heads = {}, []
-    order = frame.sort_values("score", ascending=False, kind="stable")
+    order = ranked(frame, "score")
     for row in order.to_dict("records"):
         label = f"L{row['layer']}H{row['head']}"
         label = f"{row['stack']} {label}" if several else label

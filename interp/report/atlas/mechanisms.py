@@ -10,6 +10,7 @@ import numpy as np
 from interp.circuits.chosen_set import Edge
 from interp.circuits.nodes import node_of
 from interp.core.head import Head
+from interp.core.ties import ordered_by
 from interp.report.atlas.document import Curves, Graph, Line, Node
 from interp.report.atlas.rows import (
     FoundPart,
@@ -42,7 +43,7 @@ def circuit_part(found: Circuit, evaluation: Mapping[str, Any]) -> FoundPart:
         names, pairs = list(chosen.nodes), chosen.edges
     scores = dict(zip(found.edges, plain_value(found.edge_score), strict=True))
     edges: list[tuple[str, str, float | None]] = [(a, b, scores.get((a, b))) for a, b in pairs]
-    edges.sort(key=lambda edge: -abs(edge[2] or 0.0))
+    edges = ordered_by(edges, lambda edge: abs(edge[2] or 0.0))
     names = list(dict.fromkeys([*names, *(end for a, b, _ in edges for end in (a, node_of(b)))]))
     effects = _effects(found)
     nodes = [_node(x, *effects.get(x, (None, None)), roles.get(x, "")) for x in names]

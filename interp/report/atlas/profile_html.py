@@ -7,6 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from interp.core.ties import ordered_by
 from interp.core.tokens import shown
 from interp.draw.svg import element
 from interp.report.atlas.document import HeadProfile, Model, TextExample
@@ -45,7 +46,7 @@ def _head(model: Model, label: str, found: HeadProfile, sign: Sign | None) -> Ma
 def example_html(one: TextExample) -> Markup:
     """Return one example: the query outlined, its keys shaded, the largest with its share."""
     keys = dict(one["keys"])
-    most = max(keys, key=lambda key: keys[key]) if keys else None
+    most = ordered_by(keys, keys.__getitem__)[0] if keys else None
     parts: list[Any] = []
     for at, token in enumerate(one["tokens"]):
         if at in one["gaps"]:

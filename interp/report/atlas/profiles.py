@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from interp.core.table import HeadTable
+from interp.core.ties import ordered_by
 from interp.profiles.examples import KINDS
 from interp.profiles.judgement import LEAST_GAIN, LEAST_NATS, LEAST_POSITION
 from interp.report.atlas.document import HeadProfile, Model, Role, Statement, TextExample
@@ -327,7 +328,7 @@ def _statements(
     out: list[Statement] = []
     for role in legend:
         mine = [label for label in described if shown[label] == role["id"]]
-        mine.sort(key=lambda label: -_strength(*described[label]))
+        mine = ordered_by(mine, lambda label: _strength(*described[label]))
         if not mine:
             continue
         first = described[mine[0]][1]
@@ -357,6 +358,6 @@ def _opening(
     for role in legend:
         mine = [label for label, (own, _) in described.items() if own == role["id"]]
         if mine and len(first) < n and role["id"] != UNCLEAR:
-            first.append(max(mine, key=lambda label: _strength(*described[label])))
+            first.append(ordered_by(mine, lambda label: _strength(*described[label]))[0])
     unclear = [label for label, (own, _) in described.items() if own == UNCLEAR]
     return [*first, *unclear[:1]]

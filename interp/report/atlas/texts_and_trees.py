@@ -7,6 +7,7 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from interp.core.ties import ordered_by
 from interp.heads.roles.result import Evidence
 from interp.heads.special import LEVEL
 from interp.report.atlas.document import Curves, Line, Sentences, Tokens
@@ -34,9 +35,9 @@ def tree_part(found: TreeScores) -> FoundPart:
     for relation in found.relations:
         heads.setdefault(_label(relation.head), []).append(relation.relation)
     lines = [f"{r.relation} {r.head} {r.accuracy:.0%} (fixed distance {r.baseline:.0%})"
-            for r in sorted(good, key=lambda r: -r.gain)[:4]]  # fmt: skip
+            for r in ordered_by(good, lambda r: r.gain)[:4]]  # fmt: skip
     trees = [t for t in found.trees if not t.baseline]
-    best = max(trees, key=lambda t: t.uuas) if trees else None
+    best = ordered_by(trees, lambda t: t.uuas)[0] if trees else None
     text = (
         f"Heads beat the best fixed distance in {len(good)} of {len(found.relations)} relations: "
         f"{'; '.join(lines)}."

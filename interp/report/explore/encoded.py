@@ -10,6 +10,7 @@ import numpy as np
 
 from interp.core.errors import OptionError
 from interp.core.head import Head
+from interp.core.ties import ordered_by
 from interp.draw.colours import palette
 from interp.draw.sprite import data_url, thumbnails
 from interp.heads.patterns.detail import LetterBlocks, terms_written
@@ -83,7 +84,7 @@ def heads_on_pair(stack: Stack, query: int, key: int) -> list[list[Any]]:
             f"{shape[1] - 1}"
         )
     found = [[str(head), float(weights[query, key])] for head, weights in stack.weights.items()]
-    return sorted(found, key=lambda one: -one[1])[:HEADS]
+    return ordered_by(found, lambda one: one[1])[:HEADS]
 
 
 def pattern(stack: Stack, head: Head) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from interp.core.ties import ranked
 from interp.report.printed.tables import aligned_table
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def simultaneous_text(found: ResultRows) -> str:
 
 def errors_text(found: ResultRows, top: int) -> str:
     """Format the errors of the heads with the lowest ones, and of all sets of heads."""
-    frame: Any = found.to_pandas().sort_values("score", kind="stable")
+    frame: Any = ranked(found.to_pandas(), "score", lowest=True)
     frame = frame[frame["layer"].isna() | frame.index.isin(frame.index[:top])]
     table = [("heads", "error", "95 % interval", "rows in random order", "p", "p (Holm)")]
     for r in frame.to_dict("records"):

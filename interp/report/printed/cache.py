@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from interp.core.result import Result
+from interp.core.ties import ordered, ranked
 from interp.report.printed.tables import aligned_columns
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def _plan_lines(plan: CachePlan) -> list[str]:
 
 
 def _card_lines(cards: ResultRows, top: int) -> list[str]:
-    frame = cards.to_pandas().sort_values("score", ascending=False, kind="stable")
+    frame = ranked(cards.to_pandas(), "score")
     metric = str(frame["metric"].iloc[0]) if len(frame) else "loss"
     lines = [
         f"  cards: {metric}, nats per token on {cards.losses.shape[2]} prompts; tokens needed for "
@@ -85,7 +86,8 @@ def _card_lines(cards: ResultRows, top: int) -> list[str]:
 
 def _method_lines(methods: RetrievalMethods, top: int) -> list[str]:
     scores = methods.scores()
-    order = scores.rank().mean(axis=1).sort_values(ascending=False, kind="stable").index
+    means = scores.rank().mean(axis=1)
+    order = means.index[ordered(means)]
     rows = [("head", *(SHORT[m] for m in methods.methods))]
     values = dict(zip(scores.index, scores.to_numpy(float).tolist(), strict=True))
     for head in order[:top]:

@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from interp.core.ties import ordered_by
 from interp.profiles.changes import LEAST, LEVEL
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def changes_text(results: Sequence[ResultRows], *, top: int = 8) -> str:
     lines = []
     for found in results:
         lines += [f"{found.provenance['model']}", *_wrapped("", counted_changes(found)), ""]
-        order = sorted(found.changes, key=lambda one: -one["largest"])
+        order = ordered_by(found.changes, lambda one: one["largest"])
         for one in order[: top or None]:
             lines += _wrapped(f"{one['name']}  ", one["sentence"])
         if top and len(order) > top:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.circuits.published_comparison import published_figures
+from interp.core.ties import without_rounding
 
 if TYPE_CHECKING:
     from interp.circuits.chosen_set import NodeSet
@@ -135,9 +136,10 @@ def _edges(found: Circuit, top: int) -> list[str]:
     order = sorted(found.edge_ranking, key=lambda i: bool(inside) and found.edges[i] not in inside)
     stated = found.edge_measured or ("",) * len(found.edges)
     sem = np.full(len(found.edges), np.nan) if _estimated(found) else found.edge_sem
+    scale = float(np.abs(found.edge_score).max(initial=0.0))
     rows = [
         [f"{found.edges[i][0]} -> {found.edges[i][1]}",
-         _estimate(found.edge_score[i], sem[i]), *([stated[i]] if any(stated) else [])]
+         _estimate(found.edge_score[i], sem[i], scale), *([stated[i]] if any(stated) else [])]
         for i in order[:top]
     ]  # fmt: skip
     more = len(found.edges) - len(rows)
@@ -151,12 +153,15 @@ def _nodes(found: Circuit, top: int) -> list[str]:
     names = found.ranking[:top]
     at = [found.nodes.index(name) for name in names]
     sem = np.full(len(found.nodes), np.nan) if _estimated(found) else found.sem
+    scale = float(np.abs(found.largest).max(initial=0.0))
     columns: dict[str, list[str]] = {
-        "node": list(names), "score": [_estimate(found.score[i], sem[i]) for i in at],
+        "node": list(names), "score": [_estimate(found.score[i], sem[i], scale) for i in at],
     }  # fmt: skip
     if not np.isnan(found.conditional[at]).all():
         columns["with another head out"] = [
-            _conditional(found.conditional[i], found.conditional_sem[i], found.conditional_on[i])
+            _conditional(
+                found.conditional[i], found.conditional_sem[i], found.conditional_on[i], scale
+            )
             for i in at
         ]
     guess = np.where(np.isnan(found.score[at]), found.estimate[at], np.nan)
@@ -174,11 +179,12 @@ def _nodes(found: Circuit, top: int) -> list[str]:
 def _patched(patched: ResultRows) -> list[str]:
     """Format the first nodes as patched on the held-out pairs."""
     rows = patched.wide().to_dict("records")
+    scale = max((abs(row["effect"]) for row in rows), default=0.0)
     columns = {
         "node": [row["node"] for row in rows],
-        "patched": [_estimate(row["effect"], row["sem"]) for row in rows],
+        "patched": [_estimate(row["effect"], row["sem"], scale) for row in rows],
         "with another head out": [
-            _conditional(row["conditional"], row["conditional_sem"], row["conditional_on"])
+            _conditional(row["conditional"], row["conditional_sem"], row["conditional_on"], scale)
             for row in rows
         ],
     }
@@ -249,14 +255,16 @@ def _controls(found: Circuit) -> list[str]:
     return lines
 
 
-def _conditional(value: float, sem: float, on: str) -> str:
-    return "" if math.isnan(value) else f"{_estimate(value, sem)} ({on} out)"
+def _conditional(value: float, sem: float, on: str, scale: float) -> str:
+    return "" if math.isnan(value) else f"{_estimate(value, sem, scale)} ({on} out)"
 
 
-def _estimate(value: float, sem: float) -> str:
+def _estimate(value: float, sem: float, scale: float) -> str:
+    """Format an effect and its error; what is only rounding beside effects of a size is 0."""
     if math.isnan(value):
         return "not patched"
-    return f"{value:.4g}" + ("" if math.isnan(sem) else f" ± {sem:.2g}")
+    error = "" if math.isnan(sem) else f" ± {without_rounding(sem, scale):.2g}"
+    return f"{without_rounding(value, scale):.4g}{error}"
 
 
 def _two(x: Any) -> str:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
+from interp.core.ties import within
 from interp.report.printed.tables import aligned_table
 
 if TYPE_CHECKING:
@@ -145,8 +146,8 @@ def _summary_of(found: QKShares, top: int) -> str:
     n = sum(1 for x in found.pairs[name] if x)
     return (
         f"{name} of {found.model}: score {whole} at {found.at} positions of {n} prompts "
-        f"({sum(found.pairs[name])} positions); the terms sum to it within "
-        f"{found.errors[name]:.1g}\n{aligned_table(table)}"
+        f"({sum(found.pairs[name])} positions); the terms sum to it "
+        f"{within(found.errors[name], abs(frame['score']).max())}\n{aligned_table(table)}"
     )
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from interp.core.ties import ordered
 from interp.report.printed.importance_notes import explained_notes
 
 if TYPE_CHECKING:
@@ -28,12 +29,13 @@ def importance_text(results: Sequence[Importance], *, top: int = 5) -> str:
     for found in results:
         name = found.metric.partition(":")[0]
         frame = found.table.to_pandas().set_index(["stack", "layer", "head"])
+        scale = float(abs(found.score).max())
         for at, player in enumerate(found.order()[:top]):
             site, head = found.players.heads_of(player)[0]
             row = frame.loc[(site.stack, site.layer, head)]
             null = "" if math.isnan(row["null"]) else with_error(row["null"], row["null_sem"])
             label = found.players.labels[player]
-            score = with_error(row["score"], row["sem"])
+            score = with_error(row["score"], row["sem"], scale)
             about = (name, f"{row['unit'].partition(' (+')[0]}, {_means(found)}")
             about = about if at == 0 else ("", "")
             n = prompt_counts(row["n"], row["clusters"])
@@ -63,7 +65,7 @@ def interactions_text(results: Sequence[ResultRows]) -> str:
 
     rows = between.wide().to_dict("records")
     lines = [f"  interactions ({x['index']}, {x['method']}; {x['unit']})" for x in rows[:1]]
-    for i in abs(between.score).argsort()[::-1].tolist():
+    for i in ordered(abs(between.score)):
         row = rows[i]
         lines.append(f"  {row['first']} x {row['second']}  {with_error(row['score'], row['sem'])}")
     return "\n".join([*lines, ""])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from interp.core.ties import within
 from interp.core.tokens import shown
 from interp.report.printed.tables import aligned_table
 
@@ -25,7 +26,7 @@ def decoder_lens_text(found: ResultRows) -> str:
     return (
         f"DecoderLens, nats per target token on {int(frame['n'].iloc[0])} prompts, {norm}; rank of "
         "the right token, 0 the highest; the null is the embedding. At the last depth the logits "
-        f"differ from the model's own by {found.residual:.1g} at most\n{aligned_table(table)}\n"
+        f"equal the model's own {within(found.residual)}\n{aligned_table(table)}\n"
         f"  right: {' '.join(found.labels)}"
     )
 

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from interp.core.ties import ordered_by
+
 if TYPE_CHECKING:
     from interp.core.result_rows import ResultRows
 
@@ -70,7 +72,7 @@ def difference_text(results: Sequence[ResultRows], *, top: int = 10) -> str:
         f"[{whole['low']:+.4g}, {whole['high']:+.4g}], {whole['n']} text(s)",
         f"{rows[0]['metric']}, mean contribution by {by}:",
     ]
-    first = sorted(rows[:-1], key=lambda r: -abs(r["score"]))[:top]
+    first = ordered_by(rows[:-1], lambda r: abs(r["score"]))[:top]
     for row in first:
         ends = "" if row["low"] != row["low"] else f" [{row['low']:+.3g}, {row['high']:+.3g}]"
         at = f"{row['position']:>4} " if by == "position" else ""

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from interp.core.ties import ordered
+
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
@@ -64,7 +66,7 @@ def _one(found: ResultRows, top: int) -> str:
         f"  {labels - _count(away['gone'])} of {labels} labels hold on the other corpus; heads "
         "that lose most there:"
     )
-    worst = np.argsort(-np.asarray(away["lost"]), kind="stable")
+    worst = ordered(away["lost"])
     order = away.iloc[worst].drop_duplicates("name")
     for row in (order.head(top) if top else order).to_dict("records"):
         lines += _row(row)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from interp.core.ties import ordered_by
 from interp.core.tokens import shown
 from interp.profiles.dimensions import METRICS
 from interp.profiles.examples import KINDS
@@ -231,7 +232,7 @@ def _interval(one: Mapping[str, float] | None) -> str:
 def _example(one: Mapping[str, Any]) -> list[str]:
     """Format the context with the query in >< and the keys in [], the largest with its share."""
     keys = dict(one["keys"])
-    largest = max(keys, key=lambda key: keys[key]) if keys else None
+    largest = ordered_by(keys, keys.__getitem__)[0] if keys else None
     parts = []
     for at, token in enumerate(one["tokens"]):
         text = shown(token)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from interp.core.ties import ranked
 from interp.report.printed.tables import aligned_columns
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def anchors_text(results: Sequence[Anchors], *, top: int = 5) -> str:
     for measure in found.measures:
         rows = [("text", "sentence", "score", "average", "")]
         part = found[measure].to_pandas()
-        part = part.dropna(subset="score").sort_values("score", ascending=False).head(top)
+        part = ranked(part.dropna(subset="score"), "score").head(top)
         for r in part.to_dict("records"):
             words = " ".join(r["text"].split())
             rows.append((r["chain"], str(r["sentence"]), f"{r['score']:.3g}", f"{r['null']:.3g}",
@@ -82,7 +83,7 @@ def answer_text(found: ResultRows, top: int) -> str:
     """Format the sentences on which an answer rests most, by way."""
     lines = []
     for way in dict.fromkeys(found.metric.tolist()):
-        part = found[way].to_pandas().sort_values("score", ascending=False).head(top)
+        part = ranked(found[way].to_pandas(), "score").head(top)
         rows = [("sentence", "score", "confidence", "")]
         for r in part.to_dict("records"):
             words = " ".join(r["text"].split())
@@ -110,7 +111,7 @@ def attention_graph_text(found: AttentionGraph, top: int, draws: int, seed: int)
         edge = f"{r['source']} {r['source_name']!r} -> {r['target']} {r['target_name']!r}"
         rows.append((edge, f"{r['score']:.3f}", f"{r['null']:.3f}"))
     lines.append(aligned_columns(rows))
-    frame = found.centrality().sort_values("pagerank", ascending=False).head(top)
+    frame = ranked(found.centrality(), "pagerank").head(top)
     rows = [("node", "received", "given", "pagerank", "betweenness", "closeness")]
     for r in frame.to_dict("records"):
         rows.append((

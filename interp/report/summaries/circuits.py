@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from interp.core.ties import ordered
+
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
 def path_effects_summary(found: ResultRows) -> str:
     """Return the routes with the largest effects."""
-    order = np.argsort(-np.abs(found.score), kind="stable")[:3]
+    order = ordered(np.abs(found.score))[:3]
     first = ", ".join(f"{found.route[i]} {found.share[i]:.2f}" for i in order)
     return (
         f"PathEffects({found.task} in {found.model}, MLPs {found.mlps}: {len(found)} routes,"
@@ -24,7 +26,7 @@ def path_effects_summary(found: ResultRows) -> str:
 
 def patching_map_summary(found: ResultRows) -> str:
     """Return the places with the largest effects."""
-    order = np.argsort(-np.abs(found.score), kind="stable")[:3]
+    order = ordered(np.abs(found.score))[:3]
     first = ", ".join(
         f"layer {found.layer[i]} {found.place[i]} {found.share[i]:.2f}" for i in order
     )

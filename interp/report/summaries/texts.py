@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from interp.core.ties import largest, ranked, within
+
 if TYPE_CHECKING:
     from interp.core.result_rows import ResultRows
 
@@ -53,7 +55,7 @@ def learned_head_weights_summary(found: ResultRows) -> str:
 def answer_sources_summary(found: ResultRows) -> str:
     """Return the first sentence by each way."""
     parts = {way: found[way] for way in dict.fromkeys(found.metric.tolist())}
-    each = ", ".join(f"{way} {x.sentence[x.score.argmax()]}" for way, x in parts.items())
+    each = ", ".join(f"{way} {x.sentence[largest(x.score)]}" for way, x in parts.items())
     return f"AnswerSources of {found.name}, first sentence by {each}"
 
 
@@ -74,14 +76,15 @@ def decoder_lens_summary(found: ResultRows) -> str:
 
 def direct_logits_summary(found: ResultRows) -> str:
     """Return the logit and its largest parts."""
-    rows = found.wide().sort_values("score", key=abs, ascending=False, kind="stable")
+    rows = ranked(found.wide(), "score", absolute=True)
+    scale = float(rows["score"].abs().max())
     rows = rows.head(found._asked or 10)
     best = "\n".join(
         f"  {name:<10} {x:+.4g}" for name, x in zip(rows["part"], rows["score"], strict=True)
     )
     return (
         f"{found.target} = {found.value:.6g} at {found.token!r} (position {found.position})\n"
-        f"{best}\n  residual {found.residual:.2g}"
+        f"{best}\n  the parts sum to it {within(found.residual, scale)}"
     )
 
 
@@ -92,7 +95,7 @@ def similarity_matrix_summary(found: ResultRows) -> str:
         f"cosine {found.cosine:+.4f} = pairs of tokens {found.matrix.sum():+.4f}, references "
         f"{a:+.4f} {b:+.4f} {c:+.4f}, residual {found.residual:+.1e}"
     ]
-    shown = found.wide().sort_values("score", key=abs, ascending=False, kind="stable")
+    shown = ranked(found.wide(), "score", absolute=True)
     for row in shown.head(found._asked or 10).to_dict("records"):
         pair = f"{row['token']} ({row['position']})"
         other = f"{row['other_token']} ({row['other_position']})"

@@ -11,6 +11,7 @@ from interp.core.errors import OptionError, UnknownName
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress, silent
 from interp.core.statistics import finite_mean
+from interp.core.ties import ordered
 from interp.model.content import result_provenance
 from interp.model.model_argument import takes_model
 from interp.text.chains.anchors_result import UNITS, Anchors
@@ -191,7 +192,7 @@ def _some(scores: np.ndarray, most: int | None, rng: np.random.Generator) -> lis
     n = len(scores)
     if most is None or 2 * most >= n:
         return list(range(n))
-    order = np.argsort(-np.nan_to_num(scores, nan=-np.inf), kind="stable")
+    order = ordered(scores)
     drawn = rng.choice(order[most:], most, replace=False)
     return sorted({*order[:most].tolist(), *drawn.tolist()})
 

@@ -16,6 +16,7 @@ from interp.core.prompts import Prompts
 from interp.core.protocols import Progress, silent
 from interp.core.result_rows import ResultRows
 from interp.core.statistics import finite_mean
+from interp.core.ties import ordered
 from interp.model.content import result_provenance
 from interp.model.model_argument import takes_model
 from interp.text.chains.chain import Chain
@@ -63,7 +64,7 @@ def largest_receivers(
 ) -> tuple[Head, ...]:
     """Return the k heads of largest mean kurtosis, the largest first, on some chains or on all."""
     values = found.per_prompt if chains is None else found.per_prompt[:, list(chains)]
-    order = np.argsort(-np.nan_to_num(finite_mean(values), nan=-np.inf), kind="stable")
+    order = ordered(finite_mean(values))
     heads = found.heads()
     return tuple(heads[i] for i in order[:k])
 

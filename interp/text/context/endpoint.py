@@ -20,6 +20,7 @@ from interp.core.errors import LoadError, OptionError, PromptError
 from interp.core.protocols import Progress, silent
 from interp.core.result_rows import ResultRows
 from interp.core.standard_errors import standard_error
+from interp.core.ties import ordered
 from interp.text.context.request import asked
 from interp.text.context.ways import VISIBLE, fit_of_sets
 
@@ -236,7 +237,7 @@ def endpoint_faithfulness(
         raise OptionError(f"n_random={n_random}; give at least 2 orders to compare with")
     n, report = len(parts), progress or silent
     rng = np.random.default_rng(seed)
-    orders = [np.argsort(-given, kind="stable"), *(rng.permutation(n) for _ in range(n_random))]
+    orders = [np.array(ordered(given), dtype=int), *(rng.permutation(n) for _ in range(n_random))]
     whole, noise = model.repeated("".join(parts) + question, answer)
     falls: dict[bytes, float] = {}
 

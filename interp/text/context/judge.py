@@ -12,6 +12,7 @@ from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress, silent
 from interp.core.result_rows import ResultRows
+from interp.core.ties import ordered
 from interp.model.content import result_provenance
 from interp.model.model_argument import takes_model
 from interp.text.chains.chain import Chain, require_answer
@@ -201,7 +202,7 @@ def scores_by_way(
     sems: dict[str, np.ndarray] = {}
     fit = np.nan
     by_heads = mass[list(picked)].sum(0) if len(picked) else mass.mean(0)
-    order = np.argsort(-(by_heads if "heads" in ways else mass.mean(0)), kind="stable")
+    order = np.array(ordered(by_heads if "heads" in ways else mass.mean(0)), dtype=int)
     among = sorted(order[: len(chain) if candidates is None else candidates].tolist())
     if "attention" in ways:
         found["attention"] = mass.mean(0)

@@ -16,6 +16,7 @@ from torch import Tensor
 from interp.core.head import Head
 from interp.core.result_rows import ResultRows
 from interp.core.standard_errors import standard_error
+from interp.core.ties import ordered
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
 from interp.model.edits import zero
@@ -85,7 +86,7 @@ def grounding_heads(
     )
     chosen_on, judged = selection_halves(len(prompts), seed)
     mass = torch.stack([_image_mass(view, prompts[i], sites) for i in chosen_on]).mean(0)
-    order = mass.argsort(descending=True, stable=True)[:n_heads].tolist()
+    order = ordered(mass)[:n_heads]
     chosen = [every[i] for i in order]
     rng = np.random.default_rng(seed)
     others = [_others(head, every, chosen, rng) for head in chosen]

@@ -15,6 +15,7 @@ from torch import Tensor
 from interp.core.errors import OptionError, UnknownName
 from interp.core.result_rows import ResultRows
 from interp.core.standard_errors import standard_error
+from interp.core.ties import largest
 from interp.model.calls.call import Call, repeat_kv
 from interp.model.calls.sites import Site
 from interp.vision.language.dropping import RANKED_BY, importance
@@ -106,7 +107,7 @@ def pruning_schedule(
     tried = [single, *_drawn(len(layers), keep, first, n_random, seed)]
     chosen_on, judged_on = selection_halves(len(prompts), seed)
     effects = np.array([_effects(view, p, by, layers, tried, merged) for p in prompts])
-    best = int(effects[chosen_on, :, 1].mean(0).argmin())
+    best = largest(-effects[chosen_on, :, 1].mean(0))
     change, divergence = effects[judged_on].transpose(2, 1, 0)  # [schedule, prompt]
     shown = [best, 0]
     columns = {

@@ -318,7 +318,9 @@ def test_sentences_name_heads_interval_and_null() -> None:
     assert "null 0.030 ± 0.005" in found.text
     none = said["previous_token"]
     assert not none.found
-    assert none.text.startswith("No previous-token head: best previous_token L0H0 0.030")
+    assert none.text.startswith(
+        "No previous-token head: best previous_token L0H0 or 5 others 0.030"
+    )
     merged = said["positional"]  # one sentence for near-duplicate scores
     assert "(local_window, recency)" in merged.text
     assert "duplicate_token" not in said  # not scored, so nothing is said
