@@ -67,13 +67,13 @@ class Padding:
         for at in lengths_to_try(self.module, longest):
             if at > _MOST:
                 return None
-            known = [way for n, way in tried.items() if (n >= at if way else n <= at)]
+            known = [n for n, way in tried.items() if (n >= at if way else n <= at)]
             if not known:
                 with float64_or_less(next(self.module.parameters()).device):
-                    known = [aside(lambda at=at: padding_way(self.module, side, at, writing))]
-                tried[at] = known[0]
-            if known[0] is not None:
-                return known[0]
+                    tried[at] = aside(lambda at=at: padding_way(self.module, side, at, writing))
+            way = tried[known[0] if known else at]
+            if way is not None:
+                return way
         return None
 
     def of_same(self, module: nn.Module, name: str) -> Padding:

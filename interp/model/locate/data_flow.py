@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from interp.core.interrupts import holding
 from interp.model.calls.call import Call
@@ -42,8 +42,9 @@ def other_outputs(model: nn.Module, events: Sequence[Event]) -> Iterator[None]:
         def hook(module: nn.Module, args: tuple, output: Any) -> Any:
             old, new = first_tensor(output), returned.get((name, runs[name]))
             runs[name] += 1
-            same = isinstance(old, Tensor) and new is not None and new.shape == old.shape
-            return with_tensor(output, old, new) if same else output
+            if old is None or new is None or new.shape != old.shape:
+                return output
+            return with_tensor(output, old, new)
 
         return in_this_thread(hook)
 
