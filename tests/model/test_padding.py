@@ -227,6 +227,7 @@ def every_family(loaded: Any) -> Iterator[interp.Model]:
 
 
 @pytest.mark.slow
+@torch.no_grad()
 def test_a_ragged_list_is_run_scored_and_continued_as_its_prompts_alone(loaded):
     """In every family: exactly, or refused by name; a score runs those apart that differ."""
     refused = set()  # by the names that the errors begin with
