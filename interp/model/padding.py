@@ -28,7 +28,7 @@ from interp.model.inputs import (
 )
 from interp.model.precision import float64_or_less
 
-Side = Literal["left", "right"]
+PaddingSide = Literal["left", "right"]
 Way = Literal["mask", "position_ids"]
 """Input that padding needs, beside the ids."""
 
@@ -53,9 +53,9 @@ class Padding:
 
     def __init__(self, module: nn.Module, config: Any, name: str):
         self.module, self.config, self.name = module, config, name
-        self._tried: dict[tuple[Side, bool], dict[int, Way | None]] = {}
+        self._tried: dict[tuple[PaddingSide, bool], dict[int, Way | None]] = {}
 
-    def way(self, side: Side, longest: int, *, writing: bool = False) -> Way | None:
+    def way(self, side: PaddingSide, longest: int, *, writing: bool = False) -> Way | None:
         """Return the input with which padding changes no number; None where it does regardless.
 
         Args:
@@ -147,7 +147,7 @@ def position_ids(real: Tensor) -> Tensor:
 
 
 def padding_way(
-    module: nn.Module, side: Side, longest: int = _SHORT, writing: bool = False
+    module: nn.Module, side: PaddingSide, longest: int = _SHORT, writing: bool = False
 ) -> Way | None:
     """Find the input with which padding to a number of columns changes no number; None without one.
 
@@ -209,7 +209,7 @@ def _rows(module: nn.Module, longest: int) -> list[Tensor]:
     return rows
 
 
-def _padded(module: nn.Module, rows: Sequence[Tensor], side: Side) -> dict[str, Tensor]:
+def _padded(module: nn.Module, rows: Sequence[Tensor], side: PaddingSide) -> dict[str, Tensor]:
     prompts = Prompts(tuple(tuple(row.tolist()) for row in rows), padding=side)
     ids, real = prompts.padded(pad_id(module.config))
     return {"input_ids": ids, "attention_mask": real.long()}
@@ -220,7 +220,7 @@ def _allowed(module: nn.Module, like: Tensor) -> float:
     return _SAME.get(dtype, _ROUNDINGS * torch.finfo(dtype).eps) * float(like.abs().max())
 
 
-def _keeps_numbers(module: nn.Module, side: Side, way: Way, longest: int) -> bool:
+def _keeps_numbers(module: nn.Module, side: PaddingSide, way: Way, longest: int) -> bool:
     """Return True if prompts of several lengths have, padded, the numbers that they have alone.
 
     Every position counts: a convolution with a bias carries padding into the first tokens only.
@@ -255,7 +255,7 @@ def _output(module: nn.Module, runs: nn.Module, inputs: dict[str, Tensor]) -> Te
     return (out if isinstance(out, Tensor) else out[0]).double()
 
 
-def _writes_alike(module: nn.Module, side: Side, longest: int) -> bool:
+def _writes_alike(module: nn.Module, side: PaddingSide, longest: int) -> bool:
     """Return True if a model writes after padded prompts what it writes after each alone.
 
     Its logits are compared at each step up to a token that rounding decides.

@@ -24,7 +24,7 @@ from interp.model.edits import Edit
 from interp.model.head_arguments import require_heads
 from interp.model.hooks.tap import Visit
 from interp.model.model import Model
-from interp.model.padding import Padding, Side, Way
+from interp.model.padding import Padding, PaddingSide, Way
 from interp.model.transformer import Inputs
 from interp_kernels.problem import Attention
 from interp_kernels.reductions import Distance, Entropy, Largest, Mass, Reduction
@@ -79,13 +79,13 @@ class Runs(Protocol):
 class RemotePadding(Padding):
     """Padding of a remote model, which is not tested."""
 
-    def way(self, side: Side, longest: int, *, writing: bool = False) -> Way | None:
+    def way(self, side: PaddingSide, longest: int, *, writing: bool = False) -> Way | None:
         """Return the mask for padding on the right, which is assumed to change nothing.
 
         Raises:
             PromptError: padding on the left, whose effect on the numbers cannot be tested.
         """
-        if side == "right":
+        if side == "right" and not writing:
             return "mask"
         raise PromptError(
             f"{self.name} runs elsewhere, where left padding is not tried out; use padding='right'"
