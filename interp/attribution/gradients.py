@@ -161,7 +161,7 @@ def pattern_gradients(
         call.z = as_is(call.z, z)
 
     with torch.enable_grad(), frozen(model.module), inference(model.module):
-        with embedding_leaves(model, None), model.visited(visit):
+        with embedding_leaves(model, None), model.visited(visit, stage="mix"):
             output = model.run(example.inputs)
         values = example.read(output)
     given = grads(model, values, list(patterns.values()))

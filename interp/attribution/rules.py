@@ -149,7 +149,7 @@ def ruled(model: Model, rules: Rules, roles: Roles) -> Iterator[Ruled]:
         stack.enter_context(_Watch(run))
         stack.enter_context(_hooks(model.module, run, roles))
         if rules.softmax != "exact" or rules.temperature != 1 or rules.split:
-            stack.enter_context(model.visited(_visitor(run)))
+            stack.enter_context(model.visited(_visitor(run), stage="mix"))
         yield run
 
 

@@ -66,7 +66,7 @@ def weighted_patterns(example: Example) -> dict[Site, WeightedPattern]:
         calls[site] = replace(call, **own)
 
     with torch.enable_grad(), frozen(model.module), inference(model.module):
-        with embedding_leaves(model, None), model.visited(visit):
+        with embedding_leaves(model, None), model.visited(visit, stage="mix"):
             output = model.run(example.inputs)
         values = example.read(output)
     given = grads(model, values, list(z.values()))

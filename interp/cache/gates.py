@@ -148,7 +148,7 @@ def _states(
         return gate * call.z + (1 - gate) * cut
 
     heads = tuple(Head(s.layer, h, s.stack) for s in gates for h in range(s.n_heads))
-    edits = [Edit("cache-gates", heads, mixed)] if gates else []
+    edits = [Edit("cache-gates", heads, mixed, of_pattern=True)] if gates else []
 
     ending = output_embedding(model.module)
     seen: list[Tensor] = []

@@ -160,7 +160,8 @@ def cut_cache(model: Model, windows: Mapping[KVHead, Window]) -> Edit:
         z[:, mine] = windowed_output(call, site, real, mine, kept).to(z.dtype)
         return z
 
-    return Edit("cut-cache", tuple(heads), new_z, detail=f"sink+recent {', '.join(sizes)}")
+    detail = f"sink+recent {', '.join(sizes)}"
+    return Edit("cut-cache", tuple(heads), new_z, detail=detail, of_pattern=True)
 
 
 def windowed_output(

@@ -140,7 +140,7 @@ def replaced_blocks(
         for layer in graph.layers:
             block = graph.model.module.get_submodule(layer.block)
             stack.enter_context(replaced(block, forward(layer, forward_here(block))))
-        stack.enter_context(graph.model.visited(visit))
+        stack.enter_context(graph.model.visited(visit, stage="mix"))
         yield
 
 

@@ -43,6 +43,7 @@ class Edit:
         parts: the same intervention as data, for a model that runs on another machine; None where
             it needs the attention pattern.
         of_run: what is read of all queries of a run, which a step with a cache does not have.
+        of_pattern: z is the output of another pattern, which passes the layer's gate, if any.
     """
 
     kind: str
@@ -53,6 +54,7 @@ class Edit:
     detail: str = ""
     parts: EditParts | None = field(default=None, repr=False)
     of_run: str = ""
+    of_pattern: bool = False
 
     @property
     def name(self) -> str:
@@ -78,7 +80,7 @@ class Edit:
             OptionError: the edit reads all queries of a run, and this is a step with a cache.
         """
         heads = self.applies(site)
-        if not heads:
+        if not heads or (site.gated and self.of_pattern == call.behind_gate):
             return
         if self.of_run and call.past is not None:
             raise OptionError(

@@ -111,7 +111,7 @@ class _Writing:
         """Edit and record an attention."""
         for edit in self.edits:
             edit(call, site, real)
-        if self.paused:
+        if self.paused or (site.gated and not call.behind_gate):
             return
         if self.recorder is None:  # an encoder runs before the first forward of the module
             self.recorder = Recorder(self.model, self.request, to=None)
@@ -225,7 +225,7 @@ def generate(
         # a recurrent model is refused only if it is to be read
         if has_softmax or edits or request.names:
             contexts.enter_context(reader.remembered(edits))
-            contexts.enter_context(reader.visited(writing.visit))
+            contexts.enter_context(reader.visited(writing.visit, stage="both"))
         done = model.module.register_forward_hook(in_this_thread(writing.end))
         contexts.callback(done.remove)
         made = model.module.generate(  # type: ignore[operator]
@@ -256,6 +256,10 @@ def _inputs(model: Transformer, prompts: Any, new: int) -> dict[str, Any]:
         # generated tokens must directly follow the prompt's last token
         if model.kind != "encoder-decoder":
             prompts = replace(prompts, padding="left")
+        prompts.check(model)
+        reason = model.padding.changes_writing(prompts, new)
+        if reason is not None:
+            raise PromptError(reason)
     inputs = model.inputs(prompts)
     # generate computes the positions itself, from the mask
     inputs = {k: v for k, v in inputs.items() if k not in _NOT_FOR_GENERATE}

@@ -76,7 +76,8 @@ def reweight(
         return z
 
     detail = f"{_shown(keys)} x {factor:g}"
-    return Edit("reweight", parse_heads(heads), replace, positions, stack, detail)
+    heads = parse_heads(heads)
+    return Edit("reweight", heads, replace, positions, stack, detail, of_pattern=True)
 
 
 def set_targets(
@@ -116,7 +117,8 @@ def set_targets(
             z[:, :, rows] = call.mix(torch.where(count > 0, held / count.clamp_min(1), own)).to(z)
         return z
 
-    return Edit("set-targets", parse_heads(heads), replace, positions, stack, str(name))
+    heads = parse_heads(heads)
+    return Edit("set-targets", heads, replace, positions, stack, str(name), of_pattern=True)
 
 
 def _blocks(call: Call) -> Iterator[Int[Tensor, " row"]]:

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from interp.core.errors import UnknownName, UnreadableAttention
 from interp.core.interrupts import holding
+from interp.model.calls.nest import first_tensor, with_tensor
 from interp.model.calls.sites import Where
 from interp.model.hooks.inference import in_this_thread
 from interp.model.inputs import takes
-from interp.model.locate.find_sites import first_tensor
 from interp.model.locate.streams import unavailable
 
 if TYPE_CHECKING:
@@ -216,14 +216,14 @@ def _hooked(module: nn.Module, where: Where, change: PlaceChange) -> ExitStack:
         given = first_tensor(args)
         x = first_tensor(kwargs) if given is None else given
         new = seen(x)
-        return None if new is None else (_with(args, x, new), _with(kwargs, x, new))
+        return None if new is None else (with_tensor(args, x, new), with_tensor(kwargs, x, new))
 
     def after(_: nn.Module, args: tuple, output: Any) -> Any:
         if where.side != "out" or runs[0] != where.run:
             return None
         x = first_tensor(output)
         new = seen(x)
-        return None if new is None else _with(output, x, new)
+        return None if new is None else with_tensor(output, x, new)
 
     def begin(_: nn.Module, args: tuple) -> None:
         runs[0] = -1  # a module's runs are counted within one forward of the model
@@ -237,20 +237,6 @@ def _hooked(module: nn.Module, where: Where, change: PlaceChange) -> ExitStack:
     ):
         handles.callback(handle.remove)
     return handles
-
-
-def _with(tree: Any, old: Tensor | None, new: Tensor) -> Any:
-    """Return a tree of tuples, lists and mappings with one tensor replaced."""
-    if tree is old:
-        return new
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*(_with(x, old, new) for x in tree))
-    if isinstance(tree, (tuple, list)):
-        return type(tree)(_with(x, old, new) for x in tree)
-    if isinstance(tree, Mapping):
-        changed = {k: _with(v, old, new) for k, v in tree.items()}
-        return changed if type(tree) is dict else type(tree)(**changed)
-    return tree
 
 
 def run_at(

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import gc
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -22,50 +21,65 @@ from interp.model.inputs import (
     context_length,
     is_encoder_decoder,
     least_length,
+    position_limit,
     ran_out,
     takes,
-    text_config,
     vocabulary,
 )
 from interp.model.precision import float64_or_less
 
-if TYPE_CHECKING:
-    from interp.core.prompts import Prompts
-
-
-LeftPadding = Literal["mask", "position_ids"]
+PaddingSide = Literal["left", "right"]
+Way = Literal["mask", "position_ids"]
+"""Input that padding needs, beside the ids."""
 
 # Rounding of a whole model relative to its largest output: 5e-7 in families of float32 here, and
 # more with more layers; eager code has a softmax in float32 in a float64 model, too.
 _SAME = {torch.float64: 2e-5, torch.float32: 2e-5}
-_SAME_16 = 1e-3  # of 16 bits, whose outputs are equal where positions are
+_ROUNDINGS = 8  # of 16 bits, which sum in another order over another number of columns
+
+_SHORT = 72  # columns up to which one trial serves for all; 64 is the usual block of recurrences
+_BEYOND = 8  # columns by which a trial is longer than a number of the config
+_MOST = 4104  # columns of the longest trial; longer prompts are not padded where one is needed
+_WRITTEN = 4  # tokens that a trial of generation writes
 
 
 class Padding:
     """Padding of prompts for one model, including a test of whether it changes the numbers.
 
-    The test runs the unedited model, also when the prompts are run inside a visit or an edit.
+    The test runs the unedited model, also when the prompts are run inside a visit or an edit. Some
+    families are exact only up to a length (a window, a number of kept keys, the trained context),
+    so it is repeated for longer prompts; see `lengths_to_try`.
     """
 
     def __init__(self, module: nn.Module, config: Any, name: str):
         self.module, self.config, self.name = module, config, name
+        self._tried: dict[tuple[PaddingSide, bool], dict[int, Way | None]] = {}
 
-    @cached_property
-    def left(self) -> LeftPadding | None:
-        """Input that left padding needs; None where it changes the numbers regardless."""
-        with float64_or_less(next(self.module.parameters()).device):
-            return aside(lambda: left_padding(self.module))
+    def way(self, side: PaddingSide, longest: int, *, writing: bool = False) -> Way | None:
+        """Return the input with which padding changes no number; None where it does regardless.
 
-    @cached_property
-    def right(self) -> bool:
-        """True if padding on the right leaves a prompt's numbers as they are."""
-        with float64_or_less(next(self.module.parameters()).device):
-            return aside(lambda: right_padding(self.module))
+        Args:
+            side: side of the padding.
+            longest: columns of the batch, those to be written included.
+            writing: compare what the model writes after the prompts.
+        """
+        tried = self._tried.setdefault((side, writing), {})
+        for at in lengths_to_try(self.module, longest):
+            if at > _MOST:
+                return None
+            known = [n for n, way in tried.items() if (n >= at if way else n <= at)]
+            if not known:
+                with float64_or_less(next(self.module.parameters()).device):
+                    tried[at] = aside(lambda at=at: padding_way(self.module, side, at, writing))
+            way = tried[known[0] if known else at]
+            if way is not None:
+                return way
+        return None
 
     def of_same(self, module: nn.Module, name: str) -> Padding:
         """Return the rules of another module of this architecture; findings are carried over."""
         made = Padding(module, self.config, name)
-        vars(made).update({k: vars(self)[k] for k in ("left", "right") if k in vars(self)})
+        made._tried = {case: dict(found) for case, found in self._tried.items()}
         return made
 
     def changes(self, prompts: Prompts) -> str | None:
@@ -75,20 +89,31 @@ class Padding:
             if reason is not None:
                 return reason
         longest = max(map(len, prompts.ids))
-        if min(map(len, prompts.ids)) == longest:
+        side = prompts.padding
+        if min(map(len, prompts.ids)) == longest or self.way(side, longest) is not None:
             return None
-        if prompts.padding == "left" and self.left is None:
+        if side == "left" and self.way("right", longest) is not None:
             return (
                 f"{self.name} numbers its positions from the first column, or carries padding on "
-                "in a state, so padding on the left changes its numbers; use padding='right'"
+                "in a state, so padding on the left changes its numbers; use padding='right', or "
+                "run prompts of one length together"
             )
-        most = longest_padded(self.config, prompts.padding)
-        short = most is None or longest <= most
-        if short and (prompts.padding == "left" or self.right):
+        return (
+            f"{self.name} changes a prompt's numbers when it is padded on the {side} to {longest} "
+            "tokens; run prompts of one length together"
+        )
+
+    def changes_writing(self, prompts: Prompts, new: int) -> str | None:
+        """Explain how padding would change what the model writes after prompts, or return None."""
+        longest = max(map(len, prompts.ids))
+        if min(map(len, prompts.ids)) == longest:
+            return None
+        if self.way(prompts.padding, longest + new, writing=True) is not None:
             return None
         return (
-            f"{self.name} changes a prompt's numbers when it is padded on the {prompts.padding}; "
-            "run prompts of one length together"
+            f"{self.name} writes other tokens after a prompt that is padded to {longest} tokens "
+            "than after the prompt alone; generate for one prompt at a time, or for prompts of one "
+            "length"
         )
 
     def inputs(self, prompts: Prompts, device: torch.device) -> dict[str, Tensor]:
@@ -105,7 +130,7 @@ class Padding:
             if reason is not None:
                 raise PromptError(reason)
             inputs["attention_mask"] = real.long().to(device)
-            if prompts.padding == "left" and self.left == "position_ids":
+            if self.way(prompts.padding, ids.shape[1]) == "position_ids":
                 inputs["position_ids"] = position_ids(real).to(device)
         return inputs
 
@@ -121,89 +146,104 @@ def position_ids(real: Tensor) -> Tensor:
     return (real.long().cumsum(1) - 1).clamp_min(0)
 
 
-def left_padding(module: nn.Module) -> LeftPadding | None:
-    """Find the inputs with which left padding changes no number; None if there are none."""
-    tries: list[LeftPadding] = ["mask"]
-    if "position_ids" in takes(module):
-        tries.append("position_ids")
-    return next((name for name in tries if _keeps_numbers(module, "left", name)), None)
+def padding_way(
+    module: nn.Module, side: PaddingSide, longest: int = _SHORT, writing: bool = False
+) -> Way | None:
+    """Find the input with which padding to a number of columns changes no number; None without one.
 
-
-def right_padding(module: nn.Module) -> bool:
-    """Return True if the mask alone preserves the numbers of a right-padded prompt."""
-    return _keeps_numbers(module, "right", "mask")
-
-
-def longest_padded(config: Any, side: Literal["left", "right"]) -> int | None:
-    """Return the length up to which padding is exact; None if length does not matter.
-
-    If an indexer keeps the top-k keys of each query (DeepSeek V3.2), masked keys take part in its
-    ranking. If queries are scaled by position (Llama 4), the position is that of the column, and
-    the scale first changes at `floor_scale`. If rotary frequencies depend on the length (rope types
-    "dynamic" and "longrope"), it is the length of the whole batch, and they first change beyond the
-    original training length. Shorter prompts are not affected.
+    Args:
+        module: the module.
+        side: side of the padding.
+        longest: the number of columns, those to be written included.
+        writing: compare what the model writes after the prompts.
     """
-    config = text_config(config)
-    most = [getattr(config, "index_topk", None), *_unscaled(config)]
-    if side == "left" and getattr(config, "attn_temperature_tuning", False):
-        most.append(getattr(config, "floor_scale", 1) - 1)
-    return min((x for x in most if isinstance(x, int)), default=None)
+    if writing:  # `generate` numbers the positions itself
+        return "mask" if _writes_alike(module, side, longest) else None
+    ways: list[Way] = ["mask"]
+    if side == "left" and "position_ids" in takes(module):
+        ways.append("position_ids")
+    return next((way for way in ways if _keeps_numbers(module, side, way, longest)), None)
 
 
-def _unscaled(config: Any) -> list[int | None]:
-    """Return lengths up to which rotary frequencies keep their trained values, for each set."""
-    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
-    positions = getattr(config, "max_position_embeddings", None)
-    found = []
-    for each in (
-        rope,
-        *(x for x in rope.values() if isinstance(x, Mapping)),
-    ):  # one set per layer type
-        kind = str(each.get("rope_type", each.get("type")))
-        if "dynamic" in kind:
-            found.append(positions)
-        elif kind == "longrope":
-            original = getattr(config, "original_max_position_embeddings", None)
-            found.append(each.get("original_max_position_embeddings", original) or positions)
-    return found
+def lengths_to_try(module: nn.Module, longest: int) -> list[int]:
+    """Return the columns of trials of which one must be exact, so that `longest` columns are.
+
+    What a model computes can depend on the number of columns where that passes a number of its
+    config: a window, a block, the keys that an indexer keeps, the trained context. A trial a little
+    beyond the largest such number below `longest` therefore serves for `longest`. Short prompts
+    share one trial; if it is not exact, one of their own length may be.
+    """
+    if longest <= _SHORT:
+        limits = (_SHORT, position_limit(module), context_length(module))
+        most = min(n for n in limits if n is not None)
+        return sorted({max(longest, most), longest}, reverse=True)
+    passed = [n for n in _numbers(module.config.to_dict()) if n < longest]  # type: ignore[operator]
+    return [min(longest, max(_SHORT, max(passed, default=0) + _BEYOND))]
 
 
-def _keeps_numbers(module: nn.Module, side: Literal["left", "right"], how: LeftPadding) -> bool:
+def _numbers(config: Any) -> Iterator[int]:
+    """Yield every whole number in a config."""
+    if isinstance(config, Mapping):
+        config = list(config.values())
+    if isinstance(config, (list, tuple)):
+        for value in config:
+            yield from _numbers(value)
+    elif isinstance(config, int) and not isinstance(config, bool):
+        yield config
+
+
+def _rows(module: nn.Module, longest: int) -> list[Tensor]:
+    """Make prompts of several lengths, the longest first and of the others two each.
+
+    One is varied; the other repeats a few tokens, which are ties to a family that keeps the keys
+    of largest weight, and what it keeps of ties can depend on the number of columns.
+    """
+    shortest = max(2, least_length(module.config))
+    vocab, generator = vocabulary(module.config), torch.Generator().manual_seed(0)
+    first, different = min(5, vocab - 1), max(vocab - 5, 1)
+    rows = [torch.arange(longest) % different + first]
+    for n in sorted({max(shortest, n) for n in (longest - 3, longest // 2, longest // 8)}):
+        step = 1 + len(rows)
+        rows.append(torch.arange(len(rows), len(rows) + n * step, step) % different + first)
+        rows.append(torch.randint(first, first + min(7, different), (n,), generator=generator))
+    return rows
+
+
+def _padded(module: nn.Module, rows: Sequence[Tensor], side: PaddingSide) -> dict[str, Tensor]:
+    prompts = Prompts(tuple(tuple(row.tolist()) for row in rows), padding=side)
+    ids, real = prompts.padded(pad_id(module.config))
+    return {"input_ids": ids, "attention_mask": real.long()}
+
+
+def _allowed(module: nn.Module, like: Tensor) -> float:
+    dtype = next(p.dtype for p in module.parameters() if p.is_floating_point())
+    return _SAME.get(dtype, _ROUNDINGS * torch.finfo(dtype).eps) * float(like.abs().max())
+
+
+def _keeps_numbers(module: nn.Module, side: PaddingSide, way: Way, longest: int) -> bool:
     """Return True if prompts of several lengths have, padded, the numbers that they have alone.
 
     Every position counts: a convolution with a bias carries padding into the first tokens only.
     """
-    rows = _tried(module, side)
-    prompts = Prompts(tuple(tuple(row.tolist()) for row in rows), padding=side)
-    ids, real = prompts.padded(pad_id(module.config))
-    inputs = {"input_ids": ids, "attention_mask": real.long()}
-    if how == "position_ids":
+    rows = _rows(module, longest)
+    inputs = _padded(module, rows, side)
+    real = inputs["attention_mask"].bool()
+    if way == "position_ids":
         inputs["position_ids"] = position_ids(real)
-    together = _output(module, inputs)
-    dtype = next(p.dtype for p in module.parameters() if p.is_floating_point())
+    # last hidden states take less memory than the logits of a long trial
+    runs = module if longest <= _SHORT else getattr(module, "base_model", module)
+    together = _output(module, runs, inputs)
     for padded, row, mine in zip(together, rows, real.to(together.device), strict=True):
-        alone = _output(module, {"input_ids": row[None]})[0]
+        if len(row) == longest:
+            continue  # not padded
+        alone = _output(module, runs, {"input_ids": row[None]})[0]
         got = padded[mine] if padded.dim() == 2 else padded
-        allowed = _SAME.get(dtype, _SAME_16) * float(alone.abs().max())
-        if float((got - alone).abs().max()) > allowed:
+        if float((got - alone).abs().max()) > _allowed(module, alone):
             return False
     return True
 
 
-def _tried(module: nn.Module, side: Literal["left", "right"]) -> list[Tensor]:
-    """Make prompts of up to three lengths, the longest no longer than padding is exact for."""
-    config, vocab = module.config, vocabulary(module.config)
-    shortest = max(2, least_length(config))
-    limits = (shortest + 8, longest_padded(config, side), context_length(module))
-    longest = min(x for x in limits if x is not None)
-    lengths = sorted({max(shortest, longest - by) for by in (0, 2, 7)}, reverse=True)
-    first, different = min(5, vocab - 1), max(vocab - 5, 1)
-    return [
-        torch.arange(i, i + n * (1 + i), 1 + i) % different + first for i, n in enumerate(lengths)
-    ]
-
-
-def _output(module: nn.Module, inputs: dict[str, Tensor]) -> Tensor:
+def _output(module: nn.Module, runs: nn.Module, inputs: dict[str, Tensor]) -> Tensor:
     inputs = {name: x.to(next(module.parameters()).device) for name, x in inputs.items()}
     inputs |= answer_marks(module, inputs["input_ids"])
     if is_encoder_decoder(module):
@@ -211,8 +251,38 @@ def _output(module: nn.Module, inputs: dict[str, Tensor]) -> Tensor:
         if "attention_mask" in inputs:
             inputs["decoder_attention_mask"] = inputs["attention_mask"]
     with torch.no_grad(), inference(module):
-        out = module(**inputs)
+        out = runs(**inputs)
     return (out if isinstance(out, Tensor) else out[0]).double()
+
+
+def _writes_alike(module: nn.Module, side: PaddingSide, longest: int) -> bool:
+    """Return True if a model writes after padded prompts what it writes after each alone.
+
+    Its logits are compared at each step up to a token that rounding decides.
+    """
+    rows = _rows(module, max(2, longest - _WRITTEN))
+    ids, logits = _written(module, _padded(module, rows, side))
+    for number, row in enumerate(rows):
+        given = {"input_ids": row[None], "attention_mask": torch.ones_like(row[None])}
+        own_ids, own = _written(module, given)
+        for step, (got, alone) in enumerate(zip(logits, own, strict=True)):
+            if float((got[number] - alone[0]).abs().max()) > _allowed(module, alone):
+                return False
+            if ids[number, step] != own_ids[0, step]:
+                break
+    return True
+
+
+def _written(module: Any, inputs: dict[str, Tensor]) -> tuple[Tensor, list[Tensor]]:
+    """Return the tokens that a model writes greedily, and the logits of each."""
+    device = next(module.parameters()).device
+    with torch.no_grad(), inference(module):
+        out = module.generate(
+            **{name: x.to(device) for name, x in inputs.items()}, max_new_tokens=_WRITTEN,
+            min_new_tokens=_WRITTEN, do_sample=False, num_beams=1, output_logits=True,
+            return_dict_in_generate=True, pad_token_id=pad_id(module.config),
+        )  # fmt: skip
+    return out.sequences[:, -_WRITTEN:], [x.double() for x in out.logits]
 
 
 Batch = Prompts | Mapping[str, Tensor]

@@ -27,7 +27,8 @@ def uniform(heads, *, positions: Positions = None, stack: str | None = None) -> 
 
         return uniform_output(call)
 
-    return Edit("uniform-attention", parse_heads(heads), replace, positions, stack)
+    heads = parse_heads(heads)
+    return Edit("uniform-attention", heads, replace, positions, stack, of_pattern=True)
 
 
 def set_pattern(
@@ -59,7 +60,7 @@ def set_pattern(
         new = pattern(own.clone())
         return call.mix(broadcast_value(new, own, "pattern", site))
 
-    return Edit("pattern", parse_heads(heads), replace, positions, stack)
+    return Edit("pattern", parse_heads(heads), replace, positions, stack, of_pattern=True)
 
 
 def calibrate(
@@ -125,7 +126,7 @@ def calibrate(
     detail += f", first={first}"
     return Edit(
         "calibrate-attention", parse_heads(heads), replace, positions, stack, detail,
-        of_run="the mean attention of the queries of a run",
+        of_run="the mean attention of the queries of a run", of_pattern=True,
     )  # fmt: skip
 
 
@@ -162,4 +163,5 @@ def temperature(
         new = new / new.sum(-1, keepdim=True).clamp_min(least) * whole
         return call.mix(new.to(pattern.dtype))
 
-    return Edit("temperature", parse_heads(heads), replace, positions, stack, f"{value:g}")
+    heads, detail = parse_heads(heads), f"{value:g}"
+    return Edit("temperature", heads, replace, positions, stack, detail, of_pattern=True)

@@ -194,7 +194,11 @@ def _heads_apart(
 
             projected: dict[str, list[Tensor]] = {}
             names = {str(s.projection) for s in gated}
-            with torch.no_grad(), _given(model, names, projected), model.visited(visit):
+            with (
+                torch.no_grad(),
+                _given(model, names, projected),
+                model.visited(visit, stage="mix"),
+            ):
                 model.run(inputs)
             for site in gated:
                 given = projected[str(site.projection)][site.run]

@@ -23,7 +23,8 @@ from interp.model.calls.sites import POOLING, Site
 from interp.model.content import checksum, content_hash
 from interp.model.edits import Edit
 from interp.model.head_arguments import require_heads
-from interp.model.hooks.tap import Visit, visiting
+from interp.model.hooks.behind_gate import Stage, Visit
+from interp.model.hooks.tap import visiting
 from interp.model.inputs import (
     context_length,
     forward,
@@ -274,7 +275,8 @@ class Transformer:
 
         # other layers are not read: a recurrent one cannot be while it continues from a state
         among = {site.module for site in self.sites if any(e.applies(site) for e in here)}
-        with self.remembered(edits), visiting(self.module, self.sites, visit, among=among):
+        looking = visiting(self.module, self.sites, visit, among=among, stage="both")
+        with self.remembered(edits), looking:
             yield self
 
     def local_edits(self, edits: Sequence[Edit]) -> Sequence[Edit]:
@@ -307,15 +309,17 @@ class Transformer:
         return tuple(edit.name for edit in self.current_edits)
 
     def visited(
-        self, visit: Visit, *, fused: bool = False, streamed: bool = False
+        self, visit: Visit, *, fused: bool = False, streamed: bool = False, stage: Stage = "z"
     ) -> AbstractContextManager[None]:
         """Call `visit(site, call, real)` at every attention of every forward in the block.
 
         `real [batch, query_pos]` marks the query positions that are not padding. With `fused` the
         model's own kernel does not run: the visitor computes z and assigns it to the call. With
         `streamed`, calls of the model's own code hold no pattern where q, k and a bias give it.
+        A visitor that replaces z by the output of another pattern has the `stage` "mix": its z
+        lies before a gate, if there is one.
         """
-        return visiting(self.module, self.sites, visit, fused, streamed)
+        return visiting(self.module, self.sites, visit, fused, streamed, stage=stage)
 
     def read(
         self,
@@ -325,6 +329,7 @@ class Transformer:
         last: int | None = None,
         fused: bool = False,
         streamed: bool = False,
+        stage: Stage = "z",
         run: Callable[[dict[str, Any]], Any] | None = None,
     ) -> Any:
         """Run prompts once without gradients and pass every attention call to `visit`.
@@ -338,6 +343,7 @@ class Transformer:
                 model can omit the others.
             fused: the visitor computes z; see `visited`.
             streamed: the visitor needs no stored pattern; see `visited`.
+            stage: "mix" if the visitor sees z before a gate; see `visited`.
             run: a function of the input tensors that replaces the forward pass, such as generation.
 
         Returns:
@@ -346,7 +352,7 @@ class Transformer:
         inputs: dict[str, Any] = self.inputs(prompts)  # before the visit: it may test padding
         if last is not None and "logits_to_keep" in takes(self.module):
             inputs["logits_to_keep"] = last
-        looking = self.visited(visit, fused=fused, streamed=streamed)
+        looking = self.visited(visit, fused=fused, streamed=streamed, stage=stage)
         with held(), torch.no_grad(), looking:
             return self._forward(inputs) if run is None else run(inputs)
 

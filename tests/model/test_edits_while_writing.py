@@ -46,7 +46,7 @@ def prompts_of(model: interp.Model) -> tuple[dict[str, torch.Tensor], bool]:
     if model.kind == "encoder-decoder":
         given = zoo.FAMILIES[model.name].inputs()
         return {k: v for k, v in given.items() if not k.startswith("decoder")}, False
-    if model.padding.left is None:
+    if model.padding.way("left", 9) is None:
         return {"input_ids": left_padded(model, (9, 9))["input_ids"]}, False
     return left_padded(model), True
 

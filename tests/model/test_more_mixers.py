@@ -45,7 +45,7 @@ def tiny_mixer():
 
 def calls_of(model, inputs: Any) -> dict[Site, Call]:
     found: dict[Site, Call] = {}
-    model.read(inputs, lambda site, call, real: found.update({site: call}))
+    model.read(inputs, lambda site, call, real: found.update({site: call}), stage="mix")
     return found
 
 
@@ -145,17 +145,20 @@ def test_mixers_beside_softmax_attention_have_a_stack_of_their_own(tiny_mixer):
 
 @torch.no_grad()
 def test_a_gate_of_zero_leaves_the_map_readable_and_the_result_zero():
-    """z is the recurrence itself, not the gated input divided by the gate."""
+    """Before the gate z is the recurrence itself, not the gated input divided by the gate."""
     module: Any = build("mamba")
     with torch.no_grad():
         for layer in module.backbone.layers:
             layer.mixer.in_proj.weight[64:] = 0
     model = interp.load(module, name="gateless")
     cache = model.capture(IDS.tolist(), ["z", "result", "map", "v"], layers=0)
-    assert float(cache["z", 0].abs().max()) > 0.1
+    assert not cache["z", 0].any()
     assert not cache["result", 0].any()
+    mixed: list[torch.Tensor] = []
+    model.read(IDS.tolist(), lambda site, call, real: mixed.append(call.z), stage="mix")
+    assert float(mixed[0].abs().max()) > 0.1
     z = torch.einsum("bhcij,bhjc->bhic", cache["map", 0], cache["v", 0])
-    torch.testing.assert_close(z, cache["z", 0], atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(z, mixed[0], atol=1e-4, rtol=1e-4)
 
 
 @torch.no_grad()

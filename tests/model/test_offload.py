@@ -82,7 +82,7 @@ def test_scores_and_their_nulls_are_those_of_the_plain_model(
 
 
 def test_a_score_reads_the_weights_once(streamed: interp.Model) -> None:
-    _ = streamed.content_hash, streamed.padding.right  # found before the count
+    _ = streamed.content_hash, streamed.padding.way("right", 9)  # found before the count
     held = weights(streamed)
     held.made = [0] * len(held.parts)
     interp.score(streamed, ["induction", "entropy"], IDS, null="none", batch_size=2)
@@ -137,7 +137,7 @@ def reads(model: interp.Model, run: Callable[[], Any]) -> int:
 def test_batches_and_documents_share_a_read(
     streamed: interp.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _ = streamed.content_hash, streamed.padding.right  # found before the count
+    _ = streamed.content_hash, streamed.padding.way("right", 9)  # found before the count
     assert reads(streamed, lambda: streamed.mean_z(IDS, 2)) == 1
 
     def profile() -> Any:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -13,11 +16,12 @@ from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
 )
+from zoo import mixers
 
 import interp
 from interp.core.errors import PromptError
 from interp.core.prompts import Prompts
-from interp.model.padding import left_padding, right_padding
+from interp.model.padding import padding_way
 
 KEY = "metric", "layer", "head"
 IDS = ((10, 11, 12, 13, 14, 15, 16, 17, 18), (20, 21, 22, 23, 24))
@@ -182,12 +186,91 @@ def test_padding_is_tried_at_every_position(bias):
     with torch.no_grad():
         padded = module(input_ids=torch.cat([pad, ids], 1), attention_mask=mask).logits[:, 5:]
         off = float((padded - module(input_ids=ids).logits).abs().max())
-    assert (left_padding(module) is None) == (bias > 0), off
-    assert right_padding(module)
+    assert (padding_way(module, "left") is None) == (bias > 0), off
+    assert padding_way(module, "right")
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "bert", "bloom", "deepseek_v32"])
 def test_a_padded_batch_of_half_precision_keeps_its_numbers(name):
     module = zoo.FAMILIES[name].build(zoo.FAMILIES[name].attentions[-1]).bfloat16()
-    assert left_padding(module) is not None
-    assert right_padding(module)
+    for longest in (3,) if name == "deepseek_v32" else (10, 60):
+        assert padding_way(module, "left", longest) is not None
+        assert padding_way(module, "right", longest)
+
+
+RAGGED = tuple(
+    tuple(torch.randint(5, 60, (n,), generator=torch.Generator().manual_seed(n)).tolist())
+    for n in (23, 9, 17, 5)
+)
+
+
+def doge(window: int) -> interp.Model:
+    """Attention that keeps the keys of largest weight, whose ties depend on the columns."""
+    from transformers import DogeConfig, DogeForCausalLM
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        module: Any = DogeForCausalLM(DogeConfig(**mixers.BASE, keep_window_size=window)).eval()
+        for name, weight in module.named_parameters():
+            weight.data.mul_(4 if weight.dim() > 1 else 1)
+            if name.endswith("A"):
+                weight.data.normal_()
+    return interp.load(module, name="doge")
+
+
+def every_family(loaded: Any) -> Iterator[interp.Model]:
+    yield doge(16)
+    for family in TEXT:
+        yield loaded(family.name)
+    for name in mixers.FAMILIES:
+        yield interp.load(mixers.build(name), name=name)
+
+
+@pytest.mark.slow
+@torch.no_grad()
+def test_a_ragged_list_is_run_scored_and_continued_as_its_prompts_alone(loaded):
+    """In every family: exactly, or refused by name; a score runs those apart that differ."""
+    refused = set()  # by the names that the errors begin with
+    for model in every_family(loaded):
+        for side in ("left", "right"):
+            try:
+                together = model.run(Prompts(RAGGED, padding=side))
+            except PromptError as error:
+                refused.add(str(error).split()[0])
+                continue
+            for row, ids in zip(together, RAGGED, strict=True):
+                place = slice(len(ids)) if side == "right" else slice(23 - len(ids), None)
+                alone = model.run([ids])[0]
+                torch.testing.assert_close(
+                    row[place], alone, atol=2e-5 * float(alone.abs().max()), rtol=0
+                )
+        if model.kind not in ("causal", "encoder-decoder"):
+            continue
+        try:
+            written = model.generate(RAGGED, 5, min_new_tokens=5).ids[:, -5:]
+        except PromptError as error:
+            refused.add(str(error).split()[0])
+            continue
+        alone = [model.generate([ids], 5, min_new_tokens=5).ids[0, -5:] for ids in RAGGED]
+        assert torch.equal(written, torch.stack(alone)), model.name
+    assert refused == {
+        "doge", "deepseek_v32", "llama4_text", "minimax", "rwkv", *COUNTS_COLUMNS
+    }  # fmt: skip
+
+
+def test_prompts_are_run_apart_beyond_the_columns_that_a_trial_found_exact():
+    """The keys that Doge keeps of a tie depend on the columns, but only beyond its window."""
+    model = doge(16)
+    with pytest.raises(PromptError, match="when it is padded on the right to 23 tokens"):
+        model.run(Prompts(RAGGED, padding="right"))
+    assert len(list(model.batches(Prompts(RAGGED[1::2]), 4))) == 1
+    together = interp.score(model, "entropy", RAGGED, null="none").to_pandas()["score"]
+    alone = [interp.score(model, "entropy", [ids], null="none").to_pandas() for ids in RAGGED]
+    np.testing.assert_allclose(together, np.mean([t["score"] for t in alone], 0), atol=1e-6)
+
+
+def test_a_model_that_writes_otherwise_after_padding_is_refused_by_name():
+    model = interp.load(mixers.build("minimax"), name="minimax")
+    with pytest.raises(PromptError, match="minimax writes other tokens after a prompt that is"):
+        model.generate(RAGGED, 3)
+    assert model.generate(RAGGED[:1], 3).ids.shape == (1, 26)

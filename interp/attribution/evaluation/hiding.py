@@ -64,7 +64,7 @@ def values_hidden(
                 hidden = hidden & ~own
             call.z = call.mix(pattern_without(call, site, hidden)).to(call.z.dtype)
 
-        with torch.no_grad(), example.model.visited(visit):
+        with torch.no_grad(), example.model.visited(visit, stage="mix"):
             found.append(example.read(example.model.run(inputs)).double().cpu())
     return torch.cat(found).numpy() if found else np.empty(0)
 

@@ -64,7 +64,7 @@ def _mixing(example: Example, site: Site, before: Tensor, batch_size: int) -> Te
             call.z = mixed(call, call.pattern(), v)
 
         inputs = {k: x.expand(len(sources), *x.shape[1:]) for k, x in example.inputs.items()}
-        with example.model.visited(visit):
+        with example.model.visited(visit, stage="mix"):
             cache = example.model.capture(
                 inputs, ("resid_post",), layers=site.layer, stack=site.stack
             )

@@ -124,7 +124,7 @@ class Backward(Watch):
                 run = None if plain else stack.enter_context(ruled(model, self.rules, roles))  # type: ignore[arg-type]
                 self._ruled = run
                 stack.enter_context(watched(self.graph, self))
-                stack.enter_context(model.visited(self._visit))
+                stack.enter_context(model.visited(self._visit, stage="mix"))
                 logits = model.run(inputs)
                 if run is not None:
                     run.check(logits)

@@ -146,7 +146,8 @@ def replace_channel(
         return call.mix(changed.pattern())
 
     name = f"replace-{which}-channel-of-{'+'.join(parts)}"
-    return Edit(name, parse_heads(heads), replace, None, stack, f"fill={fill}")
+    heads, detail = parse_heads(heads), f"fill={fill}"
+    return Edit(name, heads, replace, None, stack, detail, of_pattern=True)
 
 
 def _filled(

@@ -52,7 +52,7 @@ def each_call(
             for whole, x in zip(found[site], values, strict=True):
                 whole[which] = x.double().cpu()
 
-        model.read(batch, visit)
+        model.read(batch, visit, stage="mix")  # a measure may change patterns
     return found
 
 

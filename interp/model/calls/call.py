@@ -3,7 +3,9 @@
 A tap passes a `Call` to its visitors. `q k v z` are the tensors that the model itself used;
 `scores` and `pattern` are computed on demand, for the requested rows. A visitor may assign `z`; the
 model then continues with the assigned value. Since z is a function of q, k, v and the pattern,
-every edit of those is an assignment of z.
+every edit of those is an assignment of z. Where a gate or norm stands between that product and the
+output projection (`Site.gated`), z is first the product and then, `behind_gate`, the input of the
+projection, which is what the package calls z everywhere else.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+from interp.core.errors import UnreadableAttention
 
 RowIndex = slice | Tensor
 ALL = slice(None)
@@ -41,6 +45,8 @@ class Call:
     z: Float[Tensor, "batch head query_pos d_v"]
     # Tokens of each prompt that came before the first query; None outside generation with a cache.
     before: Int[Tensor, "batch"] | None = None
+    # True where z passed a gate or norm and is the input of the output projection; see `visiting`
+    behind_gate: bool = False
     past: int | None = None  # the same with padding: the column of the first query
     # ids of the columns up to the last query, of a stack that reads them; None where not known
     text: Int[Tensor, "batch column"] | None = None
@@ -73,7 +79,16 @@ class Call:
     def mix(
         self, pattern: Float[Tensor, "batch head row key_pos"]
     ) -> Float[Tensor, "batch head row d_v"]:
-        """Compute the z that a pattern gives."""
+        """Compute the z that a pattern gives: in a gated layer before the gate.
+
+        Raises:
+            UnreadableAttention: z here lies behind a gate or norm.
+        """
+        if self.behind_gate:
+            raise UnreadableAttention(
+                "the output of another pattern must pass the gate or norm that stands between this "
+                "attention and its output projection; this analysis replaces z behind it"
+            )
         batch, heads, rows, keys = pattern.shape
         groups = self.v.shape[1]
         v = self.v.to(pattern.dtype)

@@ -51,10 +51,7 @@ class Passed:
     @property
     def user_supplied(self) -> bool:
         """True unless the function comes with transformers."""
-        function = self.function
-        while isinstance(function, functools.partial):
-            function = function.func
-        return not str(getattr(function, "__module__", "")).startswith("transformers.")
+        return supplied_by_user(self.function)
 
     def by_formula(self) -> ComputedCall:
         """Return the call as a softmax of scale times q·k, biases and the mask.
@@ -64,14 +61,9 @@ class Passed:
         """
         query, key, value, mask = self.tensors
         name, options, module = self.name, self.options, self.module
-        unread = mask is not None and not (isinstance(mask, Tensor) and mask.dim() == 4)
-        # A kernel from the hub ("owner/name") or a flash one takes its window and its lengths as
-        # arguments, so a mask of None does not mean that every key is seen.
-        if unread or "fla" in name or "flex" in name or "/" in name:
-            raise UnreadableAttention(
-                f"{type(module).__name__} runs the kernel {name!r}, whose mask cannot be read; "
-                "load the model with attn_implementation='sdpa' or 'eager'"
-            )
+        if mask is not None and not (isinstance(mask, Tensor) and mask.dim() == 4):
+            raise unread_kernel(module, name)
+        require_read_kernel(module, name)
         scale, causal = options.get("scaling"), options.get("is_causal")
         causal = getattr(module, "is_causal", True) if causal is None else causal
         sinks = next((options[n] for n in _SINK_NAMES if options.get(n) is not None), None)
@@ -169,6 +161,36 @@ class Passed:
         if bool(self.weights.masked_fill(call.visible(), 0).any()):
             call.mask, call.causal = None, False
         return call
+
+
+def supplied_by_user(function: Callable) -> bool:
+    """Return True unless an attention function comes with transformers."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return not str(getattr(function, "__module__", "")).startswith("transformers.")
+
+
+def require_read_kernel(module: nn.Module, name: str) -> None:
+    """Raise if an attention function keeps its mask to itself, before it runs.
+
+    A kernel from the hub ("owner/name") or a flash one takes its window and its lengths as
+    arguments, so a mask of None does not mean that every key is seen; flex attention compiles a
+    function of positions, which fails while its functions are watched.
+
+    Raises:
+        UnreadableAttention: it does; the remedy is another attention implementation.
+    """
+    if "fla" in name or "flex" in name or "/" in name:
+        raise unread_kernel(module, name)
+
+
+def unread_kernel(module: nn.Module, name: str) -> UnreadableAttention:
+    """Return the error of an attention function whose mask cannot be read."""
+    return UnreadableAttention(
+        f"{type(module).__name__} runs the kernel {name!r}, whose mask cannot be read; load the "
+        "model with attn_implementation='sdpa' or 'eager' (attention= of interp.load, --attention "
+        "on the command line, set_attn_implementation of a loaded model)"
+    )
 
 
 def _close(got: Tensor, z: Tensor) -> bool:

@@ -7,11 +7,13 @@ batch of pictures, or of windows; shorter ones are padded, and no query sees the
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from interp.model.calls.call import ComputedCall
 
@@ -57,3 +59,17 @@ def as_batch(calls: Sequence[ComputedCall]) -> ComputedCall:
         stacked([c.v for c in calls]), stacked([c.z for c in calls]),
         scale=first.scale, mask=mask, softcap=first.softcap, sinks=first.sinks, owner=first.owner,
     )  # fmt: skip
+
+
+PACKED = "cu_seqlens"  # argument of attentions that read the pictures of a batch in one row
+
+
+@cache
+def _takes_stretches(kind: type[nn.Module]) -> bool:
+    return PACKED in inspect.signature(kind.forward).parameters
+
+
+def packed_modules(model: nn.Module) -> list[nn.Module]:
+    """Return the attention modules whose inputs are packed; blocks around them are left out."""
+    found = [m for m in model.modules() if _takes_stretches(type(m))]
+    return [m for m in found if not any(o is not m and o in set(m.modules()) for o in found)]

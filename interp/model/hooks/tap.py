@@ -23,11 +23,9 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import cache
 from threading import Lock
 from typing import Any
 
-from jaxtyping import Bool
 from torch import Tensor, nn
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -36,9 +34,16 @@ from interp.core.errors import OptionError
 from interp.core.interrupts import guarded, interrupt_point
 from interp.model.calls.call import Call
 from interp.model.calls.sites import TOWERS, Site
+from interp.model.hooks.behind_gate import AtProjection, Stage, Visit
 from interp.model.hooks.inference import forward_here, in_this_thread, replaced
-from interp.model.hooks.interface_call import USER_MAP, Passed, built
-from interp.model.hooks.packed import Stretches
+from interp.model.hooks.interface_call import (
+    USER_MAP,
+    Passed,
+    built,
+    require_read_kernel,
+    supplied_by_user,
+)
+from interp.model.hooks.packed import PACKED, Stretches, packed_modules
 from interp.model.hooks.softmax_watch import inside_interface, watching
 from interp.model.inputs import ForwardInputs, forward_inputs, positions_of_tokens
 from interp.model.mixers.built_in import BUILT_IN
@@ -118,6 +123,8 @@ def _wrap(name: str, original: Callable) -> Callable:
         interrupt_point()
         taps = [tap for tap in _taps.get() if module in tap.modules]
         fused = any(tap.fused for tap in taps)
+        if (taps or _of_mixer(module)) and not supplied_by_user(original):
+            require_read_kernel(module, name)
         packed = next((tap.stretches[module] for tap in taps if module in tap.stretches), None)
         if fused:  # a visitor provides the output: the model's own kernel does not run
             shape = (query.shape[0], query.shape[2], query.shape[1], value.shape[-1])
@@ -217,18 +224,6 @@ def _restore() -> None:
 
 
 PREPARE = "prepare_inputs_for_generation"  # called by `generate` before every forward
-PACKED = "cu_seqlens"  # argument of attentions that read the pictures of a batch in one row
-
-
-@cache
-def _takes_stretches(kind: type[nn.Module]) -> bool:
-    return PACKED in inspect.signature(kind.forward).parameters
-
-
-def packed_modules(model: nn.Module) -> list[nn.Module]:
-    """Return the attention modules whose inputs are packed; blocks around them are left out."""
-    found = [m for m in model.modules() if _takes_stretches(type(m))]
-    return [m for m in found if not any(o is not m and o in set(m.modules()) for o in found)]
 
 
 @guarded
@@ -317,9 +312,6 @@ def _by_weights(by_module: Mapping[nn.Module, Sequence[Site]]) -> dict[nn.Module
     }
 
 
-Visit = Callable[[Site, Call, Bool[Tensor, "batch query_pos"]], None]
-
-
 @guarded
 @contextmanager
 def visiting(
@@ -329,13 +321,14 @@ def visiting(
     fused: bool = False,
     streamed: bool = False,
     among: Container[str] | None = None,
+    stage: Stage = "z",
 ) -> Iterator[None]:
     """Call `visit(site, call, real)` at every attention of this thread's forwards in the block.
 
     `real [batch, query_pos]` marks the query positions that are not padding. With `fused` the call
     has no z yet and the visitor must assign it. With `fused` or `streamed`, calls of a model's own
     code hold no pattern where q, k and a bias give it (`Site.recorded` is False). With `among` only
-    the sites in these modules are read.
+    the sites in these modules are read. A layer with a gate is seen at `stage`, fused before it.
     """
     by_module: dict[nn.Module, list[Site]] = defaultdict(list)
     for site in sites:
@@ -346,10 +339,12 @@ def visiting(
     running: list[ForwardInputs] = []
     whole: dict[str, Any] = {}  # inputs of the text so far, in a step of `generate`
     runs: dict[nn.Module, int] = defaultdict(int)
+    gated, before = AtProjection(visit), fused or stage == "mix"
 
     def enter(_: nn.Module, args: tuple, kwargs: dict) -> None:
         # an interrupted forward must not shift the layers of the next one
         runs.clear()
+        gated.waiting.clear()
         running[:] = [forward_inputs(signature, args, kwargs, whole)]
         whole["text"] = running[0].text
 
@@ -375,12 +370,17 @@ def visiting(
         if forward is not None and site.stack != "encoder":
             call.past = forward.past
             call.text = forward.text if site.stack == "decoder" else None
-        visit(site, call, real)
+        if before or not site.gated or stage == "both":
+            visit(site, call, real)
+        if site.gated and not before:
+            gated.wait(site, call, real)
 
     handles = [
         module.register_forward_pre_hook(in_this_thread(enter), with_kwargs=True),
         module.register_forward_hook(in_this_thread(leave), always_call=True),
     ]
+    if not before:
+        handles += gated.hooks(module, [s for mine in by_module.values() for s in mine])
     own = {m: [s for s in mine if s.watched] for m, mine in by_module.items()}
     streamable = {
         m: mine[0].order for m, mine in own.items() if mine and not any(s.recorded for s in mine)

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from jaxtyping import Float
@@ -22,23 +23,13 @@ from interp.core.errors import UnreadableAttention
 from interp.core.interrupts import holding
 from interp.model.calls.call import Call, RecordedCall, precise
 from interp.model.calls.map_call import MapCall
+from interp.model.calls.nest import first_tensor
 from interp.model.calls.sites import POOLING, Site
 from interp.model.hooks.inference import in_this_thread
 from interp.model.hooks.tap import tapped
 from interp.model.locate.linear import has_matrix, linear_map
 
 _MOST_ROUNDING = 5e-2  # of a weight, from scores of any size in a type of 16 bits
-
-
-def first_tensor(x: object) -> Tensor | None:
-    """Return the activations among the inputs or outputs of a module."""
-    if isinstance(x, Tensor):
-        return x if x.is_floating_point() and x.dim() >= 2 else None
-    if isinstance(x, Mapping):
-        x = [x["hidden_states"], *x.values()] if "hidden_states" in x else list(x.values())
-    if isinstance(x, (tuple, list)):
-        return next((t for t in map(first_tensor, x) if t is not None), None)
-    return None
 
 
 @dataclass(eq=False)
@@ -133,7 +124,12 @@ def recorded(
             handle.remove()
 
 
-def find_sites(model: nn.Module, events: list[Event], target_length: int | None) -> list[Site]:
+def find_sites(
+    model: nn.Module,
+    events: list[Event],
+    target_length: int | None,
+    with_other_outputs: Callable[[], list[Event]],
+) -> list[Site]:
     """Return every attention call of a recorded run as a named site with the tensors around it.
 
     Args:
@@ -141,8 +137,11 @@ def find_sites(model: nn.Module, events: list[Event], target_length: int | None)
         events: events of the recorded run.
         target_length: for encoder-decoders, the length of the decoder's input, which differs from
             the encoder's and so identifies cross attention.
+        with_other_outputs: function that records the run again with other attention outputs (see
+            `other_outputs`); called if several modules may be the output projection.
     """
     modules = dict(model.named_modules())
+    other_inputs = cache(lambda: {(e.name, e.run): e.given for e in with_other_outputs()})
     calls = [(i, e, e.call) for i, e in enumerate(events) if e.call is not None]
     pools = [target_length is None and _has_one_learned_query(call) for _, _, call in calls]
     own = [each for each, pooling in zip(calls, pools, strict=True) if not pooling]
@@ -155,7 +154,7 @@ def find_sites(model: nn.Module, events: list[Event], target_length: int | None)
     stacks, layers = _with_pooling(stacks, layers, pools)
     sites = []
     for (index, event, call), stack, layer in zip(calls, stacks, layers, strict=True):
-        projection, gated = _projection(modules, events, index, event.name, call)
+        projection, gated = _projection(modules, events, index, call, other_inputs)
         recorded = isinstance(call, RecordedCall) and not recomputed(call)
         order = call.order if isinstance(call, RecordedCall) and not recorded else None
         sites.append(
@@ -331,28 +330,46 @@ def numbered_layers(stacks: list[str], names: list[str]) -> list[int]:
 
 
 def _projection(
-    modules: Mapping[str, nn.Module], events: list[Event], index: int, name: str, call: Call
+    modules: Mapping[str, nn.Module],
+    events: list[Event],
+    index: int,
+    call: Call,
+    other_inputs: Callable[[], Mapping[tuple[str, int], Tensor | None]],
 ) -> tuple[str | None, bool]:
-    """Return the module whose matrix maps z to the stream, and whether z is gated before it."""
+    """Return the module whose matrix maps the heads' outputs to the stream, and if z is gated.
+
+    Its input is z, or follows from z inside the attention module: it changes when z does, which
+    that of a gate computed from the stream does not, whatever its width.
+    """
     z = call.z.transpose(1, 2)
     flat = z.reshape(-1)
-    width = z.shape[2] * z.shape[3]
-    found: str | None = None
-    gated: str | None = None
+    width, inside = z.shape[2] * z.shape[3], f"{events[index].name}."
+    exact: list[str] = []
+    wide: list[Event] = []
     for event in events[index + 1 :]:
         if event.call is not None:
             break
         if event.given is None or not has_matrix(modules[event.name]):
             continue
-        given_z = event.given.numel() == flat.numel() and torch.equal(
+        if event.given.numel() == flat.numel() and torch.equal(
             event.given.reshape(-1), flat.to(event.given.device)
-        )
-        # the outermost module that receives z: the parts of an adapter finish before it
-        if given_z and (found is None or found.startswith(f"{event.name}.")):
-            found = event.name
-        elif gated is None and event.given.shape[-1] == width and event.name.startswith(f"{name}."):
-            gated = event.name
-    return (found, False) if found is not None else (gated, gated is not None)
+        ):
+            exact.append(event.name)
+        elif event.given.shape[-1] == width and event.name.startswith(inside):
+            wide.append(event)
+    if not exact and len(wide) > 1:
+        others = other_inputs()
+        wide = [e for e in wide if not _equal(e.given, others.get((e.name, e.run)))]
+    found: str | None = None
+    for name in exact or [event.name for event in wide]:
+        # the outermost module that receives it: the parts of an adapter finish before it
+        if found is None or found.startswith(f"{name}."):
+            found = name
+    return found, found is not None and not exact
+
+
+def _equal(a: Tensor | None, b: Tensor | None) -> bool:
+    return a is not None and b is not None and torch.equal(a, b)
 
 
 def output_projection(

@@ -17,6 +17,7 @@ from interp.model.calls.sites import POOLING, Site
 from interp.model.hooks.inference import inference, unchanged
 from interp.model.inputs import is_encoder_decoder, probe_inputs, reads_pictures_in_text, takes
 from interp.model.joint_inputs import joint_probe_inputs
+from interp.model.locate.data_flow import other_outputs
 from interp.model.locate.find_sites import (
     Event,
     calls_of_one_forward,
@@ -100,7 +101,8 @@ def probe(
     """
     inputs, events = probe_run(module)
     length = inputs["decoder_input_ids"].shape[1] if is_encoder_decoder(module) else None
-    sites = find_sites(module, events, length) if any(e.call for e in events) else []
+    again = partial(_with_other_outputs, module, events)
+    sites = find_sites(module, events, length, again) if any(e.call for e in events) else []
     if not sites:
         raise UnreadableAttention(_why_nothing(module))
     _require_known_layout(module, sites, events)
@@ -136,7 +138,8 @@ def _joint_sites(module: nn.Module, own: Sequence[Site]) -> tuple[tuple[Site, ..
     """
     try:
         _, events = probe_run(module, joint=True)
-        sites = find_sites(module, events, None)
+        again = partial(_with_other_outputs, module, events, joint=True)
+        sites = find_sites(module, events, None, again)
         _require_known_layout(module, sites, events)
         # the text reads the patches; what pools them for an embedding does not reach it
         sites = [site for site in sites if site.stack != POOLING]
@@ -164,6 +167,10 @@ def _recorded_within(
     module: nn.Module, within: AbstractContextManager[None], watch: bool, joint: bool = False
 ) -> list[Event]:
     return probe_run(module, within=within, watch=watch, joint=joint)[1]
+
+
+def _with_other_outputs(module: nn.Module, events: list[Event], joint: bool = False) -> list[Event]:
+    return probe_run(module, within=other_outputs(module, events), joint=joint)[1]
 
 
 def _attention_modules(module: nn.Module) -> list[str]:

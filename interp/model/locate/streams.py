@@ -26,9 +26,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from interp.core.interrupts import holding
+from interp.model.calls.nest import first_tensor, with_tensor
 from interp.model.calls.sites import POOLING, Site, Where
 from interp.model.hooks.inference import in_this_thread
-from interp.model.locate.find_sites import Event, Ran, first_tensor, outline
+from interp.model.locate.find_sites import Event, Ran, outline
 
 _TOLERANCE = (
     1e-4  # relative to the largest entry; random activations do not agree this closely by chance
@@ -289,13 +290,13 @@ def stirred(
         if stream is None:
             return args, kwargs
         new = noise(stream)
-        return _with(args, stream, new), _with(kwargs, stream, new)
+        return with_tensor(args, stream, new), with_tensor(kwargs, stream, new)
 
     def leave(module: nn.Module, args: tuple, output: Any) -> Any:
         x = first_tensor(output)
         if x is None:
             return output
-        return _with(output, x, x + noise(x))
+        return with_tensor(output, x, x + noise(x))
 
     begin, end = in_this_thread(enter), in_this_thread(leave)
     handles = []
@@ -334,19 +335,3 @@ def _writers(
         block: {n for n in names if not any(other.startswith(f"{n}.") for other in names)}
         for block, names in found.items()
     }
-
-
-def _with(x: Any, old: Tensor, new: Tensor) -> Any:
-    """Return the same nest of tuples, lists and mappings with one tensor replaced."""
-    if x is old:
-        return new
-    if isinstance(x, tuple) and hasattr(x, "_fields"):
-        return type(x)(*(_with(y, old, new) for y in x))
-    if isinstance(x, (tuple, list)):
-        return type(x)(_with(y, old, new) for y in x)
-    if isinstance(x, dict):
-        made = x.copy()
-        for key, y in x.items():
-            made[key] = _with(y, old, new)
-        return made
-    return x

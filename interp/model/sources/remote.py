@@ -24,7 +24,7 @@ from interp.model.edits import Edit
 from interp.model.head_arguments import require_heads
 from interp.model.hooks.tap import Visit
 from interp.model.model import Model
-from interp.model.padding import LeftPadding, Padding
+from interp.model.padding import Padding, PaddingSide, Way
 from interp.model.transformer import Inputs
 from interp_kernels.problem import Attention
 from interp_kernels.reductions import Distance, Entropy, Largest, Mass, Reduction
@@ -79,21 +79,17 @@ class Runs(Protocol):
 class RemotePadding(Padding):
     """Padding of a remote model, which is not tested."""
 
-    @property
-    def left(self) -> LeftPadding | None:  # type: ignore[override]
-        """Refused: the effect of left padding on the numbers cannot be tested.
+    def way(self, side: PaddingSide, longest: int, *, writing: bool = False) -> Way | None:
+        """Return the mask for padding on the right, which is assumed to change nothing.
 
         Raises:
-            PromptError: always.
+            PromptError: padding on the left, whose effect on the numbers cannot be tested.
         """
+        if side == "right" and not writing:
+            return "mask"
         raise PromptError(
             f"{self.name} runs elsewhere, where left padding is not tried out; use padding='right'"
         )
-
-    @property
-    def right(self) -> bool:  # type: ignore[override]
-        """True: padding on the right is assumed to change nothing."""
-        return True
 
 
 @dataclass(eq=False)
@@ -131,7 +127,7 @@ class RemoteModel(Model):
             "heads' outputs work; for the rest load the model on this machine (no remote=)"
         )
 
-    def visited(self, visit: Visit, **_how: bool) -> AbstractContextManager[None]:
+    def visited(self, visit: Visit, **_how: Any) -> AbstractContextManager[None]:
         """Raise: there is no tensor to visit."""
         self._refuse("captures and gradients need the activations")
 

@@ -156,4 +156,4 @@ def _loss(
 
     if keep is None:
         return -answer_log_p(view, prompt)
-    return -prompt.log_p(view.read(prompt.inputs, visit)[0, -1].double().cpu())
+    return -prompt.log_p(view.read(prompt.inputs, visit, stage="mix")[0, -1].double().cpu())

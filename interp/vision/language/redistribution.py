@@ -140,7 +140,7 @@ def redistributed(
         return call.mix(torch.where(centric & there, moved, p))
 
     heads = tuple(Head(s.layer, h, s.stack) for s in sinks for h in range(s.n_heads))
-    return Edit("redistribute", heads, replace, detail=f"keep={keep:g}")
+    return Edit("redistribute", heads, replace, detail=f"keep={keep:g}", of_pattern=True)
 
 
 def redistribution(

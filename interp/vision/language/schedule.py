@@ -172,7 +172,7 @@ def _effects(
             if not site.of_tower and bool(of_layer[site.layer].any()):
                 call.z = _mixed_without(call, of_layer[site.layer], merged).to(call.z.dtype)
 
-        less = view.read(prompt.inputs, visit)[0, -1].double().cpu().log_softmax(-1)
+        less = view.read(prompt.inputs, visit, stage="mix")[0, -1].double().cpu().log_softmax(-1)
         change = prompt.log_p(full) - prompt.log_p(less)
         found.append((float(change), float((full.exp() * (full - less)).sum())))
     return found
