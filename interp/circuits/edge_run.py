@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from interp.causal.game.patching import rebuilt, restricted, tensors_in, tiled
 from interp.causal.game.replay import Wanted
 from interp.circuits.attention_parts import AttentionTensors, attention_tensors, set_parts
-from interp.circuits.node_outputs import NodeOutputs, by_head
+from interp.circuits.node_outputs import NodeOutputs, z_of_heads
 from interp.circuits.residual_graph import Layer, Reader, ResidualGraph
 from interp.circuits.stream_hooks import Watch, replace_first, replaced_blocks, watched
 from interp.core.errors import UnreadableAttention
@@ -321,7 +321,7 @@ class EdgeRun(Watch):
             x = torch.where(width, self.edges.other.z[layer.order][None].to(x), self._shaped(x))
             x = new = x.flatten(0, 1)
         if layer.order <= self.recorded:
-            out = self._shaped(self.outputs[layer.order].added(by_head(layer, x)))
+            out = self._shaped(self.outputs[layer.order].added(z_of_heads(layer, x)))
             for h in range(n):
                 self.live[first + h] = out[:, :, :, h]
         return new

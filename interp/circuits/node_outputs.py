@@ -66,7 +66,7 @@ class NodeRecording(Watch):
         """Record the output of each head."""
         first = self.graph.heads_of(layer).start
         self.z[layer.order] = x.clone()
-        self.parts[first] = self.outputs[layer.order].added(by_head(layer, x))
+        self.parts[first] = self.outputs[layer.order].added(z_of_heads(layer, x))
 
     def mid(self, layer: Layer, x: Tensor) -> None:
         """Record the stream that an MLP reads."""
@@ -81,7 +81,7 @@ class NodeRecording(Watch):
         self.left[layer.order] = x.clone()
 
 
-def by_head(
+def z_of_heads(
     layer: Layer, z: Float[Tensor, "batch pos width"]
 ) -> Float[Tensor, "batch pos head d_v"]:
     """Split the concatenated outputs of all heads."""

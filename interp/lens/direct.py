@@ -21,7 +21,7 @@ from interp.lens.finish import (
     row_of,
     texts,
 )
-from interp.lens.stream_parts import EMBEDDING, StreamParts
+from interp.lens.stream_writers import EMBEDDING, StreamWriters
 from interp.model.content import model_provenance
 from interp.model.model_argument import takes_model
 from interp.model.precision import why_inexact
@@ -85,7 +85,7 @@ def direct_logit_attribution(
     """
     require_one_device(model.module, model.name, "a direct effect")
     inputs, stack = one_input(model, prompt), predicting_stack(model)
-    parts = StreamParts(model, stack)
+    parts = StreamWriters(model, stack)
     own = parts.capture(inputs)
     layers = model_layers(model, stack)
     end = finish(model, own, stack)

@@ -17,7 +17,7 @@ from interp.core.result_rows import ResultRows
 from interp.core.tokens import token_id
 from interp.lens.direct import ANOTHER_WRITER
 from interp.lens.finish import Finish, finish, model_layers, predicting_stack, row_of
-from interp.lens.stream_parts import StreamParts
+from interp.lens.stream_writers import StreamWriters
 from interp.model.content import result_provenance
 from interp.model.locate.head_outputs import head_outputs
 from interp.model.model_argument import takes_model
@@ -101,7 +101,7 @@ def direct_logits(
     second = None if contrasts is None else _tokens(model, contrasts, len(given), "contrast")
     rng, end = np.random.default_rng(seed), None
     values, nulls, about = [], [], []
-    parts = StreamParts(model, stack)
+    parts = StreamWriters(model, stack)
     names = ["attn_out", *(["result"] if split == "part" else ["z", "map", "v"])]
     for i, ids in enumerate(given.ids):
         cache = parts.capture([ids], names)
@@ -159,7 +159,7 @@ def _groups(
 class _Reading:
     """Activations of one prompt, and the parts of any combination of logits at one position."""
 
-    def __init__(self, every: StreamParts, cache: ActivationCache, end: Finish, row: int) -> None:
+    def __init__(self, every: StreamWriters, cache: ActivationCache, end: Finish, row: int) -> None:
         self.model, self.stack, self.sites = every.model, every.stack, every.sites
         require_one_device(self.model.module, self.model.name, "a direct effect")
         self.every, self.cache, self.end, self.row = every, cache, end, row

@@ -24,7 +24,7 @@ EMBEDDING = "embedding"
 
 
 @dataclass(frozen=True, eq=False)
-class StreamParts:
+class StreamWriters:
     """Everything that writes to the stream that predicts.
 
     A layer without heads, such as a convolution, is one part, and so is a layer for which it is not
