@@ -27,7 +27,7 @@ from interp.attribution.roles import NormRole, close, norm_role
 from interp.core.errors import OptionError, UnreadableAttention
 from interp.model.calls.call import precise, repeat_kv
 from interp.model.calls.sites import Site
-from interp.model.locate.find_sites import output_projection
+from interp.model.locate.head_outputs import head_outputs, writing_weights
 from interp.model.locate.streams import unavailable
 
 if TYPE_CHECKING:
@@ -123,26 +123,17 @@ def _layer(example: Example, site: Site, cache: ActivationCache) -> LayerParts:
     where = site.layer, site.stack
     pattern, v = cache["pattern", *where][0], precise(cache["v", *where][0])
     v = repeat_kv(v[None], site.n_heads)[0]
-    matrix, bias = output_projection(example.model.module, site)
-    matrix = precise(matrix.detach())
-    attention = torch.zeros(*pattern.shape[1:], matrix.shape[-1], device=v.device, dtype=v.dtype)
+    stream, dtype = precise(cache["attn_out", *where][0]), cache.logits.dtype
+    z = torch.einsum("hqk,hkv->qhv", pattern.to(v), v)
+    outputs = head_outputs(writing_weights(example.model, site), z, stream)
+    attention = torch.zeros(*pattern.shape[1:], stream.shape[-1], device=v.device, dtype=v.dtype)
     for h in range(site.n_heads):
-        attention += pattern[h].to(v)[..., None] * (v[h] @ matrix[h])
-    rest = torch.zeros_like(attention[:, 0])
-    if bias is not None:
-        rest = rest + precise(bias.detach())
+        read = outputs.of([h]).unscaled(v[h][:, None])[:, 0]
+        attention += pattern[h].to(v)[..., None] * read
+    if outputs.scale is not None:
+        attention = attention * outputs.scale.to(attention)[:, None, None]
+    rest = outputs.of_no_head.to(attention).expand(attention[:, 0].shape)
     name = f"{site.name} ({site.module})"
-    out, dtype = site.streams["attn_out"], cache.logits.dtype
-    stream = precise(cache["attn_out", *where][0])
-    if out.module != site.projection:
-        role = _norm(example, out.module, stream)
-        if role is None:
-            raise UnreadableAttention(
-                f"{name}: {out.module} lies between the output projection and the residual "
-                "stream and is not a normalisation; use a gradient method"
-            )
-        attention, rest = through(role, attention, rest, (stream / out.scale).to(dtype))
-    attention, rest = attention * out.scale, rest * out.scale
     wrong = f"{name}: parts do not add up to"
     close(attention.sum(1) + rest, stream.to(dtype), f"{wrong} the output of attention")
     pre = precise(cache["resid_pre", *where][0])

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from interp.causal.game.patching import rebuilt, restricted, tensors_in, tiled
 from interp.causal.game.replay import Wanted
 from interp.circuits.attention_parts import AttentionTensors, attention_tensors, set_parts
-from interp.circuits.node_outputs import NodeOutputs, written
+from interp.circuits.node_outputs import NodeOutputs, z_of_heads
 from interp.circuits.residual_graph import Layer, Reader, ResidualGraph
 from interp.circuits.stream_hooks import Watch, replace_first, replaced_blocks, watched
 from interp.core.errors import UnreadableAttention
@@ -27,7 +27,8 @@ from interp.core.interrupts import holding
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
 from interp.model.hooks.inference import in_this_thread, replaced
-from interp.model.locate.find_sites import first_tensor, output_projection
+from interp.model.locate.find_sites import first_tensor
+from interp.model.locate.head_outputs import HeadOutputs
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -99,7 +100,7 @@ class EdgeRun(Watch):
         self.found: Any = None
         self.parts: dict[int, dict[Reader, AttentionTensors]] = {}
         self.mlps: dict[int, Tensor] = {}
-        self.matrices: dict[int, Tensor] = {}
+        self.outputs: dict[int, HeadOutputs] = {}
 
     def _layers_of_gone(self) -> set[int]:
         """Return the numbers of the layers in which a writer is replaced."""
@@ -176,10 +177,9 @@ class EdgeRun(Watch):
     @contextmanager
     def hooked(self) -> Iterator[None]:
         """Make the model's forward pass this run, within a `with` block."""
-        module = self.graph.model.module
         with ExitStack() as stack:
             for layer in self.graph.layers:
-                self.matrices[layer.order] = output_projection(module, layer.site)[0].detach()
+                self.outputs[layer.order] = self.graph.head_outputs(layer)
             for norm in self.norms:
                 stack.callback(norm.register_forward_hook(in_this_thread(self._norm)).remove)
             stack.enter_context(watched(self.graph, self))
@@ -321,7 +321,7 @@ class EdgeRun(Watch):
             x = torch.where(width, self.edges.other.z[layer.order][None].to(x), self._shaped(x))
             x = new = x.flatten(0, 1)
         if layer.order <= self.recorded:
-            out = self._shaped(written(layer, x, self.matrices[layer.order]))
+            out = self._shaped(self.outputs[layer.order].added(z_of_heads(layer, x)))
             for h in range(n):
                 self.live[first + h] = out[:, :, :, h]
         return new

@@ -22,8 +22,9 @@ from interp.core.errors import UnreadableAttention
 from interp.model.calls.call import precise
 from interp.model.calls.sites import Site
 from interp.model.capture import capture
-from interp.model.locate.layout import ReadMatrix, Writing
-from interp.model.locate.norms import centred, norm_at, read_norm
+from interp.model.locate.head_outputs import HeadOutputs, head_outputs
+from interp.model.locate.layout import ReadMatrix
+from interp.model.locate.norms import centred, norm_at
 from interp.model.locate.turning import Turn, turns
 from interp.model.locate.weights import HeadWeights, head_weights
 from interp.model.precision import why_inexact
@@ -111,6 +112,7 @@ class LinearScores:
     def _write(self) -> None:
         names, parts = ["embed"], [self._stream(self.sites[0])[:, :, None]]
         self.before: dict[Site, int] = {}
+        self.outputs: dict[Site, HeadOutputs] = {}
         self.constant: dict[Site, Tensor] = {}
         rest = torch.zeros_like(parts[0][:, :, 0])
         for site in self.sites:
@@ -126,7 +128,10 @@ class LinearScores:
                     + why_inexact(self.model.dtype, "norms after attention, or another writer")
                 )
             self.before[site], self.constant[site] = found.shape[2], rest.clone()
-            out, added = self._heads(site), precise(self.cache["attn_out", site.layer])
+            z, added = (precise(self.cache[name, site.layer]) for name in ("z", "attn_out"))
+            z = z.transpose(1, 2)
+            self.outputs[site] = head_outputs(self.weights[site], z, added)
+            out = self.outputs[site].added(z)
             parts.append(out)
             rest = rest + added - out.sum(2)
             names += [f"L{site.layer}H{h}" for h in range(site.n_heads)]
@@ -138,20 +143,6 @@ class LinearScores:
 
     def _stream(self, site: Site) -> Float[Tensor, "batch pos d_model"]:
         return precise(self.cache["resid_pre", site.layer])
-
-    def _heads(self, site: Site) -> Float[Tensor, "batch pos head d_model"]:
-        w = self.weights[site]
-        out = torch.einsum("bhpd,hdm->bphm", precise(self.cache["z", site.layer]), w.added)
-        assert isinstance(w.layout.o, Writing)
-        if w.layout.o.after is None:
-            return out
-        norm = read_norm(self.model.module.get_submodule(w.layout.o.after), out.shape[-1:])
-        if norm is None:  # a gain per entry, already folded into the weights
-            return out
-        bias = norm.follow(w.b_O) * w.layout.o.scale
-        target = precise(self.cache["attn_out", site.layer]) - norm.bias * w.layout.o.scale
-        whole = out.sum(2) + bias
-        return out * _slope(target, whole)[..., None, None]
 
     # --- readers ------------------------------------------------------------------------------
 

@@ -11,7 +11,6 @@ from torch import Tensor
 from interp.circuits.residual_graph import Layer, Reader, ResidualGraph
 from interp.circuits.stream_hooks import Watch, watched
 from interp.core.errors import NonFiniteError, PromptError, UnreadableAttention
-from interp.model.locate.find_sites import output_projection
 from interp.model.precision import why_inexact
 from interp.model.sources.placement import require_one_device
 
@@ -50,10 +49,7 @@ class NodeRecording(Watch):
 
     def __init__(self, graph: ResidualGraph) -> None:
         self.graph = graph
-        self.matrices = {
-            layer.order: output_projection(graph.model.module, layer.site)[0].detach()
-            for layer in graph.layers
-        }
+        self.outputs = {layer.order: graph.head_outputs(layer) for layer in graph.layers}
         self.parts: dict[int, Tensor] = {}  # by first writer
         self.before: dict[int, Tensor] = {}
         self.middle: dict[int, Tensor] = {}
@@ -70,7 +66,7 @@ class NodeRecording(Watch):
         """Record the output of each head."""
         first = self.graph.heads_of(layer).start
         self.z[layer.order] = x.clone()
-        self.parts[first] = written(layer, x, self.matrices[layer.order])
+        self.parts[first] = self.outputs[layer.order].added(z_of_heads(layer, x))
 
     def mid(self, layer: Layer, x: Tensor) -> None:
         """Record the stream that an MLP reads."""
@@ -85,14 +81,11 @@ class NodeRecording(Watch):
         self.left[layer.order] = x.clone()
 
 
-def written(
-    layer: Layer, z: Float[Tensor, "batch pos width"], matrix: Float[Tensor, "head d_v d_model"]
-) -> Float[Tensor, "batch pos head d_model"]:
-    """Compute what each head adds to the stream, from the concatenated outputs (z) of all heads."""
-    site = layer.site
-    z = z.reshape(*z.shape[:2], site.n_heads, site.d_v)
-    out = torch.einsum("bphd,hdm->bphm", z, matrix.to(z.dtype))
-    return out if layer.scale == 1 else out * layer.scale
+def z_of_heads(
+    layer: Layer, z: Float[Tensor, "batch pos width"]
+) -> Float[Tensor, "batch pos head d_v"]:
+    """Split the concatenated outputs of all heads."""
+    return z.reshape(*z.shape[:2], layer.site.n_heads, layer.site.d_v)
 
 
 def node_outputs(graph: ResidualGraph, inputs: Any) -> NodeOutputs:

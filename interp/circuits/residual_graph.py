@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from interp.model.calls.sites import Site
+    from interp.model.locate.head_outputs import HeadOutputs
     from interp.model.model import Model
 
 PARTS = ("q", "k", "v")
@@ -55,7 +56,6 @@ class Layer:
     block: str
     has_mlp: bool
     middle: str | None
-    scale: float  # factor of head outputs before they are added to the stream
 
     @property
     def parallel(self) -> bool:
@@ -136,6 +136,12 @@ class ResidualGraph:
     @cached_property
     def _orders(self) -> dict[Site, int]:
         return {layer.site: layer.order for layer in self.layers}
+
+    def head_outputs(self, layer: Layer) -> HeadOutputs:
+        """Return the map from the outputs of a layer's heads to what they add to the stream."""
+        from interp.model.locate.head_outputs import head_outputs, writing_weights
+
+        return head_outputs(writing_weights(self.model, layer.site), None, gated=True)
 
     def heads_of(self, layer: Layer) -> slice:
         """Return the slice of writers that are the heads of a layer."""
@@ -231,4 +237,4 @@ def _layer(model: Model, order: int, site: Site) -> Layer:
             "Gemma 2, so what one head writes depends on the others; patch heads instead of edges"
         )
     middle = mid.module if has_mlp and mid is not None else None
-    return Layer(order, site, pre.module, has_mlp, middle, writing.scale)
+    return Layer(order, site, pre.module, has_mlp, middle)

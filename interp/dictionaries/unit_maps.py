@@ -21,6 +21,7 @@ from interp.dictionaries.dictionary import Dictionary
 from interp.model.calls.call import ALL, Call, RowIndex, repeat_kv
 from interp.model.calls.map_call import MapCall
 from interp.model.layer_tensors import run_at
+from interp.model.locate.head_outputs import HeadOutputs, head_outputs, writing_weights
 
 if TYPE_CHECKING:
     from interp.model.calls.sites import Site
@@ -97,13 +98,13 @@ class FeatureUnits:
         dictionary: the dictionary.
         features: the features.
         read: by head, the direction of its z that each feature reads.
-        output: map from z to what the dictionary reads, and its bias; None for z itself.
+        output: map from z to what the dictionary reads; None for z itself.
     """
 
     dictionary: Dictionary
     features: tuple[int, ...]
     read: Float[Tensor, "head d_v unit"]
-    output: tuple[Float[Tensor, "head d_v d_model"], Float[Tensor, " d_model"]] | None
+    output: HeadOutputs | None
     kind: str = "feature"
 
     @property
@@ -120,6 +121,7 @@ class FeatureUnits:
         Raises:
             OptionError: the dictionary reads neither z nor the attention output, or a feature does
                 not exist.
+            UnreadableAttention: a norm or gate is between z and what attention adds.
         """
         chosen = dictionary.chosen(features)
         if dictionary.site not in ("z", "attn_out"):
@@ -130,16 +132,15 @@ class FeatureUnits:
         directions = dictionary.W_enc[:, list(chosen)]
         if dictionary.site == "z":
             return cls(dictionary, chosen, directions.unflatten(0, (site.n_heads, -1)), None)
-        weights = model.weights_of(site)
-        read = torch.einsum("hvm,mf->hvf", weights.W_O.cpu(), directions)
-        return cls(dictionary, chosen, read, (weights.W_O.cpu(), weights.b_O.cpu()))
+        output = head_outputs(writing_weights(model, site), None)
+        read = output.along(directions.mT.to(output.matrix)).movedim(0, -1).cpu()
+        return cls(dictionary, chosen, read, output)
 
     def inputs(self, z: Float[Tensor, "batch head pos d_v"]) -> Float[Tensor, "batch pos d_in"]:
         """Return what the dictionary reads, from z."""
         if self.output is None:
             return z.transpose(1, 2).flatten(2).float()
-        weight, bias = (x.to(z.device) for x in self.output)
-        return torch.einsum("bhqv,hvm->bqm", z.float(), weight) + bias
+        return self.output.total(z.transpose(1, 2).float())
 
     def require_same(self, model: Model, prompts: Prompts, site: Site) -> None:
         """Raise unless z gives what the dictionary reads, on one batch.

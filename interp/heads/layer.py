@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -19,7 +19,11 @@ from interp.core.errors import PromptError, UnreadableAttention
 from interp.heads.one_call import reduced, seen_by, sees
 from interp.model.calls.call import Call, repeat_kv
 from interp.model.calls.sites import Site
+from interp.model.locate.head_outputs import head_outputs
 from interp_kernels.reductions import Reduction
+
+if TYPE_CHECKING:
+    from interp.model.locate.weights import HeadWeights
 
 BLOCK = 2**21  # weights of a block of rows (16 MiB in float64)
 
@@ -41,7 +45,7 @@ class LayerCall:
         call: its run.
         engine: "stored" keeps a whole pattern; with others it is visited in blocks of rows.
         previous: the attention before it in the same stack, if it read as many tokens.
-        W_O: map from a head's output to the residual stream, for measures that require "ov".
+        writing: weights by which heads write to the stream, for measures that require "ov".
         turns: maps from the queries ("q") and keys ("k") that enter the scores back to the
             projections, at every position.
         segments: of measures that require "segments", what each key stands for, `[prompt, key]`,
@@ -54,7 +58,7 @@ class LayerCall:
     call: Call
     engine: str = "stored"
     previous: LayerCall | None = None
-    W_O: Float[Tensor, "head d_v d_model"] | None = None
+    writing: HeadWeights | None = None
     turns: Mapping[str, Tensor] = field(default_factory=dict)
     segments: Tensor | None = None
     terms: Mapping[str, Tensor] = field(default_factory=dict)
@@ -89,6 +93,12 @@ class LayerCall:
     def z(self) -> Float[Tensor, "prompt head token d_v"]:
         """Outputs of the heads before the output projection."""
         return self.call.z.double()
+
+    def added(self, last: int | None = None) -> Float[Tensor, "prompt token head d_model"]:
+        """Compute what each head adds to the stream at the last tokens, or at all of them."""
+        assert self.writing is not None  # of measures that require "ov"
+        z = self.z.transpose(1, 2)[:, slice(None) if last is None else slice(-last, None)]
+        return head_outputs(self.writing, z).added(z)
 
     @cached_property
     def sees(self) -> Float[Tensor, "prompt #head query"]:

@@ -19,11 +19,13 @@ from interp.model.calls.call import Call, ComputedCall
 from interp.model.calls.sites import APART, Site, softmax_sites
 from interp.model.each_batch import each_batch
 from interp.model.hooks.score_terms import ScoreTerms, contents
+from interp.model.locate.head_outputs import read_for_run, writing_weights
 from interp.model.segments import read_inputs, segment_labels
 from interp.model.single_prompts import pictured, single_prompts
 from interp.model.softmax_view import softmax_view
 
 if TYPE_CHECKING:
+    from interp.model.locate.weights import HeadWeights
     from interp.model.model import Model
 
 
@@ -159,9 +161,12 @@ def measure_layers(
     return found
 
 
-def _written(model: Model) -> dict[Site, Tensor]:
-    """Return the map from each head's output to the stream, of attentions without gates."""
-    return {s: model.weights_of(s).added.double() for s in model.sites if not s.gated}
+def _written(model: Model) -> dict[Site, HeadWeights]:
+    """Return the weights by which heads write to the stream, of attentions without gates."""
+    found = {s: writing_weights(model, s) for s in model.sites if not s.gated}
+    for weights in found.values():
+        read_for_run(weights)
+    return found
 
 
 def _turns(model: Model, tokens: int) -> dict[tuple[Site, str], Tensor]:

@@ -6,7 +6,6 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from interp.core.errors import OptionError, UnreadableAttention
@@ -17,23 +16,19 @@ from interp.core.tokens import show, token_id
 from interp.lens.finish import (
     Finish,
     finish,
-    frozen_scale,
     model_layers,
     one_input,
     predicting_stack,
     row_of,
     texts,
 )
+from interp.lens.stream_writers import EMBEDDING, StreamWriters
 from interp.model.content import model_provenance
-from interp.model.hooks.inference import part_output
-from interp.model.locate.norms import read_norm
 from interp.model.model_argument import takes_model
 from interp.model.precision import why_inexact
 from interp.model.sources.placement import require_one_device
 
 if TYPE_CHECKING:
-    from interp.model.calls.sites import Site
-    from interp.model.locate.weights import HeadWeights
     from interp.model.model import Model
 
 ANOTHER_WRITER = (
@@ -66,8 +61,9 @@ def direct_logit_attribution(
         position: position at which the logit is read.
 
     Returns:
-        One row per head, MLP, the embedding (with positions) and the biases (of attention layers,
-        norms and the unembedding): part, stack, layer, head and score, the contribution. Facts:
+        One row per head, MLP, layer without heads (such as "L0 conv"), the embedding (with
+        positions) and the biases (of attention layers, norms and the unembedding): part, stack,
+        layer, head and score, the contribution. Facts:
         target; position and token at which the logit is read; value, the model's own number, before
         a soft cap if it has one; parts, all contributions by name, the largest first; table, those
         of heads; mlps, by layer; embedding; bias; residual, value minus the sum of all parts.
@@ -90,10 +86,8 @@ def direct_logit_attribution(
     """
     require_one_device(model.module, model.name, "a direct effect")
     inputs, stack = one_input(model, prompt), predicting_stack(model)
-    stacks = [s for s in model.stacks if s in (stack, "cross")]
-    names = ("resid_pre", "resid_post", "result", "mlp_out")
-    own = model.capture(inputs, names, stack=stack)
-    others = {s: model.capture(inputs, ("result",), stack=s) for s in stacks if s != stack}
+    parts = StreamWriters(model, stack)
+    own = parts.capture(inputs)
     layers = model_layers(model, stack)
     end = finish(model, own, stack)
     row = row_of(position, own.logits.shape[1])
@@ -110,13 +104,8 @@ def direct_logit_attribution(
     name = f"logit of {show(model, first)}"
     name += "" if second is None else f" minus {show(model, second)}"
     metric = "direct_logit"
-    for site in model.sites:
-        if site.stack not in stacks:
-            continue
-        cache = own if site.stack == stack else others[site.stack]
-        heads, constant = of_heads(
-            model, site, cache["result", site.layer, site.stack][0, row], direction
-        )
+    for site in parts.sites:
+        heads, constant = parts.along_heads(own, site, row, direction)
         bias += constant
         records.append(
             {
@@ -125,16 +114,15 @@ def direct_logit_attribution(
                 "kind": site.kind,
             }
         )  # fmt: skip
-    mlps = {x: float(own["mlp_out", x, stack][0, row].double() @ direction) for x in layers}
-    embedding = float(own["resid_pre", layers[0], stack][0, row].double() @ direction)
+    beside = parts.beside_heads(own, row, direction)
     value = _value(end, own.logits[0, row], towards, own["resid_post", layers[-1], stack][0, row])
     scores = [float(x) for r in records for x in r["score"]]
-    parts = [*scores, *mlps.values(), embedding, bias]
-    residual = value - sum(parts)
-    size = sum(map(abs, parts)) + 1e-6
+    every = [*scores, *beside.values(), bias]
+    residual = value - sum(every)
+    size = sum(map(abs, every)) + 1e-6
     if abs(residual) > _RESIDUAL * size:
         raise UnreadableAttention(
-            f"{model.name}: the parts sum to {sum(parts):.6g}, but the {name} is {value:.6g}: "
+            f"{model.name}: the parts sum to {sum(every):.6g}, but the {name} is {value:.6g}: "
             + why_inexact(model.dtype, ANOTHER_WRITER)
         )
     ids = inputs.get("decoder_input_ids", inputs["input_ids"])[0].tolist()
@@ -151,14 +139,13 @@ def direct_logit_attribution(
          r["head"], r["score"])
         for r in table.wide().to_dict("records")
     ]  # fmt: skip
-    others = {f"MLP {layer}": x for layer, x in mlps.items()}
-    others |= {"embedding": embedding, "biases": bias}
-    rows += [(part, math.nan, math.nan, math.nan, x) for part, x in others.items()]
+    beside["biases"] = bias
+    rows += [(part, math.nan, math.nan, math.nan, x) for part, x in beside.items()]
     names, values = [each[0] for each in rows], [float(each[4]) for each in rows]
     facts = {
         "metric": metric, "unit": unit, "target": name, "position": row, "value": value,
-        "token": texts(model, [ids[row]])[0], "table": table, "mlps": mlps, "embedding": embedding,
-        "bias": bias, "residual": residual, "notes": notes,
+        "token": texts(model, [ids[row]])[0], "table": table, "mlps": parts.mlps(beside),
+        "embedding": beside[EMBEDDING], "bias": bias, "residual": residual, "notes": notes,
         "parts": dict(ordered_by(zip(names, values, strict=True), lambda item: abs(item[1]))),
     }  # fmt: skip
     columns = dict(zip(("part", "stack", "layer", "head", "score"), zip(*rows, strict=True),
@@ -167,46 +154,6 @@ def direct_logit_attribution(
         "DirectLogits", columns, ("part", "stack", "layer", "head"), about, facts, by="abs",
         why_no_per_prompt="it has a single prompt",
     )  # fmt: skip
-
-
-def of_heads(
-    model: Model,
-    site: Site,
-    result: Float[Tensor, "head d_model"],
-    direction: Float[Tensor, " d_model"],
-    weights: HeadWeights | None = None,
-) -> tuple[Float[Tensor, " head"], float]:
-    """Return each head's contribution along a direction, and the part that belongs to no head.
-
-    Args:
-        model: the model.
-        site: the attention.
-        result: what each head adds to the attention output at one position, without the bias.
-        direction: a direction of the stream after the block.
-        weights: the weights of the attention, if they have been read.
-
-    Raises:
-        UnreadableAttention: the output projection of the attention is not a matrix.
-    """
-    weights = weights or model.weights_of(site)
-    writing = weights.layout.o
-    if isinstance(writing, str):
-        raise UnreadableAttention(writing)
-    result = result.double()
-    d, constant = direction * writing.scale, 0.0
-    if writing.after is not None:
-        module = model.module.get_submodule(writing.after)
-        whole = (result.sum(0) + weights.b_O.double()).to(model.dtype)
-        norm = read_norm(module, whole.shape)
-        if norm is not None:
-            with torch.no_grad():
-                scale = frozen_scale(norm, whole, part_output(module, whole[None, None])[0, 0])
-            constant = float(norm.bias.double() @ d)
-            d = norm.fold(d) * scale
-        else:
-            with torch.no_grad():
-                d = d * part_output(module, torch.ones_like(whole)[None, None])[0, 0].double()
-    return result @ d, constant + float(weights.b_O.double() @ d)
 
 
 def _value(end: Finish, logits: Tensor, towards: Tensor, stream: Tensor) -> float:

@@ -10,13 +10,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.lens.direct import of_heads
 from interp.lens.finish import Finish, finish, model_layers, predicting_stack
+from interp.model.locate.head_outputs import head_outputs
 
 if TYPE_CHECKING:
     from interp.model.calls.sites import Site
     from interp.model.capture import ActivationCache
-    from interp.model.locate.weights import HeadWeights
     from interp.model.model import Model
 
 BATCH = 8  # prompts whose head outputs are held at once
@@ -67,7 +66,7 @@ def direct_effects(
     weights = {site: model.weights_of(site) for site in sites}
     found = {site: torch.zeros(len(reads), site.n_heads, dtype=torch.double) for site in sites}
     names = ["resid_post", "z"]
-    names += ["pattern", "v"] if any(read.sources is not None for read in reads) else []
+    names += ["map", "v"] if any(read.sources is not None for read in reads) else []
     last = model_layers(model, stack)[-1]
     end: Finish | None = None
     for which in _batches(ids, {read.prompt for read in reads}):
@@ -83,26 +82,11 @@ def direct_effects(
             here = [at for at, (_, _, r) in enumerate(mine) if r.layer in (None, site.layer)]
             if here:
                 z = torch.stack([_output(own, site, *mine[at][1:]) for at in here])
+                whole = torch.stack([_whole_output(own, site, *mine[at][1:]) for at in here])
+                read = head_outputs(weights[site], whole).along(directions[here])
                 rows = [mine[at][0] for at in here]
-                found[site][rows] = _along(model, site, weights[site], z, directions[here]).cpu()
+                found[site][rows] = (z * read).sum(-1).cpu()
     return found
-
-
-def _along(
-    model: Model,
-    site: Site,
-    weights: HeadWeights,
-    z: Float[Tensor, "read head d_v"],
-    directions: Float[Tensor, "read d_model"],
-) -> Float[Tensor, "read head"]:
-    """Return what each head writes along the direction of each read."""
-    writing, output = weights.layout.o, weights.W_O.double()
-    if not isinstance(writing, str) and writing.after is None:
-        return torch.einsum("rhv,hvd,rd->rh", z, output, directions * writing.scale)
-    written = torch.einsum("rhv,hvd->rhd", z, output)
-    return torch.stack(
-        [of_heads(model, site, x, d, weights)[0] for x, d in zip(written, directions, strict=True)]
-    )
 
 
 def difference(right: int, wrong: int, size: int) -> Float[Tensor, " d_vocab"]:
@@ -126,12 +110,18 @@ def _output(
 ) -> Float[Tensor, "head d_v"]:
     """Return the heads' outputs at a position, from some keys alone if these are given."""
     if read.sources is None:
-        return own["z", site.layer, site.stack][item, :, read.row].double()
+        return _whole_output(own, site, item, read)
     keys = list(read.sources)
-    pattern = own["pattern", site.layer, site.stack][item, :, read.row][:, keys].double()
+    pattern = own["map", site.layer, site.stack][item, :, read.row][:, keys].double()
     values = own["v", site.layer, site.stack][item][:, keys].double()
     groups = [site.kv_head(head) for head in range(site.n_heads)]
     return torch.einsum("hk,hkv->hv", pattern, values[groups])
+
+
+def _whole_output(
+    own: ActivationCache, site: Site, item: int, read: LogitRead
+) -> Float[Tensor, "head d_v"]:
+    return own["z", site.layer, site.stack][item, :, read.row].double()
 
 
 def _batches(ids: Sequence[Sequence[int]], asked: set[int]) -> list[list[int]]:

@@ -15,9 +15,11 @@ from interp.core.prompt_means import prompt_means
 from interp.core.prompts import Prompts
 from interp.core.result_rows import ResultRows
 from interp.core.tokens import token_id
-from interp.lens.direct import ANOTHER_WRITER, of_heads
+from interp.lens.direct import ANOTHER_WRITER
 from interp.lens.finish import Finish, finish, model_layers, predicting_stack, row_of
+from interp.lens.stream_writers import StreamWriters
 from interp.model.content import result_provenance
+from interp.model.locate.head_outputs import head_outputs
 from interp.model.model_argument import takes_model
 from interp.model.precision import why_inexact
 from interp.model.sources.placement import require_one_device
@@ -99,13 +101,13 @@ def direct_logits(
     second = None if contrasts is None else _tokens(model, contrasts, len(given), "contrast")
     rng, end = np.random.default_rng(seed), None
     values, nulls, about = [], [], []
+    parts = StreamWriters(model, stack)
+    names = ["attn_out", *(["result"] if split == "part" else ["z", "map", "v"])]
     for i, ids in enumerate(given.ids):
-        names = ["resid_pre", "resid_post", "mlp_out", "result" if split == "part" else "z"]
-        names += ["pattern", "v"] if split == "source" else []
-        cache = model.capture([ids], names, stack=stack)
+        cache = parts.capture([ids], names)
         end = end or finish(model, cache, stack)
         row = row_of(position, len(ids))
-        reading = _Reading(model, cache, end, stack, row)
+        reading = _Reading(parts, cache, end, row)
         contrast = None if second is None else second[i]
         if contrast == first[i]:
             raise OptionError(f"prompt {i + 1}: the contrast is the target itself, id {contrast}")
@@ -157,13 +159,11 @@ def _groups(
 class _Reading:
     """Activations of one prompt, and the parts of any combination of logits at one position."""
 
-    def __init__(
-        self, model: Model, cache: ActivationCache, end: Finish, stack: str, row: int
-    ) -> None:
-        require_one_device(model.module, model.name, "a direct effect")
-        self.model, self.cache, self.end, self.stack, self.row = model, cache, end, stack, row
-        self.layers = model_layers(model, stack)
-        self.sites = [s for s in model.sites if s.stack == stack]
+    def __init__(self, every: StreamWriters, cache: ActivationCache, end: Finish, row: int) -> None:
+        self.model, self.stack, self.sites = every.model, every.stack, every.sites
+        require_one_device(self.model.module, self.model.name, "a direct effect")
+        self.every, self.cache, self.end, self.row = every, cache, end, row
+        self.layers = model_layers(self.model, self.stack)
 
     def towards(self, tokens: Sequence[int], contrast: int | None) -> Float[Tensor, " d_vocab"]:
         """Return the weights of the mean logit of some tokens, minus that of the contrast."""
@@ -187,19 +187,14 @@ class _Reading:
         found: list[float] = []
         added = 0.0
         for site in self.sites:
-            written = self.cache["result", site.layer, self.stack][0, self.row]
-            heads, constant = of_heads(self.model, site, written, direction)
+            heads, constant = self.every.along_heads(self.cache, site, self.row, direction)
             added += constant
             for head, x in enumerate(heads.tolist()):
                 about.append({"part": f"L{site.layer}H{head}", "layer": site.layer, "head": head})
                 found.append(x)
-        for layer in self.layers:
-            out = self.cache["mlp_out", layer, self.stack][0, self.row].double()
-            about.append({"part": f"MLP {layer}"})
-            found.append(float(out @ direction))
-        first = self.cache["resid_pre", self.layers[0], self.stack][0, self.row].double()
-        about += [{"part": "embedding"}, {"part": "biases"}]
-        found.append(float(first @ direction))
+        beside = self.every.beside_heads(self.cache, self.row, direction)
+        about += [{"part": name} for name in (*beside, "biases")]
+        found += beside.values()
         self._check([*found, added], float(last.double() @ direction))
         return about, np.array([*found, bias + added])
 
@@ -222,15 +217,15 @@ class _Reading:
         about: list[dict[str, Any]] = []
         found: list[float] = []
         for site in self.sites:
-            output = self.model.weights_of(site).W_O.double()
             where = site.layer, self.stack
-            pattern = self.cache["pattern", *where][0, :, self.row].double()
+            z, added = (self.cache[name, *where][0] for name in ("z", "attn_out"))
+            outputs = head_outputs(self.model.weights_of(site), z[:, self.row], added[self.row])
+            read = outputs.along(direction)
+            pattern = self.cache["map", *where][0, :, self.row].double()
             v = self.cache["v", *where][0].double()
             v = v[[site.kv_head(head) for head in range(site.n_heads)]]
             for name, keys in groups.items():
-                z = torch.einsum("hk,hkv->hv", pattern[:, keys], v[:, keys])
-                written = torch.einsum("hv,hvd->hd", z, output)
-                heads, _ = of_heads(self.model, site, written, direction)
+                heads = torch.einsum("hk,hkv,hv->h", pattern[:, keys], v[:, keys], read)
                 for head, x in enumerate(heads.tolist()):
                     about.append({"layer": site.layer, "head": head, "source": name})
                     found.append(x)

@@ -17,13 +17,16 @@ from interp.model.inputs import text_config
 from interp.model.locate.find_layout import layouts
 from interp.model.locate.layout import Leaving
 from interp.model.locate.linear import linear_map
-from interp.model.locate.norms import Norm, norm_at
+from interp.model.locate.norms import Norm, frozen_scale, norm_at
+from interp.model.locate.stream_layers import stream_layers
 
 if TYPE_CHECKING:
     from interp.model.capture import ActivationCache
     from interp.model.model import Model
 
 _CLOSE = 1e-3  # relative to the largest logit; float32 sums over the stream's width
+
+_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")  # in configs
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,16 +138,6 @@ class Finish:
         return d, constant
 
 
-def frozen_scale(
-    norm: Norm, given: Float[Tensor, "*at entry"], returned: Float[Tensor, "*at entry"]
-) -> Float[Tensor, "*at"]:
-    """Return the factor of a norm on each vector, apart from gain and centring; in float64."""
-    x = given.double()
-    x = (x - x.mean(-1, keepdim=True) if norm.centred else x) * norm.gain.double()
-    y = returned.double() - norm.bias.double()
-    return (x * y).sum(-1) / x.square().sum(-1).clamp_min(1e-300)
-
-
 def finish(model: Model, cache: ActivationCache, stack: str) -> Finish:
     """Return the map from the last stream of a run to its logits, checked on that run.
 
@@ -155,12 +148,13 @@ def finish(model: Model, cache: ActivationCache, stack: str) -> Finish:
     leaving = layouts(model).vocabulary.leaving
     if isinstance(leaving, str):
         raise UnreadableAttention(leaving)
-    every = [*model.sites, *model.left_out]
-    last = cache["resid_post", max(s.layer for s in every if s.stack == stack), stack]
+    last = cache["resid_post", model_layers(model, stack)[-1], stack]
     with torch.no_grad():
         raw = Finish(model, leaving, 1.0, None)(last).double()
     logits = cache.logits.to(raw.device).double()  # the last layer may lie on another device
-    cap = getattr(text_config(model.config), "final_logit_softcapping", None)
+    config = text_config(model.config)
+    caps = (getattr(config, name, None) for name in _CAPS)
+    cap = next((x for x in caps if x is not None), None)
     if cap is not None:
         found = Finish(model, leaving, 1.0, float(cap))
         if _same(float(cap) * (raw / float(cap)).tanh(), logits):
@@ -186,8 +180,8 @@ def predicting_stack(model: Model) -> str:
 
 
 def model_layers(model: Model, stack: str) -> list[int]:
-    """Return the layers of one stack, in order."""
-    return sorted(s.layer for s in model.sites if s.stack == stack)
+    """Return all layers of one stack, in order, those without heads included."""
+    return [each.layer for each in stream_layers(model, stack)]
 
 
 def one_input(model: Model, prompt: Any) -> dict[str, Tensor]:

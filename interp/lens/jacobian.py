@@ -12,9 +12,10 @@ from torch import Tensor
 from interp.core.errors import NonFiniteError
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress, silent
-from interp.lens.finish import model_layers, predicting_stack
+from interp.lens.finish import predicting_stack
 from interp.model.hooks.inference import inference
 from interp.model.layer_tensors import watched_places
+from interp.model.locate.stream_layers import stream_layers
 
 if TYPE_CHECKING:
     from interp.model.calls.call import Call
@@ -48,7 +49,7 @@ def jacobian_directions(
     """
     stack = predicting_stack(model)
     sites = [s for s in model.sites if s.stack == stack]
-    last = next(s for s in sites if s.layer == model_layers(model, stack)[-1])
+    last = stream_layers(model, stack)[-1]
     total = {s: torch.zeros(len(directions), s.n_heads, s.d_v).double() for s in sites}
     positions, done = 0, 0
     for batch in Prompts(tuple(map(tuple, ids))).batches(8, padded=False):

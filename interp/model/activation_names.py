@@ -16,8 +16,8 @@ HEAD_NAMES = {
     "map": "matrix that multiplies the values: the pattern, or the signed map of a mixer [batch, "
     "head, query_pos, key_pos]",
     "z": "heads' outputs before the output projection [batch, head, query_pos, d_v]",
-    "result": "each head's part of the attention output, without the bias [batch, query_pos, "
-    "head, d_model]",
+    "result": "what each head adds to the stream, a factor or norm behind the projection included "
+    "(with the scale that it has in the run), without biases [batch, query_pos, head, d_model]",
 }
 STREAM_NAMES = {
     "resid_pre": "residual stream that enters the block [batch, pos, d_model]",
@@ -65,6 +65,7 @@ OTHER_NAMES: dict[str, dict[str, str]] = {
 _BEHIND_NORM = {
     "interp-engine": {"attn_out": "attn_out_post", "mlp_out": "mlp_out_post"},
     "nnsight": {"attn_out": None, "mlp_out": None},
+    "transformer-lens": {"result": None},  # its hook_result is before the norm
 }
 _FORMS = {
     "interp-engine": "{name}.{layer}",

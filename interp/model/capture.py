@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -19,10 +19,16 @@ from interp.model.calls.sites import Site, Where
 from interp.model.capture_request import CaptureRequest, has_activation, requested
 from interp.model.edits import Edit
 from interp.model.hooks.inference import in_this_thread
-from interp.model.locate.find_sites import first_tensor, output_projection
+from interp.model.locate.find_sites import first_tensor
+from interp.model.locate.head_outputs import head_outputs, read_for_run, writing_weights
+from interp.model.locate.stream_layers import StreamLayer
+from interp.model.locate.weights import HeadWeights
 
 if TYPE_CHECKING:
     from interp.model.transformer import Transformer
+
+
+_ADDED = "attn_out for result"
 
 
 class NotCaptured(OptionError, KeyError):
@@ -147,9 +153,9 @@ class Recorder:
     def __init__(self, model: Transformer, request: CaptureRequest, *, to: torch.device | None):
         self.model, self.request, self.to = model, request, to
         self.values: dict[tuple[str, str, int], Tensor] = {}
-        self.shapes: dict[Site, tuple[int, int]] = {}  # batch and positions of each attention layer
+        self.shapes: dict[str, tuple[int, int]] = {}  # batch and positions of each attention layer
 
-    def keep(self, name: str, site: Site, x: Tensor) -> None:
+    def keep(self, name: str, site: Site | StreamLayer, x: Tensor) -> None:
         """Store one activation, on the requested device."""
         self.values[name, site.stack, site.layer] = x if self.to is None else x.to(self.to)
 
@@ -158,7 +164,7 @@ class Recorder:
         if (site.stack, site.layer) not in self.request.heads:
             return
         self.model.require_finite(call, site)
-        self.shapes[site] = call.z.shape[0], call.z.shape[2]
+        self.shapes[site.name] = call.z.shape[0], call.z.shape[2]
         heads = torch.tensor(self.request.heads[site.stack, site.layer], device=call.z.device)
         rows, positions = self.request.rows, self.request.positions
         kv = torch.unique(heads // (site.n_heads // site.n_kv_heads)) if len(heads) else heads
@@ -184,27 +190,12 @@ class Recorder:
     def hooks(self) -> Iterator[None]:
         """Store streams and layer outputs of this thread's runs in the block."""
         runs: dict[nn.Module, int] = {}
-        matrices: dict[Site, Tensor] = {}
-        watched: dict[tuple[str, int, str], list[tuple[str, Site, Where]]] = {}
-        beside = self.model.left_out  # their streams tell where the last one is
-        for site in (*self.request.sites, *(s for s in beside if s.streams)):
-            for name in self.request.names:
-                if site in beside and name not in site.streams:
-                    continue
-                if not has_activation(name, site):
-                    continue
-                if name in STREAM_NAMES:
-                    where = site.streams[name]
-                    watched.setdefault((where.module, where.run, where.side), []).append(
-                        (name, site, where)
-                    )
-                elif name == "result":
-                    where = Where(site.projection or "", "in", site.run)
-                    # before the hooks are set: an adapter's matrix is found by running it
-                    matrices[site] = output_projection(self.model.module, site)[0]
-                    watched.setdefault((where.module, where.run, "in"), []).append(
-                        (name, site, where)
-                    )
+        projected: dict[str, Tensor] = {}  # inputs of output projections that wait for a norm
+        # before the hooks are set: weights are found by runs of the module or its parts
+        of_results = self.request.sites if "result" in self.request.names else ()
+        weights = {site: writing_weights(self.model, site) for site in of_results}
+        behind_norm = {site for site, w in weights.items() if read_for_run(w)}
+        watched = self._watched(behind_norm)
         modules = {path: self.model.module.get_submodule(path) for path, _, _ in watched}
 
         def take(path: str, run: int, side: str, x: Tensor | None) -> None:
@@ -215,18 +206,19 @@ class Recorder:
                 raise UnreadableAttention(f"{path} has no tensor at its {side}put to capture")
             x = x.clone()  # the family may add to the stream in place
             for name, site, where in wanted:
-                value = (
-                    self._result(site, x, matrices[site])
-                    if name == "result"
-                    else x * where.scale
-                    if where.scale != 1
-                    else x
-                )
-                # OPT and mixtures of experts run on flattened rows
-                if value.dim() == 2 + (name == "result"):
-                    shape = self.shapes.get(site) or next(iter(self.shapes.values()))
+                value = x * where.scale if where.scale != 1 else x
+                if value.dim() == 2:  # OPT and mixtures of experts run on flattened rows
+                    shape = self.shapes.get(site.name) or next(iter(self.shapes.values()))
                     value = value.unflatten(0, shape)
-                self.keep(name, site, _take(value, 1, self.request.positions))
+                value = _take(value, 1, self.request.positions)
+                if name == "result" and site in behind_norm:
+                    projected[site.name] = value
+                elif isinstance(site, Site) and name in ("result", _ADDED):
+                    given, added = (value, None) if name == "result" else (None, value)
+                    given = projected.pop(site.name) if given is None else given
+                    self.keep("result", site, self._result(weights[site], given, added))
+                else:
+                    self.keep(name, site, value)
 
         with ExitStack() as stack:
             for path, module in modules.items():
@@ -247,10 +239,31 @@ class Recorder:
                     stack.callback(handle.remove)
             yield
 
-    def _result(self, site: Site, given: Tensor, matrix: Tensor) -> Tensor:
+    def _watched(
+        self, behind_norm: Collection[Site]
+    ) -> dict[tuple[str, int, str], list[tuple[str, Site | StreamLayer, Where]]]:
+        """Return the requested tensors of modules, by path, run and side."""
+        found: dict[tuple[str, int, str], list[tuple[str, Site | StreamLayer, Where]]] = {}
+        for layer in (*self.request.sites, *self.request.others):
+            places = {n: layer.streams[n] for n in STREAM_NAMES
+                      if n in self.request.names and n in layer.streams}  # fmt: skip
+            if isinstance(layer, Site) and "result" in self.request.names:
+                places["result"] = Where(layer.projection or "", "in", layer.run)
+                if layer in behind_norm:  # the scale of the norm is read from what it gives
+                    places[_ADDED] = layer.streams["attn_out"]
+            for name, where in places.items():
+                found.setdefault((where.module, where.run, where.side), []).append(
+                    (name, layer, where)
+                )
+        return found
+
+    def _result(self, weights: HeadWeights, given: Tensor, attn_out: Tensor | None) -> Tensor:
+        """Return what each requested head adds, from the input of the output projection."""
+        site = weights.site
         heads = list(self.request.heads[site.stack, site.layer])
-        given = given.reshape(*given.shape[:-1], site.n_heads, site.d_v)[..., heads, :]
-        return torch.einsum("...hd,hdm->...hm", given, matrix[heads].to(given.dtype))
+        given = given.unflatten(-1, (site.n_heads, site.d_v))
+        found = head_outputs(weights, given, attn_out, gated=True)
+        return found.of(heads).added(given[..., heads, :])
 
 
 def capture(

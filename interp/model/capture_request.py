@@ -12,7 +12,8 @@ from torch import Tensor
 
 from interp.core.errors import OptionError, UnknownName, UnreadableAttention
 from interp.model.activation_names import NAMES, SOFTMAX_NAMES, STREAM_NAMES
-from interp.model.calls.sites import POOLING, Site, softmax_sites
+from interp.model.calls.sites import APART, POOLING, Site, softmax_sites
+from interp.model.locate.stream_layers import ENDS, StreamLayer, stream_layers
 from interp.model.locate.streams import unavailable
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class CaptureRequest:
 
     names: tuple[str, ...]
     sites: list[Site]
+    others: list[StreamLayer]  # layers without heads, whose streams are requested
     heads: dict[tuple[str, int], tuple[int, ...]]
     rows: Any
     positions: Any
@@ -58,15 +60,17 @@ def requested(
         if name not in NAMES:
             raise UnknownName("activation", name, NAMES)
     sites = [s for s in model.sites if stack in (None, s.stack)]
+    others = _without_heads(model, sites) if set(ENDS) & set(names) else []
     if layers is not None:
         wanted = [layers] if isinstance(layers, int) else list(layers)
-        have = {s.layer for s in sites}
+        have = {s.layer for s in (*sites, *others)}
         if set(wanted) - have:
             raise OptionError(
                 f"{model.name} has no attention in layers {sorted(set(wanted) - have)}; it has "
                 f"{sorted(have)}"
             )
         sites = [s for s in sites if s.layer in wanted]
+        others = [x for x in others if x.layer in wanted]
     chosen = {}
     for site in sites:
         mine = (
@@ -83,8 +87,13 @@ def requested(
         for site in sites:
             _require(name, site, sites, named=layers is not None)
     return CaptureRequest(
-        names, sites, chosen, _index(rows, "rows"), _index(positions, "positions")
+        names, sites, others, chosen, _index(rows, "rows"), _index(positions, "positions")
     )
+
+
+def _without_heads(model: Transformer, sites: Sequence[Site]) -> list[StreamLayer]:
+    stacks = dict.fromkeys(s.stack for s in sites if s.stack not in APART)
+    return [x for stack in stacks for x in stream_layers(model, stack) if x.site is None]
 
 
 def _require(name: str, site: Site, sites: Sequence[Site], *, named: bool) -> None:
@@ -101,9 +110,16 @@ def _require(name: str, site: Site, sites: Sequence[Site], *, named: bool) -> No
             f"{site.name}: the scores of this family are a sum of several products, "
             f"so no single {name} produces them; scores and pattern can be captured"
         )
+    if name == "result" and not has_activation(name, site):
+        if named or not any(has_activation(name, s) for s in sites):
+            raise UnreadableAttention(
+                f"{site.name} ({site.module}): what a head adds to the stream is not known, since "
+                f"what its attention adds was not found: {unavailable(site, 'attn_out')}; capture z"
+            )
+        return
     if name in STREAM_NAMES and name not in site.streams:
-        if site.stack == POOLING and not named and len({s.stack for s in sites}) > 1:
-            return  # it follows the last layer; captured where there is a stream
+        if not named and any(name in s.streams for s in sites):
+            return  # captured where it is: not every block has an MLP
         raise UnreadableAttention(f"{site.name} has no {name}: {unavailable(site, name)}")
 
 
@@ -111,4 +127,6 @@ def has_activation(name: str, site: Site) -> bool:
     """Return False for an activation that `requested` left out at a site because it has none."""
     if name in SOFTMAX_NAMES:
         return site.kind == "softmax"
+    if name == "result" and site.stack != POOLING:
+        return "attn_out" in site.streams or site.projection is None
     return name not in STREAM_NAMES or name in site.streams

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from interp.core.prompts import Prompts
     from interp.model.calls.call import Call
     from interp.model.calls.sites import Site
+    from interp.model.locate.stream_layers import StreamLayer
     from interp.model.transformer import Transformer
 
 PLACES = {
@@ -42,7 +43,7 @@ PlaceChange = Callable[[Tensor], "Tensor | None"]
 """The same of a module's own tensor, whose shape and scale may differ."""
 
 
-def require_place(name: str, site: Site) -> None:
+def require_place(name: str, site: Site | StreamLayer) -> None:
     """Raise unless a layer has a place of this name.
 
     Raises:
@@ -63,7 +64,10 @@ def place_width(model: Transformer, name: str, site: Site) -> int:
 @holding
 @contextmanager
 def watched_places(
-    model: Transformer, site: Site, sees: Mapping[str, See], shape: tuple[int, int] | None = None
+    model: Transformer,
+    site: Site | StreamLayer,
+    sees: Mapping[str, See],
+    shape: tuple[int, int] | None = None,
 ) -> Iterator[None]:
     """Pass the tensors of places to functions, in runs of this thread inside the block.
 
@@ -91,7 +95,7 @@ def watched_places(
 
 
 def _changes(
-    name: str, site: Site, see: See, shape: tuple[int, int] | None
+    name: str, site: Site | StreamLayer, see: See, shape: tuple[int, int] | None
 ) -> list[tuple[Where, PlaceChange]]:
     """Return the tensors to hook for a place, with a function of each.
 
@@ -159,7 +163,7 @@ def _beside_the_stream(
     return [(added.base, keep), (where, enter), (added, leave)]
 
 
-def _only_seen(change: PlaceChange, site: Site) -> PlaceChange:
+def _only_seen(change: PlaceChange, site: Site | StreamLayer) -> PlaceChange:
     def seen(x: Tensor) -> None:
         if change(x) is not None:
             raise UnreadableAttention(
@@ -189,7 +193,7 @@ def _shaped(where: Where, see: See, shape: tuple[int, int] | None) -> PlaceChang
     return change
 
 
-def _of_heads(site: Site, see: See) -> Any:
+def _of_heads(site: Site | StreamLayer, see: See) -> Any:
     def visit(here: Site, call: Call, real: Tensor) -> None:
         if (here.stack, here.layer) != (site.stack, site.layer):
             return

@@ -11,9 +11,9 @@ import torch
 
 from interp.core.errors import UnreadableAttention
 from interp.core.prompts import Prompts
-from interp.lens.finish import Finish, finish, frozen_scale
-from interp.model.hooks.inference import part_output
-from interp.model.locate.norms import read_norm
+from interp.lens.finish import Finish, finish
+from interp.model.locate.head_outputs import head_outputs
+from interp.model.locate.stream_layers import stream_layers
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -33,11 +33,9 @@ class SiteWrites:
 
     Args:
         weights: weights of the attention.
-        module: the model's module.
     """
 
     weights: HeadWeights
-    model: Model
 
     @cached_property
     def matrix(self) -> Float[Tensor, "head d_v d_model"]:
@@ -51,19 +49,8 @@ class SiteWrites:
 
     def scales(self, z: Float[Tensor, "head pos d_v"]) -> Float[Tensor, " pos"]:
         """Return the factor of a norm between output projection and stream; 1 without one."""
-        writing = self.weights.layout.o
-        assert not isinstance(writing, str)
-        after = writing.after
-        if after is None:
-            return torch.ones(z.shape[1], device=z.device)
-        module = self.model.module.get_submodule(after)
-        whole = torch.einsum("hpv,hvd->pd", z, self.weights.W_O.to(z)) + self.weights.b_O.to(z)
-        norm = read_norm(module, whole.shape[-1:])
-        if norm is None:
-            return torch.ones(z.shape[1], device=z.device)
-        with torch.no_grad():
-            returned = part_output(module, whole.to(self.model.dtype)[None])[0]
-        return frozen_scale(norm, whole, returned).float()
+        scale = head_outputs(self.weights, z.movedim(1, 0)).scale
+        return torch.ones(z.shape[1], device=z.device) if scale is None else scale.float()
 
 
 class HeadWrites:
@@ -78,8 +65,7 @@ class HeadWrites:
     def __init__(self, model: Model, sites: Sequence[Site], tokens: Sequence[int]) -> None:
         self.model, self.sites, self.tokens = model, sites, tokens
         self.stack = sites[0].stack
-        every = [s for s in (*model.sites, *model.left_out) if s.stack == self.stack]
-        self.last = max(every, key=lambda site: site.layer)
+        self.last = stream_layers(model, self.stack)[-1]
 
     @cached_property
     def why_not(self) -> str:
@@ -105,13 +91,13 @@ class HeadWrites:
     @cached_property
     def of(self) -> dict[Site, SiteWrites]:
         """The map of every attention."""
-        return {site: SiteWrites(self.model.weights_of(site), self.model) for site in self.sites}
+        return {site: SiteWrites(self.model.weights_of(site)) for site in self.sites}
 
     @property
     def layers(self) -> list[int]:
         """Layers whose streams are captured."""
         found = {site.layer for site in self.sites}
-        return sorted(found | {self.last.layer} if self.last in self.model.sites else found)
+        return sorted(found | {self.last.layer})
 
     @cached_property
     def end(self) -> Finish:

@@ -41,10 +41,11 @@ def refusal_projection_scores(
     """Project every head's result at the last token on the refusal direction (RDSHA).
 
     The score is the mean over harmful prompts of <result, r> / <r, r>, minus the same over harmless
-    prompts: the share of the direction r that the head writes. With those of MLPs and the embedding
-    the shares of the heads below the layer of a difference of means sum to 1. `sem` is that of a
-    difference of two means of unequal variance. Effects through later layers and the final norm are
-    not included. All heads cost one forward pass per prompt.
+    prompts: the share of the direction r that the head adds to the stream. If r is the difference
+    of the means of these prompts before a layer, the shares of the heads below it sum to 1 with
+    those of the MLPs, the embedding and the biases behind a norm after attention. `sem` is that of
+    a difference of two means of unequal variance. Effects through later layers and the final norm
+    are not included. All heads cost one forward pass per prompt.
 
     Args:
         model: The model.

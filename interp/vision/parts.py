@@ -11,10 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.core.errors import UnreadableAttention
-from interp.lens.finish import frozen_scale
 from interp.model.calls.sites import POOLING
-from interp.model.hooks.inference import part_output
-from interp.model.locate.norms import read_norm
 from interp.model.precision import why_inexact
 from interp.vision.images import batches_of, image_batch, vision_sites
 from interp.vision.readout import FrozenReadout, ImageReadout, image_output, image_readout
@@ -142,7 +139,7 @@ def _of_batch(
     keep = slice(0, 1) if readout.only_class_token else slice(None)
     heads, biases, mlps = [], 0.0, []
     for site in sites:
-        mine, rest = _of_site(model, site, own, frozen, keep)
+        mine, rest = _of_site(site, own, frozen, keep)
         heads.append(mine)
         biases = biases + rest
         mlps.append(_whole(frozen, own["mlp_out", site.layer][:, keep]))
@@ -164,36 +161,9 @@ def _whole(frozen: FrozenReadout, written: Tensor) -> Tensor:
 
 
 def _of_site(
-    model: Model, site: Site, own: ActivationCache, frozen: FrozenReadout, keep: slice
+    site: Site, own: ActivationCache, frozen: FrozenReadout, keep: slice
 ) -> tuple[Float[Tensor, "image head out"], Float[Tensor, "image out"]]:
     """Return what the heads of one layer add, and what its biases add."""
-    written = own["result", site.layer][:, keep].double().movedim(2, 1)
-    written = written * _after(model, site, own["result", site.layer][:, keep])
-    heads = frozen.linear(written)
+    heads = frozen.linear(own["result", site.layer][:, keep].double().movedim(2, 1))
     whole = _whole(frozen, own["attn_out", site.layer][:, keep])
     return heads, whole - heads.sum(1)
-
-
-def _after(model: Model, site: Site, result: Tensor) -> Tensor | float:
-    """Return the factor between the output projection and the stream, such as a layer scale."""
-    weights = model.weights_of(site)
-    writing = weights.layout.o
-    if isinstance(writing, str):
-        raise UnreadableAttention(writing)
-    if writing.after is None:
-        return writing.scale
-    module = model.module.get_submodule(writing.after)
-    whole = (result.sum(2) + weights.b_O).to(model.dtype)
-    norm = read_norm(module, whole.shape[-1:])
-    with torch.no_grad():
-        if norm is None:
-            gain = part_output(module, torch.ones_like(whole[:1, :1]))[0, 0]
-            return gain.double() * writing.scale
-        if norm.centred:
-            raise UnreadableAttention(
-                f"{site.name}: a centred norm follows the output projection, so no head's part of "
-                "the stream can be read by a factor"
-            )
-        rows = whole.reshape(-1, whole.shape[-1])
-        held = frozen_scale(norm, rows, part_output(module, rows[None])[0]).view(whole.shape[:2])
-        return held[:, None, :, None] * norm.gain.double() * writing.scale

@@ -209,13 +209,15 @@ def test_rows_are_shares_and_the_layers_combine(name: str, bert_example: Example
 def test_parts_that_do_not_add_up_are_refused(
     name: str, bert_example: Example, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    true = decomposition.output_projection
+    true = decomposition.writing_weights
 
-    def wrong(module, site):
-        weight, bias = true(module, site)
-        return (weight * 1.01 if site.layer == 1 else weight), bias
+    def wrong(model, site):
+        weights = true(model, site)
+        if site.layer == 1:
+            weights.__dict__["added"] = weights.added * 1.01
+        return weights
 
-    monkeypatch.setattr(decomposition, "output_projection", wrong)
+    monkeypatch.setattr(decomposition, "writing_weights", wrong)
     with pytest.raises(UnreadableAttention, match=r"encoder\.1 .*do not add up"):
         method(name).of(bert_example)
 

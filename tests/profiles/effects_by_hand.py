@@ -92,16 +92,6 @@ def score(found: Profile, head: str, metric: str, column: str = "score") -> floa
     return float(mine.set_index("metric").loc[metric, column])
 
 
-def into_stream(model: interp.Model, weights: Any, result: torch.Tensor) -> torch.Tensor:
-    """Return what every head adds to the stream, behind an RMS norm after the projection."""
-    after = weights.layout.o.after
-    if after is None:
-        return result
-    whole = result.sum(0)
-    with torch.no_grad():
-        return result * (model.module.get_submodule(after)(whole) / whole)
-
-
 def look_of(model: interp.Model, windows: Sequence[TextWindow]) -> Look:
     ids = np.concatenate([window.ids for window in windows])
     return Look(model, model.sites, chosen_rules(FEW, False), token_vectors(model, ids), ids)

@@ -10,7 +10,6 @@ import torch
 from profiles.effects_by_hand import (
     FEW,
     given_to,
-    into_stream,
     look_of,
     loss_of,
     means,
@@ -22,7 +21,6 @@ from profiles.effects_by_hand import (
 
 import interp
 from interp.core.prompts import Prompts
-from interp.lens.direct import of_heads
 from interp.profiles.gradient_look import gradient_look
 from interp.profiles.predictions import Prediction
 from interp.profiles.rows_read import FLOOR
@@ -123,10 +121,8 @@ def test_direct_effects_are_those_of_the_lens(loaded: Any, family: str) -> None:
                 towards[window.ids[t + 1]] += 1
                 if cap is not None:
                     towards = towards * (1 - (logits[t] / cap) ** 2)
-                direct += of_heads(model, site, result, writes.end.back(towards, last[t])[0])[0]
-            weights = model.weights_of(site)
-            added = into_stream(model, weights, result)
-            size += added.norm(dim=-1) / cache["resid_pre", site.layer][0, t].norm()
+                direct += result.double() @ writes.end.back(towards, last[t])[0]
+            size += result.norm(dim=-1) / cache["resid_pre", site.layer][0, t].norm()
             if t < 2:
                 continue
             pattern = cache["pattern", site.layer][0, :, t, 1 : t + 1].double()
@@ -134,7 +130,7 @@ def test_direct_effects_are_those_of_the_lens(loaded: Any, family: str) -> None:
             for key in range(1, t + 1):
                 one = torch.zeros(logits.shape[-1], dtype=torch.double)
                 one[window.ids[key]] = 1
-                each.append(of_heads(model, site, result, writes.end.back(one, last[t])[0])[0])
+                each.append(result.double() @ writes.end.back(one, last[t])[0])
             effect = torch.stack(each, 1)
             off = pattern.sum(1)
             visible = cache["pattern", site.layer][0, 0, t, 1 : t + 1] > 0

@@ -14,7 +14,7 @@ from interp.model.edits import zero
 from interp.model.locate.probe import probe
 from interp.model.pattern_edits import uniform
 from interp.safety.concentration import participation_ratio
-from interp.safety.direction import candidates
+from interp.safety.direction import at_layer, candidates
 from interp.safety.hidden import HiddenGame
 from interp.safety.projection import as_trials, crossed
 from interp.safety.prompts import PromptSets, read_labelled
@@ -92,6 +92,29 @@ def test_projection_finds_the_head_and_sums_to_the_difference(refusal_probe, set
     parts = frame.loc[frame["layer"] < 3, "score"].sum()
     whole = parts + float(embedding.vector @ direction.unit) / direction.length
     assert whole == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize("family", ["llama", "granite", "gemma3", "olmo2"])
+def test_shares_of_all_parts_sum_to_one(family: str, loaded) -> None:
+    """Also where what heads add is rescaled: by a factor (Granite), by a norm (Gemma 3, OLMo 2)."""
+    model, layer = loaded(family), 1
+    drawn = torch.randint(4, 60, (6, 8), generator=torch.Generator().manual_seed(1)).tolist()
+    bad, good = drawn[:3], drawn[3:]
+    direction = at_layer(model, PromptSets.of(model, bad, good), layer)
+    found = safety.refusal_projection_scores(model, bad, good, direction).to_pandas()
+    heads = found.loc[found["layer"] < layer, "score"].sum()
+    names = ["resid_pre", "resid_mid", "resid_post"]
+    caches = [model.capture([ids], names, layers=0) for ids in drawn]
+
+    def share(streams: list[torch.Tensor]) -> float:
+        along = torch.stack([x[0, -1].double() @ direction.unit for x in streams])
+        return float(along[:3].mean() - along[3:].mean()) / direction.length
+
+    attention = share([c["resid_mid", 0] - c["resid_pre", 0] for c in caches])
+    others = share([c["resid_post", 0] - c["resid_mid", 0] + c["resid_pre", 0] for c in caches])
+    assert abs(heads) > 1e-4
+    assert heads == pytest.approx(attention, abs=1e-5)
+    assert heads + others == pytest.approx(1, abs=1e-5)
 
 
 def test_error_of_trials_is_that_of_two_means(refusal_probe, sets):

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from interp.core.errors import OptionError
 from interp.core.ties import ordered
-from interp.model.locate.find_sites import output_projection
+from interp.model.locate.head_outputs import head_outputs, writing_weights
 
 if TYPE_CHECKING:
     from interp.circuits.contrast import ContrastTask
@@ -54,26 +54,26 @@ def head_results(
             f"position {position!r}: give mean, last or a role that every prompt has"
             f" ({', '.join(known) or 'this task has none'})"
         )
-    matrices = [output_projection(model.module, site)[0] for site in model.sites]
+    weights = [writing_weights(model, site) for site in model.sites]
     names = [f"L{site.layer}H{h}" for site in model.sites for h in range(site.n_heads)]
     out = torch.zeros(2 * len(task), len(names), model.d_model)
     with torch.no_grad():
         for batch in task.batches():
             for side, prompts in enumerate((batch.clean, batch.corrupted)):
-                cache = model.capture(prompts, ("z",))
+                cache = model.capture(prompts, ("z", "attn_out"))
                 parts = []
-                for site, matrix in zip(model.sites, matrices, strict=True):
-                    z = cache["z", site.layer].float()
-                    if position == "mean":
-                        z = z.mean(2)
-                    else:
+                for site, mine in zip(model.sites, weights, strict=True):
+                    z, added = cache["z", site.layer].float(), cache["attn_out", site.layer]
+                    z = z.transpose(1, 2)  # prompt pos head d_v
+                    if position != "mean":
                         at = [
                             len(prompts.ids[0]) - 1 if position == "last"
                             else task.roles[i][position]
                             for i in batch.which
                         ]  # fmt: skip
-                        z = z[torch.arange(len(z)), :, torch.tensor(at)]
-                    parts.append(torch.einsum("bhd,hdm->bhm", z, matrix.to(z)))
+                        rows = torch.arange(len(z)), torch.tensor(at)
+                        z, added = z[rows][:, None], added[rows][:, None]
+                    parts.append(head_outputs(mine, z, added).mean(z))
                 rows = torch.tensor(batch.which) + side * len(task)
                 out[rows] = torch.cat(parts, 1).cpu()
     return out, names

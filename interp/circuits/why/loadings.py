@@ -27,7 +27,7 @@ from interp.lens.finish import finish, row_of
 from interp.model.calls.call import precise
 from interp.model.capture import capture
 from interp.model.content import model_provenance
-from interp.model.locate.layout import ReadMatrix, Writing
+from interp.model.locate.layout import ReadMatrix
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
@@ -201,7 +201,6 @@ class OutputPath:
         reading, self.name = w.layout.v, f"L{site.layer}H{head}"
         w.require("ov")
         assert isinstance(reading, ReadMatrix)
-        assert isinstance(w.layout.o, Writing)
         if reading.own_norm is not None or site.gated:
             raise UnreadableAttention(
                 f"{site.name} ({site.module}): values have a norm or a gate of their own, so they "
@@ -211,19 +210,13 @@ class OutputPath:
         self.factor = run.factor(site, reading).double()
         self.W_V, self.b_V = w.W_V[kv].double(), w.b_V[kv].double()
         self.pattern = run.cache["pattern", site.layer][:, head].double()
-        z = run.cache["z", site.layer][:, head].double()
-        plain = z @ w.added[head].double()
-        whole = run.written[:, :, run.index[self.name]].double()
-        size = (whole * plain).sum(-1) / plain.square().sum(-1).clamp_min(1e-30)
-        after = size if w.layout.o.after is not None else torch.ones_like(size)
-        self.after = after  # the scale of a norm after the output projection
-        self.W_O = w.added[head].double()
+        self.output = run.outputs[site].of([head])
 
     def read(
         self, x: Float[Tensor, "batch pos part d_model"], towards: Tensor, query: int
     ) -> Float[Tensor, "batch source part"]:
         """Return what each part adds along a direction; the last part holds the values' bias."""
-        into = towards.double() @ self.W_O.T * self.after[:, query, None]  # [batch, d_v]
+        into = self.output.at(query).along(towards.double()[:, None])[:, 0, 0]  # [batch, d_v]
         weight = self.pattern[:, query]
         found = torch.einsum("bpwm,bm->bpw", x.double(), into @ self.W_V.T)
         found = found * self.factor[..., None]
@@ -238,10 +231,12 @@ class OutputPath:
         """
         stream = x.sum(2).double() * self.factor[..., None]
         values = stream @ self.W_V + self.b_V
-        out = (self.pattern[:, query, None] @ values)[:, 0] @ self.W_O * self.after[:, query, None]
+        output, weight = self.output.at(query), self.pattern[:, query]
+        out = output.added((weight[:, None] @ values)[:, :, None])[:, 0, 0]
         error = float((out - whole).abs().max())
         size = max(float(whole.abs().max()), 1e-12)
-        sums = float((self.pattern[:, query, :, None] * (values @ self.W_O).abs()).sum(1).max())
+        of_sources = weight[..., None] * output.added(values[:, :, None])[:, :, 0].abs()
+        sums = float(of_sources.sum(1).max())
         if error > _CLOSE * max(size, sums, 1e-6):
             raise UnreadableAttention(
                 f"{self.model}: the parts of the output of {self.name} differ from it by "

@@ -58,14 +58,17 @@ def written_retrieval(
     from interp.heads.needle.copying import forced_prompts, instance_batches, source_mask
     from interp.heads.needle.families import FAMILIES
     from interp.model.calls.call import repeat_kv
-    from interp.model.locate.weights import embeddings, head_weights, predicting_sites
+    from interp.model.locate.head_outputs import head_outputs, read_for_run, writing_weights
+    from interp.model.locate.weights import embeddings, predicting_sites
 
     sizes = (min_length, max_length, lengths)
     task, instances, tried = asked_instances(
         model, lab.seed, task, needles, sizes, depths, answer, reads=FAMILIES
     )
     unembedding = embeddings(model).W_U.double().cpu()
-    maps = {s: head_weights(model, s).W_O.double().cpu() for s in predicting_sites(model)}
+    maps = {s: writing_weights(model, s) for s in predicting_sites(model)}
+    for weights in maps.values():
+        read_for_run(weights)
     others = [x for x in (_other(instances, x) for x in instances) if x is not None]
     sides = (instances, others) if len(others) == len(instances) else (instances,)
     parts: list[dict] = [{site: [] for site in maps} for _ in sides]
@@ -85,8 +88,10 @@ def written_retrieval(
             model.require_finite(call, site)
             pattern = call.pattern(rows.to(call.z.device)).double().cpu()
             value = repeat_kv(call.v, site.n_heads).double().cpu()
+            z = call.z[:, :, rows.to(call.z.device)].transpose(1, 2)  # prompt step head d_v
+            outputs = head_outputs(maps[site], z.double())
             for held, u in zip(parts, wanted, strict=True):
-                read = torch.einsum("hvd,dbs->bhsv", maps[site], u)
+                read = outputs.along(u.movedim(0, -1).to(z.device)).cpu().transpose(1, 2)
                 part = pattern * torch.einsum("bhsv,bhkv->bhsk", read, value)
                 held[site].append(_contrast(part, inside, rows))
 

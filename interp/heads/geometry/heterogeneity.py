@@ -7,8 +7,9 @@ from interp.heads.declaration import measurement
 def heterogeneity(layer, *, last: int = 8):
     """Distance of what a head writes from the mean of its layer's heads (the semantic centre).
 
-    The mean of z W_O over the last queries, its distance from the mean over heads, divided by the
-    mean norm of the heads: 0 if all heads write the same, about 1 for unrelated heads.
+    The mean of what a head adds to the stream over the last queries, its distance from the mean
+    over heads, divided by the mean norm of the heads: 0 if all heads write the same, about 1 for
+    unrelated heads.
 
     Not for: importance: a head that writes much more than the others is far from the centre
     whatever it writes.
@@ -21,7 +22,7 @@ def heterogeneity(layer, *, last: int = 8):
     """
     import torch
 
-    written = torch.einsum("bhtd,hdm->bhm", layer.z[:, :, -last:], layer.W_O)
+    written = layer.added(last).sum(1)
     apart = (written - written.mean(1, keepdim=True)).norm(dim=-1)
     size = written.norm(dim=-1).mean(1, keepdim=True)
     return torch.where(size > 0, apart / size.clamp_min(1e-300), torch.nan)

@@ -70,8 +70,9 @@ def output_condition(layer):
 def block_condition(layer):
     """Condition number of what all heads of a layer write together, as its logarithm to base 10.
 
-    The sum over heads of z W_O (tokens by d_model), without the residual stream; every head of the
-    layer has this score. 7, the resolution of float32, also stands for infinity.
+    The sum over heads of what they add to the residual stream (tokens by d_model), without the
+    stream itself; every head of the layer has this score. 7, the resolution of float32, also stands
+    for infinity.
 
     Not for: telling heads of one layer apart: see `output_condition`.
 
@@ -79,7 +80,7 @@ def block_condition(layer):
     """
     from interp.heads.geometry._spectra import log_condition
 
-    written = (layer.z @ layer.W_O).sum(1)
+    written = layer.added().sum(2)
     return log_condition(written)[:, None].expand(-1, layer.heads)
 
 

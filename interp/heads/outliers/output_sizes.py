@@ -54,8 +54,8 @@ def value_shortfall(model: Model, prompts: Any, *, engine: str = "auto") -> Head
 def written_share(model: Model, prompts: Any) -> HeadValues:
     """Measure the norm of a head's output over that of the residual stream, `[prompt, head]`.
 
-    The mean over positions of |z W_O| / |resid_pre|; near 0 for a no-op head, whatever its
-    attention pattern.
+    The mean over positions of |result| / |resid_pre|, where `result` is what the head adds to the
+    stream; near 0 for a no-op head, whatever its attention pattern.
 
     Unit: share of the stream's norm.
 
@@ -63,7 +63,7 @@ def written_share(model: Model, prompts: Any) -> HeadValues:
 
     Null: the same measure on random weights, as in the experiment `no_op_written`.
 
-    Not for: post-norm models.
+    Not for: models that normalise the sum of stream and attention, such as BERT.
 
     Reference: Bondarenko et al. 2023.
     """

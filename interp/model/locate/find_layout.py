@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from interp.model.transformer import Transformer
 
 _FEWEST = 8
+_ROUNDING = 1e-5  # of a factor between two outputs
 
 
 _known: WeakKeyDictionary[Transformer, tuple[tuple, Layouts]] = WeakKeyDictionary()
@@ -203,7 +204,8 @@ def _writing(recording: Recording, site: Site) -> Writing | str:
     if projected is None or last is None or projected.returned is None or last.given is None:
         return f"{where}: what {out.module} does to the heads' results was not observed"
     if last.returned is not None and proportional(projected.returned, last.returned):
-        return Writing(None, out.scale)
+        factor = float(last.returned.double().norm() / projected.returned.double().norm())
+        return Writing(None, out.scale * (factor if abs(factor - 1) > _ROUNDING else 1.0))
     if not proportional(projected.returned, last.given):
         return f"{where}: more than one module stands between the heads' results and the stream"
     return Writing(out.module, out.scale)

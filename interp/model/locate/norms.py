@@ -49,6 +49,16 @@ def centred(x: Float[Tensor, "entry ..."], width: int) -> Float[Tensor, "entry .
     return (groups - groups.mean(1, keepdim=True)).reshape(x.shape)
 
 
+def frozen_scale(
+    norm: Norm, given: Float[Tensor, "*at entry"], returned: Float[Tensor, "*at entry"]
+) -> Float[Tensor, "*at"]:
+    """Return the factor of a norm on each vector, apart from gain and centring; in float64."""
+    x = given.double()
+    x = (x - x.mean(-1, keepdim=True) if norm.centred else x) * norm.gain.double()
+    y = returned.double() - norm.bias.double()
+    return (x * y).sum(-1) / x.square().sum(-1).clamp_min(1e-300)
+
+
 def read_norm(module: nn.Module, shape: Sequence[int]) -> Norm | None:
     """Return the norm that `module` computes for inputs of `shape` (without batch), or None."""
     width = shape[-1]

@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
@@ -30,6 +30,9 @@ from interp.model.calls.nest import first_tensor, with_tensor
 from interp.model.calls.sites import POOLING, Site, Where
 from interp.model.hooks.inference import in_this_thread
 from interp.model.locate.find_sites import Event, Ran, outline
+
+if TYPE_CHECKING:
+    from interp.model.locate.stream_layers import StreamLayer
 
 _TOLERANCE = (
     1e-4  # relative to the largest entry; random activations do not agree this closely by chance
@@ -145,10 +148,14 @@ def _search(
         return places
     written = inside[after[0] :]
     start, base = mids.get((block, whole.run), (pre, places["resid_pre"]))
+    others = {e.name for e in events if e.call and e.name != site.module}
+    here = [e for e in events[:end] if not e.call and e.name.startswith(f"{block}.")]
+    beside = [e for e in here if any(f"{e.name}.".startswith(f"{name}.") for name in others)]
     for source in written:  # the projection itself, or a norm or scale after it
         if source.returned is None:
             continue
         found = _around(start, post, source.returned, written)
+        found = found or _with_another(start, post, source.returned, written, beside)
         if found is not None:
             tensor, extra = found
             scale = extra.pop("scale")
@@ -213,6 +220,28 @@ def _around(
     return None
 
 
+def _with_another(
+    pre: Tensor, post: Tensor, attention: Tensor, written: list[Event], beside: list[Event]
+) -> tuple[None, dict[str, Where | float]] | None:
+    """Derive what `attention` adds where another attention adds to the same sum (Falcon-H1)."""
+    outputs = [e for e in beside if e.returned is not None and e.returned.numel() == pre.numel()]
+    if attention.numel() != pre.numel():
+        return None
+    for total in (e.given for e in written):
+        if total is None or not outputs or total.numel() != pre.numel():
+            continue
+        rest = _rest(total, pre)
+        for event in outputs:
+            columns = [x.reshape(-1).to(rest.of) for x in (attention, _of(event))]
+            factors = torch.linalg.lstsq(torch.stack(columns, 1), rest.of[:, None]).solution[:, 0]
+            other = float(factors[1])
+            scale = _factor(_rest(total, pre, other * _of(event)), attention)
+            if scale is not None and abs(other) > 1e-3:
+                mlp = _mlp(total.reshape(pre.shape), post, written)
+                return None, {"scale": scale} | ({} if mlp is None else {"mlp_out": mlp})
+    return None
+
+
 def _goes_on(stream: Tensor, post: Tensor, after: list[Event]) -> bool:
     """Return True if a later tensor is this one plus a module's output, as in a stream."""
     totals = [e.given for e in after if e.given is not None and e.given.numel() == stream.numel()]
@@ -254,7 +283,7 @@ def _of(event: Event) -> Tensor:
     return event.returned
 
 
-def unavailable(site: Site, name: str) -> str:
+def unavailable(site: Site | StreamLayer, name: str) -> str:
     """Explain why a stream tensor of a site is not available."""
     have: Mapping[str, Where] = site.streams
     if site.stack == POOLING:
@@ -262,7 +291,9 @@ def unavailable(site: Site, name: str) -> str:
     if name == "mlp_out" and "resid_post" in have and "attn_out" in have:
         return "this block has no MLP whose output is added to the stream"
     if name == "resid_mid" and "mlp_out" in have:
-        return "attention and MLP run side by side, so no stream runs between them"
+        return (
+            "attention and MLP, or two attentions, run side by side, so no stream runs between them"
+        )
     return "no tensor of this block adds up to it"
 
 

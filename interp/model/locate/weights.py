@@ -105,13 +105,27 @@ class HeadWeights:
 
     @cached_property
     def added(self) -> Float[Tensor, "head d_v d_model"]:
-        """Map from a head's z to the stream, including a norm or factor after the projection."""
+        """Map from a head's z to the stream, with a norm or factor after the projection.
+
+        The scale of a norm depends on the run and is left out; `head_outputs` has it.
+        """
         if isinstance(self.layout.o, str):
             raise UnreadableAttention(self.layout.o)
-        weight = precise(output_projection(self.module, self.site)[0].detach())
-        if self.layout.o.after is not None:
-            weight = self._follow(self.layout.o.after, weight)
-        return weight * self.layout.o.scale
+        weight = self._follow(precise(output_projection(self.module, self.site)[0].detach()))
+        return weight if self.layout.o.scale == 1 else weight * self.layout.o.scale
+
+    @cached_property
+    def added_bias(self) -> Float[Tensor, "d_model"]:
+        """Bias of the output projection, mapped to the stream as `added` is."""
+        assert not isinstance(self.layout.o, str)  # read where `added` is
+        return self._follow(self.b_O) * self.layout.o.scale
+
+    @cached_property
+    def output_norm(self) -> Norm | None:
+        """Norm between the output projection and the stream."""
+        if isinstance(self.layout.o, str) or self.layout.o.after is None:
+            return None
+        return read_norm(self.module.get_submodule(self.layout.o.after), self.b_O.shape)
 
     @cached_property
     def b_O(self) -> Float[Tensor, "d_model"]:
@@ -195,14 +209,15 @@ class HeadWeights:
     def _norm(self, name: str, shape: tuple[int, ...]) -> Norm:
         return norm_at(self.module, name, shape)
 
-    def _follow(self, name: str, weight: Tensor) -> Tensor:
+    def _follow(self, weight: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_model"]:
         """Apply the norm, or per-entry factor (layer scale), after the output projection."""
-        after = self.module.get_submodule(name)
-        norm = read_norm(after, weight.shape[-1:])
-        if norm is not None:
-            return norm.follow(weight)
+        if isinstance(self.layout.o, str) or self.layout.o.after is None:
+            return weight
+        if self.output_norm is not None:
+            return self.output_norm.follow(weight)
         with torch.no_grad():
-            gain = part_output(after, torch.ones(1, 1, weight.shape[-1]).to(weight))
+            ones = torch.ones(1, 1, weight.shape[-1]).to(weight)
+            gain = part_output(self.module.get_submodule(self.layout.o.after), ones)
         return weight * gain.reshape(-1).to(weight)
 
     def _read(self, part: str, heads: int) -> tuple[Tensor, Tensor]:

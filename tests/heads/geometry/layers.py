@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -9,6 +12,7 @@ from interp.core.registry import METRICS
 from interp.heads.layer import LayerCall
 from interp.model.calls.call import ComputedCall
 from interp.model.calls.sites import Site
+from interp.model.locate.layout import Writing
 
 MEASURES = [n for n, e in METRICS.items() if e.group == "geometry" and e.kind == "measurement"]
 
@@ -46,3 +50,12 @@ def patterned(scores: Tensor, **more) -> LayerCall:
 def value(name: str, layer: LayerCall, **options) -> Tensor:
     """A measure of a layer, `[prompt, head]`."""
     return METRICS.load(name).bind(**options).measured(layer)
+
+
+def writing(matrix: torch.Tensor) -> Any:
+    """Weights by which heads write to the stream through a given matrix, without a norm."""
+    site, layout = SimpleNamespace(gated=False), SimpleNamespace(o=Writing(None, 1.0))
+    return SimpleNamespace(
+        site=site, layout=layout, output_norm=None, added=matrix,
+        added_bias=torch.zeros(matrix.shape[-1], dtype=matrix.dtype),
+    )  # fmt: skip

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from heads.geometry.layers import layer_of, uniform, value
+from heads.geometry.layers import layer_of, uniform, value, writing
 from scipy.spatial import ConvexHull
 from scipy.stats import spearmanr
 
@@ -154,7 +154,7 @@ def test_condition_of_outputs() -> None:
     assert float(found[0]) == pytest.approx(1)
     assert float(found[1]) == 7
     layer.call.z = torch.stack([basis[:, :1] * 10, basis[:, 1:]])[None]
-    layer.W_O = torch.eye(2, dtype=torch.double)[:, None]
+    layer.writing = writing(torch.eye(2, dtype=torch.double)[:, None])
     del layer.__dict__["z"]
     np.testing.assert_allclose(value("block_condition", layer), [[1, 1]], atol=1e-9)
 
@@ -162,8 +162,9 @@ def test_condition_of_outputs() -> None:
 def test_distance_from_the_semantic_centre() -> None:
     layer = uniform(12, heads=2)
     x = drawn(1, 1, 12, 3)
-    layer.W_O = drawn(2, 3, 6)
-    layer.W_O[1] = layer.W_O[0]
+    matrix = drawn(2, 3, 6)
+    matrix[1] = matrix[0]
+    layer.writing = writing(matrix)
     for other, expected in ((x, 0.0), (-x, 1.0)):
         layer.call.z = torch.cat([x, other], 1)
         layer.__dict__.pop("z", None)

@@ -11,7 +11,7 @@ import pytest
 import torch
 import zoo
 from click.testing import CliRunner
-from heads.geometry.layers import MEASURES, layer_of, value
+from heads.geometry.layers import MEASURES, layer_of, value, writing
 
 import interp
 from interp.cli.main import main
@@ -46,7 +46,7 @@ def test_blocks_of_rows_change_nothing(kind) -> None:
     for engine in ("stored", "streamed"):
         layer, before = (layer_of(q, k, **KINDS[kind]) for _ in range(2))
         layer.previous = before
-        layer.W_O = torch.randn(4, 6, 10, generator=rng.manual_seed(1)).double()
+        layer.writing = writing(torch.randn(4, 6, 10, generator=rng.manual_seed(1)).double())
         layer.turns = {p: torch.eye(6).double().expand(1, 18, 6, 6) for p in "qk"}
         layer.segments = torch.tensor([[0] * 4 + [1] * 9 + [3] * 5]).expand(2, -1)
         layer.engine, layer.block = engine, 4 if engine == "streamed" else None
