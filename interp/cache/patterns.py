@@ -55,7 +55,7 @@ def windows_of(
     places = zip(*(pattern.columns[name] for name in pattern.units), strict=True)
     kv = [KVHead(str(stack), int(layer), int(head)) for stack, layer, head in places]
     order = ordered(pattern.score, lowest=True)[: round(cut * len(kv))]
-    return {kv[at]: kept for at in sorted(order.tolist())}
+    return {kv[at]: kept for at in sorted(order)}
 
 
 def read_pattern(path: str | PathLike, model: Any) -> ResultRows:

@@ -100,7 +100,8 @@ def several(found: Sequence[ModelDifferences], failed: Mapping[str, str] | None 
         name: (one.b - one.a, one.b, float(q))
         for (name, one), q in zip(changes.items(), corrected[at:], strict=True)
     }
-    order = ordered_by(names, lambda name: _size(whole, name))
+    by_change = ordered_by(names, lambda name: _size(whole, name)[1])
+    order = sorted(by_change, key=lambda name: -_size(whole, name)[0])
     return Several(tuple(order), whole, losses, base, claims, dict(failed or {}))
 
 

@@ -77,7 +77,7 @@ def decoder_lens_summary(found: ResultRows) -> str:
 def direct_logits_summary(found: ResultRows) -> str:
     """Return the logit and its largest parts."""
     rows = ranked(found.wide(), "score", absolute=True)
-    scale = float(rows["score"].abs().max())
+    scale = float(rows["score"].abs().to_numpy(float).max())
     rows = rows.head(found._asked or 10)
     best = "\n".join(
         f"  {name:<10} {x:+.4g}" for name, x in zip(rows["part"], rows["score"], strict=True)

@@ -194,7 +194,7 @@ def _some(scores: np.ndarray, most: int | None, rng: np.random.Generator) -> lis
         return list(range(n))
     order = ordered(scores)
     drawn = rng.choice(order[most:], most, replace=False)
-    return sorted({*order[:most].tolist(), *drawn.tolist()})
+    return sorted({*order[:most], *drawn.tolist()})
 
 
 def _largest_effect(divergence: np.ndarray, sentences: Sequence[int]) -> np.ndarray:
