@@ -99,7 +99,7 @@ def test_queries_that_do_not_fit() -> None:
     with pytest.raises(OptionError, match="grid of 4 x 4"):
         query_maps(decoder, tokens, (4, 4), "abc", pixels)
     with pytest.raises(OptionError, match="2 names of classes for 3"):
-        query_maps(decoder, tokens, (3, 3), "ab", pixels)
+        query_maps(decoder, tokens, (3, 3), ["a", "b"], pixels)
     with pytest.raises(OptionError, match="1 images for tokens of 2"):
         query_maps(decoder, tokens, (3, 3), "abc", pixels[:1])
     with pytest.raises(OptionError, match="no class 'z'"):
