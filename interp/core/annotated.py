@@ -36,7 +36,7 @@ class _Kind:
     of: Callable[[Any], bool]
     fits: Callable[[Any, Any, tuple[Any, ...]], bool]
     converted: Callable[[Any, Any, tuple[Any, ...]], Any] = lambda value, base, inner: UNFIT
-    described: Callable[[Any, tuple[Any, ...]], str] = lambda base, inner: _named(base)
+    in_words: Callable[[Any, tuple[Any, ...]], str] = lambda base, inner: _named(base)
 
 
 def fits(value: Any, hint: Any) -> bool:
@@ -55,13 +55,13 @@ def converted(value: Any, hint: Any) -> Any:
     return value if kind.fits(value, base, inner) else kind.converted(value, base, inner)
 
 
-def described(hint: Any) -> str:
+def in_words(hint: Any) -> str:
     """Return a type in words."""
     kind, base, inner = _parts(hint)
-    return _WORDS[base] if base in _WORDS else kind.described(base, inner)
+    return _WORDS[base] if base in _WORDS else kind.in_words(base, inner)
 
 
-def shown(value: Any) -> str:
+def value_in_words(value: Any) -> str:
     """Return in words what a value is."""
     if isinstance(value, str):
         return f"the text {value if len(value) <= 60 else value[:60] + '…'!r}"
@@ -185,8 +185,8 @@ def _several(value: Any, base: Any, inner: tuple[Any, ...]) -> Any:
 
 def _several_words(base: Any, inner: tuple[Any, ...]) -> str:
     if base is tuple and len(inner) > 1 and Ellipsis not in inner:
-        return f"a tuple of {len(inner)} ({', '.join(map(described, inner))})"
-    return f"a list (each {described(inner[0])})" if inner and inner[0] is not Any else "a list"
+        return f"a tuple of {len(inner)} ({', '.join(map(in_words, inner))})"
+    return f"a list (each {in_words(inner[0])})" if inner and inner[0] is not Any else "a list"
 
 
 def _array(value: Any, base: Any, _: tuple[Any, ...]) -> Any:
@@ -214,12 +214,12 @@ _KINDS = (
         lambda base: base in (types.UnionType, typing.Union),
         lambda value, base, inner: any(fits(value, each) for each in inner),
         _one_of,
-        lambda base, inner: " or ".join(dict.fromkeys(map(described, inner))),
+        lambda base, inner: " or ".join(dict.fromkeys(map(in_words, inner))),
     ),
     _Kind(
         lambda base: base is typing.Literal,
         lambda value, base, inner: any(type(value) is type(x) and value == x for x in inner),
-        described=lambda base, inner: " or ".join(map(repr, inner)),
+        in_words=lambda base, inner: " or ".join(map(repr, inner)),
     ),
     _Kind(lambda base: base is None, lambda value, base, inner: value is None),
     _Kind(  # an array of jaxtyping: its shape is the function's to check
@@ -236,14 +236,14 @@ _KINDS = (
     _Kind(
         lambda base: base is Callable,
         lambda value, base, inner: callable(value),
-        described=lambda base, inner: "a function",
+        in_words=lambda base, inner: "a function",
     ),
     _Kind(lambda base: getattr(base, "_is_protocol", False), _has_members, _read),
     _Kind(
         lambda base: issubclass(base, Mapping),
         _are_pairs,
         _pairs,
-        lambda base, inner: f"a mapping of {' to '.join(map(described, inner))}" if inner else (
+        lambda base, inner: f"a mapping of {' to '.join(map(in_words, inner))}" if inner else (
             "a mapping"
         ),
     ),

@@ -20,7 +20,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from interp.core.annotated import UNFIT, converted, described, shown
+from interp.core.annotated import UNFIT, converted, in_words, value_in_words
 from interp.core.errors import InterpError, OptionError, UnknownName
 
 _SMALLEST = {
@@ -31,7 +31,7 @@ _SMALLEST = {
 
 
 @cache
-def checked(function: Callable[..., Any]) -> Callable[..., Any]:
+def with_checked_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that checks its arguments, and then does what the given one does."""
     signature = inspect.signature(function)
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -76,7 +76,7 @@ def _argument(function: str, name: str, value: Any, hint: Any) -> Any:
     found = converted(value, hint)
     if found is UNFIT:
         raise OptionError(
-            f"{function}: {name} must be {described(hint)}, and {shown(value)} was given"
+            f"{function}: {name} must be {in_words(hint)}, and {value_in_words(value)} was given"
             f"{_remedy(hint)}"
         )
     smallest = _SMALLEST.get(name, 0 if name.startswith("n_") else None)

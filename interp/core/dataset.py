@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from interp.core import files
 from interp.core.columns import COLUMNS as SCORES
 from interp.core.errors import OptionError, StoreError
+from interp.core.installed import package_error
 from interp.core.prompt_values import COLUMNS, SUFFIX, read_values, values_file
 from interp.core.shards import PIECES, shard_problems
 from interp.core.store import STEPS, Key, Store
@@ -98,11 +99,12 @@ def run_query(store: Store, sql: str) -> pd.DataFrame:
     """
     try:
         import duckdb
-    except ImportError:
-        raise OptionError(
-            "queries need DuckDB: pip install 'interp[query]'; `interp results export` and pandas"
-            " read the same tables without it"
-        ) from None
+    except ImportError as error:
+        install = (
+            "pip install 'interp[query]'; `interp results export` and pandas read the same tables "
+            "without it"
+        )
+        raise package_error(error, "a query", "duckdb", install) from error
     results = listing(store)
     prompts = _prompts(store, checked="prompts" in sql.lower())
     tables = {"results": results, "scores": _scores(store, results), "prompts": prompts}

@@ -16,7 +16,7 @@ from typing import Any
 
 import lazy_loader
 
-from interp.core.checked_call import checked
+from interp.core.checked_call import with_checked_arguments
 from interp.core.lazy_analyses import declared_in
 
 
@@ -37,7 +37,7 @@ def attach(
         if name in public:
             found = listed(name)
             if isinstance(found, FunctionType):
-                found = vars(sys.modules[package])[name] = checked(found)
+                found = vars(sys.modules[package])[name] = with_checked_arguments(found)
             return found
         for inner in declared:
             if not name.startswith("_") and name in declared_in(folder / inner):

@@ -47,7 +47,7 @@ def output_embedding(module: nn.Module) -> nn.Module | None:
     return find()
 
 
-def require_tensors(inputs: Mapping[str, Any], name: str) -> None:
+def require_tensor_inputs(inputs: Mapping[str, Any], name: str) -> None:
     """Raise PromptError for inputs of a model without a tensor."""
     if not any(isinstance(value, Tensor) for value in inputs.values()):
         raise PromptError(

@@ -29,7 +29,7 @@ from interp.model.inputs import (
     forward,
     is_encoder_decoder,
     position_limit,
-    require_tensors,
+    require_tensor_inputs,
     takes,
     text_config,
     vocabulary,
@@ -223,7 +223,7 @@ class Transformer:
         if given:
             raise PromptError("give the text of prompts with pictures or sound as text=")
         if isinstance(prompts, Mapping):
-            require_tensors(prompts, self.name)
+            require_tensor_inputs(prompts, self.name)
             items = prompts.items()
             return {k: v.to(self.device) if isinstance(v, Tensor) else v for k, v in items}
         if "input_ids" not in takes(self.module):

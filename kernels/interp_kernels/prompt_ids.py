@@ -31,8 +31,8 @@ class PromptArray(np.ndarray):
     def __getitem__(self, index: Any) -> Any:
         return ids_at(np.asarray(self), index)
 
-    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
-        return np.asarray(array)[()] if return_scalar else np.asarray(array)
+    def __array_wrap__(self, array: Any, *given: Any) -> Any:  # given: context, return_scalar
+        return np.asarray(array)[()] if given[1:] == (True,) else np.asarray(array)
 
 
 def prompt_ids(ids: Any) -> Any:

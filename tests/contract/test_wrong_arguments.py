@@ -171,8 +171,8 @@ def test_what_has_a_clear_meaning_is_taken() -> None:
     assert shown == ((0, 1),)
     assert len(interp.repeats("bundled:induction", n=2.0)) == 2  # type: ignore[arg-type]
     kept: Any = {"L0KV1": caches.Window(1, 4)}
-    groups = caches.small_cache(loaded, kept).layers[0].groups
-    assert [list(x.heads) for x in groups if x.budget is not None] == [[1]]
+    layer: Any = caches.small_cache(loaded, kept).layers[0]
+    assert [list(x.heads) for x in layer.groups if x.budget is not None] == [[1]]
 
 
 def test_inference_mode_changes_nothing() -> None:

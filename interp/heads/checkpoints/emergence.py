@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from interp.core.annotated import shown
+from interp.core.annotated import value_in_words
 from interp.core.errors import OptionError
 from interp.core.protocols import silent
 from interp.core.table import HeadTable
@@ -177,7 +177,7 @@ def _listed(
         sources = list(models)
     else:
         raise OptionError(
-            f"{shown(models)} is not a run; give a folder of checkpoints or a list of checkpoints"
+            f"{value_in_words(models)} is not a run; give a folder or a list of checkpoints"
         )
     if steps is None:
         texts = [x if isinstance(x, (str, Path)) else getattr(x, "name", "") for x in sources]
