@@ -160,6 +160,8 @@ def _each(base: Any, inner: tuple[Any, ...], n: int) -> tuple[Any, ...]:
 
 
 def _are_several(value: Any, base: Any, inner: tuple[Any, ...]) -> bool:
+    if hasattr(value, "dtype") and base not in (list, tuple):  # an array or tensor, not a number
+        return bool(getattr(value, "shape", ()))
     if not isinstance(value, base) or isinstance(value, (str, bytes, Mapping)):
         return False
     if not isinstance(value, (list, tuple, set, frozenset)):

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from interp.core.annotated import UNFIT, converted, in_words, value_in_words
-from interp.core.errors import InterpError, OptionError, UnknownName
+from interp.core.errors import InterpError, OptionError, UnknownChoice, UnknownName
 
 _SMALLEST = {
     "n": 1, "k": 1, "batch_size": 1, "max_length": 1, "max_tokens": 1, "max_evaluations": 1,
@@ -74,6 +74,8 @@ def _unbound(
 def _argument(function: str, name: str, value: Any, hint: Any) -> Any:
     """Return an argument as its parameter takes it."""
     found = converted(value, hint)
+    if found is UNFIT and isinstance(value, str) and (choices := _choices(hint)):
+        raise UnknownChoice(f"value of {name}", value, choices)
     if found is UNFIT:
         raise OptionError(
             f"{function}: {name} must be {in_words(hint)}, and {value_in_words(value)} was given"
@@ -83,6 +85,13 @@ def _argument(function: str, name: str, value: Any, hint: Any) -> Any:
     if smallest is not None and isinstance(found, Real) and found < smallest:
         raise OptionError(f"{function}: {name} must be at least {smallest}, not {found}")
     return found
+
+
+def _choices(hint: Any) -> list[str]:
+    """Return the names among which a type chooses."""
+    if typing.get_origin(hint) is typing.Literal:
+        return [name for name in typing.get_args(hint) if isinstance(name, str)]
+    return [name for each in typing.get_args(hint) for name in _choices(each)]
 
 
 def _hint(function: Callable[..., Any], annotation: Any) -> Any:
