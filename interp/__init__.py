@@ -27,9 +27,10 @@ imports neither torch nor transformers.
 
 from typing import Any
 
-import lazy_loader
+from interp.core.annotated import READERS
+from interp.core.public_names import attach
 
-_public, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_public, __dir__, __all__ = attach(__name__, __file__)
 
 
 def __getattr__(name: str) -> Any:
@@ -39,3 +40,13 @@ def __getattr__(name: str) -> Any:
 
         return version()
     return _public(name)
+
+
+def _named_model(value: Any) -> Any:
+    """Return the model that an argument of a public function denotes; a named one is loaded."""
+    from interp.model.model_argument import one_model
+
+    return one_model(value)
+
+
+READERS["interp.model.model:Model"] = READERS["interp.core.protocols:TokenModel"] = _named_model

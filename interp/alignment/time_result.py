@@ -55,6 +55,7 @@ def time_error_rows(
 
 def heads_of_row(found: ResultRows, name: str) -> tuple[Head, ...]:
     """Return the heads of a row of `word_time_errors` by its name; empty if there is none."""
+    found.require_kind("TimeAlignments", "word_time_errors")
     return dict(zip(found.columns["heads_read"], found.of, strict=True)).get(name, ())
 
 

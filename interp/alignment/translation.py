@@ -70,6 +70,7 @@ def rank_agreement(found: ResultRows, seed: int = 0) -> pd.DataFrame:
     """
     import pandas as pd
 
+    found.require_kind("TranslationHeads", "translation_heads")
     n = found.per_prompt.shape[1]
     times = redraw_counts(n, DRAWS, np.random.default_rng(seed)).astype(float)
     times /= times.sum(1, keepdims=True)

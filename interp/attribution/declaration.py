@@ -17,7 +17,7 @@ from interp.model.precision import float64_or_less, on_its_device
 if TYPE_CHECKING:
     from interp.attribution.example import Example
     from interp.attribution.result import Attribution
-    from interp.attribution.target import Target
+    from interp.attribution.target import AnyTarget
 
 Array = np.ndarray
 Needs = Literal["nothing", "patterns", "forward", "gradients"]
@@ -59,7 +59,7 @@ class AttributionMethod(Declaration):
         self,
         model: Any,
         prompt: Any,
-        target: Target | str | None = None,
+        target: AnyTarget | None = None,
         *,
         position: int = -1,
         **options: Any,
@@ -187,7 +187,7 @@ def attribute(
     model: Any,
     prompt: Any,
     method: str | AttributionMethod,
-    target: Target | str | None = None,
+    target: AnyTarget | None = None,
     *,
     position: int = -1,
     **options: Any,

@@ -10,6 +10,7 @@ from jaxtyping import Float
 
 from interp.attribution.example import Example
 from interp.attribution.named import choose_methods
+from interp.attribution.target import one_each
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompt_means import prompt_means
 from interp.core.prompts import Prompts
@@ -19,7 +20,7 @@ from interp.model.model_argument import one_model
 
 if TYPE_CHECKING:
     from interp.attribution.declaration import AttributionMethod, BoundMethod
-    from interp.attribution.target import Target
+    from interp.attribution.target import Targets
 
 Array = np.ndarray
 DifferenceBy = Literal["position", "token"]
@@ -29,7 +30,7 @@ def explain_difference(
     model: Any,
     prompts: Sequence[Any],
     method: str | AttributionMethod | BoundMethod = "integrated_gradients",
-    target: str | Sequence[str | Target | None] | None = None,
+    target: Targets | None = None,
     *,
     other_model: Any = None,
     other_prompts: Sequence[Any] | None = None,
@@ -80,10 +81,8 @@ def explain_difference(
             f"{len(given)} prompts and {len(beside)} other prompts; give one for each pair"
         )
     if per not in ("position", "token"):
-        raise OptionError(f"unknown by={per!r}; known: position, token")
-    targets = [target] * len(given) if target is None or isinstance(target, str) else list(target)
-    if len(targets) != len(given):
-        raise OptionError(f"{len(targets)} targets for {len(given)} pairs; give one per pair")
+        raise OptionError(f"unknown per={per!r}; known: position, token")
+    targets = one_each(target, len(given))
     if None in targets and _vocabulary(first) != _vocabulary(second):
         raise OptionError(
             f"{first.name} and {second.name} have different vocabularies, so the first one's top "
@@ -93,11 +92,11 @@ def explain_difference(
     pairs, scores, values, residuals = [], [], [], []
     for one, two, wanted in zip(given, beside, targets, strict=True):
         left = Example(first, one, wanted, position)
-        right = Example(second, two, wanted or left.target, position)
+        right = Example(second, two, left.target if wanted is None else wanted, position)
         if per == "position" and len(left) != len(right):
             raise OptionError(
                 f"the two prompts of a pair have {len(left)} and {len(right)} tokens, so positions "
-                "do not correspond; use by='token'"
+                "do not correspond; use per='token'"
             )
         if per == "position" and other_prompts is None and left.ids != right.ids:
             raise OptionError(
@@ -146,7 +145,7 @@ def _by_position(
     if len(lengths) > 1:
         raise OptionError(
             f"prompts have {lengths[0]} to {lengths[-1]} tokens, so positions do not correspond; "
-            "use by='token'"
+            "use per='token'"
         )
     about: list[dict[str, Any]] = []
     for i in range(lengths[0]):

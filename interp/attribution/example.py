@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp.attribution.target import Target, parse_target
+from interp.attribution.target import AnyTarget, Target, parse_target
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
 from interp.core.tokens import prompt_text_of, words
@@ -46,7 +46,7 @@ class Example:
     """
 
     def __init__(
-        self, model: Model, prompt: Any, target: Target | str | None = None, position: int = -1
+        self, model: Model, prompt: Any, target: AnyTarget | None = None, position: int = -1
     ) -> None:
         self.model = model
         self.inputs: dict[str, Tensor] = model.inputs(prompt)

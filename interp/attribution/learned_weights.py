@@ -25,7 +25,7 @@ from interp.model.content import result_provenance
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
-    from interp.attribution.target import Target
+    from interp.attribution.target import Targets
     from interp.model.model import Model
 
 Array = np.ndarray
@@ -44,7 +44,7 @@ class _Text:
 def learn_head_weights(
     model: Model,
     texts: str | Path | Sequence[str],
-    targets: str | Sequence[str | Target | None] | None = None,
+    targets: Targets | None = None,
     *,
     n_ablations: int = 32,
     span: int = 1,

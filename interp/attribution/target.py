@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -55,6 +55,12 @@ class Target:
         rows = torch.zeros(n, dtype=torch.double)
         rows[self.position] = 1
         return rows
+
+
+AnyTarget = Target | str | int
+"""A target, the notation of `parse_target`, or the id of a token (of a class, in a classifier)."""
+Targets = AnyTarget | Sequence[AnyTarget | None]
+"""One target for all inputs, or one per input, where None is the model's own first choice."""
 
 
 def _at(position: int, real: Bool[Tensor, "batch pos"]) -> Tensor:
@@ -163,7 +169,9 @@ def similarity(model: Model, to: str) -> Target:
     return Target(f"cosine with {to!r}", read, None, "cosine")
 
 
-def parse_target(model: Model, text: str | None, output: Tensor, position: int = -1) -> Target:
+def parse_target(
+    model: Model, text: str | int | None, output: Tensor, position: int = -1
+) -> Target:
     """Parse a target in the notation of the command line.
 
     The notation is `token:WORD` or the word alone, `token:A|B` for a difference, `id:N`,
@@ -171,7 +179,7 @@ def parse_target(model: Model, text: str | None, output: Tensor, position: int =
 
     Args:
         model: the loaded model.
-        text: the target; None means the model's own first choice.
+        text: the target, or an id; None means the model's own first choice.
         output: output of the model on the explained input.
         position: output position of the target, negative from the end.
 
@@ -194,6 +202,8 @@ def parse_target(model: Model, text: str | None, output: Tensor, position: int =
             position, torch.ones(output.shape[:2], dtype=torch.bool)
         )  # raises an error if the position lies outside
         return token_logit(model, int(output[0, position].argmax()), position=position)
+    if isinstance(text, int):
+        text = f"class:{text}" if output.dim() == 2 else f"id:{text}"
     kind, colon, rest = text.partition(":")
     if not colon or kind not in ("token", "id", "class", "similarity"):
         kind, rest = "token", text
@@ -215,3 +225,18 @@ def parse_target(model: Model, text: str | None, output: Tensor, position: int =
         )
     token, bar, contrast = rest.partition("|")
     return token_logit(model, token, contrast=contrast if bar else None, position=position)
+
+
+def one_each(targets: Targets | None, n: int) -> list[AnyTarget | None]:
+    """Return the target of each of n inputs.
+
+    Raises:
+        OptionError: several targets are given, but not n.
+    """
+    if targets is None or isinstance(targets, (str, int, Target)):
+        return [targets] * n
+    if len(targets) != n:
+        raise OptionError(
+            f"{len(targets)} targets for {n} inputs; give one per input, or one for all"
+        )
+    return list(targets)

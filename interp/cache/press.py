@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from interp.core.errors import OptionError
+from interp.core.installed import package_error
 
 
 class MasksKeys(Protocol):
@@ -22,15 +22,13 @@ def plan_press(plan: MasksKeys) -> Any:
     kvpress hides keys after a prompt has been read in full, and frees no memory.
 
     Raises:
-        OptionError: kvpress is not installed.
+        OptionError: kvpress is not installed, or does not fit what is.
     """
     try:
         import kvpress  # pyright: ignore[reportMissingImports]
     except ImportError as error:
-        raise OptionError(
-            "a press needs kvpress, which works with transformers below 5.3 only; install it in an "
-            "environment of its own: pip install kvpress"
-        ) from error
+        purpose = "a press (with transformers below 5.3, in an environment of its own)"
+        raise package_error(error, purpose, "kvpress", "pip install kvpress") from error
 
     @dataclass
     class PlanPress(kvpress.BasePress):

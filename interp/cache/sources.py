@@ -62,6 +62,7 @@ def source_curve(found: ResultRows, method: str) -> pd.DataFrame:
     import pandas as pd
     from sklearn.metrics import precision_recall_curve
 
+    found.require_kind("ContextSources", "attribute_context")
     ways = found.columns["metric"]
     if method not in ways:
         raise UnknownName("way to find a source", method, ways)

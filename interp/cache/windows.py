@@ -8,6 +8,7 @@ measure something else.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,6 +17,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from interp.core.annotated import READERS
 from interp.core.errors import OptionError, UnknownName
 from interp.core.head import Head
 from interp.model.calls.call import Call, ComputedCall, repeat_kv
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 BLOCK = 2**21  # scores of a block of rows
+_NAME = re.compile(r"\s*L([0-9]{1,9})KV([0-9]{1,9})\s*", re.IGNORECASE)
 
 
 class KVHead(NamedTuple):
@@ -38,6 +41,24 @@ class KVHead(NamedTuple):
 
     def __str__(self) -> str:
         return f"L{self.layer}KV{self.kv_head}"
+
+    @classmethod
+    def parse(cls, text: object) -> KVHead:
+        """Read `L5KV1`, or a pair of layer and key-value head, as one of a decoder.
+
+        Raises:
+            OptionError: it is anything else.
+        """
+        if isinstance(text, cls):
+            return text
+        found = _NAME.fullmatch(text) if isinstance(text, str) else None
+        pair = found.groups() if found else text
+        if isinstance(pair, tuple) and len(pair) == 2 and all(str(x).isdecimal() for x in pair):
+            return cls("decoder", int(pair[0]), int(pair[1]))
+        raise OptionError(f"cannot read {text!r} as a key-value head; write L5KV1 or (5, 1)")
+
+
+READERS[f"{__name__}:KVHead"] = KVHead.parse
 
 
 @dataclass(frozen=True)

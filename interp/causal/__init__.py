@@ -16,6 +16,6 @@ Every estimator evaluates a `Game`: `game.values(gates)` returns the task's numb
 each row of gates (1 = the head is active, 0 = it is replaced), with the same prompts for every row.
 """
 
-import lazy_loader
+from interp.core.public_names import attach
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
+from interp.model.inputs import require_tensor_inputs
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -188,6 +189,7 @@ def size(prompts: Prompts | TaskInputs) -> int:
     """Count the prompts."""
     if isinstance(prompts, Prompts):
         return len(prompts)
+    require_tensor_inputs(prompts, "the model")
     return int(next(x for x in prompts.values() if isinstance(x, Tensor)).shape[0])
 
 

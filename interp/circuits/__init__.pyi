@@ -1,5 +1,6 @@
 from . import tasks
 from .causal_tracing import causal_tracing
+from .contrast import ContrastTask
 from .declaration import Discovery, Found, discovery
 from .edge_evaluation import evaluate_edges
 from .evaluation import evaluate_circuit
@@ -26,6 +27,7 @@ from .why.share_check import check_shares
 __all__ = [
     "CausalModel",
     "Circuit",
+    "ContrastTask",
     "Discovery",
     "Fact",
     "Found",

@@ -79,7 +79,7 @@ class ContrastTask:
                 f"task {self.task.name} has no corrupted prompts (ids); a contrast needs one for "
                 "each prompt: task.with_corrupted(prompts, model)"
             )
-        for i, (a, b) in enumerate(zip(clean.ids, corrupted.ids, strict=True)):
+        for i, (a, b) in enumerate(zip(clean.ids, corrupted.ids, strict=True), 1):
             if len(a) != len(b):
                 raise PromptError(
                     f"task {self.task.name}: pair {i} has {len(a)} clean and {len(b)} corrupted "

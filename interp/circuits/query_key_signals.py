@@ -280,6 +280,7 @@ def writer_shares(found: ResultRows, part: str = "k") -> pd.DataFrame:
 
     if part not in ("q", "k"):
         raise OptionError(f'part {part!r}; expected "q" for the queries or "k" for the keys')
+    found.require_kind("Signals", "signals")
     rows: dict[str, list[dict[str, float]]] = {}
     for s in found.found:
         rows.setdefault(s.name, []).append(s.shares(part))

@@ -13,7 +13,9 @@ from interp.core.errors import OptionError
 from interp.core.shell_line import shell_line
 
 _PAGES = (".html", ".htm")
-_NUMBERS = (".csv", ".json", ".parquet")
+_NUMBERS = (".csv", ".json", ".parquet", ".toml", ".jsonl", ".graphml")
+_FIGURES = (".svg", ".pdf", ".png", ".jpg", ".jpeg", ".gif", ".webp", ".eps")
+_TEXTS = (".txt", ".md", ".tex", ".docx")
 
 
 class OutFile(click.ParamType):
@@ -27,25 +29,32 @@ class OutFile(click.ParamType):
         page: name of the page in a folder, where the file is a page; `.html` is added to a name
             without it.
         beside: endings of files that are written beside the page.
+        figures: endings of figures that the command writes in place of the page.
     """
 
     name = "path"
 
-    def __init__(self, page: str = "", beside: Sequence[str] = ()) -> None:
-        self._page, self._beside = page, beside
+    def __init__(
+        self, page: str = "", beside: Sequence[str] = (), figures: Sequence[str] = ()
+    ) -> None:
+        self._page, self._beside, self._figures = page, beside, figures
 
     def option(self) -> click.Option:
         """Return the option `--out` of a command that writes the page."""
         numbers = f"; its numbers beside it, as {' and '.join(self._beside)}" * bool(self._beside)
+        figures = f"; a figure for a name that ends in {' or '.join(self._figures)}"
+        figures *= bool(self._figures)
         return click.Option(
             ["-o", "--out"], type=self, default=Path(self._page), show_default=True, metavar="FILE",
             help="File of the page (.html is added to a name without it), or a folder for "
-            f"{self._page}{numbers}.",
+            f"{self._page}{numbers}{figures}.",
         )  # fmt: skip
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Path:
         """Refuse a folder, a file that exists, and a folder that does not; raises OptionError."""
-        path = page_file(Path(value), self._page) if self._page else Path(value)
+        path = Path(value)
+        if self._page and path.suffix.lower() not in self._figures:
+            path = page_file(path, self._page)
         if path.is_dir():
             raise OptionError(f"{path} is a folder; give the name of a file")
         if not path.parent.is_dir():
@@ -83,12 +92,14 @@ def page_file(out: Path, name: str) -> Path:
     For a folder it is `name` inside it.
 
     Raises:
-        OptionError: `out` has the ending of a table, so it is not the name of a page.
+        OptionError: `out` has the ending of another format, so it is not the name of a page.
     """
     suffix = out.suffix.lower()
-    if suffix in _NUMBERS:
+    kinds = {"table": _NUMBERS, "figure": _FIGURES, "document": _TEXTS}
+    kind = next((kind for kind, endings in kinds.items() if suffix in endings), None)
+    if kind is not None and not out.is_dir():
         raise OptionError(
-            f"{out} is the name of a table, but the output is a page; give a name that ends in "
+            f"{out} is the name of a {kind}, but the output is a page; give a name that ends in "
             f".html"
         )
     if out.is_dir():

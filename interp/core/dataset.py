@@ -11,6 +11,7 @@ from interp.core import files
 from interp.core.columns import COLUMNS as SCORES
 from interp.core.documents import parse_json
 from interp.core.errors import OptionError, StoreError
+from interp.core.installed import package_error
 from interp.core.prompt_values import COLUMNS, SUFFIX, read_values, values_file
 from interp.core.sealed_files import sealed_files
 from interp.core.shards import FOLDER as SHARDS
@@ -100,11 +101,12 @@ def run_query(store: Store, sql: str) -> pd.DataFrame:
     """
     try:
         import duckdb
-    except ImportError:
-        raise OptionError(
-            "queries need DuckDB: pip install 'interp[query]'; `interp results export` and pandas"
-            " read the same tables without it"
-        ) from None
+    except ImportError as error:
+        install = (
+            "pip install 'interp[query]'; `interp results export` and pandas read the same tables "
+            "without it"
+        )
+        raise package_error(error, "a query", "duckdb", install) from error
     try:
         sql.encode()
     except UnicodeEncodeError as error:

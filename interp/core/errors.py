@@ -91,6 +91,10 @@ class UnknownName(InterpError):
         super().__init__(f"unknown {kind} {name!r}; {hint}")
 
 
+class UnknownChoice(UnknownName, OptionError):
+    """Name that is not among those that a parameter takes."""
+
+
 def is_panic(error: BaseException) -> bool:
     """Return True for the panic of a package in Rust (tokenizers), which is no `Exception`."""
     return type(error).__name__ == "PanicException"

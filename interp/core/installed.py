@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from interp.core.documents import parse_toml
-from interp.core.errors import OptionError
+from interp.core.errors import OptionError, error_line
 
 _PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 UNKNOWN = "0+unknown"
@@ -77,6 +77,24 @@ class EntryPoint:
         if spec is None or not spec.origin or not spec.origin.endswith(".py"):
             raise OptionError(f"there is no module {self.module!r} with a Python source file")
         return Path(spec.origin)
+
+
+def package_error(error: ImportError, purpose: str, package: str, install: str) -> OptionError:
+    """Return the error for an optional package that is not installed, or fails to be imported.
+
+    Args:
+        error: what the import raised.
+        purpose: what needs the package, the beginning of the sentence.
+        package: the package, as it is imported.
+        install: the command that installs it.
+    """
+    if isinstance(error, ModuleNotFoundError) and str(error.name).partition(".")[0] == package:
+        return OptionError(f"{purpose} needs the package {package}; install it: {install}")
+    return OptionError(
+        f"{purpose} needs the package {package}, which is installed and cannot be imported "
+        f"({error_line(error)}): its version and those of its requirements do not fit together; "
+        "pip check lists what each requires"
+    )
 
 
 def entry_points(group: str) -> list[EntryPoint]:

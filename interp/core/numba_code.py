@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
-from interp.core.errors import OptionError
+from interp.core.installed import package_error
 
 
 def compiled_by_numba(**options: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -20,17 +20,15 @@ def compiled_by_numba(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """
     try:
         from numba import njit
-    except ImportError:
-        return _refused
+    except ImportError as error:
+        return partial(_refused, error)
     return njit(cache=True, **options)
 
 
-def _refused(function: Callable[..., Any]) -> Callable[..., Any]:
+def _refused(error: ImportError, function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def missing(*args: Any, **kwargs: Any) -> Any:
-        raise OptionError(
-            f"{function.__module__} computes this in compiled code, which needs numba; install it "
-            "with: pip install 'interp[kernels]'"
-        )
+        purpose = f"{function.__module__}, which computes in compiled code,"
+        raise package_error(error, purpose, "numba", "pip install 'interp[kernels]'") from error
 
     return missing

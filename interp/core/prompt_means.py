@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from interp.core.clusters import cluster_summary, numbered, score_columns
+from interp.core.errors import OptionError
 from interp.core.result_rows import ResultRows
 from interp.core.statistics import RANDOM_FLIPS, holm, sign_flip_p
 
@@ -51,6 +52,10 @@ def prompt_means(
     columns = pd.DataFrame([dict(one) for one in about], columns=None if about else [*empty])
     arrays = {}
     labels = None if clusters is None else tuple(clusters)
+    if labels is not None and len(labels) != values.shape[1]:
+        raise OptionError(
+            f"{len(labels)} clusters for {values.shape[1]} prompts; give one label per prompt"
+        )
     if nulls is not None:
         p = np.array([paired_p(x, clusters) for x in values - nulls])
         names = [one.get("metric", "") for one in about]

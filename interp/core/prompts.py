@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
@@ -80,6 +80,11 @@ class Prompts:
             prompts = [prompts]
         if hasattr(prompts, "detach"):  # a tensor, recognised without importing torch
             prompts = prompts.tolist() if prompts.dim() > 1 else [prompts.tolist()]
+        if not isinstance(prompts, Iterable) or isinstance(prompts, (bytes, Mapping)):
+            raise PromptError(
+                f"{type(prompts).__name__} is not a prompt; give a text, a chat, a list of token "
+                "ids, or a list of these"
+            )
         prompts = list(prompts)
         if not prompts:
             raise PromptError("no prompts given")

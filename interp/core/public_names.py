@@ -1,24 +1,27 @@
-"""Public names of a package whose subfolders declare analyses.
+"""Public names of a package: those of its stub, and the analyses that its subfolders declare.
 
 `from interp.heads import induction` imports the analysis declared in
 `heads/detectors/induction.py`. All names in the package's stub (`__init__.pyi`) are available as
-with `lazy_loader`.
+with `lazy_loader`; the functions among them check their arguments (`interp.core.checked_call`).
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import lazy_loader
 
+from interp.core.checked_call import with_checked_arguments
 from interp.core.lazy_analyses import declared_in
 
 
 def attach(
-    package: str, file: str, declared: tuple[str, ...]
+    package: str, file: str, declared: tuple[str, ...] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Make the lazy `__getattr__`, `__dir__` and `__all__` of a package.
 
@@ -32,7 +35,10 @@ def attach(
 
     def get(name: str) -> Any:
         if name in public:
-            return listed(name)
+            found = listed(name)
+            if isinstance(found, FunctionType):
+                found = vars(sys.modules[package])[name] = with_checked_arguments(found)
+            return found
         for inner in declared:
             if not name.startswith("_") and name in declared_in(folder / inner):
                 return getattr(import_module(f"{package}.{inner}"), name)

@@ -137,18 +137,27 @@ class Result(Displayed):
         Raises:
             OptionError: the rows are not heads.
         """
-        frame = self.to_pandas()
-        if {"layer", "head"} <= set(frame.columns):
-            frame = frame[frame["head"].notna()]
-        if not {"layer", "head"} <= set(frame.columns) or (len(self) and not len(frame)):
+        heads = [head for head in self._head_of_rows() if head is not None]
+        if not heads and (len(self) or not {"layer", "head"} <= set(self.to_pandas().columns)):
             about = ", ".join(self._units) or "no unit of a model"
             raise OptionError(
                 f"the rows of {self._name} are about {about}, not about heads; .heads() "
                 "needs rows with a layer and a head, as scores of heads have"
             )
+        return tuple(dict.fromkeys(heads))
+
+    def _head_of_rows(self) -> list[Head | None]:
+        """Return the head of each row; None for a row about something else."""
+        frame = self.to_pandas()
+        if not {"layer", "head"} <= set(frame.columns):
+            return [None] * len(frame)
         stacks = frame["stack"] if "stack" in frame.columns else [None] * len(frame)
         rows = zip(frame["layer"], frame["head"], stacks, strict=True)
-        return tuple(dict.fromkeys(Head(int(layer), int(h), stack) for layer, h, stack in rows))
+        is_head = frame["head"].notna()
+        return [
+            Head(int(layer), int(h), s) if there else None
+            for there, (layer, h, s) in zip(is_head, rows, strict=True)
+        ]
 
     def compare(self, other: Result) -> Result:
         """Compute the row-wise differences `self - other` to another result on the same prompts.
@@ -239,12 +248,20 @@ class Result(Displayed):
     def __len__(self) -> int:
         return len(self.to_pandas())
 
-    def __getitem__(self, metric: str) -> Self:
-        """Return the rows of one metric; raises UnknownName."""
-        named = self.to_pandas()["metric"].tolist()
-        if metric not in named:
-            raise UnknownName("metric", str(metric), dict.fromkeys(named))
-        return self._take([row for row, name in enumerate(named) if name == metric])
+    def __getitem__(self, name: str | Head | tuple[int, int]) -> Self:
+        """Return the rows of one metric, or of one head; raises UnknownName."""
+        frame = self.to_pandas()
+        named = frame["metric"].tolist()
+        if name in named:
+            return self._take([row for row, metric in enumerate(named) if metric == name])
+        try:
+            head = Head.parse(name)
+        except OptionError:
+            raise UnknownName("metric", str(name), dict.fromkeys(named)) from None
+        known = self.heads()
+        if head not in known:
+            raise UnknownName("head", str(head), map(str, known))
+        return self._take([row for row, each in enumerate(self._head_of_rows()) if each == head])
 
     def _take(self, rows: Sequence[int]) -> Self:
         """Return some of the rows, in the given order."""

@@ -100,6 +100,11 @@ class ResultRows(Result):
     def _name(self) -> str:
         return self.kind
 
+    def require_kind(self, kind: str, source: str) -> None:
+        """Raise OptionError unless the rows are of a kind, which `source` returns."""
+        if self.kind != kind:
+            raise OptionError(f"these are {self.kind}, not {kind}; give what {source} returns")
+
     @property
     def _units(self) -> tuple[str, ...]:  # type: ignore[override]
         return self.units

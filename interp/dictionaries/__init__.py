@@ -1,5 +1,5 @@
 """Sparse dictionaries on heads: training, metrics beside controls, features scored as heads."""
 
-import lazy_loader
+from interp.core.public_names import attach
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

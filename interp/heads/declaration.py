@@ -121,6 +121,9 @@ class Analysis(Declaration):
     ) -> Any:
         """Return the (query, key) pairs to which an ideal head of a detector attends.
 
+        The token at a position outside of the prompt, such as `key + 1` of the last key, equals no
+        other.
+
         Raises:
             OptionError: the detector names segments, and none are given.
         """
@@ -129,7 +132,9 @@ class Analysis(Declaration):
                 f"{self.name} names segments of the prompt, which are not known here; it is scored "
                 "by interp.score, or choose a detector of positions and tokens"
             )
-        known = {"tokens": tokens, "segments": segments}
+        from interp_kernels.prompt_ids import prompt_ids
+
+        known = {"tokens": prompt_ids(tokens), "segments": segments}
         given = (known[name] for name in self.inputs)
         return self.function(query, key, *given, **(dict(self.bind(**options).options)))
 

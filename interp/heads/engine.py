@@ -29,6 +29,7 @@ from interp.model.calls.sites import APART, Site
 from interp.model.each_batch import each_batch
 from interp.model.hooks.kernel_call import LookedAt, as_attention, padded_tokens
 from interp.model.hooks.tap import tap_is_open
+from interp.model.inputs import require_tensor_inputs
 from interp.model.locate.ranks import Ranks
 from interp.model.padding import LayersDone, backing_off, prompts_in, tokens_in
 from interp.model.single_prompts import pictured, single_prompts
@@ -279,6 +280,7 @@ def batches(
 ) -> list[Prompts | Mapping[str, Tensor]]:
     """Split prompts into batches; given input tensors are one batch, or one each with pictures."""
     if isinstance(prompts, Mapping):
+        require_tensor_inputs(prompts, model.name)
         return [*single_prompts(model, prompts)] if pictured(model, prompts) else [prompts]
     prompts.check(model)
     return list(model.batches(prompts, size))

@@ -1,5 +1,5 @@
 """Logits of the residual stream: layer by layer, or split into contributions of its parts."""
 
-import lazy_loader
+from interp.core.public_names import attach
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

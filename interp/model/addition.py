@@ -11,7 +11,7 @@ from torch import Tensor
 from interp.core.errors import OptionError
 from interp.model.edit_parts import Positions
 from interp.model.edits import Edit
-from interp.model.head_arguments import parse_heads
+from interp.model.head_arguments import HeadsLike, parse_heads
 
 if TYPE_CHECKING:
     from interp.model.calls.call import Call
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def add(
-    heads,
+    heads: HeadsLike,
     value: dict[tuple[str, int], Tensor],
     coefficient: float = 1.0,
     *,

@@ -25,7 +25,7 @@ from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.model.calls.steps import rows_of_step
 from interp.model.edit_parts import EditParts, Positions, chosen_positions
-from interp.model.head_arguments import parse_heads
+from interp.model.head_arguments import HeadsLike, parse_heads
 
 if TYPE_CHECKING:
     from interp.model.calls.call import Call
@@ -113,7 +113,7 @@ def broadcast_value(value: Tensor, like: Tensor, what: str, site: Site) -> Tenso
         ) from error
 
 
-def zero(heads, *, positions: Positions = None, stack: str | None = None) -> Edit:
+def zero(heads: HeadsLike, *, positions: Positions = None, stack: str | None = None) -> Edit:
     """Replace z by 0: the output of a head whose values are all zero.
 
     Args:
@@ -167,7 +167,7 @@ def gate(
 
 
 def mean(
-    heads,
+    heads: HeadsLike,
     *,
     over: Literal["batch", "position", "dataset"] = "batch",
     reference: dict[tuple[str, int], Tensor] | None = None,
@@ -227,7 +227,7 @@ def _position_mean(z: Tensor, real: Tensor) -> Tensor:
 
 
 def resample(
-    heads,
+    heads: HeadsLike,
     source: dict[tuple[str, int], Tensor],
     *,
     positions: Positions = None,
@@ -261,7 +261,9 @@ def resample(
     return Edit("resample", parse_heads(heads), replace, positions, stack, parts=parts)
 
 
-def set_z(heads, value: Tensor, *, positions: Positions = None, stack: str | None = None) -> Edit:
+def set_z(
+    heads: HeadsLike, value: Tensor, *, positions: Positions = None, stack: str | None = None
+) -> Edit:
     """Replace z by given values.
 
     Args:

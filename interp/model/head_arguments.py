@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from interp.model.calls.sites import Site
 
 HeadLike = Head | str | tuple[int, int]
+HeadsLike = HeadLike | Iterable[HeadLike] | Result
+"""Heads as arguments of public functions: one, several, or a result whose rows are heads."""
 
 
-def parse_heads(heads: HeadLike | Iterable[HeadLike] | Result) -> tuple[Head, ...]:
+def parse_heads(heads: HeadsLike) -> tuple[Head, ...]:
     """Parse one head or several, given as `Head`, `"L5H1"`, `(5, 1)` or a result.
 
     Raises:
@@ -27,6 +29,11 @@ def parse_heads(heads: HeadLike | Iterable[HeadLike] | Result) -> tuple[Head, ..
         heads = [heads]
     elif isinstance(heads, tuple) and len(heads) == 2 and all(isinstance(x, int) for x in heads):
         heads = [heads]  # type: ignore[list-item]
+    if not isinstance(heads, Iterable):
+        raise OptionError(
+            f"{heads!r} is not a head or a list of heads; give 'L5H1', (5, 1), a list of these, or "
+            "a result with heads"
+        )
     parsed = tuple(Head.parse(h) for h in heads)  # type: ignore[arg-type]
     if not parsed:
         raise OptionError("an edit without heads; name at least one, such as 'L5H1'")

@@ -7,9 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from interp.core.errors import OptionError, PromptError
+from interp.core.installed import package_error
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+
+def no_pillow(error: ImportError) -> OptionError:
+    """Return the error for pillow that is not there."""
+    return package_error(error, "reading images", "PIL", "pip install 'interp[images]'")
 
 
 def read_image(path: str | Path) -> Image:
@@ -23,9 +29,7 @@ def read_image(path: str | Path) -> Image:
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError as error:
-        raise OptionError(
-            "reading image files needs pillow: pip install 'interp[images]'"
-        ) from error
+        raise no_pillow(error) from error
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)

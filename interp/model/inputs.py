@@ -47,6 +47,15 @@ def output_embedding(module: nn.Module) -> nn.Module | None:
     return find()
 
 
+def require_tensor_inputs(inputs: Mapping[str, Any], name: str) -> None:
+    """Raise PromptError for inputs of a model without a tensor."""
+    if not any(isinstance(value, Tensor) for value in inputs.values()):
+        raise PromptError(
+            f"inputs of {name} given as a mapping are tensors by the names of its arguments, such "
+            "as {'input_ids': ...}, and this one holds no tensor"
+        )
+
+
 def takes(model: nn.Module) -> set[str]:
     """Return the names of the arguments of the model's forward."""
     forward = model.forward

@@ -19,7 +19,8 @@ from interp.core.user_function import predicate_inputs
 from interp.model.calls.steps import key_positions, query_positions
 from interp.model.edit_parts import Positions
 from interp.model.edits import Edit
-from interp.model.head_arguments import parse_heads
+from interp.model.head_arguments import HeadsLike, parse_heads
+from interp_kernels.prompt_ids import prompt_ids
 
 if TYPE_CHECKING:
     from interp.model.calls.call import Call
@@ -30,7 +31,7 @@ BLOCK = 2**22  # entries of a pattern that are changed at a time
 
 
 def reweight(
-    heads,
+    heads: HeadsLike,
     keys: ChosenKeys,
     factor: float,
     *,
@@ -81,7 +82,7 @@ def reweight(
 
 
 def set_targets(
-    heads,
+    heads: HeadsLike,
     predicate: Callable[..., Any],
     *,
     positions: Positions = None,
@@ -196,7 +197,7 @@ def _targets(
             # padding stands on the left, or on the right of a whole prompt
             right = not call.past and not bool(real[row, -1])
             text = call.text[row, :length] if right else call.text[row, -length:]
-            given = {"tokens": text}
+            given = {"tokens": prompt_ids(text)}
         inside = (key[row] >= 0) & (key[row] < length)
         at = order[row][:, None], key[row].clamp(0, length - 1)[None]
         try:

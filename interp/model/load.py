@@ -101,6 +101,7 @@ def load(
         CheckError: the captured attention does not reproduce the model's own output.
         NonFiniteError: NaN or infinity in the weights.
     """
+    _require_device(device)
     package = package_of(source)
     spread = {"device_map": device_map, "tp_plan": tp_plan, "offload": offload or None}
     if package is not None or isinstance(source, nn.Module) or str(source).startswith(_BUILT):
@@ -220,6 +221,17 @@ def _adopt(
         if check:
             check_loaded(model).require()
     return model
+
+
+def _require_device(device: str | torch.device | None) -> None:
+    """Raise LoadError for a device that does not exist here."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise LoadError(
+            f"the device {str(device)!r} cannot be used here ({error_line(error)}); give cpu, "
+            "cuda, cuda:1 or mps, as this machine has them"
+        ) from error
 
 
 def _device(module: nn.Module) -> torch.device:

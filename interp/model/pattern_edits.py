@@ -12,14 +12,14 @@ from interp.core.errors import OptionError
 from interp.model.calls.steps import columns_of_step, rows_of_step
 from interp.model.edit_parts import Positions
 from interp.model.edits import Edit, broadcast_value
-from interp.model.head_arguments import parse_heads
+from interp.model.head_arguments import HeadsLike, parse_heads
 
 if TYPE_CHECKING:
     from interp.model.calls.call import Call
     from interp.model.calls.sites import Site
 
 
-def uniform(heads, *, positions: Positions = None, stack: str | None = None) -> Edit:
+def uniform(heads: HeadsLike, *, positions: Positions = None, stack: str | None = None) -> Edit:
     """Spread the head's attention evenly over its visible keys; its values stay unchanged."""
 
     def replace(call: Call, site: Site, real: Tensor) -> Tensor:
@@ -32,7 +32,7 @@ def uniform(heads, *, positions: Positions = None, stack: str | None = None) -> 
 
 
 def set_pattern(
-    heads,
+    heads: HeadsLike,
     pattern: Tensor | Callable[[Tensor], Tensor],
     *,
     positions: Positions = None,
@@ -64,7 +64,7 @@ def set_pattern(
 
 
 def calibrate(
-    heads,
+    heads: HeadsLike,
     *,
     keep: float = 0.4,
     over: float = 5.0,

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from interp.core.errors import LoadError, OptionError, PromptError
+from interp.core.errors import LoadError, PromptError
 from interp.core.tokens import encoded_text
-from interp.model.image_files import read_image
+from interp.model.image_files import no_pillow, read_image
 from interp.model.inputs import (
     PICTURES,
     SOUNDS,
@@ -179,7 +179,7 @@ def _picture(x: Any, number: int) -> Any:
     try:
         from PIL import Image
     except ImportError as error:
-        raise OptionError("images need pillow: pip install 'interp[images]'") from error
+        raise no_pillow(error) from error
     if isinstance(x, Image.Image):
         if x.mode != "RGB":
             raise PromptError(

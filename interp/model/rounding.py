@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.core.errors import OptionError
+from interp.core.installed import package_error
 from interp.model.rounding_names import require_rounding
 
 BITS = (4, 8)  # widths of a packed code
@@ -87,9 +87,8 @@ def rounded_weight(weight: Float[Tensor, "out in"], method: str) -> Float[Tensor
         try:
             return ways[library](weight.float(), kind).to(weight)
         except ImportError as error:
-            raise OptionError(
-                f"method={method!r} needs the package {library}: pip install 'interp[quantise]'"
-            ) from error
+            install = "pip install 'interp[quantise]'"
+            raise package_error(error, f"method={method!r}", library, install) from error
     x = weight.float()
     if kind == "fp8":
         most = torch.finfo(torch.float8_e4m3fn).max

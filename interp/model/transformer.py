@@ -30,6 +30,7 @@ from interp.model.inputs import (
     forward,
     is_encoder_decoder,
     position_limit,
+    require_tensor_inputs,
     takes,
     text_config,
     vocabulary,
@@ -47,6 +48,18 @@ Inputs = Mapping[str, Any]
 _edits: ContextVar[tuple[tuple[Transformer, tuple[Edit, ...]], ...]] = ContextVar(
     "interp_edits", default=()
 )
+
+
+class _Implementation(str):
+    """Name of an attention implementation, which says where the patterns are if it is called."""
+
+    __slots__ = ()
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        raise OptionError(
+            f"model.attention is the name of the implementation, {str(self)!r}; the patterns of a "
+            'text are model.capture("a text")["pattern", layer], or interp.view(model, "a text")'
+        )
 
 
 @dataclass(eq=False)
@@ -93,7 +106,7 @@ class Transformer:
     @property
     def attention(self) -> str:
         """The attention implementation the model runs with, such as `sdpa`."""
-        return str(getattr(self.config, "_attn_implementation", None) or "own code")
+        return _Implementation(getattr(self.config, "_attn_implementation", None) or "own code")
 
     @property
     def elsewhere(self) -> str | None:
@@ -212,6 +225,7 @@ class Transformer:
         if given:
             raise PromptError("give the text of prompts with pictures or sound as text=")
         if isinstance(prompts, Mapping):
+            require_tensor_inputs(prompts, self.name)
             items = prompts.items()
             return {k: v.to(self.device) if isinstance(v, Tensor) else v for k, v in items}
         if "input_ids" not in takes(self.module):

@@ -10,6 +10,6 @@ Each published method is a file. A policy of your own is a function of a `Step`;
 redistribution of attention from visual sinks in `interp.vision.language`.
 """
 
-import lazy_loader
+from interp.core.public_names import attach
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

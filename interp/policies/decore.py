@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from interp.core.errors import OptionError
 from interp.model.edits import zero
-from interp.model.head_arguments import parse_heads
+from interp.model.head_arguments import HeadsLike, parse_heads
 from interp.model.policy import Action, Policy, Step
 from interp.model.second_run import SecondRun
 
 
-def decore(heads: Any, alpha: float | None = None) -> Policy:
+def decore(heads: HeadsLike, alpha: float | None = None) -> Policy:
     """Make the policy that contrasts the model with a run in which some heads are masked.
 
     The next token is that of (1 + alpha) log p - alpha log p_masked. A run without context, whose

@@ -218,6 +218,8 @@ def metric_features(
     usual = ["entropy", "first_token", "previous_token", "attention_distance"]
     table = score(model, usual if metrics is None else metrics, given, null="none",
                   batch_size=batch_size)  # fmt: skip
+    if not table.metrics:
+        raise OptionError("no metrics given; name at least one, such as entropy")
     x, places = [], []
     for metric in table.metrics:
         values = table._prompt_values.get((model.name, metric))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import operator
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,6 +53,11 @@ class DocumentCorpus:
             source = folder("data") / "corpus.jsonl"
         if isinstance(source, (str, os.PathLike)):
             source = [Path(source)]
+        if not isinstance(source, Iterable) or isinstance(source, (bytes, Mapping)):
+            raise PromptError(
+                f"{type(source).__name__} is not a corpus; give files, or a list of texts, of "
+                "chats or of lists of token ids"
+            )
         self.items = list(source)
         if not self.items:
             raise PromptError("the corpus is empty; give files, texts or lists of token ids")
@@ -74,7 +80,17 @@ class DocumentCorpus:
             elif is_chat(item):
                 yield Document(f"chat {at}", chat=tuple(item))
             else:
-                yield Document(f"document {at}", ids=tuple(int(x) for x in item))
+                yield Document(f"document {at}", ids=_ids(at, item))
+
+
+def _ids(at: int, item: Any) -> tuple[int, ...]:
+    try:
+        return tuple(operator.index(x) for x in item)
+    except TypeError as error:
+        raise PromptError(
+            f"document {at} of the corpus is {item!r:.60}; give a path, a text, a chat or a list "
+            "of token ids"
+        ) from error
 
 
 @dataclass(frozen=True, eq=False)

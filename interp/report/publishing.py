@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from interp.core.errors import OptionError, StoreError, UnknownName
 from interp.core.files import write_atomically
-from interp.core.installed import version
+from interp.core.installed import package_error, version
 from interp.core.json_document import frame_bytes, plain
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _tensorboard(result: Result, out: Path | None) -> str:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise OptionError(_missing("tensorboard")) from error
+        raise _package_error(error, "tensorboard") from error
     with SummaryWriter(str(folder)) as writer:
         for name, value in _numbers(result.to_pandas()):
             writer.add_scalar(name, value)
@@ -113,7 +113,7 @@ def _wandb(result: Result, out: Path | None) -> str:
     try:
         import wandb
     except ImportError as error:
-        raise OptionError(_missing("wandb")) from error
+        raise _package_error(error, "wandb") from error
     options: dict[str, Any] = {}
     if out is not None:  # otherwise where and how is up to the settings of wandb
         out.mkdir(parents=True, exist_ok=True)
@@ -137,7 +137,7 @@ def _mlflow(result: Result, out: Path | None) -> str:
     try:
         import mlflow  # pyright: ignore[reportMissingImports]
     except ImportError as error:
-        raise OptionError(_missing("mlflow")) from error
+        raise _package_error(error, "mlflow") from error
     if out is not None:  # otherwise MLFLOW_TRACKING_URI, or what mlflow does without it
         out.mkdir(parents=True, exist_ok=True)
         mlflow.set_tracking_uri(f"sqlite:///{(out / 'mlflow.db').resolve()}")
@@ -236,5 +236,7 @@ def _plain_name(name: str) -> str:
     return re.sub(r"[^\w\-. /:]", "_", name)
 
 
-def _missing(package: str) -> str:
-    return f"the tracker {package} needs the package {package}: pip install 'interp[{package}]'"
+def _package_error(error: ImportError, package: str) -> OptionError:
+    return package_error(
+        error, f"the tracker {package}", package, f"pip install 'interp[{package}]'"
+    )

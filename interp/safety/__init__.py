@@ -14,6 +14,6 @@ alone mixes the effect on safety with the effect on everything else, so each is 
 same score on harmless prompts.
 """
 
-import lazy_loader
+from interp.core.public_names import attach
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -32,11 +32,14 @@ def chosen_direction(found: ResultRows, row: int | None = None) -> Direction:
     Raises:
         OptionError: No candidate passes; the message counts those that each filter stops.
     """
+    found.require_kind("DirectionSearch", "search_direction")
     if row is None and not found.chosen.any():
         raise OptionError(
             f"none of {len(found)} candidate directions passes: {stopped(found)}; look at "
             ".to_pandas(), and loosen a bound only with a reason"
         )
+    if row is not None and not 0 <= row < len(found):
+        raise OptionError(f"there is no row {row}; the candidates are rows 0 to {len(found) - 1}")
     at = int(found.chosen.argmax()) if row is None else row
     vector = torch.from_numpy(found.vectors[at])
     return Direction(vector, int(found.layer[at]), int(found.position[at]))

@@ -10,6 +10,6 @@
 A head that attends along a relation is not necessarily used by the model: `pairs` tests that.
 """
 
-import lazy_loader
+from interp.core.public_names import attach
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

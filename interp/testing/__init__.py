@@ -8,6 +8,6 @@
 A check raises `ContractError`, whose sentence says what the contract is and how it is broken.
 """
 
-import lazy_loader
+from interp.core.public_names import attach
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -11,7 +11,7 @@ import torch
 from interp.attribution.declaration import AttributionMethod
 from interp.attribution.example import Example
 from interp.core.registry import ATTRIBUTION_METHODS
-from interp.model.load import load
+from interp.model.model_argument import one_model
 from interp.testing.contract import (
     ContractError,
     check_declared_options,
@@ -47,7 +47,7 @@ def check_attribution_method(
         ContractError: the contract is broken; the sentence says how.
     """
     declared, _ = ATTRIBUTION_METHODS.given(method, {})
-    model = load(model) if isinstance(model, str) else model
+    model = one_model(model)
     check_docstring(declared)
     check_declared_options(declared)
     check_example(declared)

@@ -11,7 +11,7 @@ from interp.circuits.find import score_nodes
 from interp.circuits.tasks import make_contrast
 from interp.core.errors import OptionError
 from interp.core.registry import CIRCUIT_METHODS
-from interp.model.load import load
+from interp.model.model_argument import one_model
 from interp.testing.contract import (
     ContractError,
     check_declared_options,
@@ -51,7 +51,7 @@ def check_circuit_method(
         ContractError: the contract is broken; the sentence says how.
     """
     declared, _ = CIRCUIT_METHODS.given(method, {})
-    model = load(model) if isinstance(model, str) else model
+    model = one_model(model)
     check_docstring(declared)
     check_declared_options(declared)
     check_example(declared)

@@ -23,7 +23,7 @@ from interp.heads.example_picture import picture
 from interp.heads.scoring import score, why_not
 from interp.model.calls.call import RecordedCall
 from interp.model.hooks.kernel_call import to_attention
-from interp.model.load import load
+from interp.model.model_argument import one_model
 from interp.testing.contract import (
     ContractError,
     check_declared_options,
@@ -70,7 +70,7 @@ def check_metric(
             not given.
     """
     found = bound(metric)
-    declared, model = found.analysis, load(model) if isinstance(model, str) else model
+    declared, model = found.analysis, one_model(model)
     check_docstring(declared)
     check_declared_options(declared)
     check_example(declared, picture=picture)

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool
 
 from interp.attribution.example import Example
-from interp.attribution.target import Target, parse_target
+from interp.attribution.target import AnyTarget, Target, parse_target
 from interp.core.errors import OptionError, PromptError
 from interp.model.softmax_view import layers_view
 from interp.vision.images import PatchGrid, image_batch, patch_grid, vision_sites
@@ -36,7 +36,7 @@ class ImageExample(Example):
         OptionError: the model has no classes.
     """
 
-    def __init__(self, model: Model, image: Any, target: Target | str | None = None) -> None:
+    def __init__(self, model: Model, image: Any, target: AnyTarget | None = None) -> None:
         model = layers_view(model)
         pixels = image_batch(model, image)
         if len(pixels) != 1:

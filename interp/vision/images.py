@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.core.annotated import value_in_words
 from interp.core.errors import OptionError, PromptError
 from interp.model.content import model_provenance, tensors_hash
 from interp.model.inputs import takes
@@ -125,7 +126,13 @@ def image_batch(model: Model, images: Any) -> Float[Tensor, "image channel row c
                 f"the images have the names {', '.join(map(str, images))}; give pixel_values"
             )
         images = images["pixel_values"]
-    x = torch.as_tensor(getattr(images, "pixels", images))
+    try:
+        x = torch.as_tensor(getattr(images, "pixels", images))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise PromptError(
+            f"{value_in_words(images)} is not a batch of images; give an array of pixels, or what "
+            "interp.vision.read_images returns of files"
+        ) from error
     x = x[None] if x.dim() == 3 else x
     wanted = f"{channels} channels, {high} rows and {wide} columns"
     if x.dim() != 4:
@@ -220,7 +227,9 @@ def checked_labels(model: Model, labels: Any, number: int) -> Int[Array, " image
         OptionError: there are more or fewer labels than images, or one is not a class of the model.
     """
     names = {str(v): int(k) for k, v in (getattr(model.config, "id2label", None) or {}).items()}
-    given = labels.tolist() if hasattr(labels, "tolist") else list(labels)
+    given = labels.tolist() if hasattr(labels, "tolist") else labels
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise OptionError(f"{value_in_words(labels)} is not a list of labels; give one per image")
     if len(given) != number:
         raise OptionError(f"{len(given)} labels for {number} images; give one per image")
     classes = int(getattr(model.config, "num_labels", 0) or 0)

@@ -74,6 +74,8 @@ def image_maps(
     """
     pixels = image_batch(model, images)
     names = (methods,) if isinstance(methods, str) else tuple(methods)
+    if not names:
+        raise OptionError("no methods given; name at least one, such as rollout")
     found = [map_of_images(model, pixels, m, labels, batch_size=batch_size) for m in names]
     units = [
         "attention mass" if _reads_attention(m) else ATTRIBUTION_METHODS.parse(m).method.unit

@@ -11,6 +11,7 @@ import torch
 
 from interp_kernels.backends import Request, check_mode, choose, load
 from interp_kernels.cheap import check_lse
+from interp_kernels.checks import check_dense
 from interp_kernels.errors import InvalidAttention, InvalidReduction, TooLittleMemory
 from interp_kernels.problem import Attention, AttentionShape
 from interp_kernels.reductions import Chosen, LogSumExp, Moments, Output, Reduction, ScoreMoments
@@ -74,10 +75,15 @@ def attention_statistics(
         PredicateError: a predicate raised or did not return a bool per position.
         TooLittleMemory: not even a block of one query fits.
     """
-    mode = check_mode(mode)
+    if not isinstance(attention, Attention):
+        kind = type(attention).__name__
+        raise InvalidAttention(f"{kind} is not an Attention; make one of q, k and v")
+    mode, reductions = check_mode(mode), listed(reductions)
     check_reductions(attention, reductions)
     check_given(attention, mode, block, output, lse)
     name = choose(backend, attention, reductions)
+    if not (memory is None or isinstance(memory, int)):
+        raise InvalidReduction(f"memory is {memory!r:.60}; expected a number of bytes")
     limit = memory
     if limit is None and bytes_of(attention.shape, reductions, name, block) > SMALL:
         limit = free_memory(attention.q.device)
@@ -103,6 +109,9 @@ def estimate_memory(
         backend: name of the backend, or "auto".
         block: queries at a time; chosen by the backend unless given.
     """
+    if not isinstance(shape, Attention | AttentionShape):
+        raise InvalidAttention(f"{shape!r:.60} has no sizes; give an Attention or AttentionShape")
+    reductions = listed(reductions)
     attention = shape if isinstance(shape, Attention) else None
     sizes = shape.shape if isinstance(shape, Attention) else shape
     return bytes_of(sizes, reductions, choose(backend, attention, reductions), block)
@@ -132,13 +141,27 @@ def kind_of(reduction: Reduction) -> type:
     return Chosen if type(reduction).__name__ in ("Largest", "TopK") else torch.Tensor
 
 
+def listed(reductions: Sequence[Reduction] | Reduction) -> Sequence[Reduction]:
+    """Return reductions as a list; one alone is a list of one.
+
+    Raises:
+        InvalidReduction: something else is given.
+    """
+    if isinstance(reductions, Reduction):
+        return [reductions]
+    if not isinstance(reductions, Sequence) or isinstance(reductions, str):
+        raise InvalidReduction(f"{reductions!r:.60} is not a list of reductions, as [Entropy()] is")
+    for one in reductions:
+        if not isinstance(one, Reduction):
+            raise InvalidReduction(
+                f"{one!r:.60} is not a reduction; make one, such as Entropy() or TopK(8)"
+            )
+    return reductions
+
+
 def check_reductions(attention: Attention, reductions: Sequence[Reduction]) -> None:
     """Check that each reduction fits the call and no two share a name."""
     for reduction in reductions:
-        if not isinstance(reduction, Reduction):
-            raise InvalidReduction(
-                f"{reduction!r} is not a reduction; make one, such as Entropy() or TopK(8)"
-            )
         reduction.check(attention.shape)
         if isinstance(reduction, LogSumExp) and not attention.normalised:
             raise InvalidReduction(
@@ -157,8 +180,8 @@ def check_given(
     lse: Tensor | None,
 ) -> None:
     """Check the block size, and the model's own tensors, which need observer mode."""
-    if block is not None and block < 1:
-        raise InvalidReduction(f"block is {block}; expected at least 1 query at a time")
+    if block is not None and (not isinstance(block, int) or block < 1):
+        raise InvalidReduction(f"block is {block!r}; expected at least 1 query at a time")
     at = attention.shape
     rows = (at.batch, at.head, at.query)
     for name, given, shape in (("output", output, (*rows, at.d_v)), ("lse", lse, rows)):
@@ -168,6 +191,7 @@ def check_given(
             raise InvalidAttention(
                 f"{name} is a tensor of the model's own kernel; give it with mode='observer'"
             )
+        check_dense(name, given)
         if tuple(given.shape) != shape:
             raise InvalidAttention(f"{name} has shape {list(given.shape)}; expected {list(shape)}")
     if lse is not None and not attention.normalised:

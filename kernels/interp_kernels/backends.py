@@ -80,7 +80,7 @@ def load(name: str) -> Backend:
     Raises:
         BackendUnavailable: there is no such name, or this machine lacks a requirement.
     """
-    if name not in BACKENDS:
+    if not isinstance(name, str) or name not in BACKENDS:
         known = ", ".join(["auto", *BACKENDS])
         raise BackendUnavailable(f"backend {name!r} is not known; known: {known}")
     backend = cast(Backend, importlib.import_module(BACKENDS[name]))

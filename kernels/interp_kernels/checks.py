@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,17 @@ _AXES = {
     "k": "batch, kv_head, key, d",
     "v": "batch, kv_head, key, d_v",
 }
+
+
+def check_dense(name: str, x: object) -> None:
+    """Check that an argument is a tensor whose numbers lie one after another in memory."""
+    if not isinstance(x, torch.Tensor):
+        raise InvalidAttention(f"{name} is a {type(x).__name__}; give a torch tensor")
+    if x.layout != torch.strided or x.device.type == "meta" or x.is_nested or x.is_quantized:
+        kind = "a tensor without numbers (meta)" if x.device.type == "meta" else (
+            f"a tensor of the layout {x.layout}, nested or quantised"
+        )  # fmt: skip
+        raise InvalidAttention(f"{name} is {kind}; give a dense tensor of numbers")
 
 
 def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
@@ -63,7 +75,8 @@ def check_numbers(scale: float, offset: int, window: int | None, softcap: float 
         raise InvalidAttention(f"offset is {offset!r}; expected a whole number of tokens")
     if window is not None and (not isinstance(window, int) or window < 1):
         raise InvalidAttention(f"window is {window!r}; expected at least 1 key, or None")
-    if softcap is not None and not (math.isfinite(softcap) and softcap > 0):
+    number = isinstance(softcap, int | float)
+    if softcap is not None and not (number and math.isfinite(softcap) and softcap > 0):
         raise InvalidAttention(f"softcap is {softcap}; expected a positive number, or None")
 
 
@@ -188,7 +201,10 @@ def checked_starts(
             return (0,) * batch
         first = key_padding.int().argmax(-1)
         return tuple(torch.where(key_padding.any(-1), first, key).tolist())
-    starts = tuple(int(s) for s in start)
+    try:
+        starts = tuple(operator.index(s) for s in start)
+    except (TypeError, RuntimeError) as error:
+        raise InvalidAttention(f"start is {start!r:.60}; expected {batch} positions") from error
     if len(starts) != batch or any(not 0 <= s <= key for s in starts):
         raise InvalidAttention(
             f"start is {list(starts)}; expected {batch} positions between 0 and {key}"

@@ -71,6 +71,8 @@ def structure_of(
         real: the query positions that are not padding; also those of keys, where there are as many.
         keys: the number of keys; a mask for a cache of fixed size has more.
     """
+    if mask.is_inference():  # does not count its changes
+        return _recognise(mask[..., :keys], real)
     known = _recognised.get(mask)
     if known is not None and known.version == mask._version and torch.equal(known.real, real):
         return known.found
@@ -240,6 +242,8 @@ def relative_bias_of(bias: Float[Tensor, "#batch head query_pos more"], keys: in
         bias: what is added to scores.
         keys: the number of keys; a bias for a cache of fixed size has more.
     """
+    if bias.is_inference():
+        return _relative(without_expanded(bias[..., :keys]))
     every = torch.ones(1, 1, dtype=torch.bool, device=bias.device)
     known = _recognised.get(bias)
     if known is not None and known.version == bias._version:

@@ -27,6 +27,7 @@ from interp_kernels.predicate_symbols import (
     RunsPerQuery,
     TokenSymbols,
 )
+from interp_kernels.targets import prompt_end
 
 if TYPE_CHECKING:
     from jaxtyping import Int
@@ -143,10 +144,11 @@ class KeyRuns:
         for row, start in enumerate(attention.start):
             first = attention.offset - start
             at = range(first, first + shape.query)
-            own, each = None if ids is None else ids[row, start:], []
+            end, each = prompt_end(attention, row), []
+            own = None if ids is None else ids[row, start:end]
             named = None
             if attention.segments is not None:
-                named = partial(attention.segments.of_prompt, row, start)
+                named = partial(attention.segments.of_prompt, row, start, end)
             for i, r in enumerate(asked):
                 runs, reads = shared.get((i, start)), False
                 if (i, start) not in shared:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from interp_kernels.prompt_ids import ids_at
+
 if TYPE_CHECKING:
     pass
 
@@ -175,7 +177,7 @@ def _between(low: Any, high: Any, keys: int) -> RunsPerQuery:
 
 
 class TokenSymbols:
-    """The tokens of a prompt, indexed by positions; negative ones count from the end."""
+    """The tokens of a prompt, indexed by positions."""
 
     def __init__(self, ids: np.ndarray, size: tuple[int, int]):
         self.ids, self.size, self.read = ids, size, False
@@ -183,10 +185,10 @@ class TokenSymbols:
     def __getitem__(self, index: Any) -> Any:
         self.read = True
         if isinstance(index, RowSymbol):
-            return RowSymbol(self.ids[index.value], self.size[1])
+            return RowSymbol(ids_at(self.ids, index.value), self.size[1])
         plain = isinstance(index, KeySymbol) and index.sign == 1 and not index.absolute
         if plain and isinstance(index.plus, int):
-            return _TokenAtKey(self.ids[np.arange(self.size[1]) + index.plus], self.size)
+            return _TokenAtKey(ids_at(self.ids, np.arange(self.size[1]) + index.plus), self.size)
         raise NoRuns("tokens at other positions")
 
 

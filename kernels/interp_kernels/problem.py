@@ -26,6 +26,12 @@ Activation = Literal["softmax", "sigmoid", "relu", "signed"]
 HIDDEN_BELOW = -1e30
 
 
+_TENSORS = (
+    "q", "k", "v", "ranges", "bias", "relative_bias", "key_padding", "query_padding", "sinks",
+    "tokens",
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class AttentionShape:
     """Sizes of one attention call, from which memory is estimated."""
@@ -115,6 +121,14 @@ class Attention:
     start: tuple[int, ...] = None  # pyright: ignore[reportAssignmentType]
 
     def __post_init__(self) -> None:
+        for name in _TENSORS:
+            x = getattr(self, name)
+            if name in ("q", "k", "v") or not (x is None or isinstance(x, BiasRows)):
+                checks.check_dense(name, x)
+        if not isinstance(self.causal, bool):
+            raise InvalidAttention(f"causal is {self.causal!r}; give True or False")
+        if self.segments is not None and not isinstance(self.segments, Segments):
+            raise InvalidAttention(f"segments are a {type(self.segments).__name__}; give Segments")
         checks.check_tensors(self.q, self.k, self.v)
         batch, head, query, d = self.q.shape
         key = self.k.shape[2]

@@ -15,10 +15,13 @@ and `TopK`, labels) counts along the tensors' own axes. Unused so far: KeySetMas
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
+from interp_kernels.checks import check_dense
 from interp_kernels.errors import InvalidReduction
 
 if TYPE_CHECKING:
@@ -52,6 +55,13 @@ class Reduction:
     needs: ClassVar[Needs] = "row"
     name: str
 
+    def __post_init__(self) -> None:
+        for each in fields(self):  # pyright: ignore[reportArgumentType] - subclasses are dataclasses
+            value, kind = getattr(self, each.name), str(each.type).removesuffix(" | None")
+            if kind == each.type or value is not None:
+                fits, words = _KINDS[re.split(r"\W", kind)[0]]
+                _require(fits(value), f"{each.name}={value!r:.60}; expected {words}")
+
     def output_shape(self, at: AttentionShape) -> tuple[int, ...]:
         """Return the shape of the result (of each tensor for `Chosen` and `ScoreMoments`)."""
         return (at.batch, at.head, at.query)
@@ -62,6 +72,26 @@ class Reduction:
         Raises:
             InvalidReduction: states what does not fit and what would.
         """
+
+
+def _is_dense(x: object) -> bool:
+    check_dense("it", x)
+    return True
+
+
+_KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "str": (lambda x: isinstance(x, str), "a text"),
+    "int": (lambda x: isinstance(x, Integral), "a whole number"),
+    "tuple": (
+        lambda x: isinstance(x, Sequence) and all(isinstance(i, Integral) for i in x),
+        "a tuple of whole numbers",
+    ),
+    "Callable": (callable, "a function"),
+    "KeyRuns": (lambda x: hasattr(x, "prompts"), "the runs of a predicate"),
+    "Int": (_is_dense, "a tensor"),
+    "Float": (_is_dense, "a tensor"),
+}
+"""By the first word of a field's annotation: whether a value fits, and what does."""
 
 
 def _require(fits: bool, what: str) -> None:

@@ -3,6 +3,7 @@
 A predicate of a call with segments is also given `segments`, indexed by positions as tokens are:
 `segments[key] == "image"`. Where queries and keys are of two sequences, as in cross attention, the
 sequence is named as well: `segments.keys[key] == "audio"`, `segments.queries[query] == "special"`.
+A position outside of the prompt is in no segment.
 
 The name of a segment that is part of another has the other one before it: "text/user" is "user" and
 "text".
@@ -15,7 +16,9 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from interp_kernels.checks import check_dense
 from interp_kernels.errors import InvalidAttention
+from interp_kernels.prompt_ids import prompt_ids
 
 if TYPE_CHECKING:
     import torch
@@ -51,8 +54,10 @@ class Segments:
             InvalidAttention: shape, dtype or device do not fit the call.
         """
         for axis, labels, size in (("key", self.keys, key), ("query", self.queries, last)):
-            if labels is None:
+            if labels is None and axis == "query":
                 continue
+            check_dense(f"the number of the segment of each {axis}", labels)
+            assert labels is not None
             whole = not (labels.is_floating_point() or labels.is_complex())
             fits = labels.ndim == 2 and labels.shape[0] in (1, batch)
             fits = fits and (
@@ -67,18 +72,19 @@ class Segments:
                 raise InvalidAttention(f"segments are on {labels.device}, q on {device}; move them")
 
     def of_prompt(
-        self, row: int, start: int, into: Callable[[Tensor], Any] = lambda labels: labels
+        self, row: int, start: int, end: int, into: Callable[[Tensor], Any] = prompt_ids
     ) -> PromptSegments:
-        """Return the segments of one prompt, from its first position on.
+        """Return the segments of one prompt.
 
         Args:
             row: row of the batch.
             start: index of the prompt's first position.
-            into: converts the numbers, for example to symbols.
+            end: index after its last key.
+            into: converts the numbers to what predicates index: ids or symbols.
         """
         keys, queries = (
-            None if labels is None else into(labels[row % len(labels), start:])
-            for labels in (self.keys, self.queries)
+            None if labels is None else into(labels[row % len(labels), start:last])
+            for labels, last in ((self.keys, end), (self.queries, None))
         )
         return PromptSegments(self.names, keys, queries)
 
@@ -93,7 +99,8 @@ class PromptSegments:
     """
 
     def __init__(self, names: tuple[str, ...], of_keys: Any, of_queries: Any = None) -> None:
-        self.names, self.of_keys, self.of_queries = names, of_keys, of_queries
+        self.names = names
+        self.of_keys, self.of_queries = prompt_ids(of_keys), prompt_ids(of_queries)
 
     def __getitem__(self, index: Any) -> NamedAt:
         if self.of_queries is not None:

@@ -20,6 +20,7 @@ import torch
 
 from interp_kernels.errors import PredicateError
 from interp_kernels.masks import ALL, WHOLE, Part, key_range, narrow, span
+from interp_kernels.prompt_ids import prompt_ids
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Int
@@ -52,7 +53,8 @@ def target_tile(
 
     The predicate is called as `predicate(query, key, tokens=tokens)`, per prompt, with positions
     and tokens counted from the prompt's start; a call with segments adds `segments=segments`. It
-    is not called for positions before the start, where it counts as False.
+    is not called for positions before the start, where it counts as False. Tokens and segments at
+    positions outside of the prompt, such as `key + 1` of the last key, equal no others.
 
     Raises:
         PredicateError: it raised, or did not return bool over query by key.
@@ -81,10 +83,11 @@ def _prompt_tile(
         return held
     query = torch.arange(q_in, q1, device=device)[:, None] + (attention.offset - start)
     key = torch.arange(k_in - start, k1 - start, device=device)[None, :]
-    tokens = None if attention.tokens is None else attention.tokens[row, start:]
+    end = prompt_end(attention, row)
+    tokens = None if attention.tokens is None else prompt_ids(attention.tokens[row, start:end])
     given: dict[str, Any] = {"tokens": tokens}
     if attention.segments is not None:
-        given["segments"] = attention.segments.of_prompt(row, start)
+        given["segments"] = attention.segments.of_prompt(row, start, end)
     name = asked.name.removesuffix(" rows")  # of the rows that the predicate of a mass names
     try:
         answer = asked.predicate(query, key, **given)
@@ -106,6 +109,14 @@ def _prompt_tile(
         )
     held[q_in - q0 :, k_in - k0 :] = answer
     return held
+
+
+def prompt_end(attention: Attention, row: int) -> int:
+    """Return the index after the last position of a prompt, before padding on the right."""
+    if attention.key_padding is None:
+        return attention.k.shape[2]
+    real = attention.key_padding[row].nonzero()
+    return int(real[-1]) + 1 if len(real) else attention.start[row]
 
 
 def target_entries(

@@ -98,7 +98,7 @@ def test_detectors_of_users_for_two_sequences(loaded, unequal_pairs) -> None:
     assert stacks["any"] == {"encoder", "decoder", "cross"}
     with pytest.raises(OptionError, match="cannot read tokens"):
         detector(lambda query, key, tokens: tokens[key] == 2, sequences="any")
-    with pytest.raises(OptionError, match="'one', 'two' or 'any'"):
+    with pytest.raises(OptionError, match="known: any, one, two"):
         detector(second, sequences="three")
 
 

@@ -238,7 +238,11 @@ def test_wrong_calls(reorder) -> None:
         (lambda: word_alignment(reorder, bare), PromptError, "pair 0 has no gold alignment"),
         (lambda: word_alignment(reorder, pairs[:3]), PromptError, "four or more"),
         (lambda: word_alignment(reorder, pairs, select=1.0), OptionError, "between 0 and 1"),
-        (lambda: word_alignment(reorder, pairs, null="none"), OptionError, "known: shuffled"),
+        (
+            lambda: word_alignment(reorder, pairs, null="none"),
+            OptionError,
+            "known: other, shuffled",
+        ),
         (lambda: word_alignment("bundled:induction", pairs), OptionError, "no cross attention"),
         (lambda: translation_heads(reorder, [((5, 6, 3), (3,))]), PromptError, "only an end token"),
     ):

@@ -191,7 +191,7 @@ def test_what_a_recording_must_be(spoken, hearing, counted, loaded, tmp_path) ->
             word_times(hearing, [given], heads=["L1H2"])
     wrong: list[tuple[dict, dict, type[InterpError], str]] = [
         ({}, {"heads": ["L7H0"]}, OptionError, "heads names L7H0, which spoken lacks"),
-        ({}, {"rows": "both"}, OptionError, "give 'emits' or 'fed'"),
+        ({}, {"rows": "both"}, OptionError, "known: emits, fed"),
         ({}, {"width": 4}, OptionError, "odd number"),
         ({}, {"language": "en"}, OptionError, "has no tokens of languages"),
         ({"words": ()}, {}, PromptError, r"recording 0 \(0.wav\) has no gold times"),

@@ -345,7 +345,7 @@ def test_the_nearest_other_text_is_that_of_largest_cosine() -> None:
         (TEXTS[:1], ["rollout,rollout"], {}, OptionError, "asked for twice"),
         (TEXTS[:1], [""], {}, OptionError, "no attribution method is named"),
         (TEXTS[:1], ["rollout"], {"share": 1.0}, OptionError, "between 0 and 1"),
-        (TEXTS[:1], ["rollout"], {"targets": ["she", "he"]}, OptionError, "2 targets for 1 texts"),
+        (TEXTS[:1], ["rollout"], {"targets": ["she", "he"]}, OptionError, "2 targets for 1 inputs"),
         (TEXTS[:1], ["rollout"], {"targets": "hee"}, PromptError, "not a single token|vocabulary"),
     ],
 )  # fmt: skip

@@ -5,8 +5,12 @@ There interp does not load models, so a plan comes from its file.
 
 from __future__ import annotations
 
+import ast
 import copy
 import importlib.util
+import re
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +19,8 @@ import torch
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from interp.cache.plan_result import CachePlan
+import interp
+from interp.cache import CachePlan
 from interp.cache.windows import KVHead, Window
 from interp.core.errors import OptionError
 
@@ -84,3 +89,32 @@ def test_kvpress_loads_the_press_and_hides_what_the_plan_does_not_keep(tmp_path)
 def test_without_kvpress_one_line_says_what_to_install() -> None:
     with pytest.raises(OptionError, match="pip install kvpress"):
         plan_of(WINDOWS).press()
+
+
+def test_a_kvpress_that_does_not_fit_is_not_called_missing(tmp_path, monkeypatch) -> None:
+    """Of every optional package: its own error is shown, not the command that installs it."""
+    (tmp_path / "kvpress.py").write_text("from transformers import no_such_class\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "kvpress", raising=False)
+    with pytest.raises(OptionError, match=r"is installed and cannot be imported .*no_such_class"):
+        plan_of(WINDOWS).press()
+
+
+def test_every_optional_import_tells_missing_from_broken() -> None:
+    """What is raised for an `ImportError` is made by `package_error`, which tells the two apart."""
+    handlers = [
+        (path.name, node)
+        for path in Path(interp.__path__[0]).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ExceptHandler)
+        and isinstance(node.type, ast.Name)
+        and node.type.id in ("ImportError", "ModuleNotFoundError")
+    ]
+    raised = [
+        (name, ast.unparse(inner.exc))
+        for name, node in handlers
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Raise) and inner.exc is not None
+    ]
+    assert len(raised) > 9
+    assert not [x for x in raised if not re.match(r"_?package_error\(|no_pillow\(", x[1])]

@@ -156,9 +156,9 @@ def made(model, clean, corrupted, **options):
 
 
 def test_what_is_no_contrast(planted_bystander) -> None:
-    with pytest.raises(PromptError, match="pair 1 has 3 clean and 2 corrupted tokens"):
+    with pytest.raises(PromptError, match="pair 2 has 3 clean and 2 corrupted tokens"):
         made(planted_bystander, ((0, 1, 2), (0, 1, 2)), ((0, 5, 2), (0, 5)))
-    with pytest.raises(PromptError, match="pair 0 has the same tokens on both sides"):
+    with pytest.raises(PromptError, match="pair 1 has the same tokens on both sides"):
         made(planted_bystander, ((0, 1),), ((0, 1),))
     with pytest.raises(OptionError, match="roles for 1 of 2 prompts"):
         made(planted_bystander, ((0, 1), (0, 2)), ((0, 3), (0, 4)), roles=({"end": 1},))

@@ -201,7 +201,7 @@ def test_words_in_tables_stay_together(tmp_path) -> None:
 
 
 def test_refusals(speaks, planted_induction, copy_file, tmp_path) -> None:
-    with pytest.raises(UnknownName, match="filter of pairs"):
+    with pytest.raises(UnknownName, match="value of only"):
         make_pairs(speaks, copy_file, only="some")
     with pytest.raises(OptionError, match="give 6 pairs"):
         make_pairs(speaks, copy_file, n=2)

@@ -41,7 +41,7 @@ def test_lines_are_pairs(planted_induction, lines, tmp_path) -> None:
     )
     some = make_contrast(planted_induction, file, templates=[7, 2])
     assert [list(ids) for ids in some.clean.ids] == [lines[7]["prompt"], lines[2]["prompt"]]
-    assert some.about()["template_names"] == ["pair 2", "pair 7"]
+    assert some.about()["template_names"] == ["pair 3", "pair 8"]
     assert len(make_contrast(planted_induction, file, n=5)) == 5
 
 
@@ -86,9 +86,9 @@ def test_what_a_file_may_not_hold(errors, lines, tmp_path) -> None:
     cases = (
         (
             [longer, *rest],
-            "pair 0 has 12 clean and 13 corrupted tokens; both sides must have",
+            "pair 1 has 12 clean and 13 corrupted tokens; both sides must have",
         ),
-        ([same, *rest], "pair 0 has the same tokens on both sides, so there is no contrast"),
+        ([same, *rest], "pair 1 has the same tokens on both sides, so there is no contrast"),
         (clean_only, "its lines have no field 'corrupted', the prompt without the behaviour"),
         ([clean_only[0], *rest], "prompt 1 has no 'corrupted', others have"),
         (flat, "the metric is 0 logits on every prompt of all 8 pairs"),

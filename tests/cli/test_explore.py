@@ -119,13 +119,12 @@ def test_without_the_server_packages_the_command_says_what_to_install(errors, mo
 
     def missing(name, *args, **options):
         if name.split(".")[0] in ("starlette", "uvicorn"):
-            raise ImportError(f"No module named {name!r}", name=name)
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         return real(name, *args, **options)
 
     monkeypatch.setattr(builtins, "__import__", missing)
     code, lines = errors("explore", "bundled:induction")
     assert code == 2
     assert lines == [
-        "`interp explore` needs starlette, which is not installed; install it with "
-        'pip install "interp[explore]"'
+        "`interp explore` needs the package starlette; install it: pip install 'interp[explore]'"
     ]

@@ -35,6 +35,6 @@ def test_without_numba_scores_run_and_trees_say_what_to_install() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == (
-        "interp.syntax.spanning computes this in compiled code, which needs numba; install it "
-        "with: pip install 'interp[kernels]'"
+        "interp.syntax.spanning, which computes in compiled code, needs the package numba; install "
+        "it: pip install 'interp[kernels]'"
     )

@@ -70,7 +70,13 @@ VISION_EXAMPLES: dict[str, Callable[[], Result]] = {
         shapes(), drawn_shapes(), drawn_shapes().labels, drawn_shapes().cues, ["L2H1"], n_random=2
     ),
     "HeadDescriptions": lambda: vision.describe_heads(
-        shapes(), drawn_shapes(), np.eye(4), "abcd", heads=["L2H0", "L2H1"], ranks=2, n_random=2
+        shapes(),
+        drawn_shapes(),
+        np.eye(4),
+        list("abcd"),
+        heads=["L2H0", "L2H1"],
+        ranks=2,
+        n_random=2,
     ),
     "ImageMaps": lambda: vision.image_maps(shapes(), drawn_shapes()),
     "interp.vision.result.ImageScores": lambda: vision.image_direct_effects(

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
+from inspect import signature
+from typing import Any
+
 import pytest
 import torch
 from together import over
 
+import interp_kernels.reductions
 from interp_kernels import (
     Attention,
     Entropy,
@@ -16,14 +22,17 @@ from interp_kernels import (
     LogSumExp,
     PairMass,
     PooledMap,
+    Reduction,
     ResultNorm,
     RightProduct,
     Rows,
     SegmentMass,
+    Segments,
     SegmentToSegment,
     Tile,
     TopK,
     attention_statistics,
+    estimate_memory,
 )
 from interp_kernels.checks import adjoining, longest
 
@@ -185,3 +194,46 @@ def test_reductions_that_do_not_fit(asked, words, backend):
 def test_unnormalised_weights_have_no_log_sum_exp(backend):
     with pytest.raises(InvalidReduction, match="relu weights are not normalised"):
         attention_statistics(call(activation="relu"), [LogSumExp()], backend=backend)
+
+
+WRONG = [
+    None, [1, 2], "a", 3, -1, 2.5, {}, object(), torch.zeros(0), torch.zeros(2, 4, 5, 8).int(),
+    torch.empty(2, 4, 5, 8, device="meta"), torch.randn(2, 4, 5, 8).to_sparse(),
+]  # fmt: skip
+NEEDED = {
+    "name": "x", "predicate": lambda query, key, tokens: query == key, "keys": (0, 1), "rows": (0,),
+    "pairs": torch.tensor([[0, 1, 1]]), "offsets": (0,),
+}  # fmt: skip
+
+
+def computed(kind: type[Reduction], **options: Any) -> Any:
+    return attention_statistics(call(), [kind(**options)], backend="reference")
+
+
+def every_call(wrong: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Yield every function of the kernels with a wrong value for one of its arguments."""
+    yield from ((call, {name: wrong}) for name in signature(Attention).parameters)
+    yield call, {"segments": Segments(("text",), wrong)}
+    given = {"attention": call(), "reductions": [Entropy()], "mode": "observer"}
+    for name in (*given, "backend", "block", "memory", "output", "lse"):
+        yield attention_statistics, {**given, name: wrong}
+    for name in ("shape", "reductions"):
+        yield estimate_memory, {"shape": call(), "reductions": [Entropy()], name: wrong}
+    for kind in vars(interp_kernels.reductions).values():
+        if isinstance(kind, type) and issubclass(kind, Reduction) and kind is not Reduction:
+            taken = signature(kind).parameters
+            needed = {n: NEEDED.get(n, 1) for n, p in taken.items() if p.default is p.empty}
+            yield from ((partial(computed, kind), {**needed, name: wrong}) for name in taken)
+
+
+def test_no_wrong_type_ends_in_an_error_of_python() -> None:
+    raw = []
+    for wrong in WRONG:
+        for function, options in every_call(wrong):
+            try:
+                function(**options)
+            except KernelError:
+                continue
+            except Exception as error:
+                raw.append((function, options, error))
+    assert not raw

@@ -33,7 +33,9 @@ PREDICATES: dict[str, Callable] = {
     "a share": lambda query, key, tokens: key < query // 3 * 2,
     "modulo": lambda query, key, tokens: key < query % 5 - 1,
     "turned": lambda query, key, tokens: (3 - query) < -key,
-    "wrapped": lambda query, key, tokens: tokens[key - 2] == tokens[query],
+    "before the first": lambda query, key, tokens: tokens[key - 2] == tokens[query],
+    "after the last": lambda query, key, tokens: tokens[key + 2] == tokens[query],
+    "outside of both": lambda query, key, tokens: tokens[key - 1] == tokens[query - 1],
     "previous token": lambda query, key, tokens: (
         (tokens[key] == tokens[query - 1]) & (key < query) & ((key < 3) | (key > 8))
     ),
@@ -96,6 +98,29 @@ def test_runs_hold_exactly_where_the_tiles_do(kind) -> None:
         assert torch.equal(held(runs, column, tile), tile.int()), targets.name
         assert counts is not None
         assert torch.equal(counts[column], counted_on_tiles(attention, targets)[:, :1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_position_outside_of_the_prompt_matches(kind) -> None:
+    """Each entry by hand, of one prompt at a time; padding is outside, on either side."""
+    attention = call(kind)
+    assert attention.tokens is not None
+    there = torch.ones_like(attention.tokens, dtype=torch.bool)
+    there = there if attention.key_padding is None else attention.key_padding
+    for key_by, query_by in ((-2, 0), (2, 0), (-1, -1), (1, 1), (0, 30)):
+
+        def equal_tokens(query, key, tokens, key_by=key_by, query_by=query_by):
+            return tokens[key + key_by] == tokens[query + query_by]
+
+        tile = target_tile(attention, Targets("equal", equal_tokens)).expand(3, -1, -1)
+        for row, ids in enumerate(attention.tokens.tolist()):
+            inside = there[row].nonzero()[:, 0].tolist()
+            for query in range(attention.q.shape[2]):
+                for key in inside:
+                    a, b = key + key_by, query + attention.offset + query_by
+                    equal = a in inside and b in inside and ids[a] == ids[b]
+                    if query + attention.offset in inside:
+                        assert bool(tile[row, query, key]) == equal, (key_by, query_by)
 
 
 def test_what_has_no_runs_is_left_to_the_tiles() -> None:

@@ -177,7 +177,7 @@ def test_wrong_predicates_are_named(calls, backend, predicate, words):
         ),
         (LABELS.float(), "torch.float32"),
         (LABELS[0], r"\[13\]"),
-        (LABELS.to("meta"), "segments are on meta, q on cpu"),
+        (LABELS.to("meta"), "segment of each key is a tensor without numbers"),
     ],
 )
 def test_segments_that_do_not_fit_are_refused(calls, labels, words):

@@ -54,8 +54,11 @@ def test_text_of_a_result_is_not_read_as_markup(table: HeadTable, tmp_path: Path
 def test_a_missing_package_is_named(
     to: str, package: str, table: HeadTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", None)
-    with pytest.raises(OptionError, match=rf"needs the package {package}: pip install 'interp\["):
+    monkeypatch.setitem(__import__("sys").modules, "tensorboard", None)
+    monkeypatch.delitem(__import__("sys").modules, "torch.utils.tensorboard", raising=False)
+    with pytest.raises(
+        OptionError, match=rf"needs the package {package}; install it: pip install 'interp\["
+    ):
         table.publish(to, tmp_path)
 
 

@@ -103,7 +103,9 @@ def test_a_planted_head_is_described_by_the_text_that_it_writes() -> None:
 
 def test_texts_are_chosen_on_half_of_the_images_and_judged_on_the_others() -> None:
     model, bank = tower("CLIPModel"), np.random.default_rng(1).normal(size=(9, 20))
-    found = describe_heads(model, noise(10), bank, "abcdefghi", heads=["L1H2"], ranks=2, n_random=1)
+    found = describe_heads(
+        model, noise(10), bank, list("abcdefghi"), heads=["L1H2"], ranks=2, n_random=1
+    )
     order = np.random.default_rng(0).permutation(10)
     written = image_parts(model, noise(10)).heads[:, 5]
     chosen, shares = text_span(written[order[:5]], bank, 2, written[order[5:]])
@@ -113,20 +115,22 @@ def test_texts_are_chosen_on_half_of_the_images_and_judged_on_the_others() -> No
 
 def test_a_random_bank_is_no_better_than_its_null() -> None:
     bank = RNG.normal(size=(9, 20))
-    found = describe_heads(tower("CLIPModel"), noise(40), bank, "abcdefghi", ranks=1, n_random=9)
+    found = describe_heads(
+        tower("CLIPModel"), noise(40), bank, list("abcdefghi"), ranks=1, n_random=9
+    )
     assert found.to_pandas()["p"].mean() > 0.2
 
 
 def test_bad_input() -> None:
     model = tower("CLIPModel")
     with pytest.raises(OptionError, match="20 entries"):
-        describe_heads(model, noise(8), np.ones((3, 5)), "abc")
+        describe_heads(model, noise(8), np.ones((3, 5)), list("abc"))
     with pytest.raises(OptionError, match="ranks=4"):
-        describe_heads(model, noise(8), np.ones((3, 20)), "abc", ranks=4)
+        describe_heads(model, noise(8), np.ones((3, 20)), list("abc"), ranks=4)
     with pytest.raises(OptionError, match="at least 4"):
-        describe_heads(model, noise(2), np.ones((3, 20)), "abc", ranks=1)
+        describe_heads(model, noise(2), np.ones((3, 20)), list("abc"), ranks=1)
     with pytest.raises(OptionError, match="no head L7H0"):
-        describe_heads(model, noise(8), np.ones((3, 20)), "abc", ranks=1, heads=["L7H0"])
+        describe_heads(model, noise(8), np.ones((3, 20)), list("abc"), ranks=1, heads=["L7H0"])
     with pytest.raises(Exception, match="has no text tower"):
         text_embeddings(shapes(), ["a"])
     with pytest.raises(Exception, match="has no tokenizer"):

@@ -97,10 +97,10 @@ def test_queries_that_do_not_fit() -> None:
     decoder, tokens = planted()
     pixels = torch.rand(2, 3, 6, 6)
     with pytest.raises(OptionError, match="grid of 4 x 4"):
-        query_maps(decoder, tokens, (4, 4), "abc", pixels)
+        query_maps(decoder, tokens, (4, 4), list("abc"), pixels)
     with pytest.raises(OptionError, match="2 names of classes for 3"):
-        query_maps(decoder, tokens, (3, 3), "ab", pixels)
+        query_maps(decoder, tokens, (3, 3), ["a", "b"], pixels)
     with pytest.raises(OptionError, match="1 images for tokens of 2"):
-        query_maps(decoder, tokens, (3, 3), "abc", pixels[:1])
+        query_maps(decoder, tokens, (3, 3), list("abc"), pixels[:1])
     with pytest.raises(OptionError, match="no class 'z'"):
-        query_maps(decoder, tokens, (3, 3), "abc", pixels).plot(of="z")
+        query_maps(decoder, tokens, (3, 3), list("abc"), pixels).plot(of="z")

@@ -180,7 +180,7 @@ def test_bad_input() -> None:
         correct_spurious_heads(*given, ["L9H9"])
     with pytest.raises(OptionError, match="use how='direct'"):
         correct_spurious_heads(*given, [PLANTED], repair="both", how="forward")
-    with pytest.raises(OptionError, match="known: mean"):
+    with pytest.raises(OptionError, match="known: both, mean"):
         correct_spurious_heads(*given, [PLANTED], repair="zero")  # type: ignore[arg-type]
 
 

@@ -27,7 +27,7 @@ from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.attribution.declaration import AttributionMethod, BoundMethod
-    from interp.attribution.target import Target
+    from interp.attribution.target import Targets
     from interp.model.model import Model
 
 COUNTED = {"forward passes": "inputs", "backward passes": "inputs", "seconds": "s"}
@@ -77,7 +77,7 @@ def method_cost(
     model: Model,
     texts: str | Path | Sequence[str],
     methods: Iterable[str | AttributionMethod | BoundMethod],
-    targets: str | Sequence[str | Target | None] | None = None,
+    targets: Targets | None = None,
 ) -> ResultRows:
     """Measure what each attribution method costs per text: passes of the model, and seconds.
 

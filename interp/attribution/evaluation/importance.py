@@ -19,7 +19,7 @@ from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.attribution.declaration import AttributionMethod
-    from interp.attribution.target import Target
+    from interp.attribution.target import Targets
     from interp.model.model import Model
 
 # The published measures, and those of attention patterns and norms that other papers use.
@@ -38,7 +38,7 @@ def compare_importance(
     model: Model,
     texts: str | Path | Sequence[str],
     methods: Iterable[str | AttributionMethod | BoundMethod] | None = None,
-    targets: str | Sequence[str | Target | None] | None = None,
+    targets: Targets | None = None,
     *,
     how: str = "hide",
     n_selection: int = 0,

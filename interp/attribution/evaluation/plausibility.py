@@ -18,6 +18,7 @@ from interp.attribution.evaluation.rationales import (
 )
 from interp.attribution.example import Example
 from interp.attribution.named import choose_methods
+from interp.attribution.target import one_each
 from interp.core.errors import InterpError, OptionError
 from interp.core.prompt_means import prompt_means
 from interp.core.prompts import Prompts
@@ -28,7 +29,7 @@ from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.attribution.declaration import AttributionMethod, BoundMethod
-    from interp.attribution.target import Target
+    from interp.attribution.target import Targets
     from interp.core.protocols import Progress
     from interp.model.model import Model
 
@@ -43,7 +44,7 @@ def plausibility(
     model: Model,
     rationales: str | Path | Sequence[Rationale],
     methods: Iterable[str | AttributionMethod | BoundMethod],
-    targets: str | Sequence[str | Target | None] | None = None,
+    targets: Targets | None = None,
     *,
     seed: int = 0,
     progress: Progress | None = None,
@@ -77,12 +78,10 @@ def plausibility(
     Reference: DeYoung et al. 2020, "ERASER: A Benchmark to Evaluate Rationalized NLP Models".
     """
     given = read_rationales(rationales) if isinstance(rationales, (str, Path)) else list(rationales)
+    if not given:
+        raise OptionError("no rationales given; give at least one")
     chosen = choose_methods(methods)
-    asked = [targets] * len(given) if targets is None or isinstance(targets, str) else list(targets)
-    if len(asked) != len(given):
-        raise OptionError(
-            f"{len(asked)} targets for {len(given)} rationales; give one per document"
-        )
+    asked = one_each(targets, len(given))
     rng = np.random.default_rng(seed)
     found = np.full((len(AGREEMENT), len(chosen), len(given)), np.nan)
     draws = np.full((len(AGREEMENT), len(given), DRAWS), np.nan)

@@ -27,7 +27,7 @@ from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.attribution.declaration import AttributionMethod, BoundMethod
-    from interp.attribution.target import Target
+    from interp.attribution.target import Targets
     from interp.model.model import Model
 
 Array = np.ndarray
@@ -39,7 +39,7 @@ def randomisation_check(
     model: Model,
     texts: str | Path | Sequence[str],
     methods: Iterable[str | AttributionMethod | BoundMethod],
-    targets: str | Sequence[str | Target | None] | None = None,
+    targets: Targets | None = None,
     *,
     clusters: Sequence[str] | None = None,
     seed: int = 0,

@@ -22,7 +22,7 @@ from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.attribution.declaration import AttributionMethod, BoundMethod
-    from interp.attribution.target import Target
+    from interp.attribution.target import Targets
     from interp.core.protocols import Progress
     from interp.model.model import Model
 
@@ -36,7 +36,7 @@ def refit_check(
     texts: str | Path | Sequence[str],
     labels: Sequence[str],
     methods: Iterable[str | AttributionMethod | BoundMethod],
-    targets: str | Sequence[str | Target | None] | None = None,
+    targets: Targets | None = None,
     *,
     shares: Sequence[float] = (0.1, 0.3, 0.5),
     held_out: float = 0.5,

@@ -44,7 +44,7 @@ from interp.attribution.evaluation.rows import EvaluationRows
 from interp.attribution.evaluation.soft import kept, matched_retention
 from interp.attribution.example import Example
 from interp.attribution.named import choose_methods
-from interp.attribution.target import Target, similarity
+from interp.attribution.target import AnyTarget, Targets, one_each, similarity
 from interp.core.errors import InterpError, OptionError, PromptError
 from interp.core.protocols import Progress
 from interp.core.rank_statistics import spearman
@@ -96,7 +96,7 @@ def faithfulness(
     model: Model,
     texts: str | Path | Sequence[str],
     methods: Iterable[str | AttributionMethod | BoundMethod],
-    targets: str | Sequence[str | Target | None] | None = None,
+    targets: Targets | None = None,
     *,
     baselines: bool = True,
     warn: bool = True,
@@ -191,9 +191,7 @@ def read_texts(given: str | Path | Sequence[str]) -> list[str]:
     return found
 
 
-def resolve(
-    model: Model, texts: Sequence[str], targets: str | Sequence[str | Target | None] | None
-) -> list[str | Target | None]:
+def resolve(model: Model, texts: Sequence[str], targets: Targets | None) -> list[AnyTarget | None]:
     """Return the target of each text.
 
     Args:
@@ -210,13 +208,7 @@ def resolve(
     """
     if targets == "nearest":
         return [similarity(model, texts[other]) for other in nearest(model, texts)]
-    if targets is None or isinstance(targets, str):
-        return [targets] * len(texts)
-    if len(targets) != len(texts):
-        raise OptionError(
-            f"{len(targets)} targets for {len(texts)} texts; give one per text, or one for all"
-        )
-    return list(targets)
+    return one_each(targets, len(texts))
 
 
 def nearest(model: Model, texts: Sequence[str]) -> list[int]:

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from interp.core.errors import OptionError
+from interp.core.installed import package_error
 
 Array = np.ndarray
 BACKENDS = ("numba", "scipy", "ortools", "networkx")
@@ -96,10 +97,9 @@ def _ortools(
 ) -> list[float]:
     try:
         max_flow = import_module("ortools.graph.python.max_flow")
-    except ModuleNotFoundError as error:
-        raise OptionError(
-            "backend 'ortools' needs OR-tools: pip install 'interp[flow]', or use backend='numba'"
-        ) from error
+    except ImportError as error:
+        install = "pip install 'interp[flow]', or use backend='numba'"
+        raise package_error(error, "backend 'ortools'", "ortools", install) from error
     if algorithm is not None:
         raise OptionError(f"algorithm={algorithm!r}: OR-tools has one algorithm; leave it out")
     tail, head, width = edges(capacity)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 SEARCHED = {"gates", "pairs"}  # searches that need prompts of their own
+N_RANDOM = 50  # random removals of a certificate
 KINDS_SAVED = {"zero": "zero", "mean-batch": "mean", "mean-dataset": "mean"}
 
 
@@ -84,7 +85,7 @@ class Saving:
 
     def write(
         self, model: Model, task: Task, by: list[str], game: dict[str, Any], spec: dict[str, Any],
-        source: str, progress: Any,
+        source: str, progress: Any, n_random: int = N_RANDOM,
     ) -> SavedCheckpoint:  # fmt: skip
         """Choose the heads on half of the prompts and write the checkpoint.
 
@@ -96,6 +97,7 @@ class Saving:
             spec: how the task is made again: source, measure, n, seed and max_length.
             source: where the original was loaded from.
             progress: see `Progress`.
+            n_random: number of random removals of the certificate.
 
         Raises:
             OptionError, StoreError, CheckError: as `save_pruned`.
@@ -151,6 +153,7 @@ class Saving:
         kind: Any = KINDS_SAVED[game["kind"]]
         assert self.folder is not None
         return save_pruned(
-            model, removed, self.folder, form=form, kind=kind, reference=game.get("reference"),
-            tasks=[judged], seed=seed, made_with=how, source=source, progress=progress,
+            model, removed, self.folder, n_random=n_random, form=form, kind=kind,
+            reference=game.get("reference"), tasks=[judged], seed=seed, made_with=how,
+            source=source, progress=progress,
         )  # fmt: skip

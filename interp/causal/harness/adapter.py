@@ -14,6 +14,7 @@ import torch
 
 from interp.causal.harness.file_tasks import file_task
 from interp.core.errors import OptionError, PromptError
+from interp.core.installed import package_error
 from interp.model.hooks.inference import inference
 
 if TYPE_CHECKING:
@@ -37,10 +38,8 @@ def require_harness() -> Any:
         import lm_eval.models.huggingface  # pyright: ignore[reportMissingImports]
         import lm_eval.tasks  # pyright: ignore[reportMissingImports]
     except ImportError as error:
-        raise OptionError(
-            f"tasks of lm-evaluation-harness need its package ({error}): pip install "
-            "'interp[harness]'"
-        ) from error
+        purpose, install = "a task of lm-evaluation-harness", "pip install 'interp[harness]'"
+        raise package_error(error, purpose, "lm_eval", install) from error
     return lm_eval
 
 

@@ -33,6 +33,7 @@ from interp.model.identity import identity_of
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
+    from interp.model.head_arguments import HeadsLike
     from interp.model.model import Model
 
 Array = np.ndarray
@@ -44,7 +45,7 @@ _BLOCK = 64  # number of texts that are sorted by length and run together
 def attention_influence(
     model: Model,
     texts: Path | Iterable[Any],
-    heads: Any,
+    heads: HeadsLike,
     *,
     kind: str = "uniform-attention",
     stack: str | None = None,

@@ -23,7 +23,7 @@ from interp.core.result_rows import ResultRows
 from interp.model.addition import add
 from interp.model.content import model_provenance
 from interp.model.edits import gate
-from interp.model.head_arguments import heads_with_stack
+from interp.model.head_arguments import HeadsLike, heads_with_stack
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ HELD_OUT = 1000  # added to the seed of the plain prompts
 @takes_model
 def steer(
     model: Model,
-    heads: Any,
+    heads: HeadsLike,
     task: Task,
     *,
     method: Literal["scale", "add"] = "scale",

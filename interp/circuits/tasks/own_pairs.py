@@ -63,7 +63,7 @@ def all_pairs(model: Model, path: Path) -> ContrastTask:
     _enough(path, len(made))
     made = replace(made, task=replace(made.task, name=path.stem))
     if len(set(made.templates)) < 2:
-        made = replace(made, templates=tuple(f"pair {i}" for i in range(len(made))))
+        made = replace(made, templates=tuple(f"pair {i}" for i in range(1, len(made) + 1)))
     return made
 
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
     from interp.model.calls.sites import Site
+    from interp.model.head_arguments import HeadsLike
     from interp.model.model import Model
 
 Array = np.ndarray
@@ -80,7 +81,7 @@ def loadings_by(found: ResultRows, unit: str) -> ResultRows:
 @takes_model
 def head_loadings(
     model: Model,
-    heads: Any,
+    heads: HeadsLike,
     prompts: Any,
     *,
     target: str | int | None = None,

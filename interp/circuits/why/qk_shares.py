@@ -29,6 +29,7 @@ from interp.model.model_argument import takes_model
 if TYPE_CHECKING:
     from interp.core.prompts import Prompts
     from interp.model.calls.sites import Site
+    from interp.model.head_arguments import HeadsLike
     from interp.model.model import Model
 
 NullOfShares = Literal["keys", "random-weights", "none"]
@@ -40,7 +41,7 @@ _Found = dict[int, dict[tuple[str, str], tuple[float, float, float, float]]]
 @takes_model
 def qk_shares(
     model: Model,
-    heads: Any,
+    heads: HeadsLike,
     prompts: Any,
     *,
     at: Any = STRONGEST,

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from interp.core.prompts import Prompts
     from interp.model.calls.sites import Site
+    from interp.model.head_arguments import HeadsLike
     from interp.model.model import Model
 
 Array = np.ndarray
@@ -48,7 +49,7 @@ SIDES = ("query", "key")
 @takes_model
 def check_shares(
     model: Model,
-    heads: Any,
+    heads: HeadsLike,
     prompts: Any,
     *,
     at: Any = STRONGEST,

@@ -85,7 +85,7 @@ def _check(run: Run) -> None:
         "tiles": Spelling(type=click.STRING, metavar="L1H3:Q-Q,K-K", multiple=True),
         "max_mb": Spelling(type=ABOVE_0, metavar="MB"),
     },
-    out=OutFile("view.html"),
+    out=OutFile("view.html", figures=(".svg", ".pdf")),
     check=_check,
     text="interp.report.printed:nothing",
     example="interp view gpt2 --text 'The keys are on the table' --heads L5H1 -o view.html",
@@ -149,7 +149,12 @@ def view(
             made = patterns.view(model, ids, **shared)
     long = any(one.block > 1 for one in made.stacks)
     size = max_mb or (LONG_MB if long else SHORT_MB)
-    made.save_html(run.out, budget=round(size * _MB))
+    if run.out.suffix.lower() in (".html", ".htm"):
+        made.save_html(run.out, budget=round(size * _MB))
+    elif max_mb is not None:
+        raise OptionError("--max-mb limits a page; a figure has one size, so leave it out")
+    else:
+        made.save(run.out)
     run.voice.note(f"{run.out}: {run.out.stat().st_size / _MB:.2f} MB")
     run.say(str(run.out))
 

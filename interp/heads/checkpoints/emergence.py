@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from interp.core.annotated import value_in_words
 from interp.core.errors import OptionError
 from interp.core.protocols import silent
 from interp.core.table import HeadTable
@@ -172,8 +173,12 @@ def _listed(
         if steps is not None:
             raise OptionError("steps= are those of a list of checkpoints; a folder states its own")
         return list(checkpoints_of(models))
-    else:
+    elif isinstance(models, Iterable):
         sources = list(models)
+    else:
+        raise OptionError(
+            f"{value_in_words(models)} is not a run; give a folder or a list of checkpoints"
+        )
     if steps is None:
         texts = [x if isinstance(x, (str, Path)) else getattr(x, "name", "") for x in sources]
         read = [training_step(text) for text in texts]

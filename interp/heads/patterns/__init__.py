@@ -5,6 +5,6 @@ library; `long_view` computes exact sums over blocks of a prompt of thousands of
 storing a pattern. All results are displayed in notebooks and write one page that works offline.
 """
 
-import lazy_loader
+from interp.core.public_names import attach
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -95,6 +95,7 @@ def as_checks(given: Check | Iterable[Check]) -> tuple[Confirmation | HeadTable,
     from interp.heads.causal_check.result import Confirmation
 
     alone = isinstance(given, (Confirmation, HeadTable)) or hasattr(given, "table")
+    alone = alone or not isinstance(given, Iterable)
     found = []
     for one in (given,) if alone else given:
         table = getattr(one, "table", one)

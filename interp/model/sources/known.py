@@ -44,6 +44,25 @@ def require_known(source: str) -> None:
         )
 
 
+def require_listed(name: str) -> None:
+    """Ask the hub whether it has a model that its cache does not hold; no answer is no error.
+
+    Raises:
+        LoadError: the hub says that there is none.
+    """
+    from huggingface_hub import constants, errors, model_info
+
+    held = Path(constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}"
+    if constants.HF_HUB_OFFLINE or held.is_dir():
+        return
+    try:
+        model_info(name, timeout=5)
+    except errors.RepositoryNotFoundError as error:
+        raise LoadError(f"{name!r} is neither a folder nor a model of the hub") from error
+    except (errors.HfHubHTTPError, OSError):  # loading it says what is wrong
+        return
+
+
 def _not_on_hub(name: str) -> str:
     if not _HUB_ID.fullmatch(name):
         return "a hub id is NAME or OWNER/NAME, in letters, digits, _, - and ."

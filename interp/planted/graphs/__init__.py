@@ -5,6 +5,6 @@ attention of every layer, `[head, node, neighbour]`. They are ground truth for t
 on graphs; `lookup` is a GATv2 whose weights are set so that each query attends to its own key.
 """
 
-import lazy_loader
+from interp.core.public_names import attach
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

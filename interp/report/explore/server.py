@@ -12,6 +12,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from interp.core.errors import OptionError
+from interp.core.installed import package_error
 
 if TYPE_CHECKING:
     from interp.report.explore.session import Session
@@ -29,10 +30,9 @@ def require_server() -> None:
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError as error:
-        raise OptionError(
-            f"`interp explore` needs {error.name}, which is not installed; install it with "
-            'pip install "interp[explore]"'
-        ) from error
+        package = str(error.name).partition(".")[0]
+        install = "pip install 'interp[explore]'"
+        raise package_error(error, "`interp explore`", package, install) from error
 
 
 def listening(port: int) -> socket.socket:

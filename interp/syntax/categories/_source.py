@@ -11,7 +11,8 @@ from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
-from interp.core.errors import OptionError, PromptError
+from interp.core.errors import PromptError
+from interp.core.installed import package_error
 from interp.core.text_file import lines_of_text
 from interp.syntax.categories._texts import LabelledText, Span
 
@@ -123,10 +124,9 @@ def _tree(source: str, language: str, where: str) -> list[tuple[int, int, str]]:
         sitter: Any = import_module("tree_sitter")
         grammar: Any = import_module(f"tree_sitter_{language}")
     except ImportError as error:
-        raise OptionError(
-            f"{where}: code in {language} is read with tree-sitter, and {error.name} is not "
-            f"installed; install it with pip install tree-sitter tree-sitter-{language}"
-        ) from error
+        package = str(error.name).partition(".")[0]
+        install = f"pip install tree-sitter tree-sitter-{language}"
+        raise package_error(error, f"{where}: code in {language}", package, install) from error
     make = getattr(grammar, "language", None) or getattr(grammar, f"language_{language}")
     content = source.encode()
     root = sitter.Parser(sitter.Language(make())).parse(content).root_node

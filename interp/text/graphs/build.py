@@ -30,7 +30,7 @@ OVER = ("mean", "product")
 
 
 def graph_of(
-    weights: Any,
+    weights: Float[np.ndarray, "node node"],
     nodes: Sequence[str] | None = None,
     *,
     threshold: str = "disparity:0.05",

@@ -54,7 +54,10 @@ def row_agreement(
 
 
 def static_layers(
-    layers: Sequence[Any], adjacency: Any = None, *, provenance: Mapping[str, Any] | None = None
+    layers: Sequence[Float[np.ndarray, "head node node"]],
+    adjacency: Any = None,
+    *,
+    provenance: Mapping[str, Any] | None = None,
 ) -> ResultRows:
     """Test attention of a graph network: how alike its nodes rank their neighbours.
 
@@ -81,6 +84,8 @@ def static_layers(
     Cost: Rank correlations of pairs of rows; no forward pass.
     """
     arrays = [np.asarray(x, dtype=np.float64) for x in layers]
+    if not arrays or any(x.ndim != 3 for x in arrays):
+        raise OptionError("each layer is an array [head, node, neighbour]; give at least one")
     n = arrays[0].shape[1]
     seen = np.ones((n, n), dtype=bool) if adjacency is None else np.asarray(adjacency, dtype=bool)
     agreement, same, null, where = [], [], np.nan, []

@@ -9,6 +9,6 @@
 Attention mass on pictures by layer and head is the metric `segment_mass`.
 """
 
-import lazy_loader
+from interp.core.public_names import attach
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -93,7 +93,7 @@ def test_bad_input_is_one_sentence(picture_answers) -> None:
     ):
         with pytest.raises(OptionError, match=message):
             pruning_schedule(model, inputs, answers, **wrong)
-    with pytest.raises(UnknownName, match="ranking"):
+    with pytest.raises(UnknownName, match="value of by"):
         pruning_schedule(model, inputs, answers, by="tower")
     few = {name: x[:2] for name, x in inputs.items()}
     with pytest.raises(PromptError, match="give at least 4"):

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from interp.causal.checkpoint.saving import SEARCHED, Saving
+from interp.causal.checkpoint.saving import N_RANDOM, SEARCHED, Saving
 from interp.cli.making import GAME, command
 from interp.cli.pruning import made_curves, searched_curves
 from interp.cli.run import Run
 from interp.cli.vocabulary import ABOVE_0, FROM_0, FROM_1, FROM_2, Spelling
+from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
     from interp.causal.checkpoint.save import SavedCheckpoint
@@ -27,6 +28,9 @@ def _check(run: Run) -> None:
     require_methods(name for name in asked if name not in ("greedy", *SEARCHED))
     names = ("save", "keep", "gates", "equal", "form", "repair", "rounds", "repair_rate")
     saving = Saving(*(run.values[name] for name in names))
+    for name, spelling in (("order", "--set order"), ("counts", "--set counts")):
+        if saving.folder is not None and run.stated(name):
+            raise OptionError(f"{spelling} is of a curve; with --save one number of heads is kept")
     saving.check(len(run.sources), asked, run.values["kind"], run.values["heads"])
 
 
@@ -82,7 +86,8 @@ def heads(
             pairs, from the effects of all pairs. Several are separated by commas; repeatable. With
             gates or pairs, all orders are found on half of the prompts and measured on the other.
         order: heads that are removed first.
-        n_random: number of random orders, for the band.
+        n_random: number of random orders, for the band; with --save of random removals, beside
+            which the certificate states the task, by default 50.
         counts: number of counts to evaluate; by default up to 24, and for random orders of more
             heads 6.
         save: write a checkpoint without some heads, which loads without interp, with a certificate.
@@ -107,7 +112,8 @@ def heads(
         saving = Saving(save, keep, gates, equal, form, repair, rounds, repair_rate)
         spec = {name: run.values[name] for name in ("measure", "n", "seed", "max_length")}
         spec |= {"source": run.values["task"]}
-        return saving.write(model, task, methods, game, spec, run.sources[0], progress)
+        n_removals = n_random if run.stated("n_random") else N_RANDOM
+        return saving.write(model, task, methods, game, spec, run.sources[0], progress, n_removals)
     options: Any = game | {"n_random": n_random, "steps": counts, "progress": progress}
     if SEARCHED & {*methods}:
         return searched_curves(run, model, task, methods, order, **options)
