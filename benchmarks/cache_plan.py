@@ -41,7 +41,7 @@ def one(model: interp.Model, asked: dict[str, Any], draw: int, held_out: int) ->
     seen = interp.Prompts(every.ids[:FOUND], every.design)
     new = interp.Prompts(every.ids[FOUND:], every.design)
     plan = cache.cache_plan(
-        model, seen, sink=2, recents=(4, 16), level=LEVEL, seed=draw, batch_size=64, **asked
+        model, seen, sink=2, recent=(4, 16), level=LEVEL, seed=draw, batch_size=64, **asked
     )
     losses = plan.losses(model, new, batch_size=64) if plan.cuts() else np.zeros(held_out)
     return {

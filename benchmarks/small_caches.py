@@ -37,9 +37,7 @@ def per_head(model: interp.Model) -> dict[KVHead, Window]:
         model, needles=30, lengths=(SHORT,), depths=(0.2, 0.7), answer=ANSWER, seed=9
     )
     prompts = interp.Prompts(tuple((*x.prompt, *x.answer[:-1]) for x in made))
-    return cache.cache_plan(
-        model, prompts, max_loss=0.01, recents=(4, 28), scored=ANSWER - 1
-    ).cuts()
+    return cache.cache_plan(model, prompts, max_loss=0.01, recent=(4, 28), scored=ANSWER - 1).cuts()
 
 
 def plans(model: interp.Model) -> dict[str, dict[KVHead, Window]]:

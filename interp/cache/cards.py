@@ -123,7 +123,7 @@ def _kept(mass: Float[np.ndarray, " 3"], sink: int, recent: int) -> str:
     return ", ".join(f"{names[i]} {mass[i]:.0%}" for i in order if mass[i] >= 0.05)
 
 
-def window_sizes(recents: Sequence[int] | None, sink: int, prompts: Prompts) -> tuple[int, ...]:
+def window_sizes(recent: Sequence[int] | None, sink: int, prompts: Prompts) -> tuple[int, ...]:
     """Return the windows to measure: those given, or powers of two from 4 on that are shorter.
 
     Raises:
@@ -131,11 +131,11 @@ def window_sizes(recents: Sequence[int] | None, sink: int, prompts: Prompts) -> 
         PromptError: even the smallest is as long as the longest prompt.
     """
     longest = max(map(len, prompts.ids))
-    if recents is None:
-        recents = [2**k for k in range(2, 31) if sink + 2**k < longest] or [4]
-    chosen = tuple(sorted({int(r) for r in recents}))
+    if recent is None:
+        recent = [2**k for k in range(2, 31) if sink + 2**k < longest] or [4]
+    chosen = tuple(sorted({int(r) for r in recent}))
     if not chosen:
-        raise OptionError("recents is empty; give at least one number of recent tokens")
+        raise OptionError("recent is empty; give at least one number of recent tokens")
     require_longer(prompts, Window(sink, chosen[0]))
     return tuple(r for r in chosen if sink + r < longest)
 
@@ -146,7 +146,7 @@ def cache_cards(
     prompts: Any = None,
     *,
     sink: int = 4,
-    recents: Sequence[int] | None = None,
+    recent: Sequence[int] | None = None,
     max_loss: float = 0.01,
     null: str = "random-init",
     scored: int | None = None,
@@ -165,7 +165,7 @@ def cache_cards(
             head whose far keys these prompts do not use seems to need nothing: use texts of the
             kind and length that the cache will hold.
         sink: first tokens that every cut cache keeps.
-        recents: numbers of last tokens to try; powers of two from 4 by default.
+        recent: numbers of last tokens to try; powers of two from 4 by default.
         max_loss: bound of the budget, in nats per token.
         null: "random-init" measures random weights too, or "none".
         scored: number of last tokens of each prompt that count in the loss; all by default.
@@ -200,12 +200,12 @@ def cache_cards(
         raise OptionError(f"null={null!r} is not known; known: random-init, none")
     given = repeats(model, n=32, seed=seed) if prompts is None else Prompts.of(prompts, model)
     heads, progress = kv_heads(model), progress or silent
-    sizes = window_sizes(recents, sink, given)
+    sizes = window_sizes(recent, sink, given)
     losses = CutLosses(model, given, scored, batch_size)
     found = np.zeros((len(heads), len(sizes), len(given)))
     for at, head in enumerate(heads):
-        for place, recent in enumerate(sizes):
-            found[at, place] = losses({head: Window(sink, recent)})
+        for place, last in enumerate(sizes):
+            found[at, place] = losses({head: Window(sink, last)})
         progress("cards", at + 1, len(heads))
     beside = np.full(len(heads), np.nan)
     if null == "random-init":

@@ -50,7 +50,7 @@ def cache_plan(
     max_loss: float | None = None,
     length: int | None = None,
     sink: int = 4,
-    recents: Sequence[int] | Literal["one"] | None = None,
+    recent: Sequence[int] | Literal["one"] | None = None,
     level: float = 0.95,
     scored: int | None = None,
     batch_size: int = 16,
@@ -70,7 +70,7 @@ def cache_plan(
             cache that keeps it. Give either `budget` or `max_loss`.
         length: tokens for which bytes are counted; those of the longest prompt by default.
         sink: first tokens that a cut cache keeps.
-        recents: numbers of last tokens that heads may keep; powers of two from 4 by default. "one"
+        recent: numbers of last tokens that heads may keep; powers of two from 4 by default. "one"
             is the largest power of two up to a quarter of the longest prompt, so that all cut heads
             keep the same window, as DuoAttention's layout needs; a list of one number does too.
         level: probability with which the bound holds for a new prompt.
@@ -105,10 +105,10 @@ def cache_plan(
     given = repeats(model, n=96, seed=seed) if prompts is None else Prompts.of(prompts, model)
     parts = _divided(given, level, seed)
     progress, heads = progress or silent, kv_heads(model)
-    if recents == "one":
+    if recent == "one":
         every = window_sizes(None, sink, parts[0])
-        recents = [max(r for r in every if r == every[0] or 4 * r <= max(map(len, given.ids)))]
-    sizes = window_sizes(recents, sink, parts[0])
+        recent = [max(r for r in every if r == every[0] or 4 * r <= max(map(len, given.ids)))]
+    sizes = window_sizes(recent, sink, parts[0])
     counted = max(map(len, given.ids)) if length is None else length
     if counted < 1:
         raise OptionError(f"length={length}: give at least one token")

@@ -170,7 +170,7 @@ class CachePlan(Result):
             if len(one) != 1:
                 raise OptionError(
                     f"the plan has {len(one)} windows and DuoAttention's layout has one for all "
-                    "cut heads; make a plan with recents=(N,), or export its budgets"
+                    "cut heads; make a plan with recent=(N,), or export its budgets"
                 )
             gates = [1.0 if w is None else 0.0 for w in self.windows]
             return write_pattern(folder, self.kv, gates, one.pop())

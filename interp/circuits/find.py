@@ -127,7 +127,7 @@ def find_circuit(
 
 
 def asked_method(
-    text: str, faithful: float, size: int | None, budget: int | None
+    text: str, faithful: float, size: int | None, max_evaluations: int | None
 ) -> tuple[Discovery, dict[str, Any]]:
     """Return a method and its options, with those that are given beside its name.
 
@@ -135,18 +135,18 @@ def asked_method(
         text: the method as `name:option=value`.
         faithful: share of the behaviour that the set keeps.
         size: number of nodes of the set.
-        budget: number of forward passes.
+        max_evaluations: number of forward passes.
 
     Raises:
         UnknownName: there is no such method.
-        OptionError: the method has no budget.
+        OptionError: the method has no limit of evaluations.
     """
     found, options = find_method(text)
     has = found.options
-    if budget is not None and "budget" not in has:
+    if max_evaluations is not None and "max_evaluations" not in has:
         raise OptionError(
             f"{found.name} takes no --max-evaluations; omit it, or use verified_edges or acdc"
         )
-    asked = {"faithful": faithful, "size": size, "budget": budget}
+    asked = {"faithful": faithful, "size": size, "max_evaluations": max_evaluations}
     more = {k: v for k, v in asked.items() if v is not None and k in has}
     return found, more | options

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -17,13 +16,12 @@ from interp.cli.progress import Voice
 from interp.cli.stopping import INTERRUPTED
 from interp.cli.wrapping import print_rows, print_text
 from interp.cli.written import as_given
-from interp.core.errors import LoadError, OptionError, StoreError
+from interp.core.errors import StoreError
 from interp.core.json_document import rows_text
 from interp.core.result_folder import folder_for, model_folder
 from interp.core.steps import finishing
 from interp.model.loading import Loading, source_labels
 from interp.model.sources.folder import is_address
-from interp.model.sources.known import require_known, require_listed
 
 if TYPE_CHECKING:
     from interp.core.table import HeadTable
@@ -155,7 +153,6 @@ class Run:
             InterpError: the command was wrong; with one model, also what the function raises.
         """
         self.loading.require_device()
-        self._require_no_command()
         if self.out is not None and self.declared.in_folder:
             from interp.core.store import Store
 
@@ -202,27 +199,6 @@ class Run:
             if value is not None:
                 given[name] = self.made[name] = value
         return given
-
-    def _require_no_command(self) -> None:
-        """Raise for a first word that is neither a command of the family nor a model.
-
-        Only of the command that runs without its name, for a word that may be meant as one.
-        """
-        here = click.get_current_context()
-        family: Any = here.parent.command if here.parent is not None else None
-        word = str(self.sources[0]) if self.sources else ""
-        meant = re.fullmatch("[a-z]+(-[a-z]+)*", word) and not Path(word).exists()
-        if getattr(family, "default", None) != here.info_name or not meant:
-            return
-        try:
-            require_known(word)
-            require_listed(word)
-        except LoadError as error:
-            others = ", ".join(sorted(family.commands))
-            raise OptionError(
-                f"`{here.parent.command_path}` has no command {word!r}; its commands are {others}. "  # type: ignore[union-attr]
-                f"As the name of a model: {error}"
-            ) from error
 
     def _one(self, source: str, name: str) -> None:
         if self.declared.served is not None and is_address(source):

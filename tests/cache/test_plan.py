@@ -27,16 +27,16 @@ PLANTED = KVHead("decoder", 1, 0)
 
 @pytest.fixture(scope="module")
 def plan(planted_induction) -> CachePlan:
-    return cache_plan(planted_induction, max_loss=0.05, recents=(4, 32), sink=2)
+    return cache_plan(planted_induction, max_loss=0.05, recent=(4, 32), sink=2)
 
 
 @pytest.fixture(scope="module")
 def narrow(planted_induction) -> CachePlan:
-    return cache_plan(planted_induction, budget="70%", recents=(4,), sink=2)
+    return cache_plan(planted_induction, budget="70%", recent=(4,), sink=2)
 
 
 def test_the_card_of_the_planted_head(planted_induction) -> None:
-    cards = cache_cards(planted_induction, sink=2, recents=(4, 32), null="random-init")
+    cards = cache_cards(planted_induction, sink=2, recent=(4, 32), null="random-init")
     frame = cards.to_pandas().set_index(["layer", "kv_head"])
     mine = frame.loc[(1, 0)]
     others = frame.drop((1, 0))
@@ -123,9 +123,9 @@ def test_a_plan_for_a_bound(planted_induction, plan) -> None:
 def test_a_budget_that_the_planted_head_does_not_fit_costs_a_measured_loss(
     planted_induction,
 ) -> None:
-    head = cache_plan(planted_induction, budget="60%", recents=(4,), sink=2)
+    head = cache_plan(planted_induction, budget="60%", recent=(4,), sink=2)
     assert PLANTED not in head.cuts()
-    tight = cache_plan(planted_induction, budget="13%", recents=(4,), sink=2)
+    tight = cache_plan(planted_induction, budget="13%", recent=(4,), sink=2)
     assert PLANTED in tight.cuts()
     assert tight.loss[0] > 1
     assert tight.bound > tight.loss[0]
@@ -325,9 +325,9 @@ def test_one_head_in_one_layer(tmp_path) -> None:
         n_layer=1, n_head=1, n_embd=16, vocab_size=40, n_positions=64, bos_token_id=0
     )
     model = interp.load(GPT2LMHeadModel(config).eval(), name="one head")
-    cards = cache_cards(model, null="none", recents=(4,))
+    cards = cache_cards(model, null="none", recent=(4,))
     assert len(cards) == 1
-    plan = cache_plan(model, budget="50%", recents=(4,))
+    plan = cache_plan(model, budget="50%", recent=(4,))
     assert len(plan.cuts()) == 1
     plan.export(tmp_path)
     assert read_pattern(tmp_path, model).score.tolist() == [0.0]

@@ -298,7 +298,7 @@ def test_a_cache_is_used_again_after_reset(loaded) -> None:
 def test_a_plan_gives_its_cache_and_its_file(
     planted_induction, planted_bystander, tmp_path
 ) -> None:
-    plan = cache_plan(planted_induction, budget="70%", recents=(4,), sink=2)
+    plan = cache_plan(planted_induction, budget="70%", recent=(4,), sink=2)
     ids = some_ids(2, 24)
     wanted = planted_induction.run({"input_ids": ids}, [plan.edit(planted_induction)])
     found = steps(planted_induction, ids, plan.cache(planted_induction), [10] + [1] * 14)

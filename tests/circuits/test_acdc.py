@@ -98,7 +98,7 @@ def test_brute_force_keeps_the_same_edges(random_gpt2, rule, metric, parents) ->
 
 
 @pytest.mark.parametrize("options", [{}, {"rule": "absolute", "metric": "kl", "parents": "early"},
-                                     {"budget": 40}], ids=str)  # fmt: skip
+                                     {"max_evaluations": 40}], ids=str)  # fmt: skip
 def test_the_built_in_edges_stay(planted_bystander, bystander_pairs, options) -> None:
     found = find_circuit(planted_bystander, bystander_pairs, "acdc", **options)
     chosen = found.chosen
@@ -107,7 +107,7 @@ def test_the_built_in_edges_stay(planted_bystander, bystander_pairs, options) ->
     assert chosen.kept == pytest.approx(1, abs=0.01)
     scored = {e for e, s in zip(found.edges, found.edge_score, strict=True) if s}
     assert scored == BUILT_IN
-    assert found.made["forwards"] <= (options.get("budget") or len(found.edges) + 5)
+    assert found.made["forwards"] <= (options.get("max_evaluations") or len(found.edges) + 5)
     fresh = make_contrast(planted_bystander, "planted:bystander", n=6, seed=1)
     measured = evaluate_set(planted_bystander, found, fresh, n_random=3)
     assert measured.faithfulness[0] == pytest.approx(1, abs=0.01)
@@ -153,16 +153,16 @@ def test_what_cannot_be_done_is_said(planted_bystander, bystander_pairs) -> None
         run(parents="both")
     with pytest.raises(OptionError, match=r"threshold=-1\.0; a threshold is 0 or more"):
         run(threshold=-1.0)
-    with pytest.raises(OptionError, match="budget=4; the runs, the choice of edges"):
-        run(budget=4)
+    with pytest.raises(OptionError, match="max_evaluations=4; the runs, the choice of edges"):
+        run(max_evaluations=4)
 
 
 def test_what_estimates_removed_is_measured(planted_bystander, bystander_pairs) -> None:
-    (note,) = acdc(planted_bystander, bystander_pairs, budget=40).notes
+    (note,) = acdc(planted_bystander, bystander_pairs, max_evaluations=40).notes
     assert "were removed first, not one by one: together that loses" in note
     assert "more than the threshold" not in note
     model = interp.load("bundled:induction")
-    found = acdc(model, make_contrast(model, "induction", n=4), budget=60)
+    found = acdc(model, make_contrast(model, "induction", n=4), max_evaluations=60)
     untried = [row for row in found.tables["removals"] if row["decision"] == "below the screen"]
     assert len(untried) > 100
     assert "more than the threshold, so edges of the circuit are among them" in found.notes[0]

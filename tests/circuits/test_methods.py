@@ -213,8 +213,8 @@ def test_names_of_the_command_line_work_in_python(planted_bystander) -> None:
     model, task = planted_bystander, make_contrast(planted_bystander, "planted:bystander", n=4)
     for name, options in (("acdc:threshold=0.2", {"threshold": 0.2}),
                           ("exact-patching:denoise=true", {"denoise": True}),
-                          ("verified_edges:faithful=0.9,budget=40",
-                           {"faithful": 0.9, "budget": 40})):  # fmt: skip
+                          ("verified_edges:faithful=0.9,max_evaluations=40",
+                           {"faithful": 0.9, "max_evaluations": 40})):  # fmt: skip
         plain = name.partition(":")[0]
         found, want = find_circuit(model, task, name), find_circuit(model, task, plain, **options)
         assert found.to_dict() == want.to_dict()

@@ -76,7 +76,7 @@ def test_every_forward_pass_is_counted(monkeypatch, planted_bystander) -> None:
     monkeypatch.setattr(Model, "run", run)
     for budget in (0, 30):
         rows[0] = 0
-        found = verified_edges(planted_bystander, task, budget=budget)
+        found = verified_edges(planted_bystander, task, max_evaluations=budget)
         assert rows[0] / len(task) == found.forwards
         assert found.forwards <= (budget or 200)
         told = sum(row["forwards"] for row in found.tables["forwards"])
@@ -89,7 +89,7 @@ def test_every_forward_pass_is_counted(monkeypatch, planted_bystander) -> None:
 def test_what_was_patched_is_what_exact_patching_gives(planted_bystander) -> None:
     task = make_contrast(planted_bystander, "planted:bystander", n=6)
     exact = exact_patching(planted_bystander, task, "edge")
-    found = verified_edges(planted_bystander, task, budget=120)
+    found = verified_edges(planted_bystander, task, max_evaluations=120)
     assert set(found.measured) == {"patched alone"}
     np.testing.assert_allclose(found.per_prompt, exact.per_prompt, atol=1e-4)
     known = dict(zip(exact.edges, exact.edges_per_prompt, strict=True))
@@ -99,8 +99,8 @@ def test_what_was_patched_is_what_exact_patching_gives(planted_bystander) -> Non
         np.testing.assert_allclose(values, known[edge], atol=1e-4)
     heads = verified_edges(planted_bystander, task, "head")
     assert heads.edges == ()
-    with pytest.raises(OptionError, match="budget=3; the clean and corrupted runs, a gradient, a"):
-        verified_edges(planted_bystander, task, budget=3)
+    with pytest.raises(OptionError, match="max_evaluations=3; the clean and corrupted runs"):
+        verified_edges(planted_bystander, task, max_evaluations=3)
     with pytest.raises(OptionError, match=r"faithful=1\.5, size=0; the share"):
         verified_edges(planted_bystander, task, faithful=1.5)
 
@@ -110,7 +110,7 @@ def test_an_estimate_is_no_measurement(planted_bystander) -> None:
     task = make_contrast(planted_bystander, "planted:bystander", n=6)
     exact = exact_patching(planted_bystander, task)
     for budget in (6, 9, 13):
-        found = find_circuit(planted_bystander, task, budget=budget)
+        found = find_circuit(planted_bystander, task, max_evaluations=budget)
         assert found.made["forwards"] <= budget
         patched = np.array([told == "patched alone" for told in found.measured])
         assert {*found.measured} == {"patched alone", "not patched"}
@@ -124,11 +124,11 @@ def test_an_estimate_is_no_measurement(planted_bystander) -> None:
         assert set(found.ranking[: len(names)]) == names
         assert set(found.chosen.nodes) <= names
         assert set(found.edge_measured) <= {"patched alone"}
-        assert "a larger budget= patches more" in found.notes[0]
+        assert "a larger max_evaluations= patches more" in found.notes[0]
         rows = found.nodes_to_pandas().set_index("node")
         assert rows["score"].isna().tolist() == (~patched).tolist()
         assert rows["estimate"].tolist() == found.estimate.tolist()
-    few = find_circuit(planted_bystander, task, budget=6)
+    few = find_circuit(planted_bystander, task, max_evaluations=6)
     assert "not shown to keep 0.8: what is missing is in nodes that were not" in few.notes[1]
     assert few.chosen.summary().endswith("0.8 was asked, which it is not shown to keep")
 
@@ -171,13 +171,16 @@ def test_every_node_of_a_small_model_is_patched_by_default() -> None:
 def test_edges_that_are_too_many_are_not_named_as_chosen() -> None:
     model = interp.load("bundled:induction")
     task = make_contrast(model, "induction", n=4)
-    found = find_circuit(model, task, budget=60, backups=False)
+    found = find_circuit(model, task, max_evaluations=60, backups=False)
     assert not found.chosen.separated
     assert found.made["forwards"] <= 60
     assert len(found.chosen.edges) > len(found.edges) > 0
     (note,) = (note for note in found.notes if "not chosen one by one" in note)
     more = find_circuit(
-        model, task, budget=int(note.partition("budget=")[2].split()[0]), backups=False
+        model,
+        task,
+        max_evaluations=int(note.partition("max_evaluations=")[2].split()[0]),
+        backups=False,
     )
     assert more.chosen.separated
     assert set(more.chosen.edges) <= set(more.edges)

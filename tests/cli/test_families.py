@@ -50,6 +50,16 @@ def test_a_family_without_a_default_lists_its_commands(run, name: str) -> None:
     assert all(f"\n  {other}" in told.output for other in FAMILIES[name].commands)
 
 
+def test_a_first_word_that_is_no_model_either_names_the_commands(errors) -> None:
+    """Of a family that runs without its name, before any model is loaded."""
+    for name in DEFAULTS:
+        words = ["--text", "a"] if name == "attribute" else []
+        code, [line] = errors(name, "explain", "bundled:induction", *words)
+        assert code == 2
+        assert f"`interp {name}` has no command 'explain'; its commands are" in line
+        assert all(other in line for other in FAMILIES[name].commands)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -57,12 +57,13 @@ def test_prune_saves_a_repaired_model_and_its_certificate_holds(run, steps, tmp_
     out = tmp_path / "small"
     result = run(
         "prune", steps[0], "--method", "ablation", "--keep", "9", "--set", "rounds=2", "--set",
-        "repair=2", *TASK, "--save", out,
+        "repair=2", *TASK, "--random", "6", "--save", out,
     )  # fmt: skip
     assert result.exit_code == 0
     assert "repair: 2 x 2 steps" in result.stdout
     told = json.loads((out / "certificate.json").read_text())
     assert len(told["removed"]) == 9
+    assert told["n_random"] == 6
     assert told["chosen"] == {"by": "ablation", "keep": 9, "equal": False}
     assert np.isfinite(told["tasks"][0]["unrepaired"]["value"])
     again = run("prune", "verify", out)

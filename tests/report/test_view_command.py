@@ -38,6 +38,18 @@ def test_a_short_text_makes_a_page_of_tokens(run_view, tmp_path) -> None:
     assert "".join(data["stacks"][0]["queries"]).endswith("the cat")
 
 
+def test_the_suffix_of_the_output_is_kept_or_refused(run_view, tmp_path) -> None:
+    out = tmp_path / "figure.svg"
+    done = run_view(MODEL, "--text", "1 2 3", "-o", out)
+    assert done.exit_code == 0, done.output
+    assert out.read_text(encoding="utf-8").startswith("<svg")
+    assert [path.name for path in tmp_path.iterdir()] == ["figure.svg"]
+    for suffix in (".png", ".json", ".md"):
+        done = run_view(MODEL, "--text", "1 2 3", "-o", tmp_path / f"page{suffix}")
+        assert done.exit_code == 2
+        assert "give a name that ends in .html" in done.stderr
+
+
 def test_a_long_file_is_shown_in_blocks_and_it_is_said(run_view, tmp_path) -> None:
     text = tmp_path / "t.txt"
     text.write_text("the cat sat on the mat. " * 80, encoding="utf-8")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 SHARE = 0.01  # of clean minus corrupted: the default threshold
-SCREEN = 2  # gradients that choose the candidates where the budget is smaller than the graph
+SCREEN = 2  # gradients that choose the candidates where max_evaluations is smaller than the graph
 ENDS = 2  # passes to measure the corrupted run and the result
 MOST_EDGES = 20_000
 
@@ -46,7 +46,7 @@ def acdc(
     rule: str = "increase",
     metric: str = "task",
     parents: str = "late",
-    budget: int = 0,
+    max_evaluations: int = 0,
 ) -> Found:
     """Remove edges one by one, from the logits backwards, while the measure changes little.
 
@@ -64,10 +64,10 @@ def acdc(
     that improve the task always stay; `absolute` if it changes by less to either side, so that
     edges that work against the task are kept too, and at threshold 0 every edge is. metric: `task`,
     the task's measure, or `kl`, the divergence from the model's output in nats. parents: order of
-    the edges into one reader: the `late` writers first, or the `early` ones. budget: forward passes
-    over all pairs; with fewer than there are edges, integrated gradients choose the edges that are
-    tried, and the others are removed at the start; what that loses is measured, and a note says so
-    (0: try all).
+    the edges into one reader: the `late` writers first, or the `early` ones. max_evaluations:
+    forward passes over all pairs; with fewer than there are edges, integrated gradients choose the
+    edges that are tried, and the others are removed at the start; what that loses is measured, and
+    a note says so (0: try all).
 
     Cost: At most a forward pass per edge; per node at the level "head".
 
@@ -84,12 +84,12 @@ def acdc(
     if threshold is not None and not (math.isfinite(threshold) and threshold >= 0):
         raise OptionError(f"threshold={threshold}; a threshold is 0 or more, in the metric's unit")
     least = BASE + ENDS + SCREEN + 1
-    if budget < 0 or 0 < budget < least:
+    if max_evaluations < 0 or 0 < max_evaluations < least:
         raise OptionError(
-            f"budget={budget}; the runs, the choice of edges and the result take {least - 1}"
-            f" passes; give at least {least}, or 0 for as many as there are edges"
+            f"max_evaluations={max_evaluations}; the runs, the choice of edges and the result take"
+            f" {least - 1} passes; give at least {least}, or 0 for as many as there are edges"
         )
-    runs = PatchedRuns(model, task, budget or math.inf)
+    runs = PatchedRuns(model, task, max_evaluations or math.inf)
     graph = runs.graph
     none = runs.effects(
         [graph.full() * 0], "clean and corrupted runs", value=value_of(runs, metric)
@@ -98,14 +98,14 @@ def acdc(
     unit = task.task.unit if metric == "task" else "nats"
     search = Removal(runs, threshold, rule, metric, graph.full(), np.zeros(len(task)))
     if level == "edge":
-        _screen(search, budget)
+        _screen(search, max_evaluations)
         search.edges(parents)
         every = graph.edges
     else:
-        if budget and budget < BASE + ENDS + len(graph.writers):
+        if max_evaluations and max_evaluations < BASE + ENDS + len(graph.writers):
             raise OptionError(
-                f"budget={budget}; {model.name} has {len(graph.writers)} nodes, and each needs a"
-                f" forward pass: give {BASE + ENDS + len(graph.writers)}, or 0"
+                f"max_evaluations={max_evaluations}; {model.name} has {len(graph.writers)} nodes,"
+                f" and each needs a forward pass: give {BASE + ENDS + len(graph.writers)}, or 0"
             )
         search.nodes(parents)
         every = tuple((name, "") for name in graph.writers)
@@ -129,13 +129,14 @@ def acdc(
     )  # fmt: skip
 
 
-def _screen(search: Removal, budget: int) -> None:
+def _screen(search: Removal, max_evaluations: int) -> None:
     """Remove the edges of smallest estimate, if there are more edges than forward passes."""
     runs, graph = search.runs, search.graph
-    if not budget and len(graph.edges) > MOST_EDGES:
+    if not max_evaluations and len(graph.edges) > MOST_EDGES:
         raise OptionError(
             f"{graph.model.name} has {len(graph.edges):,} edges, and each needs a forward pass;"
-            " give a budget, with which gradients choose the edges to try, or use the level head"
+            " give max_evaluations, with which gradients choose the edges to try, or use the level"
+            " head"
         )
     if runs.left - 1 >= len(graph.edges):  # the result takes one pass
         return

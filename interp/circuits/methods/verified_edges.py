@@ -46,13 +46,13 @@ def verified_edges(
     *,
     faithful: float = 0.8,
     size: int = 0,
-    budget: int = 0,
+    max_evaluations: int = 0,
     backups: bool = True,
 ) -> Found:
     """Find the nodes and edges that keep a share of the task, each measured by patching.
 
-    Every node is patched alone; if the budget is smaller, those whose effect may be largest, by
-    integrated gradients, their errors over pairs, and the errors that gradients had on the nodes
+    Every node is patched alone; if max_evaluations is smaller, those whose effect may be largest,
+    by integrated gradients, their errors over pairs, and the errors that gradients had on the nodes
     before. Heads that matter only while another head is patched are searched by a gradient taken in
     that run, and measured (table `backups`, column `conditional`). The smallest set of patched
     nodes, MLPs and embeddings included, that keeps the share while all others are corrupted is
@@ -67,11 +67,11 @@ def verified_edges(
 
     faithful: share of the difference between clean and corrupted prompts that the set keeps; its
     faithfulness is then at most 1 - faithful away from 1, to either side. size:
-    number of nodes of the set, instead of the share. budget: forward passes over all pairs; 0: two
-    per node and 30 more, at least 200, and as many again if that is enough to patch every edge
-    between the nodes of the set. backups: search for them.
+    number of nodes of the set, instead of the share. max_evaluations: forward passes over all
+    pairs; 0: two per node and 30 more, at least 200, and as many again if that is enough to patch
+    every edge between the nodes of the set. backups: search for them.
 
-    Cost: At most the budget of forward passes, and about ten gradients; table `forwards` has them.
+    Cost: At most max_evaluations passes, and about ten gradients; table `forwards` has them.
 
     Not for: a proof that no smaller set exists: it looks at the first nodes and edges of a ranking.
     Judge the set on other pairs (`evaluate_set`).
@@ -80,13 +80,14 @@ def verified_edges(
     gradients as in Hanna et al. 2024 (arXiv 2403.17806); backups as in CoAx (arXiv 2607.01940).
     """
     check_share(faithful, size)
-    if budget < 0 or 0 < budget < LEAST:
+    if max_evaluations < 0 or 0 < max_evaluations < LEAST:
         raise OptionError(
-            f"budget={budget}; the clean and corrupted runs, a gradient, a node and the set take"
-            f" {LEAST} passes; give more, or 0 for enough to patch every node and as many edges"
+            f"max_evaluations={max_evaluations}; the clean and corrupted runs, a gradient, a node"
+            f" and the set take {LEAST} passes; give more, or 0 for enough to patch every node and"
+            " as many edges"
         )
     runs = PatchedRuns(model, task, halves=task.halves())
-    runs.budget = budget or default_budget(len(runs.graph.writers))
+    runs.budget = max_evaluations or default_budget(len(runs.graph.writers))
     nodes = MeasuredNodes(runs)
     rows = _measure(nodes, size, backups)
     search = max(0, math.ceil(math.log2(len(nodes.alone))) + 1)
@@ -100,7 +101,7 @@ def verified_edges(
     between, patched = chosen.edges, 0
     if level == "edge":
         search = 2 * math.ceil(math.log2(max(2, len(between)))) + len(between)
-        if not budget and runs.left < search <= runs.left + runs.budget:
+        if not max_evaluations and runs.left < search <= runs.left + runs.budget:
             runs.budget *= 2
         both = _with_stand_ins(nodes, chosen)
         stand_ins = _stand_ins(nodes, both)
@@ -246,7 +247,7 @@ def _notes(
         text += f" and {patched} of {candidates} edges between the set's nodes"
     text += " patched one by one"
     more = len(nodes.alone) < n or (level == "edge" and patched < candidates)
-    notes = [text + ("; a larger budget= patches more" if more else "")]
+    notes = [text + ("; a larger max_evaluations= patches more" if more else "")]
     if not size and not chosen.share.reaches(chosen.asked):
         notes.append(
             f"the {len(nodes.alone)} patched nodes together are not shown to keep"
@@ -260,8 +261,8 @@ def _notes(
     if level == "edge" and not chosen.separated:
         notes.append(
             f"the edges of the set were not chosen one by one: all {candidates} edges between its"
-            f" nodes belong to it; budget={runs.forwards + candidates - patched + SEARCH:.0f}"
-            " patches them all"
+            " nodes belong to it; max_evaluations="
+            f"{runs.forwards + candidates - patched + SEARCH:.0f} patches them all"
         )
     return (*notes, *_ties(nodes, chosen))
 

@@ -17,6 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from interp.circuits.tasks.pair_files import count_pairs
 from interp.core.errors import OptionError, UnknownName
 
 if TYPE_CHECKING:
@@ -259,8 +260,10 @@ def known_task(name: str) -> str:
     Raises:
         UnknownName: There is no such task.
         OptionError: The name is a file of another kind.
+        PromptError: The file cannot be read, or has too few pairs.
     """
     if is_file(name):
+        count_pairs(Path(name))  # before a model is loaded
         return name
     usual = name.replace("-", "_")
     if usual not in TASKS and Path(name).suffix in (".txt", ".json", ".csv", ".tsv"):
@@ -290,9 +293,7 @@ def split_templates(name: str, seed: int = 0) -> tuple[tuple[int, ...], tuple[in
     """
     name = known_task(name)
     if is_file(name):
-        from interp.circuits.tasks import own_pairs
-
-        return third(own_pairs.count_pairs(Path(name)), seed)
+        return third(count_pairs(Path(name)), seed)
     return third(len(TASKS[name].templates), seed)
 
 

@@ -12,36 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from interp.circuits.contrast import ContrastTask
-from interp.circuits.tasks.template_file import read_templates
+from interp.circuits.tasks.pair_files import require_enough
 from interp.core.errors import OptionError, PromptError
-from interp.core.text_file import read_lines
 
 if TYPE_CHECKING:
     from interp.causal.task import Task
     from interp.model.model import Model
 
-LEAST = 6
 DRAWN = 192  # pairs of a template file, of which some are held out
 NEEDED = (
     "a circuit is found by comparing every prompt with one of the same length without the behaviour"
 )
-
-
-def count_pairs(path: Path) -> int:
-    """Count the pairs in a file; 0 for a Python or template file, which makes pairs for a model.
-
-    Raises:
-        PromptError: The file cannot be read, or has too few pairs to hold some out.
-    """
-    lines = read_lines(path)
-    if path.suffix == ".py":
-        return 0
-    if path.suffix == ".toml":
-        read_templates(path)
-        return 0
-    n = sum(bool(line.strip()) for line in lines)
-    _enough(path, n)
-    return n
 
 
 def all_pairs(model: Model, path: Path) -> ContrastTask:
@@ -60,7 +41,7 @@ def all_pairs(model: Model, path: Path) -> ContrastTask:
         OptionError: Answers do not fit, or a Python file makes no pairs.
     """
     made = _READERS.get(path.suffix, _lines)(model, path)
-    _enough(path, len(made))
+    require_enough(path, len(made))
     made = replace(made, task=replace(made.task, name=path.stem))
     if len(set(made.templates)) < 2:
         made = replace(made, templates=tuple(f"pair {i}" for i in range(1, len(made) + 1)))
@@ -86,14 +67,6 @@ def make(model: Model, path: Path, n: int, which: Sequence[int] | None) -> Contr
             f"pairs {rows} of {path}; it has {len(made)}, counted from 0; give existing numbers"
         )
     return made.some(rows)
-
-
-def _enough(path: Path, n: int) -> None:
-    if n < LEAST:
-        raise PromptError(
-            f"{path} has {n} pairs; {LEAST} or more are needed, because a third is held"
-            " out to measure the circuit on"
-        )
 
 
 def _lines(model: Model, path: Path) -> ContrastTask:

@@ -120,7 +120,7 @@ def cache(
         one = "one" if export is not None and format == "duo" else None
         plan = cache_plan(
             model, prompts, budget=budget, max_loss=max_loss, level=confidence or 0.95,
-            length=length, recents=recent or one, **kept,
+            length=length, recent=recent or one, **kept,
         )  # fmt: skip
         if export is not None:
             plan.export(export, format)
@@ -135,7 +135,7 @@ def cache(
         if published is not None:
             read_pattern(published, model)  # refused before anything is measured
         bound = 0.01 if max_loss is None else max_loss
-        carded = cache_cards(model, prompts, recents=recent or None, max_loss=bound, **kept)
+        carded = cache_cards(model, prompts, recent=recent or None, max_loss=bound, **kept)
         methods = retrieval_methods(
             model, task=needles, max_length=max_length, min_length=min(32, max_length),
             published=published, **shared,

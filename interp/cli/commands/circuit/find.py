@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from interp.circuits.given_files import require_task_files, stored_circuit
+from interp.circuits.tasks.pair_files import LEAST_PAIRS
 from interp.cli.making import command
 from interp.cli.name_types import CIRCUIT_METHOD_NAME, note_left_out
 from interp.cli.reference import reference_prompts, require_reference
@@ -72,7 +73,11 @@ def _check(run: Run) -> None:
         "method": Spelling(type=CIRCUIT_METHOD_NAME, metavar="NAME[:OPTION=VALUE,...]"),
         "faithful": Spelling(type=SHARE, metavar="SHARE"),
         "size": Spelling(type=FROM_1),
-        "n": Spelling(type=click.IntRange(4), default=64, help="Number of pairs of prompts."),
+        "n": Spelling(
+            type=click.IntRange(4),
+            default=64,
+            help=f"Number of pairs of prompts; a file of pairs has at least {LEAST_PAIRS}.",
+        ),
         "reference": Spelling(
             type=PromptFile(),
             help="For --kind mean-dataset: file of prompts, one per line, over which a head's "

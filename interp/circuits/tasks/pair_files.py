@@ -1,0 +1,37 @@
+"""Files of user-supplied pairs, checked before a model is loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from interp.circuits.tasks.template_file import read_templates
+from interp.core.errors import PromptError
+from interp.core.text_file import read_lines
+
+LEAST_PAIRS = 6
+
+
+def count_pairs(path: Path) -> int:
+    """Count the pairs in a file; 0 for a Python or template file, which makes pairs for a model.
+
+    Raises:
+        PromptError: The file cannot be read, or has too few pairs to hold some out.
+    """
+    lines = read_lines(path)
+    if path.suffix == ".py":
+        return 0
+    if path.suffix == ".toml":
+        read_templates(path)
+        return 0
+    n = sum(bool(line.strip()) for line in lines)
+    require_enough(path, n)
+    return n
+
+
+def require_enough(path: Path, n: int) -> None:
+    """Raise PromptError for fewer pairs than `LEAST_PAIRS`."""
+    if n < LEAST_PAIRS:
+        raise PromptError(
+            f"{path} has {n} pairs; {LEAST_PAIRS} or more are needed, because a third is held"
+            " out to measure the circuit on"
+        )
