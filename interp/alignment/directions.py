@@ -24,15 +24,7 @@ def direction_rows(
     made: Mapping[str, Any],
     kinds: Sequence[str] = KINDS,
 ) -> ResultRows:
-    """Return the error rates of counted links; see `both_directions` for the columns.
-
-    Args:
-        counts: links, sure gold links, links that are sure, and that are possible.
-        null: error rate of each row against the null gold.
-        agreement: twice the common links over the links of both directions.
-        made: provenance.
-        kinds: name of each row.
-    """
+    """Return the error rates of counted links; see `both_directions` for the columns."""
     links, sure, in_sure, in_possible = counts.sum(1).T
     drawn = drawn_error_rates(counts)
     low, high = interval_of_draws(drawn, 0.95, counts.shape[1]).T

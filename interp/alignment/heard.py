@@ -81,18 +81,7 @@ class HeardRecording:
 def heard_recordings(
     model: Model, recordings: Sequence[Any], *, language: str | None = None
 ) -> list[HeardRecording]:
-    """Return recordings as one model reads them, with the start token and the tokens of the text.
-
-    Args:
-        model: a speech model with encoder and decoder, such as Whisper, with its processor.
-        recordings: `Utterance`s or mappings with their fields.
-        language: language of the text, such as "en", for a tokenizer that writes it as a token.
-
-    Raises:
-        OptionError: the model has no cross attention, or its tokenizer knows no languages.
-        PromptError: the model reads no spectrograms, or a recording has no samples, another
-            sampling rate, or more sound or text than the model takes; the recording is named.
-    """
+    """Get recordings as one model reads them, with the start token and the tokens of the text."""
     require_cross(model)
     if SOUNDS[0] not in takes(model.module):
         raise PromptError(

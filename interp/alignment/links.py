@@ -29,11 +29,7 @@ class LinkCounts(NamedTuple):
 
 
 def require_rows(rows: str) -> tuple[AlignedRow, ...]:
-    """Return the conventions that are asked for; "both" are both.
-
-    Raises:
-        OptionError: the name is not known.
-    """
+    """Return the conventions that are asked for; "both" are both."""
     if rows == "both":
         return ROWS
     if rows not in ROWS:
@@ -54,13 +50,6 @@ def word_weights(
     """Return attention between words: summed over the tokens of a source word, mean over rows.
 
     Special tokens are left out, so rows need not sum to 1. A target word without a row is NaN.
-
-    Args:
-        pattern: cross attention of one pair, without padding.
-        source_words: the word of each key; -1 for special tokens.
-        label_words: the word of each label; row r emits label r and is fed label r - 1.
-        size: numbers of source and target words.
-        rows: the row that stands for a label.
     """
     keys = np.zeros((pattern.shape[2], size[0]))
     for key, word in enumerate(source_words):
@@ -135,12 +124,7 @@ def alignment_error_rate(
 def drawn_error_rates(
     counts: Int[Array, "row sentence 4"], seed: int = 0
 ) -> Float[Array, "draw row"]:
-    """Return alignment error rates on bootstrap draws of sentences, the same for all rows.
-
-    Args:
-        counts: the sizes of `LinkCounts` in every sentence.
-        seed: seed of the draws.
-    """
+    """Return alignment error rates on bootstrap draws of sentences, the same for all rows."""
     times = redraw_counts(counts.shape[1], DRAWS, np.random.default_rng(seed))
     return alignment_error_rate(*np.einsum("ds,rsc->cdr", times, counts))
 

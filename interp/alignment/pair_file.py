@@ -64,14 +64,7 @@ def side_words(side: SentenceSide) -> tuple[Any, ...]:
 
 
 def parse_links(text: str) -> tuple[frozenset[WordLink], frozenset[WordLink]]:
-    """Read links such as `0-0 1-2 3p4`, source word first; `p` marks a possible link.
-
-    Returns:
-        The sure links and the possible ones, which include the sure ones.
-
-    Raises:
-        PromptError: a part is not a link.
-    """
+    """Read links such as `0-0 1-2 3p4`, source word first; `p` marks a possible link."""
     sure, possible = set(), set()
     for part in text.split():
         found = _LINK.fullmatch(part)
@@ -87,12 +80,7 @@ def parse_links(text: str) -> tuple[frozenset[WordLink], frozenset[WordLink]]:
 
 
 def sentence_pair(row: Mapping[str, Any]) -> SentencePair:
-    """Return the pair of an object with "source", "target" and, where known, "alignment".
-
-    Raises:
-        PromptError: a field is missing, unknown or of the wrong type, a side is empty, or a link
-            names a word that does not exist.
-    """
+    """Return the pair of an object with "source", "target" and, where known, "alignment"."""
     if unknown := sorted(row.keys() - set(_FIELDS)):
         raise PromptError(f"unknown field {unknown[0]!r}; a pair has {', '.join(_FIELDS)}")
     source, target = (_side(row, name) for name in ("source", "target"))

@@ -149,9 +149,6 @@ def words_of_tokens(
 
     Offsets of a fast tokenizer give the word. Words are tokenised one by one with other
     tokenizers, if that gives the same tokens.
-
-    Raises:
-        PromptError: the tokens of the words are not those of the text.
     """
     given = {"text_target": text} if target else {"text": text}
     if getattr(tokenizer, "is_fast", False):

@@ -70,15 +70,7 @@ class Utterance:
 
 
 def recording_of(row: Mapping[str, Any], folder: Path = Path()) -> Utterance:
-    """Return the recording of an object with "audio", "text" and, where known, "words".
-
-    Args:
-        row: the object.
-        folder: the folder that a relative path of a sound starts from.
-
-    Raises:
-        PromptError: a field is missing, unknown or of the wrong type, or a word does not fit.
-    """
+    """Return the recording of an object with "audio", "text" and, where known, "words"."""
     if unknown := sorted(row.keys() - set(_FIELDS)):
         raise PromptError(f"unknown field {unknown[0]!r}; a recording has {', '.join(_FIELDS)}")
     for name in ("audio", "text"):
@@ -109,11 +101,7 @@ def read_recordings(path: str | Path) -> list[Utterance]:
 
 
 def given_recordings(recordings: Any) -> list[Utterance]:
-    """Return recordings given as `Utterance`s or as mappings with their fields.
-
-    Raises:
-        PromptError: there are none, or one is neither.
-    """
+    """Return recordings given as `Utterance`s or as mappings with their fields."""
     found = []
     every = recordings if isinstance(recordings, Sequence) else [recordings]
     for at, given in enumerate(every):

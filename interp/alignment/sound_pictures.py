@@ -72,16 +72,7 @@ def sound_figure(
     title: str,
     starts: Sequence[tuple[float, int]] = (),
 ) -> go.Figure:
-    """Draw a spectrogram, and below it attention over the same time.
-
-    Args:
-        bands: the spectrogram.
-        attention: weights of each token.
-        tokens: texts of the tokens.
-        seconds: duration of both.
-        title: title of the attention.
-        starts: found starts of words, in seconds, and the row of each, drawn as dots.
-    """
+    """Draw a spectrogram, and below it attention over the same time."""
     import plotly.graph_objects as go
     from plotly.subplots import make_subplots
 

@@ -163,11 +163,7 @@ def cross_maps(
 
 
 def declared_heads(model: Model) -> tuple[Head, ...]:
-    """Return the heads that the model's generation config names for times; empty without any.
-
-    Raises:
-        OptionError: it names a head that the model lacks.
-    """
+    """Return the heads that the model's generation config names for times; empty without any."""
     config = getattr(model.module, "generation_config", None)
     listed = getattr(config, "alignment_heads", None) or ()
     named = [Head(int(layer), int(head), "cross") for layer, head in listed]

@@ -71,23 +71,7 @@ def judged_times(
     seed: int,
     provenance: Mapping[str, Any],
 ) -> ResultRows:
-    """Return the error of each head, of sets of heads, and of heads that some recordings choose.
-
-    Args:
-        heads: the heads along the first axis of the weights.
-        timed: one recording each.
-        sets: heads that are read together, by name; empty sets are left out.
-        n_heads: number of heads to choose; with 0 all recordings judge.
-        select: share of the recordings that choose.
-        seconds: duration of one frame.
-        n_random: number of random orders of the token rows.
-        seed: seed of the split and of the null.
-        provenance: of the result.
-
-    Raises:
-        OptionError: an option is out of range.
-        PromptError: there are fewer than four recordings to choose on and to judge by.
-    """
+    """Return the error of each head, of sets of heads, and of heads that some recordings choose."""
     n = len(timed)
     if n_heads < 0 or not 0 < select < 1 or n_random < 1:
         raise OptionError(

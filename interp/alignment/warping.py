@@ -20,11 +20,7 @@ def standardised(weights: Float[Array, "head token frame"]) -> Float[Array, "hea
 
 
 def median_smoothed(weights: Float[Array, "*x frame"], width: int) -> Float[Array, "*x frame"]:
-    """Replace each frame by the median of `width` frames around it, reflected at the ends.
-
-    Raises:
-        OptionError: the width is not a positive odd number.
-    """
+    """Replace each frame by the median of `width` frames around it, reflected at the ends."""
     if width < 1 or width % 2 == 0:
         raise OptionError(f"width={width}: a median filter needs an odd number of frames")
     half = width // 2
@@ -96,14 +92,7 @@ def token_frames(weights: Float[Array, "head token frame"], width: int = 7) -> I
     Weights are standardised over tokens, smoothed by a median filter over frames and averaged over
     heads; a monotone path of largest total weight gives each token its frames.
 
-    Args:
-        weights: cross attention without rows of the prompt and frames beyond the sound.
-        width: frames of the median filter.
-
     Reference: the word timestamps of Whisper (Radford et al. 2022, its repository).
-
-    Raises:
-        OptionError: there is no token, frame or head, or the width is not odd.
     """
     if 0 in weights.shape:
         raise OptionError(f"no {('head', 'token', 'frame')[weights.shape.index(0)]} to align")

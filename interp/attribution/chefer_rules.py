@@ -16,19 +16,7 @@ Map = Float[Tensor, "query_pos key_pos"]
 def relevance(
     maps: Sequence[tuple[str, Map]], sources: int, outputs: int
 ) -> Float[Tensor, "output source"]:
-    """Compute the relevance of each source to each output.
-
-    Args:
-        maps: stack and positive part of the weighted attention of every layer, in order of the run.
-        sources: the number of source tokens.
-        outputs: the number of output positions.
-
-    Returns:
-        The relevance matrix.
-
-    Raises:
-        OptionError: the rules are not defined for this set of stacks.
-    """
+    """Compute the relevance of each source to each output."""
     stacks = {stack for stack, _ in maps}
     own = torch.eye(sources, dtype=torch.double)
     if len(stacks) == 1:

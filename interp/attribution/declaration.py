@@ -64,18 +64,7 @@ class AttributionMethod(Declaration):
         position: int = -1,
         **options: Any,
     ) -> Attribution:
-        """Explain one input; see `interp.attribution.Example` for prompt and target.
-
-        Args:
-            model: a loaded model, or what `load` accepts.
-            prompt: one text, token ids, or the tensors of the model's arguments.
-            target: the number to explain; the model's own first choice by default.
-            position: output position of the target, negative from the end.
-            options: options of the method.
-
-        Returns:
-            A score per source token, with its provenance.
-        """
+        """Explain one input; see `interp.attribution.Example` for prompt and target."""
         from interp.attribution.example import Example
         from interp.model.model_argument import one_model
 

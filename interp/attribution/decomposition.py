@@ -63,13 +63,7 @@ class LayerParts:
 
 
 def layers(example: Example, stack: str = "") -> Iterator[LayerParts]:
-    """Decompose the stream after attention, one layer at a time (n*n*d_model numbers each).
-
-    Raises:
-        OptionError: the model is an encoder-decoder, or has several stacks and none is named.
-        UnreadableAttention: the parts of a layer cannot be computed or do not add up to its
-            output; the message names the layer.
-    """
+    """Decompose the stream after attention, one layer at a time (n*n*d_model numbers each)."""
     sites = one_stack(example, stack)
     cache = _captured(example, sites)
     for site in sites:
@@ -77,12 +71,7 @@ def layers(example: Example, stack: str = "") -> Iterator[LayerParts]:
 
 
 def block_layers(example: Example, stack: str = "") -> Iterator[LayerParts]:
-    """Decompose the output of every block: `whole` is that output, and `rest` includes the MLP.
-
-    Raises:
-        OptionError: as for `layers`.
-        UnreadableAttention: as for `layers`.
-    """
+    """Decompose the output of every block: `whole` is that output, and `rest` includes the MLP."""
     sites = one_stack(example, stack)
     cache = _captured(example, sites)
     for site in sites:
@@ -90,11 +79,7 @@ def block_layers(example: Example, stack: str = "") -> Iterator[LayerParts]:
 
 
 def one_stack(example: Example, stack: str) -> list[Site]:
-    """Return the attention layers of the one stack between the tokens and the outputs.
-
-    Raises:
-        OptionError: the model is an encoder-decoder, or has several stacks and none is named.
-    """
+    """Return the attention layers of the one stack between the tokens and the outputs."""
     if example.model.kind == "encoder-decoder":
         raise OptionError(
             "this method needs a single stack from the tokens to the outputs; for an "
@@ -154,17 +139,7 @@ def _layer(example: Example, site: Site, cache: ActivationCache) -> LayerParts:
 def through(
     role: NormRole, parts: SourceParts, rest: Float[Tensor, "query_pos d_model"], y: Tensor
 ) -> tuple[SourceParts, Float[Tensor, "query_pos d_model"]]:
-    """Apply a norm to parts and rest, with its scale fixed at that of their sum.
-
-    Args:
-        role: the norm.
-        parts: parts of the source tokens before the norm.
-        rest: part of no source token before the norm.
-        y: output of the norm for the sum of the parts and the rest.
-
-    Returns:
-        Parts and rest of the output of the norm.
-    """
+    """Apply a norm to parts and rest, with its scale fixed at that of their sum."""
     _, scale = role.frozen(parts.sum(1) + rest, y)
     bias = role.norm.bias.to(rest).reshape(role.shape)
     return scale[:, None] * role.direction(parts), scale * role.direction(rest) + bias
@@ -221,21 +196,7 @@ def row_normalised(mixing: MixingWeights) -> MixingWeights:
 def scored(
     example: Example, mixings: Sequence[MixingWeights], aggregate: str, **notes: float | str
 ) -> Scores:
-    """Combine the row-normalised mixing of every layer into one score per source.
-
-    Args:
-        example: the explained input.
-        mixings: the weight of every source at every position, for each layer.
-        aggregate: "rollout" (product of the layers; they contain the residual already, so no
-            identity is added), "mean" of the layers, or "last".
-        notes: notes of the result.
-
-    Returns:
-        The scores and their matrix over all output positions.
-
-    Raises:
-        OptionError: the aggregate is unknown.
-    """
+    """Combine the row-normalised mixing of every layer into one score per source."""
     from interp.attribution.declaration import Scores
 
     rows = [row_normalised(m.double().cpu()) for m in mixings]

@@ -136,11 +136,7 @@ def _vocabulary(model: Any) -> Any:
 def _by_position(
     pairs: Sequence[tuple[Example, Example]], scores: Sequence[tuple[Array, Array]]
 ) -> tuple[list[dict[str, Any]], Float[Array, "row pair"]]:
-    """Return one row per position.
-
-    Raises:
-        OptionError: the prompts have several lengths.
-    """
+    """Return one row per position."""
     lengths = sorted({len(left) for left, _ in pairs})
     if len(lengths) > 1:
         raise OptionError(

@@ -25,19 +25,7 @@ RESCALE = Rules(softmax="rescale", norm="rescale", activation="rescale")
 def from_reference(
     example: Example, reference: Float[Tensor, "1 source d_embed"]
 ) -> tuple[Float[np.ndarray, " source"], float, float]:
-    """Compute contributions by the rescale rule, in one run of the input and the reference.
-
-    Args:
-        example: the input and its target.
-        reference: embeddings of the reference.
-
-    Returns:
-        One contribution per source, and the values of the target on the input and the reference.
-
-    Raises:
-        UnreadableAttention: a step has no rule; the message names its module.
-        NonFiniteError: a multiplier is NaN or infinite.
-    """
+    """Compute contributions by the rescale rule, in one run of the input and the reference."""
     model = example.model
     own = embedded(model, example.inputs["input_ids"])
     both = torch.cat([own, reference.to(own)])

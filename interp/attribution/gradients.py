@@ -62,20 +62,7 @@ class Gradient:
 def gradient(
     example: Example, rules: Rules | None = None, *, at: Embedded | None = None
 ) -> Gradient:
-    """Run one backward pass from the target to the embeddings of the sources.
-
-    Args:
-        example: the input and its target.
-        rules: rules that replace derivatives; None for plain gradients.
-        at: a batch of embeddings to use in place of those of the tokens.
-
-    Returns:
-        Values, embeddings and gradients.
-
-    Raises:
-        UnreadableAttention: a module has no rule, or the model has no embedding module.
-        NonFiniteError: a derivative is NaN or infinite.
-    """
+    """Run one backward pass from the target to the embeddings of the sources."""
     model, error = example.model, 0.0
     inputs = example.inputs
     if at is not None and len(at) > 1:
@@ -111,15 +98,6 @@ def gradients_under_rules(example: Example, rules: Rules | None, residual_cause:
     """Compute gradient x input under rules; the total is the target's value.
 
     For an encoder-decoder the share of the decoder's tokens is subtracted from the total.
-
-    Args:
-        example: the input and its target.
-        rules: rules that replace derivatives; None for plain gradients.
-        residual_cause: why the scores may miss the total, for a target that is linear in the
-            model's output.
-
-    Returns:
-        The scores with their total and notes.
     """
     g = gradient(example, rules)
     notes: dict[str, Any] = {}
@@ -144,11 +122,7 @@ def reads_linearly(example: Example) -> bool:
 def pattern_gradients(
     example: Example,
 ) -> dict[Site, tuple[Float[Tensor, "head query_pos key_pos"], Tensor]]:
-    """Return every attention pattern and the target's derivative by it, in order of the run.
-
-    Raises:
-        OptionError: the patterns of a stack exceed 4 GiB.
-    """
+    """Return every attention pattern and the target's derivative by it, in order of the run."""
     for stack in example.model.stacks:
         require_storable(example, stack)
     model, patterns = example.model, {}
@@ -172,20 +146,7 @@ def pattern_gradients(
 
 
 def grads(model: Model, values: Tensor, wanted: list[Tensor]) -> list[Tensor]:
-    """Differentiate the sum of values; the derivative is zero where they do not depend on a tensor.
-
-    Args:
-        model: the loaded model, which messages name.
-        values: the values to sum.
-        wanted: tensors by which to differentiate.
-
-    Returns:
-        One derivative per tensor.
-
-    Raises:
-        NonFiniteError: a derivative is NaN or infinite.
-        UnreadableAttention: the values depend on none of the tensors.
-    """
+    """Differentiate the sum of values; 0 where they do not depend on a tensor."""
     if not values.requires_grad:
         raise UnreadableAttention(
             f"{model.name}: no gradient of the target reaches the token embeddings; use a method "
@@ -212,11 +173,7 @@ class Leaves:
     found: list[Tensor] = field(default_factory=list)
 
     def tensors(self, batch: int, sources: int) -> tuple[Tensor, list[Tensor]]:
-        """Return the embeddings of the sources, and the others.
-
-        Raises:
-            UnreadableAttention: the run embedded nothing, or not one vector per source.
-        """
+        """Return the embeddings of the sources, and the others."""
         if not self.found:
             raise UnreadableAttention(
                 f"{self.model.name}: its embedding module did not run, so no gradient reaches "
@@ -254,11 +211,7 @@ def embedding_leaves(model: Model, at: Embedded | None) -> Iterator[Leaves]:
 
 
 def embedding_modules(model: Model) -> list[nn.Module]:
-    """Return the module that embeds the sources, then the others that embed tokens.
-
-    Raises:
-        UnreadableAttention: the model does not name its embedding module.
-    """
+    """Return the module that embeds the sources, then the others that embed tokens."""
     module: Any = model.module
     owners = [module]
     if model.kind == "encoder-decoder" and hasattr(module, "get_encoder"):
@@ -274,11 +227,7 @@ def embedding_modules(model: Model) -> list[nn.Module]:
 
 
 def embedded(model: Model, ids: Tensor) -> Tensor:
-    """Embed token ids by the embedding module of the sources.
-
-    Raises:
-        UnreadableAttention: the model reads no token ids, as vision and speech models do.
-    """
+    """Embed token ids by the embedding module of the sources."""
     if not model.takes_text:
         raise UnreadableAttention(
             f"{model.name} embeds no token ids, from which this method starts; choose one that "

@@ -52,12 +52,7 @@ def as_is(value: Tensor, gradient: Tensor) -> Tensor:
 
 
 def rescaled(x: Float[Tensor, "2 *x"], y: Float[Tensor, "2 *x"]) -> Float[Tensor, "2 *x"]:
-    """Return y, computed from x entry by entry, with the multiplier of the rescale rule.
-
-    Args:
-        x: inputs of an activation for the explained input and the reference.
-        y: its outputs, computed from x with a graph.
-    """
+    """Return y, computed from x entry by entry, with the multiplier of the rescale rule."""
     (slope,) = torch.autograd.grad(y, x, torch.ones_like(y), retain_graph=True)
     with torch.no_grad():
         _require_pair(x)
@@ -97,11 +92,7 @@ def rescaled_norm(role: NormRole, x: Float[Tensor, "2 *at d"], y: Tensor) -> Ten
 
 
 def rescaled_attention(site: Site, call: Call) -> Float[Tensor, "2 head query_pos d_v"]:
-    """Return the head outputs of a softmax attention under the rescale rule.
-
-    Raises:
-        UnreadableAttention: the scores are not computed from queries and keys in known steps.
-    """
+    """Return the head outputs of a softmax attention under the rescale rule."""
     known = call.derived if isinstance(call, RecordedCall) else call
     if not isinstance(known, ComputedCall):
         raise UnreadableAttention(

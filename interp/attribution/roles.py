@@ -32,18 +32,7 @@ class NormRole:
     def frozen(
         self, x: Float[Tensor, "... entry"], y: Float[Tensor, "... entry"]
     ) -> tuple[Float[Tensor, "... entry"], Float[Tensor, "... #entry"]]:
-        """Apply the norm to x with its scale held fixed, which is linear in x.
-
-        Args:
-            x: input of the module.
-            y: output of the module for x; the scale is computed from it and so includes epsilon.
-
-        Returns:
-            The output, and the scale.
-
-        Raises:
-            UnreadableAttention: y is not a normalisation of x.
-        """
+        """Apply the norm to x with its scale held fixed, which is linear in x."""
         x, true = precise(x), y.detach()
         y = precise(true)
         bias = self.norm.bias.to(y).reshape(self.shape)
@@ -112,19 +101,7 @@ def norm_role(module: nn.Module, name: str, x: Tensor) -> NormRole | None:
 
 
 def close(found: Tensor, true: Tensor, otherwise: str) -> float:
-    """Return the largest absolute difference, if it is within rounding of the true numbers' type.
-
-    Args:
-        found: computed numbers.
-        true: numbers of the model.
-        otherwise: message of the error.
-
-    Returns:
-        The largest absolute difference.
-
-    Raises:
-        UnreadableAttention: the difference is larger than rounding.
-    """
+    """Get the largest absolute difference, if it is within rounding of the true numbers' type."""
     half = true.dtype in (torch.float16, torch.bfloat16)
     largest = float(true.detach().abs().max())
     error = float((found.detach() - true.detach()).abs().max())

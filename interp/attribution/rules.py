@@ -113,11 +113,7 @@ class Ruled:
     opaque: int = 0
 
     def check(self, output: Tensor) -> None:
-        """Raise an error if no rule covers a step between the embeddings and the output.
-
-        Raises:
-            UnreadableAttention: a step is not covered; the message names its module.
-        """
+        """Raise an error if no rule covers a step between the embeddings and the output."""
         check_graph(
             output,
             self.trusted,
@@ -128,20 +124,7 @@ class Ruled:
 
 @contextmanager
 def ruled(model: Model, rules: Rules, roles: Roles) -> Iterator[Ruled]:
-    """Apply the rules to gradients through this thread's runs of the model, inside a `with` block.
-
-    Args:
-        model: the loaded model.
-        rules: the rules.
-        roles: norms and activations of the model; see `interp.attribution.roles.find_roles`.
-
-    Yields:
-        The state of the run.
-
-    Raises:
-        UnreadableAttention: an activation or a norm has no rule, or an attention call cannot be
-            recomputed; the message names the module.
-    """
+    """Apply the rules to gradients of this thread's runs of the model, inside a `with` block."""
     run = Ruled(rules)
     _require_softmax(model)
     with ExitStack() as stack:
@@ -357,11 +340,7 @@ class _Watch(TorchFunctionMode):
         return out
 
     def _one_side(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the factors of a product, with the gate detached from its gradient.
-
-        Raises:
-            UnreadableAttention: neither or both factors are outputs of an activation.
-        """
+        """Return the factors of a product, with the gate detached from its gradient."""
         gates = is_gate(a), is_gate(b)
         if sum(gates) != 1:
             where = self.run.path[-1] if self.run.path else "the model"

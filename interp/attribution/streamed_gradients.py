@@ -50,12 +50,7 @@ class WeightedPattern:
 
 
 def weighted_patterns(example: Example) -> dict[Site, WeightedPattern]:
-    """Return the weighted pattern of every layer, in order of the run; see `pattern_gradients`.
-
-    Raises:
-        NonFiniteError: a derivative is NaN or infinite.
-        UnreadableAttention: no gradient of the target reaches the attention.
-    """
+    """Return the weighted pattern of every layer, in order of the run; see `pattern_gradients`."""
     model, calls, z = example.model, {}, {}
 
     def visit(site: Site, call: Call, real: Tensor) -> None:

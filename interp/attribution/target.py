@@ -41,11 +41,7 @@ class Target:
     unit: str
 
     def rows(self, n: int) -> Float[Tensor, " pos"]:
-        """Return the weight of each of n output positions in the target; the weights sum to 1.
-
-        Raises:
-            OptionError: the position of the target lies outside.
-        """
+        """Return the weight of each of n output positions in the target; the weights sum to 1."""
         if self.position is None:
             return torch.full((n,), 1 / n, dtype=torch.double)
         if not -n <= self.position < n:
@@ -64,11 +60,7 @@ Targets = AnyTarget | Sequence[AnyTarget | None]
 
 
 def _at(position: int, real: Bool[Tensor, "batch pos"]) -> Tensor:
-    """Return the column of a position that is counted over the real tokens of each row.
-
-    Raises:
-        OptionError: a row is too short.
-    """
+    """Return the column of a position that is counted over the real tokens of each row."""
     count = real.sum(1)
     index = count + position if position < 0 else torch.full_like(count, position)
     if bool(((index < 0) | (index >= count)).any()):
@@ -87,22 +79,7 @@ def token_logit(
     position: int = -1,
     of: Of = "logit",
 ) -> Target:
-    """Make the target "logit of a token at a position", or its difference to another token's.
-
-    Args:
-        model: the loaded model.
-        token: an id, or a text that is exactly one token.
-        contrast: token whose logit is subtracted.
-        position: output position, counted over real tokens, negative from the end.
-        of: "logit", "log-probability" or "probability".
-
-    Returns:
-        The target.
-
-    Raises:
-        PromptError: there is no such token.
-        OptionError: `of` is unknown, or a contrast is given and `of` is not "logit".
-    """
+    """Make the target "logit of a token at a position", or its difference to another token's."""
     if of not in OFS:
         raise OptionError(f"unknown target of={of!r}; known: {', '.join(OFS)}")
     first = token_id(model, token)
@@ -124,11 +101,7 @@ def token_logit(
 
 
 def label(model: Model, index: int) -> Target:
-    """Make the target "logit of a class", for a model with one row of logits per input.
-
-    Raises:
-        OptionError: there is no such class.
-    """
+    """Make the target "logit of a class", for a model with one row of logits per input."""
     classes = int(getattr(model.config, "num_labels", 0))
     if not 0 <= index < classes:
         raise OptionError(f"there is no class {index}; {model.name} has {classes}, counted from 0")
@@ -176,19 +149,6 @@ def parse_target(
 
     The notation is `token:WORD` or the word alone, `token:A|B` for a difference, `id:N`,
     `class:N`, or `similarity:TEXT`.
-
-    Args:
-        model: the loaded model.
-        text: the target, or an id; None means the model's own first choice.
-        output: output of the model on the explained input.
-        position: output position of the target, negative from the end.
-
-    Returns:
-        The target.
-
-    Raises:
-        OptionError: the model has no first choice, or a number cannot be parsed.
-        PromptError: there is no such token.
     """
     if text is None:
         if output.dim() == 2:
@@ -228,11 +188,7 @@ def parse_target(
 
 
 def one_each(targets: Targets | None, n: int) -> list[AnyTarget | None]:
-    """Return the target of each of n inputs.
-
-    Raises:
-        OptionError: several targets are given, but not n.
-    """
+    """Return the target of each of n inputs."""
     if targets is None or isinstance(targets, (str, int, Target)):
         return [targets] * n
     if len(targets) != n:

@@ -8,11 +8,7 @@ from interp.core.errors import OptionError
 
 
 def targets_of(file: Path, target: str | None) -> tuple[list[str], list[str], list[str] | None]:
-    """Return texts, targets and contrasts of a file of texts, some lines with their own target.
-
-    Raises:
-        OptionError: a line has no target, or only some have a contrast.
-    """
+    """Return texts, targets and contrasts of a file of texts, some lines with their own target."""
     from interp.attribution.evaluation.run import read_texts
 
     texts, targets, contrasts = [], [], []

@@ -73,17 +73,7 @@ def trust(end: Tensor, starts: list[Tensor], trusted: set[Any]) -> None:
 def check_graph(
     output: Tensor, trusted: set[Any], *, freeze_norms: bool, identity_activations: bool
 ) -> None:
-    """Raise an error if a step of the graph is not covered by a rule.
-
-    Args:
-        output: output of the run.
-        trusted: steps that a rule covers.
-        freeze_norms: True if norms have a rule, so that none may occur outside it.
-        identity_activations: True if activations have a rule, so that none may occur outside it.
-
-    Raises:
-        UnreadableAttention: a step is not covered; the message names its module.
-    """
+    """Raise an error if a step of the graph is not covered by a rule."""
     seen: set[Any] = set()
     left: list[tuple[Any, str]] = [(output.grad_fn, "the output")]
     while left:

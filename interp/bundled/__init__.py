@@ -24,14 +24,7 @@ HERE = Path(__file__).parent
 
 
 def names(reads: Literal["text", "images", "all"] = "text") -> list[str]:
-    """Return the names of the bundled models, the best one to start with first.
-
-    Args:
-        reads: input of the models: text, images, or all of them.
-
-    Raises:
-        OptionError: there is no such input.
-    """
+    """Return the names of the bundled models, the best one to start with first."""
     if reads not in ("text", "images", "all"):
         raise OptionError(f"reads={reads!r} is unknown; known: text, images, all")
     folders = sorted(file.parent for file in HERE.glob("*/config.json"))
@@ -67,10 +60,6 @@ def checkpoints(name: str) -> dict[int, Path]:
 
     Checkpoints are stored in float16; see `checkpoints.json` beside them. An installed wheel holds
     the curves of their scores, `emergence.json`, but not their weights.
-
-    Raises:
-        UnknownName: there is no such bundled model.
-        OptionError: the model comes without checkpoints, or this installation does.
     """
     home = path(name)
     found = {int(each.name.rpartition("-")[2]): each for each in home.glob("checkpoints/*-*")}

@@ -65,17 +65,6 @@ def shape_images(
 
     The classes have equal numbers. Form, position, size, colour and the phase of the pattern are
     random. The shape never touches the patch in the top left corner, whose colour is the cue.
-
-    Args:
-        seed: seed of all draws.
-        number: number of images.
-        cue: colour of the corner patch: that of the image's class ("aligned"), of another class
-            ("conflicting"), of any class ("random"), or no patch ("none").
-        aligned: share of images with an aligned patch; the others have a conflicting one. Replaces
-            `cue`.
-
-    Raises:
-        OptionError: `cue` is unknown, `aligned` is not a share, or there are no images.
     """
     if cue not in ("aligned", "conflicting", "random", "none"):
         raise OptionError(f"cue {cue!r} is unknown; known: aligned, conflicting, random, none")

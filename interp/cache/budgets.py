@@ -73,17 +73,7 @@ class Budget(Window):
 def write_budgets(
     path: str | PathLike, model: Any, windows: Mapping[KVHead, Window | None]
 ) -> Path:
-    """Write what each key-value head of a model keeps as one JSON; return the path.
-
-    Args:
-        path: the file.
-        model: the model.
-        windows: what heads keep; those that are not named keep everything.
-
-    Raises:
-        UnknownName: a key-value head does not exist.
-        StoreError: the file cannot be written.
-    """
+    """Write what each key-value head of a model keeps as one JSON; return the path."""
     read = one_model(model)
     heads = require_kv_heads(read, windows)
     return write_file(Path(path), read.name, read.content_hash, heads, windows, {})
@@ -105,12 +95,7 @@ def write_file(
 
 
 def read_budgets(path: str | PathLike, model: Any) -> dict[KVHead, Budget | None]:
-    """Read what each key-value head of a model keeps from a file of `write_budgets`.
-
-    Raises:
-        StoreError: the file cannot be read, or holds something else.
-        OptionError: it was written for other weights.
-    """
+    """Read what each key-value head of a model keeps from a file of `write_budgets`."""
     read = one_model(model)
     try:
         content = stored_document(read_bytes(Path(path)))
@@ -132,11 +117,7 @@ def read_budgets(path: str | PathLike, model: Any) -> dict[KVHead, Budget | None
 
 
 def require_same(name: str, made: str, model: Any) -> None:
-    """Raise if something was made for other weights than those of a model.
-
-    Raises:
-        OptionError: the hashes differ.
-    """
+    """Raise if something was made for other weights than those of a model."""
     if made != model.content_hash:
         raise OptionError(
             f"this plan was made for {name} (weights {made[:12]}), and {model.name} has weights "
@@ -145,11 +126,7 @@ def require_same(name: str, made: str, model: Any) -> None:
 
 
 def require_kv_heads(model: Any, named: Mapping[KVHead, Any]) -> tuple[KVHead, ...]:
-    """Return the key-value heads of a model; raise if others are named.
-
-    Raises:
-        UnknownName: a key-value head does not exist.
-    """
+    """Return the key-value heads of a model; raise if others are named."""
     known = kv_heads(model)
     for head in named:
         if head not in known:

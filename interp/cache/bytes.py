@@ -28,14 +28,7 @@ def token_bytes(model: Model) -> dict[KVHead, int]:
 
 
 def cache_bytes(each: int, length: int, window: Window | None, reach: int | None = None) -> int:
-    """Return the bytes of one head's cache after `length` tokens.
-
-    Args:
-        each: bytes of one token.
-        length: number of tokens.
-        window: what is kept; None for all.
-        reach: tokens that the layer sees by itself (a sliding window), which a full cache keeps.
-    """
+    """Return the bytes of one head's cache after `length` tokens."""
     full = length if reach is None else min(length, reach)
     return each * (full if window is None else min(full, window.tokens))
 
@@ -57,15 +50,7 @@ def own_reach(model: Model, prompts: Prompts) -> dict[tuple[str, int], int]:
 
 
 def read_bytes_of(text: str | float, full: int) -> int:
-    """Return a number of bytes from a number, a text such as "64KiB", or a share such as "40%".
-
-    Args:
-        text: the budget; a number below 1 and a text with % are shares of the full cache.
-        full: bytes of the full cache.
-
-    Raises:
-        OptionError: it is not a size, or not positive.
-    """
+    """Return a number of bytes from a number, a text such as "64KiB", or a share such as "40%"."""
     found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+(?:e[0-9]+)?)\s*([a-z]*|%)\s*", str(text).lower())
     if found is None or (found[2] != "%" and found[2] not in UNITS) or float(found[1]) <= 0:
         raise OptionError(

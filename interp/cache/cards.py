@@ -43,18 +43,7 @@ def card_rows(
     made: Mapping[str, Any],
     clusters: tuple[str, ...] | None = None,
 ) -> ResultRows:
-    """Return a row per key-value head; see `cache_cards` for the columns and facts.
-
-    Args:
-        heads: the key-value heads.
-        losses: increase of the mean loss.
-        mass: attention on the first tokens, on the window besides, and on the rest.
-        null: the loss of the smallest window on random weights.
-        each: bytes of one token per head.
-        facts: sink, recents, max_loss and length.
-        made: provenance.
-        clusters: what prompts share.
-    """
+    """Return a row per key-value head; see `cache_cards` for the columns and facts."""
     units = ("stack", "layer", "kv_head")
     sink, recents = facts["sink"], facts["recents"]
     columns: dict[str, Any] = dict(zip(units, zip(*heads, strict=True), strict=True))
@@ -82,15 +71,6 @@ def token_budgets(
     The budget is the smallest measured window from which on every larger one loses at most
     `max_loss` on average over prompts; the number of all tokens where none does. The interval
     comes from resampling prompts (whole clusters).
-
-    Args:
-        cards: result of `cache_cards`.
-        max_loss: bound in nats per token; by default that of the cards.
-        n_boot: bootstrap draws.
-        seed: seed of the draws.
-
-    Raises:
-        OptionError: n_boot is below 1.
     """
     if n_boot < 1:
         raise OptionError(f"n_boot={n_boot}: at least one is needed")
@@ -124,12 +104,7 @@ def _kept(mass: Float[np.ndarray, " 3"], sink: int, recent: int) -> str:
 
 
 def window_sizes(recent: Sequence[int] | None, sink: int, prompts: Prompts) -> tuple[int, ...]:
-    """Return the windows to measure: those given, or powers of two from 4 on that are shorter.
-
-    Raises:
-        OptionError: there are none, or one is below 1.
-        PromptError: even the smallest is as long as the longest prompt.
-    """
+    """Return the windows to measure: those given, or powers of two from 4 on that are shorter."""
     longest = max(map(len, prompts.ids))
     if recent is None:
         recent = [2**k for k in range(2, 31) if sink + 2**k < longest] or [4]

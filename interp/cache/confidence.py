@@ -17,13 +17,7 @@ BINS = 10
 def best_separating(
     scores: Sequence[Float[Array, "head part"]], truth: Sequence[Bool[Array, " part"]], k: int
 ) -> list[int]:
-    """Return the k heads whose mean score of sources exceeds that of other parts most.
-
-    Args:
-        scores: score of each part of every context, by head.
-        truth: whether each part is a source.
-        k: number of heads, the best first.
-    """
+    """Return the k heads whose mean score of sources exceeds that of other parts most."""
     margins = [
         x[:, source].mean(1) - x[:, ~source].mean(1)
         for x, source in zip(scores, truth, strict=True)
@@ -41,11 +35,7 @@ def source_shares(scores: Float[Array, " part"]) -> Float[Array, " part"]:
 def fit_confidence(
     shares: Float[Array, " part"], truth: Bool[Array, " part"]
 ) -> tuple[Float[Array, " point"], Float[Array, " point"]]:
-    """Fit the probability of a source to its share by isotonic regression.
-
-    Returns:
-        The shares and probabilities between which `np.interp` gives the calibrated probability.
-    """
+    """Fit the probability of a source to its share by isotonic regression."""
     from sklearn.isotonic import IsotonicRegression
 
     model = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")

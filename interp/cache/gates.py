@@ -49,26 +49,7 @@ def train_gates(
     seed: int = 0,
     progress: Progress = silent,
 ) -> dict[Site, Float[Tensor, " kv_head"]]:
-    """Train one gate per key-value head on needles; the weights of the model stay as they are.
-
-    Args:
-        model: the model.
-        instances: needles in haystacks; the labelled tokens are the question and the answer.
-        window: what a cut cache keeps.
-        steps: number of updates (AdamW without weight decay), each on up to four prompts of one
-            length.
-        rate: highest learning rate; it rises and falls linearly in the first and last fifth.
-        penalty: weight of the mean gate in the loss.
-        relative: divide the squared distance of the hidden states by their mean square, so that
-            the penalty means the same for models of any scale; the published code does not.
-        seed: seed of the order of the batches.
-        progress: see `Progress`.
-
-    Raises:
-        OptionError: steps, rate or penalty are out of range, or the model has no cache.
-        PromptError: there are no instances, or all prompts are as short as the window.
-        NonFiniteError: the hidden states or their gradients are not finite.
-    """
+    """Train one gate per key-value head on needles; the weights of the model stay as they are."""
     if steps < 1 or rate <= 0 or penalty < 0:
         raise OptionError(
             f"steps={steps}, rate={rate}, penalty={penalty}: steps must be at least 1, the rate "

@@ -66,13 +66,7 @@ class KeptGroup:
     def keep(
         self, entries: Entries, first: Int[Tensor, " b"] | None, score: Callable[[], Tensor]
     ) -> None:
-        """Keep of the entries what the budget allows, and let the others go.
-
-        Args:
-            entries: result of `entries`.
-            first: position of each prompt's first token; None if all are 0.
-            score: function that gives the score of every entry, `[batch, head, token]`.
-        """
+        """Keep of the entries what the budget allows, and let the others go."""
         k, v, at = entries
         if self.budget is None or at is None:
             self.keys, self.values = k, v

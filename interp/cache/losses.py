@@ -27,20 +27,7 @@ def token_losses(
     scored: int | None = None,
     batch_size: int = 16,
 ) -> Float[np.ndarray, " prompt"]:
-    """Return the mean negative log-likelihood per prompt, in nats per token.
-
-    Args:
-        model: a model with a next-token output.
-        prompts: the prompts; each needs two tokens.
-        edits: the interventions under which the model runs.
-        scored: number of last tokens that count; all but the first by default.
-        batch_size: prompts per forward pass.
-
-    Raises:
-        PromptError: a prompt has a single token.
-        OptionError: the model has no logits, or `scored` is below 1.
-        NonFiniteError: a loss is not finite.
-    """
+    """Return the mean negative log-likelihood per prompt, in nats per token."""
     if scored is not None and scored < 1:
         raise OptionError(f"scored={scored}: at least one token must count")
     short = [i for i, ids in enumerate(prompts.ids) if len(ids) < 2]
@@ -113,11 +100,7 @@ class CutLosses:
 
 
 def require_longer(prompts: Prompts, window: Window) -> None:
-    """Raise if no prompt is longer than a window, so that a cut would change nothing.
-
-    Raises:
-        PromptError: all prompts are as short as the window.
-    """
+    """Raise if no prompt is longer than a window, so that a cut would change nothing."""
     longest = max(map(len, prompts.ids))
     if longest <= window.tokens:
         raise PromptError(

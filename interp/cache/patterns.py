@@ -36,16 +36,7 @@ GATES, CONFIG = "full_attention_heads.tsv", "config.json"
 def windows_of(
     pattern: ResultRows, cut: float, window: Window | None = None
 ) -> dict[KVHead, Window]:
-    """Return the heads with the lowest gates and the window that each keeps.
-
-    Args:
-        pattern: the result of `read_pattern`.
-        cut: share of all key-value heads whose cache is cut; ties are cut in order of layers.
-        window: what they keep; by default that of the file.
-
-    Raises:
-        OptionError: the share is out of range, or there is no window.
-    """
+    """Return the heads with the lowest gates and the window that each keeps."""
     kept = window or (None if pattern.window is None else Window(*pattern.window))
     if not 0 < cut <= 1 or kept is None:
         raise OptionError(

@@ -173,11 +173,7 @@ def cache_plan(
 
 
 def _divided(prompts: Prompts, level: float, seed: int) -> tuple[Prompts, Prompts, Prompts]:
-    """Divide prompts at random into search, calibration and test parts of equal size.
-
-    Raises:
-        PromptError: the calibration part would be too small for the level.
-    """
+    """Divide prompts at random into search, calibration and test parts of equal size."""
     needed = smallest_calibration(level)
     if len(prompts) < 3 * needed:
         raise PromptError(
@@ -201,11 +197,7 @@ def smallest_calibration(level: float) -> int:
 
 
 def conformal_bound(losses: Float[np.ndarray, " prompt"], level: float) -> float:
-    """Return the number below which the loss of one more prompt is with probability `level`.
-
-    Raises:
-        PromptError: there are too few losses.
-    """
+    """Return the number below which the loss of one more prompt is with probability `level`."""
     n = len(losses)
     place = math.ceil((n + 1) * level - 1e-9)
     if place > n:
@@ -217,12 +209,7 @@ def conformal_bound(losses: Float[np.ndarray, " prompt"], level: float) -> float
 
 
 def plan_path(alone: Mapping[KVHead, Mapping[Window, float]], bytes_of: Any) -> list[CutsOfHeads]:
-    """Return nested plans from the full cache to the smallest, cheapest cuts per byte first.
-
-    Args:
-        alone: measured loss of each head alone under each window.
-        bytes_of: function of a head and a window, or None for the full cache, that counts bytes.
-    """
+    """Return nested plans from the full cache to the smallest, cheapest cuts per byte first."""
     moves: list[tuple[float, int, KVHead, Window]] = []
     for head, losses in alone.items():
         for order, (slope, window) in enumerate(_frontier(head, losses, bytes_of)):

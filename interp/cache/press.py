@@ -20,9 +20,6 @@ def plan_press(plan: MasksKeys) -> Any:
     """Return a press that hides from every key-value head what a plan does not keep.
 
     kvpress hides keys after a prompt has been read in full, and frees no memory.
-
-    Raises:
-        OptionError: kvpress is not installed, or does not fit what is.
     """
     try:
         import kvpress  # pyright: ignore[reportMissingImports]

@@ -54,12 +54,7 @@ class Segments:
 
 
 def segment_ends(model: Model, instance: Instance, size: int) -> tuple[tuple[int, int], ...]:
-    """Split the context after its first token into segments of `size` tokens, the last one shorter.
-
-    Raises:
-        OptionError: the size is below 1.
-        PromptError: the context has fewer than two segments.
-    """
+    """Split the context after its first token into segments of `size` tokens, the last shorter."""
     if size < 1:
         raise OptionError(f"segment={size}: a segment has at least 1 token")
     first, end = int(bos_id(model) is not None), len(instance.context)
@@ -80,18 +75,7 @@ def read_segments(
     last: int = LAST,
     width: int = WIDTH,
 ) -> Segments:
-    """Read the attention to every segment of one prompt, with its answer given.
-
-    Args:
-        model: the model.
-        instance: the prompt, its answer and the place of the source.
-        ends: first and one-past-last position of each segment.
-        last: number of last rows of the prompt, the question included, that the evaluator reads.
-        width: tokens of the moving average over keys.
-
-    Raises:
-        OptionError: the model has no causal attention over tokens, or a number is below 1.
-    """
+    """Read the attention to every segment of one prompt, with its answer given."""
     if last < 1 or width < 1:
         raise OptionError(f"last={last}, width={width}: both must be at least 1")
     sites = frozenset(cached_sites(model))

@@ -146,12 +146,7 @@ class BudgetLayer(CacheLayerMixin):
         *_args: Any,
         **_kwargs: Any,
     ) -> tuple[Tensor, Tensor]:
-        """Take new keys and values, and return stand-ins for those that attention may see.
-
-        Raises:
-            OptionError: the number of prompts or heads changed, or a prompt that has to be read
-                in full comes in chunks.
-        """
+        """Take new keys and values, and return stand-ins for those that attention may see."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         rows, heads, new = key_states.shape[:3]

@@ -44,11 +44,7 @@ class KVHead(NamedTuple):
 
     @classmethod
     def parse(cls, text: object) -> KVHead:
-        """Read `L5KV1`, or a pair of layer and key-value head, as one of a decoder.
-
-        Raises:
-            OptionError: it is anything else.
-        """
+        """Read `L5KV1`, or a pair of layer and key-value head, as one of a decoder."""
         if isinstance(text, cls):
             return text
         found = _NAME.fullmatch(text) if isinstance(text, str) else None
@@ -96,11 +92,7 @@ def window_mask(queries: int, keys: int, window: Window) -> Bool[Tensor, "query 
 
 
 def cached_heads(model: Model) -> tuple[Head, ...]:
-    """Return the heads of `cached_sites`, in order.
-
-    Raises:
-        OptionError: there are none.
-    """
+    """Return the heads of `cached_sites`, in order."""
     return tuple(Head(s.layer, h, s.stack) for s in cached_sites(model) for h in range(s.n_heads))
 
 
@@ -108,9 +100,6 @@ def cached_sites(model: Model) -> tuple[Site, ...]:
     """Return the causal self-attentions of a model, which have a cache that grows with the text.
 
     Maps that are not one softmax are left out: states of a recurrence do not grow.
-
-    Raises:
-        OptionError: the model has none.
     """
     found = tuple(site for site in model.sites if site.causal and site.kind == "softmax")
     if not found or not model.takes_text:
@@ -122,11 +111,7 @@ def cached_sites(model: Model) -> tuple[Site, ...]:
 
 
 def kv_heads(model: Model) -> tuple[KVHead, ...]:
-    """Return every key-value head with a cache, in order of layers.
-
-    Raises:
-        OptionError: the model has none.
-    """
+    """Return every key-value head with a cache, in order of layers."""
     return tuple(
         KVHead(site.stack, site.layer, head)
         for site in cached_sites(model)

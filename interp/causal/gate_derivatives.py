@@ -29,16 +29,7 @@ from interp.model.hooks.inference import Flag, inference
 def token_gradients(
     game: Game, batch: GameBatch, level: float | Mapping[Site, Float[Tensor, "1 head"]] = 1.0
 ) -> dict[Site, tuple[Float[Tensor, "prompt head token"], Tensor]]:
-    """Compute the derivative of each prompt's value by every head's gate at every token.
-
-    Args:
-        game: the game.
-        batch: one batch of prompts.
-        level: value of all players' gates, or the gates of each attention.
-
-    Returns:
-        for each attention the derivatives and a mask of the real tokens, `[prompt, token]`.
-    """
+    """Compute the derivative of each prompt's value by every head's gate at every token."""
     leaf: dict[Site, Tensor] = {}
     real_at: dict[Site, Tensor] = {}
     base = game.always_out

@@ -67,20 +67,6 @@ def gradient_scores(
                     shared by the batch; effects of opposite sign cancel between prompts.
     `signed`        mean over prompts of the sum over t, with the sign flipped for a loss: a
                     first-order estimate of `leave_one_out`, with its sign.
-
-    Args:
-        model: the model to run.
-        task: the task to measure.
-        kind: the replacement at gate 0; see `interp.causal.game.replacement`.
-        forms: the forms to compute.
-        normalise_layers: divide each attention's scores by their Euclidean norm, as Michel et al.
-            do before they compare layers.
-        null: "random-init" for the same scores on random weights, or "none".
-        options: options of `Game`.
-
-    Raises:
-        OptionError: the task has no gradient, or none at the undisturbed model.
-        NonFiniteError: a gradient is NaN or infinite.
     """
     made_by = "interp.causal.gradient_scores, form {}"
     return _gradient_scores(

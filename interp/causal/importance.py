@@ -278,24 +278,7 @@ def make_importance(
     notes: Mapping[str, Any] | None = None,
     magnitude: bool = False,
 ) -> Importance:
-    """Build an `Importance` with its table, for every estimator that evaluates a game.
-
-    Args:
-        game: the evaluated game.
-        per_prompt: values in the direction of the task: the change of its value when the player is
-            ablated ("removal"), or the player's contribution ("presence"). The sign is unified
-            here.
-        method: first part of the metric's label; task, kind and `options` follow.
-        options: further options, for label and provenance.
-        of: "removal" or "presence".
-        made_by: the call, for provenance.
-        null: scores of the null game, as `per_prompt`.
-        null_kind: description of the null game.
-        sampling: the error over samples, for sampling estimators.
-        unit: unit of the score; by default the task's with the meaning of the sign.
-        notes: additional diagnostics.
-        magnitude: the score has no sign.
-    """
+    """Build an `Importance` with its table, for every estimator that evaluates a game."""
     turn = sign_of(of, game.task.higher_is_better, magnitude)
     per_prompt = turn * per_prompt + 0.0  # avoid negative zero
     null = None if null is None else turn * null + 0.0

@@ -42,19 +42,6 @@ def log_odds(
 
     This is the logit difference of the answer's label and the other one, with the logit of label 0
     fixed at 0; higher is better.
-
-    Args:
-        model: the model.
-        prompts: the prompts.
-        answers: label of each prompt, 0 or 1.
-        wrong: the other label, if it is given.
-        position: position of the logit, one for all prompts or one per prompt; by default the last
-            token, or 0 if the model has one output per prompt.
-        corrupted: prompts in which the behaviour is absent, one per prompt.
-        name: name of the task.
-
-    Raises:
-        OptionError: an answer is not a label.
     """
     given = _prompts(model, prompts)
     labels = [_label(model, x, i, "answer") for i, x in enumerate(answers)]

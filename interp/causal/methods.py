@@ -44,21 +44,6 @@ def importances(
     """Compute scores of all players by several methods, on the same prompts and replacements.
 
     All gradient scores come from one backward pass.
-
-    Args:
-        model: the model.
-        task: the task to measure.
-        methods: names of `interp.causal.comparison.questions.METHODS`, with options of the function
-            of that name after a colon, such as `shapley:method=permutations,target_sem=0.01`.
-        kind: what replaces an ablated head.
-        null: "random-init" or "none", for the methods that have a null.
-        seed: seed of samples and null.
-        progress: see `Progress`.
-        game: options of `interp.causal.Game`.
-
-    Raises:
-        UnknownName: the method or option does not exist.
-        OptionError: a method is given twice, or does not fit the task.
     """
     asked = [parse(text) for text in methods]
     texts = [text for text, _, _ in asked]
@@ -86,12 +71,7 @@ def importances(
 
 
 def parse(text: str) -> tuple[str, str, dict[str, Any]]:
-    """Parse a written method into label, name and options.
-
-    Raises:
-        UnknownName: the method or option does not exist.
-        OptionError: an option has no value, or an invalid one.
-    """
+    """Parse a written method into label, name and options."""
     name, given = parse_name(text)
     if name not in METHODS:
         raise UnknownName("importance", name, METHODS)

@@ -56,19 +56,7 @@ def interaction_rows(
     made: Mapping[str, Any],
     clusters: tuple[str, ...] | None = None,
 ) -> ResultRows:
-    """Return a row per pair of players; see `interactions` for the columns.
-
-    Args:
-        index: "shapley" or "banzhaf".
-        method: "exact" or "sampled".
-        players: labels of all players.
-        pairs: numbers in `players` of both players of each pair.
-        per_prompt: the interaction of each pair on each prompt.
-        sampling: the error of each pair over samples, and its degrees of freedom.
-        unit: unit of the task.
-        made: provenance.
-        clusters: a label per prompt if prompts are dependent.
-    """
+    """Return a row per pair of players; see `interactions` for the columns."""
     first, second = pairs.T
     columns: dict[str, Any] = {
         "first": [players[i] for i in first], "second": [players[i] for i in second],

@@ -15,14 +15,7 @@ if TYPE_CHECKING:
 
 
 def random_sets(model: Model, chosen: Sequence[Head], n: int, seed: int) -> list[tuple[Head, ...]]:
-    """Return different sets of as many heads of the same layers, none of them the chosen one.
-
-    Args:
-        model: the model.
-        chosen: the chosen heads, with their stacks.
-        n: number of sets; fewer if there are not so many.
-        seed: seed of the draws.
-    """
+    """Return different sets of as many heads of the same layers, none of them the chosen one."""
     rng = np.random.default_rng([seed, 44])
     sizes = {(s.stack, s.layer): s.n_heads for s in model.sites}
     wanted: dict[tuple[str, int], int] = {}

@@ -38,29 +38,7 @@ def make_task(
     max_length: int | None = None,
     seed: int = 0,
 ) -> Task:
-    """Make a task by name or from a file.
-
-    Args:
-        model: the model.
-        source: `repeats` (loss on the second copy of random tokens), or a file: `.jsonl` with the
-            fields `prompt`, `answer`, `wrong`, `corrupted`, `position`, `cluster` (all but the
-            first optional; a cluster is a label of dependent prompts, such as a template: standard
-            errors are over clusters); `.txt` with a prompt per line; `.py` with a function
-            `task(model) -> Task`.
-        measure: one of `MEASURES`. By default the logit difference if there are wrong answers, the
-            probability if there are only answers, and the loss on every next token without answers.
-            For a model with one logit, the first two are the log odds of the answer, which is the
-            label 0 or 1.
-        n: number of prompts; by default all of a file.
-        max_length: maximum tokens per prompt; longer prompts are cut.
-        seed: seed of random prompts.
-
-    Raises:
-        UnknownName: the task or measure does not exist.
-        PromptError: the file contains no prompts, or a line cannot be read (its number is given).
-        OptionError: the file lacks the answers for the measure, or it is a Python file, whose
-            prompts have their own number and length.
-    """
+    """Make a task by name or from a file."""
     rows = task_rows(source, measure)
     if source == "repeats":
         return repeats_task(model, n=n or 16, max_length=max_length or 24, seed=seed)
@@ -158,11 +136,7 @@ def _ids(model: Model, answers: Sequence[Any] | None, path: Path) -> list[list[i
 
 
 def made_by(model: Model, path: Path) -> Any:
-    """Return the result of the function `task(model)` of a Python file.
-
-    Raises:
-        OptionError: there is no such function, or the file raises; the line is given.
-    """
+    """Return the result of the function `task(model)` of a Python file."""
     make = getattr(run_file(path, "task"), "task", None)
     if not callable(make):
         raise OptionError(f"{path} has no function task(model)")

@@ -14,17 +14,7 @@ FIELDS = ("prompt", "answer", "wrong", "corrupted", "position", "cluster", "role
 
 
 def task_rows(source: str, measure: str | None = None) -> list[dict[str, Any]]:
-    """Return the rows of a task file; none for `repeats` and for a .py file, which is not run.
-
-    Args:
-        source: `repeats`, or a .jsonl, .txt or .py file.
-        measure: one of `MEASURES`, or None.
-
-    Raises:
-        UnknownName: the measure does not exist.
-        OptionError: the task does not exist, or has a measure of its own.
-        PromptError: the file contains no prompts, or a line cannot be read (its number is given).
-    """
+    """Return the rows of a task file; none for `repeats` and for a .py file, which is not run."""
     if measure is not None and measure not in MEASURES:
         raise UnknownName("measure", measure, MEASURES)
     if source == "repeats":

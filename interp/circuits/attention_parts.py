@@ -30,11 +30,7 @@ class AttentionTensors:
 
 
 def attention_tensors(call: Call, site: Site) -> AttentionTensors:
-    """Return the queries, keys and values of an attention call.
-
-    Raises:
-        UnreadableAttention: The attention scores are a sum of several products.
-    """
+    """Return the queries, keys and values of an attention call."""
     if call.q is None or call.k is None:
         raise UnreadableAttention(
             f"{site.name} ({site.module}): its scores are a sum of several products, so no single "
@@ -50,15 +46,6 @@ def scores_of(
     """Return the scores that other queries and keys give in this call.
 
     The mask and the biases of the call are kept.
-
-    Args:
-        model: The model that is running.
-        site: The attention layer.
-        call: The attention call.
-        parts: The queries and keys to use.
-
-    Raises:
-        UnreadableAttention: The scores of a custom attention are not `scale * q·k + constant`.
     """
     if isinstance(call, ComputedCall):
         return replace(call, q=parts.q, k=parts.k, v=parts.v).scores()
@@ -102,9 +89,5 @@ def mixed_parts(
 
 
 def check_computed(call: Call, site: Site, z: Tensor) -> float:
-    """Return the distance between recomputed head outputs (z) and the model's own.
-
-    Raises:
-        UnreadableAttention: The distance is larger than rounding error.
-    """
+    """Return the distance between recomputed head outputs (z) and the model's own."""
     return close(z, call.z, f"{site.name}: the recomputed attention differs from the model's own")

@@ -36,13 +36,6 @@ def overlaps(
     There is one column for each k = 1, 2, .... Nodes are ordered as by `Circuit.ranking`: by the
     size of their mean score, or of their mean conditional effect where that is larger; ties keep
     the given order.
-
-    Args:
-        scores: Scores by node and prompt.
-        conditional: Conditional effects by node and prompt.
-        draws: Number of bootstrap draws.
-        seed: Seed of the draws.
-        clusters: A cluster label per prompt; whole clusters are drawn then.
     """
     n, prompts = scores.shape
     other = np.full_like(scores, np.nan) if conditional is None else conditional
@@ -67,13 +60,6 @@ def ranking_stability(
     """Estimate the stability of the top k nodes: mean Jaccard overlap and 95 % interval.
 
     The top k nodes of each bootstrap draw are compared with the top k of all prompts.
-
-    Args:
-        scores: Scores by node and prompt.
-        k: Number of nodes.
-        conditional: Conditional effects by node and prompt.
-        draws: Number of bootstrap draws.
-        seed: Seed of the draws.
     """
     found = overlaps(scores, conditional=conditional, draws=draws, seed=seed)[:, k - 1]
     low, high = percentile_interval(found)
@@ -91,18 +77,7 @@ def stability_rows(
     seed: int = 0,
     clusters: Sequence[Hashable] | None = None,
 ) -> list[dict[str, Any]]:
-    """Tabulate `ranking_stability` for every k up to 20, some larger k, and the sizes in `also`.
-
-    Args:
-        scores: Scores by node (or edge) and prompt.
-        what: Name of the things that are ranked, such as "heads".
-        drawn: Name of the columns, such as "pairs".
-        also: Further values of k.
-        conditional: Conditional effects by node and prompt.
-        draws: Number of bootstrap draws.
-        seed: Seed of the draws.
-        clusters: A label per column, if whole clusters are drawn; `n` counts clusters then.
-    """
+    """Tabulate `ranking_stability` for every k up to 20, some larger k, and the sizes in `also`."""
     n, prompts = scores.shape
     if prompts < 2 or n < 2:
         return []

@@ -25,18 +25,7 @@ def trace_rows(
     facts: Mapping[str, Any],
     made: Mapping[str, Any],
 ) -> ResultRows:
-    """Return a row per layer and place; see `causal_tracing` for the columns.
-
-    Args:
-        cells: layer and place of each row.
-        gains: gain of probability of each fact; NaN where a prompt does not have the place.
-        other: the same with activations of a run with other noise in place of the clean ones.
-        noise_error: standard error that the noise draws leave in each gain.
-        clean: probability of the answer of each fact without noise.
-        corrupted: the same with noise.
-        facts: further facts; site and corrupt name the metric.
-        made: the provenance.
-    """
+    """Return a row per layer and place; see `causal_tracing` for the columns."""
     rows, total = [], clean - corrupted
     for i, (layer, place) in enumerate(cells):
         there = ~np.isnan(gains[i])

@@ -102,19 +102,7 @@ class Discovery(Declaration):
     def __call__(
         self, model: Model, task: ContrastTask, level: Level | None = None, **options: Any
     ) -> Found:
-        """Score the nodes, or edges, of a model on a task.
-
-        Args:
-            model: The model.
-            task: The pairs of prompts.
-            level: "head" or "edge"; by default the method's first level.
-            **options: Options of the method.
-
-        Raises:
-            OptionError: The method does not have this level, or a value has the wrong type.
-            UnknownName: The method does not have this option.
-            NonFiniteError: A score is NaN or infinite.
-        """
+        """Score the nodes, or edges, of a model on a task."""
         level = level or self.levels[0]  # type: ignore[assignment]
         found = self.function(model, task, level, **self.check(str(level), options).options)
         for what, names, scores in (

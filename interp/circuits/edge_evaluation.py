@@ -84,9 +84,6 @@ class EdgeEvaluation(SizeCurve):
         Only edges between nodes of the kinds that the known edges are between count, such as those
         from a head to the queries, keys or values of another. An edge that the circuit does not
         score counts as 0.
-
-        Raises:
-            OptionError: No edges are known.
         """
         if not self.truth:
             raise OptionError(f"no edges are known for {self.circuit.task}; give them as truth=")

@@ -93,18 +93,7 @@ class EdgeForward:
         norm: str = "exact",
         rows: Any = slice(None),
     ) -> Float[Tensor, "*copy batch pos d_vocab"]:
-        """Return the logits under one mask, or under several at once.
-
-        Args:
-            mask: 1 for this run's value, 0 for the other run's, a mixture in between. Entries of
-                edges that do not exist are ignored.
-            norm: "exact", or "freeze": readers with an edge at 0 keep the scale that their norm has
-                in the run of the prompts themselves.
-            rows: Positions whose logits are kept.
-
-        Raises:
-            OptionError: The mask has another shape or is not finite, or the norm is unknown.
-        """
+        """Return the logits under one mask, or under several at once."""
         shape = (len(self.graph.readers), len(self.graph.writers))
         if mask.shape[-2:] != shape or mask.dim() not in (2, 3):
             raise OptionError(

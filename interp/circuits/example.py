@@ -18,19 +18,7 @@ LEAST = 0.1  # weight between two named positions from which on it is shown
 
 
 def example_pair(model: Model, task: ContrastTask) -> dict[str, Any]:
-    """Return the tokens of the first pair, and where each head attends from its named positions.
-
-    Args:
-        model: the model.
-        task: the task; without named positions, the last one is the only query.
-
-    Returns:
-        `clean` and `corrupted`, the tokens; `positions`, by role; and `attends`, by head of the
-        decoder: query, key and weight of its strongest attention between two named positions of
-        the clean prompt or, where that is below `LEAST`, of the strongest attention from the last
-        named position to another one. `attends` is empty where the patterns cannot be read or the
-        prompt is long.
-    """
+    """Return the tokens of the first pair, and where each head attends from its named positions."""
     ids, other = task.clean.ids[0], task.corrupted.ids[0]
     positions = dict(task.roles[0]) if task.roles else {"end": len(ids) - 1}
     return {

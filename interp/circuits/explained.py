@@ -23,22 +23,7 @@ WRITERS = 5  # on each side of a score
 
 
 def explained_nodes(model: Model, found: Circuit, task: ContrastTask) -> dict[str, dict[str, Any]]:
-    """Describe the nodes of a circuit's set, or its first ones, on the first pair of prompts.
-
-    Args:
-        model: the model.
-        found: the circuit, with the first pair of the task in its provenance.
-        task: the task.
-
-    Returns:
-        By node, as plain data: `row`, the attention of a head from the position of its strongest
-        attention; `why`, by side ("query", "key"), the writers with the largest parts of the
-        attention score there, relative to the mean over all keys, in logits of the softmax;
-        `writes`, the tokens that the change of the node's output from corrupted to clean prompt
-        raises and lowers through the unembedding, `at` that position or, for other nodes, at the
-        named position where the change is largest. The entry "" has the reasons why something
-        could not be read.
-    """
+    """Describe the nodes of a circuit's set, or its first ones, on the first pair of prompts."""
     names = list(found.ranking[:MOST] if found.chosen is None else found.chosen.nodes)
     example = found.made.get("example") or {}
     at, named = example.get("attends", {}), sorted({*example.get("positions", {}).values()})

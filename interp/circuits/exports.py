@@ -31,11 +31,7 @@ class CircuitFiles:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Make a circuit from the output of `to_dict`, of this version or the one before.
-
-        Raises:
-            StoreError: The data is not a circuit, or it is damaged.
-        """
+        """Make a circuit from the output of `to_dict`, of this version or the one before."""
         from interp.circuits.result_dict import OF_EDGES, OF_NODES, fields_of
 
         made: Any = cls
@@ -63,9 +59,6 @@ class CircuitFiles:
         """Read a JSON file, written by `to_json` or by saving as .json, or a circuit of MIB.
 
         A file of the MIB benchmark names no model and no task; it is read by its sizes.
-
-        Raises:
-            StoreError: The file cannot be read or is damaged.
         """
         from interp.circuits.result_dict import json_of
 
@@ -103,11 +96,7 @@ class CircuitFiles:
 
     @classmethod
     def from_toml(cls, path: str | os.PathLike) -> Self:
-        """Read a TOML file, written by `to_toml` or by saving as .toml.
-
-        Raises:
-            StoreError: The file cannot be read, is damaged, or is the file of a published circuit.
-        """
+        """Read a TOML file, written by `to_toml` or by saving as .toml."""
         from interp.circuits.result_dict import toml_of
 
         return cls._read(path, toml_of(Path(path)))

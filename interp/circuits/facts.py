@@ -52,12 +52,7 @@ class PlacedFact:
     answer: int | None
 
     def corrupted(self, what: str, begin: int | None) -> tuple[int, ...]:
-        """Return the positions that noise is added to: the subject, or everything else.
-
-        Args:
-            what: "subject" or "relation".
-            begin: Token that begins every text, which noise never touches.
-        """
+        """Return the positions that noise is added to: the subject, or everything else."""
         if what == "subject":
             return tuple(self.subject)
         first = int(self.ids[0] == begin)
@@ -85,24 +80,12 @@ def read_facts(path: Path) -> list[Fact]:
     An object has "prompt", "subject" and perhaps "answer" (or "attribute", as in the list of known
     facts of Meng et al.); a prompt is a text, or token ids with a subject of two positions. Other
     fields are ignored.
-
-    Raises:
-        PromptError: The file cannot be read, or an entry is not a fact.
     """
     return [_fact(where, row) for where, row in json_rows(path, "fact", EXPECTED)]
 
 
 def json_rows(path: Path, what: str, expected: str) -> list[tuple[str, Mapping[str, Any]]]:
-    """Read the objects of a `.jsonl` file, or of the list in a `.json` file, with their places.
-
-    Args:
-        path: the file.
-        what: what an object is, for errors.
-        expected: an example of one, for errors.
-
-    Raises:
-        PromptError: the file cannot be read, or does not hold objects.
-    """
+    """Read the objects of a `.jsonl` file, or of the list in a `.json` file, with their places."""
     text = prompt_text(path)
     try:
         if path.suffix.lower() == ".json":
@@ -151,13 +134,7 @@ def _check(fact: Fact, where: str) -> None:
 
 
 def place_facts(model: Model, facts: Sequence[Fact]) -> list[PlacedFact]:
-    """Find the tokens of the subject and of the answer.
-
-    Raises:
-        OptionError: There is no fact.
-        PromptError: A prompt does not hold its subject, holds it more than once, or cannot be
-            tokenised.
-    """
+    """Find the tokens of the subject and of the answer."""
     if not facts:
         raise OptionError("there are no facts to trace; give one or more")
     return [_placed(model, fact, f"fact {number}") for number, fact in enumerate(facts, 1)]

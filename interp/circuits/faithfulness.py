@@ -148,13 +148,6 @@ def faithful(value: Array, full: float, empty: float) -> Array:
 
 
 def area(sizes: Sequence[int], height: Array, start: float, total: int = 0) -> float:
-    """Integrate by trapezoids over the share of all heads or edges.
-
-    Args:
-        sizes: Numbers of heads or edges.
-        height: The curve at these sizes.
-        start: The curve at size 0.
-        total: Number of all heads or edges; the largest size by default.
-    """
+    """Integrate by trapezoids over the share of all heads or edges."""
     x = np.array([0, *sizes]) / (total or max(sizes))
     return float(np.trapezoid(np.array([start, *height]), x))

@@ -33,24 +33,7 @@ def score_nodes(
     progress: Progress | None = None,
     **options: Any,
 ) -> Found:
-    """Run a method and return its result unchanged; `find_circuit` makes a circuit of it.
-
-    Args:
-        model: The model.
-        task: Pairs of prompts.
-        method: The method, or its name with options if any (`"acdc:threshold=0.2"`).
-        level: "head" or "edge"; by default the first of the method's levels.
-        resume: A folder that stores finished steps: the same run reads them back bit for bit, and
-            an interrupted run resumes.
-        progress: Called with the name of the current work, how much is done and how much there is.
-        **options: Options of the method.
-
-    Raises:
-        UnknownName: There is no such method or option.
-        OptionError: The method does not have this level, or the model does not do the task; with
-            `resume`, heads are edited, or the method cannot be distinguished from others.
-        StoreError: The folder of finished steps cannot be written or read.
-    """
+    """Run a method and return its result unchanged; `find_circuit` makes a circuit of it."""
     found, options = find_method(method, options)
     level = level or found.levels[0]  # type: ignore[assignment]
     found.check(str(level), options)
@@ -77,10 +60,6 @@ def find_method(
     """Return a method by its name, and the options given in the name and beside it.
 
     Hyphens and underscores of the name are equivalent.
-
-    Raises:
-        UnknownName: There is no such method or option.
-        OptionError: An option is given twice, or its value does not fit.
     """
     if isinstance(method, str):
         name, colon, rest = method.partition(":")
@@ -129,18 +108,7 @@ def find_circuit(
 def asked_method(
     text: str, faithful: float, size: int | None, max_evaluations: int | None
 ) -> tuple[Discovery, dict[str, Any]]:
-    """Return a method and its options, with those that are given beside its name.
-
-    Args:
-        text: the method as `name:option=value`.
-        faithful: share of the behaviour that the set keeps.
-        size: number of nodes of the set.
-        max_evaluations: number of forward passes.
-
-    Raises:
-        UnknownName: there is no such method.
-        OptionError: the method has no limit of evaluations.
-    """
+    """Return a method and its options, with those that are given beside its name."""
     found, options = find_method(text)
     has = found.options
     if max_evaluations is not None and "max_evaluations" not in has:

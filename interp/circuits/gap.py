@@ -61,14 +61,7 @@ class Gap:
         clusters: Sequence[str] | None = None,
         tokens: int | None = None,
     ) -> Gap:
-        """Measure the gap of pairs, where higher values are better.
-
-        Args:
-            clean: value of each clean prompt.
-            corrupted: value of each corrupted prompt.
-            clusters: cluster of each pair; each its own by default.
-            tokens: number of tokens whose logits are read, if not all are.
-        """
+        """Measure the gap of pairs, where higher values are better."""
         difference, n = clean - corrupted, len(clean)
         least = LEAST_OF_TWO if tokens == 2 else LEAST_EFFECT
         mean = float(difference.mean())

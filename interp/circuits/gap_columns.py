@@ -16,13 +16,7 @@ Array = np.ndarray
 def gap_columns(
     effects: Float[Array, "row pair"], gap: Float[Array, " pair"], clusters: Sequence[str] | None
 ) -> dict[str, Float[Array, " row"]]:
-    """Return the columns score, sem, share, share_low and share_high (95 % interval).
-
-    Args:
-        effects: the effect on each pair.
-        gap: clean minus corrupted value of each pair.
-        clusters: a label per pair where pairs share something.
-    """
+    """Return the columns score, sem, share, share_low and share_high (95 % interval)."""
     score = effects.mean(1)
     low, high = ratio_intervals(effects, gap, clusters=clusters).T
     return {

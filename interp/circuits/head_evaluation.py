@@ -89,9 +89,6 @@ class Evaluation(SizeCurve):
         """Return the 95 % bootstrap confidence interval of `cmd` or `cpr` over pairs.
 
         Whole clusters are resampled where the pairs have at least 4 templates; see `dependence`.
-
-        Raises:
-            OptionError: `what` is neither "cmd" nor "cpr".
         """
         if what not in ("cmd", "cpr"):
             raise OptionError(f"{what!r} has no interval; ask for cmd or cpr")
@@ -150,11 +147,7 @@ class Evaluation(SizeCurve):
         return tuple(h for h, lost in self.one_out.items() if sign * lost < 0.01 * gap)
 
     def against_truth(self) -> dict[str, float]:
-        """Compute the AUROC of absolute scores against the known circuit, with its interval.
-
-        Raises:
-            OptionError: The circuit is not known.
-        """
+        """Compute the AUROC of absolute scores against the known circuit, with its interval."""
         if not self.truth:
             raise OptionError(
                 f"no circuit is known for {self.circuit.task}; give its heads as truth="

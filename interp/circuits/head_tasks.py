@@ -45,22 +45,7 @@ def own_task(
     transfer: bool = False,
     **sizes: int,
 ) -> Task | None:
-    """Return the task associated with this kind of head; None if none is declared.
-
-    Args:
-        model: the model to test.
-        metric: name of the metric.
-        seed: seed of the scores; the task draws different prompts.
-        scored: options and seed of the score; a needle task uses the same ones.
-        transfer: ask for the same answers in another form; see `OTHER_FORM`.
-        sizes: number of prompts (`n`) and maximum tokens per prompt (`max_length`), in place of the
-            task's defaults.
-
-    Raises:
-        Unanswered: the model answers no needle, so no head can be necessary to retrieve it; or the
-            task cannot be made for this model, as where its tokenizer splits the words; or it has
-            no other form.
-    """
+    """Return the task associated with this kind of head; None if none is declared."""
     name = declared_task(metric, scored)
     if not name or name.startswith(NONE):
         return None
@@ -102,11 +87,7 @@ def _within(task: Task, max_length: int) -> Task:
 def after_delimiters(
     model: Model, *, n: int = PLAIN_PROMPTS, max_length: int = PLAIN_TOKENS, seed: int = 0
 ) -> Task:
-    """Return the loss on the tokens that follow a delimiter in plain text, in nats per token.
-
-    Raises:
-        Unanswered: the model has no tokenizer, or no text has a delimiter before its last token.
-    """
+    """Return the loss on the tokens that follow a delimiter in plain text, in nats per token."""
     if model.tokenizer is None:
         raise Unanswered(f"{model.name} has no tokenizer, and the task is text with punctuation")
     max_length = min(x for x in (max_length, model.limit, model.context) if x)
@@ -133,19 +114,7 @@ def in_context(
     seed: int = 0,
     form: Mapping[str, str] = MappingProxyType({}),
 ) -> Task:
-    """Return the probability of the answers of functions that examples show.
-
-    Args:
-        model: the model to test.
-        n: number of prompts.
-        max_length: maximum number of tokens per prompt; prompts show fewer examples to fit.
-        seed: seed of the words.
-        form: how an example is written, as options of `in_context_prompts`.
-
-    Raises:
-        Unanswered: the model has no tokenizer, it splits the words of all functions, or prompts
-            with two examples are longer.
-    """
+    """Return the probability of the answers of functions that examples show."""
     functions = [] if model.tokenizer is None else list(known_functions(model, SHOTS))
     if not functions:
         raise Unanswered(f"the tokenizer of {model.name} has no function whose words are one token")

@@ -22,11 +22,7 @@ _ROWS = 4096  # random logits per batch
 
 
 def model_content(model: Model) -> dict[str, Any]:
-    """Return everything about the model that the numbers of a run depend on.
-
-    Raises:
-        OptionError: Heads are edited, or the model runs remotely.
-    """
+    """Return everything about the model that the numbers of a run depend on."""
     return {"model": identity_of(model)}
 
 
@@ -43,12 +39,7 @@ def of_task(model: Model, task: ContrastTask) -> dict[str, Any]:
 
 
 def of_method(method: Discovery, level: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the method's name, its options, and a hash of its code, which may change over time.
-
-    Raises:
-        OptionError: An option has a value that cannot be stored as text, or the method is declared
-            inside a function.
-    """
+    """Return the method's name, its options, and a hash of its code, which may change over time."""
     values = {name: option.default for name, option in method.options.items()} | dict(options)
     for name, value in values.items():
         if not isinstance(value, (bool, int, float, str, type(None))):

@@ -156,11 +156,7 @@ class LinearScores:
         return self.weights[site].scale
 
     def side(self, site: Site, part: str) -> Side:
-        """Return queries ("q") or keys ("k") of an attention layer, keys repeated per query head.
-
-        Raises:
-            UnreadableAttention: They do not follow from weights, norms and positions.
-        """
+        """Get queries ("q") or keys ("k") of an attention layer, keys repeated per query head."""
         if (site, part) not in self._sides:
             self._sides[site, part] = self._side(site, part)
         return self._sides[site, part]

@@ -34,10 +34,6 @@ def to_mib(circuit: Any, model: Model, path: str | os.PathLike | None = None) ->
 
     The smallest set that the search chose is the circuit (`in_graph`); where it chose none, all
     nodes and edges with a score other than 0 are. Scores of edges exist at the level of edges only.
-
-    Raises:
-        OptionError: the circuit is of another model.
-        UnreadableAttention: the model has no residual graph.
     """
     graph = ResidualGraph.of(model)
     if circuit.model != model.name:
@@ -83,11 +79,7 @@ def is_mib(document: Any) -> bool:
 
 
 def mib_fields(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a `Circuit` from a document of MIB, which names no model and no task.
-
-    Raises:
-        StoreError: it is damaged, or a name is not one of MIB.
-    """
+    """Return the fields of a `Circuit` from a document of MIB, which names no model and no task."""
     try:
         cfg, nodes, edges = (document[name] for name in ("cfg", "nodes", "edges"))
         writers = [name for name in nodes if name != "logits"]

@@ -89,11 +89,7 @@ def z_of_heads(
 
 
 def node_outputs(graph: ResidualGraph, inputs: Any) -> NodeOutputs:
-    """Run the model once and record the output of every node.
-
-    Raises:
-        NonFiniteError: The output of a node contains NaN or infinity.
-    """
+    """Run the model once and record the output of every node."""
     require_one_device(graph.model.module, graph.model.name, "a residual graph")
     model, recording = graph.model, NodeRecording(graph)
     given = model.inputs(inputs)
@@ -117,12 +113,7 @@ def node_outputs(graph: ResidualGraph, inputs: Any) -> NodeOutputs:
 def paired_outputs(
     graph: ResidualGraph, clean: Any, corrupted: Any
 ) -> tuple[NodeOutputs, NodeOutputs]:
-    """Record a clean and a corrupted run, and check that node outputs sum to every stream.
-
-    Raises:
-        PromptError: The two differ in shape.
-        UnreadableAttention: Something other than attention and MLPs writes to the stream.
-    """
+    """Record a clean and a corrupted run, and check that node outputs sum to every stream."""
     a, b = node_outputs(graph, clean), node_outputs(graph, corrupted)
     if a.out.shape != b.out.shape:
         raise PromptError(

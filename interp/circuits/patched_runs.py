@@ -126,14 +126,7 @@ class PatchedRuns:
         *,
         value: Callable[[int, ContrastBatch], Value] | None = None,
     ) -> Float[Array, "mask prompt"]:
-        """Measure what each pair loses under each mask, one forward pass each.
-
-        Args:
-            masks: The edges that carry clean values.
-            stage: Name of the stage.
-            value: From the number of a batch and the batch, the function of logits that is
-                measured; the task's own by default.
-        """
+        """Measure what each pair loses under each mask, one forward pass each."""
         found = np.zeros((len(masks), len(self.task)))
         if not len(masks):
             return found
@@ -159,11 +152,7 @@ class PatchedRuns:
         return (self.clean - self.corrupted)[None] - self.effects(masks, stage)
 
     def share(self, mask: Float[Tensor, "reader writer"], stage: str) -> Share:
-        """Measure the faithfulness of a mask on both halves of the pairs, by one pass.
-
-        Raises:
-            OptionError: Clean and corrupted prompts have the same value.
-        """
+        """Measure the faithfulness of a mask on both halves of the pairs, by one pass."""
         if abs(self.gap) < 1e-9:
             raise OptionError(
                 f"{self.task.name}: clean and corrupted prompts have the same value on average, so"
@@ -182,14 +171,7 @@ class PatchedRuns:
     def gradients(
         self, scores: Callable[[RunPair], tuple[Tensor, ...]], stage: str, passes: int, units: int
     ) -> list[Float[Array, "prompt *x"]]:
-        """Gather what a function of a pair of runs returns, in the order of the pairs.
-
-        Args:
-            scores: Function that returns tensors `[batch, ...]`.
-            stage: Name of the stage.
-            passes: Number of forward and of backward passes that the function makes.
-            units: Its number of progress units.
-        """
+        """Gather what a function of a pair of runs returns, in the order of the pairs."""
         rows: list[list[Any]] = []
 
         def measured(i: int, batch: ContrastBatch) -> list[Array]:

@@ -58,12 +58,7 @@ class Route:
 
 
 def routes_of(graph: ResidualGraph, text: str) -> list[Route]:
-    """Read a route such as `2.1>4.3.q+4.5.q>logits`; `*` at its start stands for every writer.
-
-    Raises:
-        OptionError: The text is not a route, or a node writes only after a reader has read.
-        UnknownName: A node or reader does not exist.
-    """
+    """Read a route such as `2.1>4.3.q+4.5.q>logits`; `*` at its start stands for every writer."""
     parts = [part.strip() for part in text.replace("->", ">").split(">")]
     if len(parts) < 2 or not all(parts):
         raise OptionError(
@@ -157,11 +152,7 @@ class _Paths:
     def _run(
         self, readers: Sequence[Reader], changed: Mapping[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Run on the clean prompts, while some readers read changed writers.
-
-        Returns:
-            The logits, and what the readers' nodes write.
-        """
+        """Run on the clean prompts, while some readers read changed writers."""
         graph, base = self.graph, self.edges.base
         out, mask = base.out.clone(), graph.full()
         for name, value in changed.items():

@@ -97,12 +97,7 @@ class Plan:
         return made if set(hashes(made)) == self.seen else None
 
     def summary(self, n: int, seen: int = 0) -> str:
-        """Describe the pairs that the circuit is measured on.
-
-        Args:
-            n: Number of pairs.
-            seen: Number of these that the circuit was found on.
-        """
+        """Describe the pairs that the circuit is measured on."""
         from interp.circuits.tasks.wording import template_line
 
         mine, held = self.templates

@@ -118,9 +118,6 @@ class Published:
         """Return its nodes and edges as a `Circuit`, with groups expanded, to draw or store.
 
         Every score is 1, or -1 for heads that are reported to work against the task.
-
-        Raises:
-            UnknownName: There is no such variant.
         """
         from interp.circuits.result import Circuit
 
@@ -160,15 +157,6 @@ class Published:
         """Compare the absolute scores of a circuit with these heads: AUROC, precision and recall.
 
         Precision is that of the top heads, as many as are published.
-
-        Returns:
-            A row for each figure; only the AUROC, 0.5 by chance, has an interval, by the bootstrap
-            over heads. Facts: name of the published circuit; effect, the size of the score of each
-            head; known, the heads that it has; found of its heads (of) among as many top heads.
-
-        Raises:
-            UnknownName: There is no such variant.
-            OptionError: The circuit has none, or nothing but, these heads.
         """
         if variant is not None and variant not in self.variants:
             raise UnknownName("variant", variant, self.variants or ["(none)"])
@@ -211,11 +199,7 @@ def published(name: str) -> Published:
 
 
 def read_published(path: Path) -> Published:
-    """Read the circuit of a file.
-
-    Raises:
-        StoreError: The file cannot be read, or lacks a field; the message names it.
-    """
+    """Read the circuit of a file."""
     try:
         document = parse_toml(read_text(path))
     except (PromptError, ValueError) as error:

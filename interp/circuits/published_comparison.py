@@ -27,16 +27,7 @@ def comparison_rows(
     of: int,
     made: Mapping[str, Any],
 ) -> ResultRows:
-    """Return AUROC and precision; see `Published.compared`.
-
-    Args:
-        name: Name of the published circuit.
-        effect: Size of the score of each head of the circuit.
-        known: The heads that the published circuit has.
-        found: Number of published heads among as many top heads of the circuit.
-        of: Number of published heads.
-        made: Provenance.
-    """
+    """Return AUROC and precision; see `Published.compared`."""
     columns = {
         "metric": [AUROC, PRECISION],
         "score": [auroc(effect, known), found / of],

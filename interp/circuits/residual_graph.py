@@ -72,12 +72,7 @@ class ResidualGraph:
 
     @classmethod
     def of(cls, model: Model) -> ResidualGraph:
-        """Build the graph of a model.
-
-        Raises:
-            UnreadableAttention: The model has several stacks, shared blocks, norms after attention,
-                or a block whose stream is not a plain sum; the message names the reason.
-        """
+        """Build the graph of a model."""
         if len(model.stacks) != 1:
             raise UnreadableAttention(
                 f"{model.name} has the stacks {', '.join(model.stacks)}; a residual graph "
@@ -149,11 +144,7 @@ class ResidualGraph:
         return slice(first, first + layer.site.n_heads)
 
     def readers_of(self, name: str) -> tuple[Reader, ...]:
-        """Return the readers of a node (`L0H3`: three), or the one reader of that name.
-
-        Raises:
-            UnknownName: There is no reader of that name.
-        """
+        """Return the readers of a node (`L0H3`: three), or the one reader of that name."""
         if name not in self._readers_by_name:
             raise UnknownName("reader", name, [r.name for r in self.readers])
         return self._readers_by_name[name]
@@ -167,22 +158,13 @@ class ResidualGraph:
         return found
 
     def writer(self, name: str) -> int:
-        """Return the number of a writer.
-
-        Raises:
-            UnknownName: There is no writer of that name.
-        """
+        """Return the number of a writer."""
         if name not in self.index:
             raise UnknownName("writer", name, self.writers)
         return self.index[name]
 
     def mask(self, edges: object) -> Float[Tensor, "reader writer"]:
-        """Make a mask that is 1 at the given edges; a reader `L0H3` means all three of its inputs.
-
-        Raises:
-            UnknownName: A name does not exist.
-            OptionError: A writer comes after the reader.
-        """
+        """Make a mask of 1 at the given edges; a reader `L0H3` means all three of its inputs."""
         import torch
 
         mask, places = torch.zeros(len(self.readers), len(self.writers)), []

@@ -39,12 +39,7 @@ def plain_data_of(circuit: Any) -> dict[str, Any]:
 
 
 def fields_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a circuit from the output of `plain_data_of`.
-
-    Raises:
-        KeyError, TypeError, ValueError, AttributeError: The data is not a circuit, or it is
-            damaged.
-    """
+    """Return the fields of a circuit from the output of `plain_data_of`."""
     if values["format"] != FORMAT:
         raise ValueError(f"its format is not {FORMAT!r}; it is of another version of interp")
     given = {k: v for k, v in values.items() if k != "format"}
@@ -60,11 +55,7 @@ def fields_of(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def json_of(path: Path) -> Any:
-    """Return the content of a JSON file.
-
-    Raises:
-        StoreError: The file cannot be read or is not JSON.
-    """
+    """Return the content of a JSON file."""
     try:
         return parse_json(read_bytes(path))
     except ValueError as error:
@@ -72,11 +63,7 @@ def json_of(path: Path) -> Any:
 
 
 def toml_of(path: Path) -> Any:
-    """Return the content of a circuit's TOML file.
-
-    Raises:
-        StoreError: The file cannot be read, or is the file of a published circuit.
-    """
+    """Return the content of a circuit's TOML file."""
     try:
         document = toml_data(read_bytes(path).decode())
     except ValueError as error:  # invalid TOML, or bytes that are not text

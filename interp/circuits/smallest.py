@@ -48,11 +48,7 @@ NODES, EDGES = "smallest set of nodes", "smallest set of edges"
 
 
 def check_share(faithful: float, size: int) -> None:
-    """Raise unless a share lies between 0 and 1 and a size is not negative.
-
-    Raises:
-        OptionError: One of them does not.
-    """
+    """Raise unless a share lies between 0 and 1 and a size is not negative."""
     if not 0 < faithful < 1 or size < 0:
         raise OptionError(
             f"faithful={faithful}, size={size}; the share of the behaviour to keep lies between 0"
@@ -67,15 +63,7 @@ def first_enough(
     most: float,
     known: Share = WHOLE,
 ) -> tuple[int, Share]:
-    """Return the smallest number of first items that keep enough, by bisection.
-
-    Args:
-        kept: Share that the first k items keep, measured by one forward pass.
-        n: Number of items, which together keep the share `known`.
-        enough: Whether a share is enough.
-        most: Largest number of measurements.
-        known: Share that all items keep.
-    """
+    """Return the smallest number of first items that keep enough, by bisection."""
     low, high, value = 0, n, known
     while high - low > 1 and most >= 1:
         middle = (low + high) // 2
@@ -118,13 +106,6 @@ def choose_nodes(
     """Choose the first nodes of a ranking that keep a share, with all edges between them.
 
     If not even all of them keep it, the set is all of them.
-
-    Args:
-        runs: The runs to measure on.
-        ranking: Nodes in order; nodes outside it are outside the set.
-        faithful: Share of the behaviour to keep.
-        size: Number of nodes, if it is given instead of the share.
-        most: Largest number of forward passes.
     """
     ranking = [name for name in ranking if name in runs.graph.index]
 
@@ -154,15 +135,7 @@ def choose_edges(
     faithful: float = FAITHFUL,
     most: float = math.inf,
 ) -> NodeSet:
-    """Choose the edges of largest score, of those between chosen nodes, that keep a share.
-
-    Args:
-        runs: The runs to measure on.
-        chosen: The nodes, and all edges between them.
-        score: Scores of edges; those without one come last.
-        faithful: Share of the behaviour to keep.
-        most: Largest number of forward passes.
-    """
+    """Choose the edges of largest score, of those between chosen nodes, that keep a share."""
     order = ordered_by(chosen.edges, lambda e: abs(score.get(e, 0.0)), scale=abs(runs.gap))
     reached = chosen.share.reaches(faithful)  # a set of given size may be further away
 
@@ -184,12 +157,6 @@ def without_idle_nodes(
     Where the task needs several conditions at once, a node that it needs may do nothing alone, and
     is ranked with those that it does not need. These are tried together, and in halves where the
     set does less without them.
-
-    Args:
-        runs: The runs to measure on.
-        chosen: The set.
-        score: Measured effects of its nodes in the model, alone or with a backup patched.
-        most: Largest number of forward passes.
     """
     idle = [n for n in chosen.nodes if abs(score.get(n, 0.0)) < IDLE * abs(runs.gap)]
     groups = [idle] if idle and chosen.share.reaches(chosen.asked) else []
@@ -214,12 +181,6 @@ def without_idle_edges(
     """Drop edges that do nothing in the set either, of those that do nothing in the model.
 
     An edge whose effect a backup hides stays: without it the set does less.
-
-    Args:
-        runs: The runs to measure on.
-        chosen: The set.
-        score: Measured effects of its edges in the model.
-        most: Largest number of forward passes, one for each such edge.
     """
     size = {edge: abs(score[edge]) for edge in chosen.edges}
     some = [edge for edge in size if not reaches(size[edge], IDLE * abs(runs.gap))]
@@ -264,20 +225,6 @@ def smallest_set(
     the other half decides; a method with one score for all pairs has no halves, and the set says
     so. The tables `smallest`, `smallest_nodes` and `smallest_edges` of the
     returned circuit have the set.
-
-    Args:
-        model: The model that the circuit was found in.
-        circuit: The circuit; without edges, all edges between the nodes are kept.
-        task: The pairs of prompts to select on.
-        faithful: Share of the difference between clean and corrupted that the set keeps.
-        size: Number of nodes, instead of the share.
-        resume: A folder that stores finished forward passes; the same call reuses them.
-        progress: Called with the name of the current work, how much is done and how much there is.
-
-    Raises:
-        OptionError: The circuit is of another model, the share is not between 0 and 1, or clean and
-            corrupted prompts have the same value.
-        UnreadableAttention: The model has no residual graph.
     """
     check_share(faithful, size)
     circuit.require(model)

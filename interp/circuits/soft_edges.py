@@ -40,11 +40,7 @@ class SoftEdges:
         self.edges, self.graph, self.forwards = edges, edges.graph, 0
 
     def run(self, mask: Float[Tensor, "reader writer"]) -> Float[Tensor, "batch pos d_vocab"]:
-        """Return the logits under a mask, with their gradient by it.
-
-        Raises:
-            OptionError: The mask has another shape.
-        """
+        """Return the logits under a mask, with their gradient by it."""
         model, shape = self.graph.model, (len(self.graph.readers), len(self.graph.writers))
         if tuple(mask.shape) != shape:
             raise OptionError(

@@ -41,11 +41,7 @@ class Kept:
         self._written = time.monotonic()
 
     def find(self, key: StepKey) -> tuple[bool, Any]:
-        """Return whether a step is finished, and its value.
-
-        Raises:
-            StoreError: The value cannot be read back.
-        """
+        """Return whether a step is finished, and its value."""
         name = _name(key)
         content = self._waiting.get(key) or self.steps.find([name]).get(name)
         return (False, None) if content is None else (True, step_from_json(content))
@@ -65,11 +61,7 @@ class Kept:
             self.flush()
 
     def flush(self) -> None:
-        """Write the finished steps to disk.
-
-        Raises:
-            StoreError: The folder cannot be written.
-        """
+        """Write the finished steps to disk."""
         if self._waiting:
             self.steps.add({_name(key): value for key, value in self._waiting.items()})
         self._waiting = {}
@@ -81,11 +73,7 @@ def _name(key: StepKey) -> str:
 
 
 def step_as_json(value: Any) -> bytes:
-    """Encode a value as JSON.
-
-    Raises:
-        TypeError: The value is neither plain data nor an array.
-    """
+    """Encode a value as JSON."""
     return json.dumps(_plain(value)).encode()
 
 

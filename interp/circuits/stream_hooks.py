@@ -129,13 +129,7 @@ def replaced_blocks(
     forward: Callable[[Layer, Callable[..., Any]], Callable[..., Any]],
     visit: Visit,
 ) -> Iterator[None]:
-    """Replace the forward of every block, and visit attention, for runs within the block.
-
-    Args:
-        graph: The residual graph.
-        forward: From a layer and its block's own forward, the one to call instead.
-        visit: Called at every attention, as by `Model.visited`.
-    """
+    """Replace the forward of every block, and visit attention, for runs within the block."""
     with ExitStack() as stack:
         for layer in graph.layers:
             block = graph.model.module.get_submodule(layer.block)

@@ -64,17 +64,6 @@ def transfer_task(
     in another period, so that the answer stands at another distance behind another token. Needles:
     another needle at the same depth, or the same needle at another depth. Contrast tasks: pairs are
     drawn and matched, by answer, template and positions of the roles.
-
-    Args:
-        model: the model to test.
-        metric: name of the metric.
-        seed: seed of the prompts.
-        scored: options and seed of the score.
-        n: number of prompts.
-        max_length: maximum tokens per prompt, or per copy of repeated tokens.
-
-    Raises:
-        Unanswered: no such prompts can be made.
     """
     name = declared_task(metric, scored)
     if name in ("repeats", "induction"):
@@ -94,11 +83,7 @@ def transfer_task(
 
 
 def repeated(model: Model, copies: Prompts, seed: int = 0) -> TransferTask:
-    """Return the test on prompts of repeated random tokens, each cut in its second copy.
-
-    Raises:
-        Unanswered: too few prompts have room for the answer at another distance.
-    """
+    """Return the test on prompts of repeated random tokens, each cut in its second copy."""
     rng = np.random.default_rng([seed, 45])
     ids, first = ordinary_ids(model), int(bos_id(model) is not None)
     rows = [_one_repeat(tuple(row), first, ids, rng) for row in copies.ids]
@@ -171,11 +156,7 @@ def _with_sources(
 
 
 def _matched(model: Model, name: str, seed: int, n: int, max_length: int | None) -> TransferTask:
-    """Return the test on the pairs of a contrast task, with sources among more of its prompts.
-
-    Raises:
-        Unanswered: the task cannot be made, or too few prompts have both sources.
-    """
+    """Return the test on the pairs of a contrast task, with sources among more of its prompts."""
     first, _ = split_templates(name)
     try:
         base = make_contrast(model, name, n=n, seed=seed, templates=first or None)
@@ -224,9 +205,6 @@ def answers_of(model: Model, task: Task) -> list[tuple[frozenset[int], frozenset
 
     They are the tokens with the largest derivatives of the measure, in its good direction and
     against it, where all logits are equal.
-
-    Raises:
-        Unanswered: the measure has no derivative.
     """
     if not task.has_gradient or task.needs_clean:
         raise Unanswered(f"the measure of the task {task.name} does not tell its answers")

@@ -35,24 +35,7 @@ def evaluated(
     n_random: int,
     **kept: Any,
 ) -> tuple[Evaluation, dict[str, Any], str]:
-    """Evaluate a circuit on other pairs, the set that it names first.
-
-    Args:
-        model: The model.
-        found: The circuit.
-        start: The plan of pairs by which it was found.
-        no_set: Why it has no smallest set, if it has none.
-        top: Number of nodes to patch.
-        maps: Sites to map.
-        ablation: Replacement of heads outside the circuit.
-        reference: Prompts of that replacement, as options of `evaluate`.
-        n_random: Number of random orders and sets.
-        **kept: The folder of finished steps and the progress callback.
-
-    Returns:
-        The evaluation over sizes, the further arguments of `evaluation_lines`, and a note if these
-        pairs do not show the behaviour.
-    """
+    """Evaluate a circuit on other pairs, the set that it names first."""
     from interp.circuits.evaluation import evaluate_circuit
 
     plan, seed = start.after(found), start.seed

@@ -27,15 +27,7 @@ def attributions(
     *,
     strict: bool = False,
 ) -> Iterator[Attribution]:
-    """Yield the attribution of each example by each method, and write the files at the end.
-
-    Args:
-        run: the run; what fails is reported there, unless it is all there is to do.
-        examples: for each the number of the text, the text, and what makes the example.
-        chosen: the methods.
-        title: title of the page.
-        strict: raise the first error, in place of going on with the other texts and methods.
-    """
+    """Yield the attribution of each example by each method, and write the files at the end."""
     found = []
     for at, text, make in examples:
         try:

@@ -41,11 +41,7 @@ class _Watched(io.FileIO):
 
 @contextmanager
 def watched_streams() -> Iterator[None]:
-    """Watch stdout and stderr in the block, if they belong to the process.
-
-    Raises:
-        ReaderGone: output was written to a pipe that is closed at its other end.
-    """
+    """Watch stdout and stderr in the block, if they belong to the process."""
     before = sys.stdout, sys.stderr
     try:
         if before[0] is sys.__stdout__:

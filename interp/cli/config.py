@@ -37,12 +37,7 @@ def config_option() -> click.Option:
 
 
 def defaults(ctx: click.Context, path: Path, sources: str) -> dict[str, Any]:
-    """Return the values in a file, by parameter of the command.
-
-    Raises:
-        OptionError: the file does not exist or is not valid TOML, or a value has the wrong type.
-        UnknownName: a key is not an option of the command.
-    """
+    """Return the values in a file, by parameter of the command."""
     try:
         found = parse_toml(read_text(path))
     except PromptError as error:

@@ -146,11 +146,7 @@ def _doc_of(name: str, body: list[ast.stmt]) -> str:
 
 
 def leaves(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]]:
-    """Yield every command below a group, families dissolved, under the words that call it.
-
-    Args:
-        path: the words that call the group.
-    """
+    """Yield every command below a group, families dissolved, under the words that call it."""
     for name, command in sorted(group.commands.items()):
         if isinstance(command, click.Group):
             yield from leaves(command, f"{path} {name}")

@@ -21,11 +21,7 @@ def is_contrast(task: str) -> bool:
 
 
 def require_task(run: Run) -> None:
-    """Refuse a task whose name, file or options are wrong, before torch is imported.
-
-    Raises:
-        UnknownName, OptionError, PromptError: as `task_rows`.
-    """
+    """Refuse a task whose name, file or options are wrong, before torch is imported."""
     values = run.values
     name, measure = values["task"], values["measure"]
     if not is_contrast(name):

@@ -7,11 +7,7 @@ from interp.core.literature import find_papers
 
 
 def paper_text(text: str, name: str | None) -> str:
-    """Format the papers whose title contains a text.
-
-    Raises:
-        OptionError: a name was given too, or no title contains the text.
-    """
+    """Format the papers whose title contains a text."""
     if name is not None:
         raise OptionError(f"give a name ({name!r}) or --paper, not both")
     return "\n\n\n".join(str(paper) for paper in find_papers(text))

@@ -140,15 +140,7 @@ def _moves(console: Console) -> bool:
 
 
 def say_scores(text: str, voice: Voice, *, known: bool) -> bool:
-    """Print what `scored_text` formats, and before it, once, what its signs mean.
-
-    Args:
-        voice: prints the note on the signs.
-        known: True if they were explained before.
-
-    Returns:
-        True if they are explained now.
-    """
+    """Print what `scored_text` formats, and before it, once, what its signs mean."""
     lines = [meaning for sign, meaning in _SIGNS.items() if sign in text]
     if lines and not known:
         voice.note("; ".join(lines))

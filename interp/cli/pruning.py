@@ -40,11 +40,7 @@ def made_curves(
 def searched_curves(
     run: Run, model: Model, task: Task, methods: list[str], order: str, **options: Any
 ) -> list[PruningCurve]:
-    """Find orders on half of the prompts, and make and write their curves on the other half.
-
-    Raises:
-        OptionError: the order is most-first.
-    """
+    """Find orders on half of the prompts, and make and write their curves on the other half."""
     from interp.causal.pruning.search import search_curves
 
     if order != "least-first":

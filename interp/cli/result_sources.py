@@ -7,11 +7,7 @@ from pathlib import Path
 
 
 def parted(sources: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the folders and tables of results among arguments, and the models.
-
-    Raises:
-        OptionError: an argument is a file of another kind, or an empty folder.
-    """
+    """Return the folders and tables of results among arguments, and the models."""
     from interp.report.atlas.sources import is_results
 
     results = [source for source in sources if is_results(Path(source).expanduser())]

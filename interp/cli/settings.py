@@ -62,12 +62,7 @@ def settings_of(command: click.Command) -> dict[str, Setting]:
 
 
 def _checked(ctx: click.Context, parameter: click.Parameter, given: Sequence[str]) -> None:
-    """Refuse names that are no setting of the command.
-
-    Raises:
-        OptionError: the name is that of an option.
-        UnknownName: the name is unknown.
-    """
+    """Refuse names that are no setting of the command."""
     known = settings_of(ctx.command)
     for name, _ in map(split, given):
         if name in known:
@@ -101,11 +96,7 @@ class WithSettings(click.Command):
     """Command that may have settings; its help lists them after the options."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments; what is given in another way is refused with the way to give it.
-
-        Raises:
-            OptionError: a setting is written as an option, or a text as an argument.
-        """
+        """Parse the arguments; what is given in another way is refused with the way to give it."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:

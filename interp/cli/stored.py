@@ -52,16 +52,7 @@ def stored_scores(folder: Path, models: tuple[str, ...], metrics: tuple[str, ...
 
 
 def stored_profile(path: Path, name: str = "", source: str = "") -> Profile:
-    """Return the profile of a file or of a folder of results.
-
-    Args:
-        path: the file or folder.
-        name: the model, where the folder may hold profiles of several.
-        source: the folder or id of the model, which the error names.
-
-    Raises:
-        OptionError: there is none, or there are several.
-    """
+    """Return the profile of a file or of a folder of results."""
     from interp.profiles.result import Profile
 
     if path.is_file():

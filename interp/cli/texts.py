@@ -8,12 +8,7 @@ from interp.core.errors import OptionError, PromptError
 
 
 def asked_texts(text: str | None, file: Path | None) -> list[str]:
-    """Return the texts to explain.
-
-    Raises:
-        OptionError: neither a text nor a file is given, or both, or the text is empty.
-        PromptError: the file contains no text.
-    """
+    """Return the texts to explain."""
     if (text is None) == (file is None):
         raise OptionError("give one --text, or --file with one text per line")
     if text is not None and not text.strip():

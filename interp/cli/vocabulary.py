@@ -279,13 +279,7 @@ def _type(node: ast.AST | None, parameter: Parameter) -> click.ParamType | None:
 
 
 def option_for(name: str, parameter: Parameter | None, special: Spelling) -> click.Option | None:
-    """Make the option or setting of a parameter; None for one that a command line cannot give.
-
-    Args:
-        name: name of the parameter.
-        parameter: the parameter; None for a word that only the vocabulary knows.
-        special: what the command states about it.
-    """
+    """Make the option or setting of a parameter; None for one that a command line cannot give."""
     word = special.over(WORDS.get(name, Spelling()))
     kind = word.type or (parameter and type_of(parameter))
     if kind is None and parameter is not None and word == Spelling():
@@ -318,12 +312,7 @@ def option_for(name: str, parameter: Parameter | None, special: Spelling) -> cli
 
 
 def argument_for(name: str, parameter: Parameter, special: Spelling) -> click.Argument:
-    """Make the argument of a parameter.
-
-    Args:
-        name: name of the parameter.
-        special: what the command states about it.
-    """
+    """Make the argument of a parameter."""
     several = special.multiple
     required = parameter.default is REQUIRED
     given: dict[str, Any] = {} if required or several else {"default": parameter.default}

@@ -90,9 +90,6 @@ def page_file(out: Path, name: str) -> Path:
     """Return the file of a page: `out`, with `.html` added if it has no such ending.
 
     For a folder it is `name` inside it.
-
-    Raises:
-        OptionError: `out` has the ending of another format, so it is not the name of a page.
     """
     suffix = out.suffix.lower()
     kinds = {"table": _NUMBERS, "figure": _FIGURES, "document": _TEXTS}

@@ -45,9 +45,6 @@ def require_no_command(context: click.Context, word: str) -> None:
     """Raise for a first word that is neither a command of the family nor a model.
 
     Only of the command that runs without its name, for a word that may be meant as one.
-
-    Raises:
-        OptionError: with the commands of the family.
     """
     parent = context.parent
     family: Any = None if parent is None else parent.command
@@ -77,11 +74,7 @@ def checked_sources(
 
 
 def checked_source(context: click.Context, parameter: click.Parameter, value: str) -> str:
-    """Check an argument of one model, as its callback.
-
-    Raises:
-        UnknownName, LoadError: see `require_known`.
-    """
+    """Check an argument of one model, as its callback."""
     if not context.resilient_parsing:
         require_no_command(context, value)
         require_known(value)

@@ -46,11 +46,7 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def converted(value: Any, hint: Any) -> Any:
-    """Return what a value means as a type, or `UNFIT`.
-
-    Raises:
-        InterpError: what reads such a value says what is wrong with it.
-    """
+    """Return what a value means as a type, or `UNFIT`."""
     kind, base, inner = _parts(hint)
     return value if kind.fits(value, base, inner) else kind.converted(value, base, inner)
 

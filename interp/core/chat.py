@@ -63,17 +63,7 @@ def has_template(tokenizer: Any) -> bool:
 
 
 def chat_text(model: TokenModel, prompt: str | Sequence[Message]) -> str:
-    """Render a chat by the tokenizer's template, up to where the assistant's reply begins.
-
-    Args:
-        model: the model.
-        prompt: messages with "role" and "content", or a text, which is one message of the user. A
-            chat that ends with the assistant's message is rendered to its end.
-
-    Raises:
-        PromptError: the model has no tokenizer or template, a message is not one, or the template
-            refuses the roles.
-    """
+    """Render a chat by the tokenizer's template, up to where the assistant's reply begins."""
     turns = _turns(prompt)
     for at, turn in enumerate(turns):
         right = isinstance(turn, Mapping) and {"role", "content"} <= turn.keys()
@@ -141,9 +131,6 @@ def encoded_chat(
     A token has the role of most of its characters that are a message's, the first of equal ones;
     a token without any is markup, and white space that the template writes belongs to what stands
     before it.
-
-    Raises:
-        PromptError: as for `chat_text`.
     """
     text = chat_text(model, prompt)
     fast = bool(getattr(model.tokenizer, "is_fast", False))
@@ -191,15 +178,6 @@ def role_spans(
 
     The rest is the template's. A system text that the template writes only where the chat has none
     is the system's too.
-
-    Args:
-        model: the model.
-        prompt: the chat, or a text of the user.
-        text: the chat as `chat_text` renders it, if it is known.
-
-    Raises:
-        PromptError: the template writes a message, or what is around it, otherwise when its words
-            change, so that they cannot be told apart.
     """
     text = chat_text(model, prompt) if text is None else text
     turns, spans = _turns(prompt), []

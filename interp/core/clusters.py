@@ -48,13 +48,6 @@ def cluster_summary(
 
     The standard error is that of the cluster jackknife: each cluster is left out in turn. With one
     trial per cluster it is the usual standard deviation divided by the square root of n.
-
-    Args:
-        values: one row per trial; a trial with NaN in any head is left out.
-        labels: cluster of each trial; without labels every trial is its own cluster.
-
-    Raises:
-        ValueError: the number of labels differs from the number of trials.
     """
     if labels is not None and len(labels) != len(values):
         raise ValueError(
@@ -125,12 +118,7 @@ def cluster_count(n: int, labels: Sequence[Hashable] | None = None) -> int:
 def draw_weights(
     times: Int[np.ndarray, "draw cluster"], which: Int[np.ndarray, " trial"]
 ) -> Float[np.ndarray, "draw trial"]:
-    """Return the weight of each trial in the mean of a bootstrap draw of whole clusters.
-
-    Args:
-        times: number of times each draw contains each cluster.
-        which: cluster of each trial, as returned by `numbered`.
-    """
+    """Return the weight of each trial in the mean of a bootstrap draw of whole clusters."""
     weight = times[:, which].astype(float)
     return weight / weight.sum(1, keepdims=True)
 
@@ -178,20 +166,7 @@ def p_of_random_weights(
     low: float | None,
     high: float | None,
 ) -> list[Float[Array, " head"]]:
-    """Compute two-sided p values of every head, layer by layer, of one metric in one stack.
-
-    Args:
-        scores: scores of the model, per layer.
-        draws: the same scores on random weights, per layer.
-        low: lower end of the metric's range, None where it has none.
-        high: upper end of the metric's range, None where it has none.
-
-    Returns:
-        Per layer the p value of each head; NaN with fewer than `LEAST_DRAWS` draws, where the null
-        distribution cannot be estimated. Scores on a lattice (numbers of directions, shares of few
-        keys) have no tail to extrapolate: their p is at least that of their rank among the draws,
-        1 / (draws + 1) or more.
-    """
+    """Compute two-sided p values of every head, layer by layer, of one metric in one stack."""
     if not draws or min(map(len, draws)) < LEAST_DRAWS:
         return [np.full(len(x), np.nan) for x in scores]
     turn = transform(draws, low, high)

@@ -277,11 +277,7 @@ def records_of_scores(
 def joined(
     parts: Sequence[tuple[pd.DataFrame, Provenance]],
 ) -> tuple[pd.DataFrame, Provenance]:
-    """Concatenate rows and provenance of several tables, in order.
-
-    Raises:
-        OptionError: two tables state different provenance for one metric of one model.
-    """
+    """Concatenate rows and provenance of several tables, in order."""
     import pandas as pd
 
     provenance: Provenance = {}

@@ -18,12 +18,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def csv_text(frame: pd.DataFrame, *, quote_text: bool = False) -> str:
-    """Return the rows of a frame as CSV.
-
-    Args:
-        frame: the rows.
-        quote_text: put every text in quotation marks, as a lone carriage return needs.
-    """
+    """Return the rows of a frame as CSV."""
     from pandas.api.types import is_numeric_dtype
 
     safe = frame.rename(columns=written_cell)

@@ -49,11 +49,7 @@ class Problem:
 
 
 def listing(store: Store) -> pd.DataFrame:
-    """Return one row per stored result, with the columns `LISTED`, by model and metric.
-
-    Raises:
-        StoreError: a file is damaged.
-    """
+    """Return one row per stored result, with the columns `LISTED`, by model and metric."""
     import pandas as pd
 
     rows = []
@@ -94,10 +90,6 @@ def run_query(store: Store, sql: str) -> pd.DataFrame:
     `prompts` (the values per prompt, the columns of `interp.core.prompt_values`). The query can
     read and write nothing else: DuckDB has no access to files, extensions or settings, and gets the
     tables from Arrow.
-
-    Raises:
-        OptionError: DuckDB is not installed, or the text is not one correct query.
-        StoreError: a file is damaged.
     """
     try:
         import duckdb
@@ -169,12 +161,7 @@ def _scores(store: Store, results: pd.DataFrame) -> Any:
 
 
 def _prompts(store: Store, checked: bool) -> Any:
-    """Return the values per prompt as a dataset, which is read page by page as a query needs it.
-
-    Args:
-        store: the results.
-        checked: read every file first, and refuse damaged ones.
-    """
+    """Return the values per prompt as a dataset, which is read page by page as a query needs it."""
     import pyarrow as pa
     import pyarrow.dataset as ds
 
@@ -199,12 +186,6 @@ def merge_results(into: Store, sources: Iterable[Store]) -> dict[str, int]:
 
     Equal keys hold equal results; where the stored numbers differ nevertheless, that is an error,
     and nothing is replaced.
-
-    Returns:
-        The number of results that were added and that were there already.
-
-    Raises:
-        StoreError: a file is damaged, cannot be written, or two results of one key differ.
     """
     count = {"added": 0, "present": 0}
     todo: dict[Path, Path] = {}  # new file -> its source
@@ -339,12 +320,6 @@ def repair_results(store: Store) -> list[Problem]:
     A result whose values per prompt are damaged or gone stays, and states that it has none. Values
     without a result are removed, and so are temporary files of killed processes. Afterwards
     `problems` finds only work that was never finished: jobs of an array, and pieces of prompts.
-
-    Returns:
-        What was wrong, as from `problems`.
-
-    Raises:
-        StoreError: a file cannot be renamed.
     """
     found = problems(store)
     for problem in found:

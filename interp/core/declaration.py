@@ -33,18 +33,7 @@ class Declaration:
 
     @classmethod
     def declare(cls, function: Callable[..., Any], name: str | None = None, **about: Any) -> Any:
-        """Declare a function.
-
-        Args:
-            function: the function to declare.
-            name: name in tables and on the command line; by default the function's own.
-            **about: further attributes, as given to the decorator.
-
-        Raises:
-            OptionError: the name is not allowed.
-            TypeError: an option has no default, or a function of this package has no docstring or
-                a name other than its file's.
-        """
+        """Declare a function."""
         require_registrable(function)
         called = name_of(function, name)
         return cls(function=function, called=called, options=options_of(function), **about)
@@ -60,12 +49,7 @@ class Declaration:
         return inspect.getdoc(self.function) or ""
 
     def bind(self, **options: Any) -> Any:
-        """Set options and return the bound declaration.
-
-        Raises:
-            UnknownName: there is no such option.
-            OptionError: a value has the wrong type.
-        """
+        """Set options and return the bound declaration."""
         values = {name: option.default for name, option in self.options.items()}
         for name, value in options.items():
             if name not in self.options:
@@ -116,11 +100,7 @@ def split_names(text: str) -> list[str]:
 
 
 def parse_name(text: str) -> tuple[str, dict[str, str]]:
-    """Split `name:option=value,option=value` into the name and the text of each option.
-
-    Raises:
-        OptionError: an option has no value, or is given twice.
-    """
+    """Split `name:option=value,option=value` into the name and the text of each option."""
     name, _, rest = text.partition(":")
     given: dict[str, str] = {}
     for part in filter(None, rest.split(",")):

@@ -83,14 +83,7 @@ def difference_rows(
     clusters: tuple[str, ...] | None,
     made: Mapping[str, Any],
 ) -> ResultRows:
-    """Test the mean of each row of differences against 0, by a t test over clusters of prompts.
-
-    Args:
-        rows: unit of analysis of each row, both scores (`first`, `second`) and the unit.
-        per_prompt: the differences; NaN where either result has no value.
-        clusters: a label per prompt where prompts share something.
-        made: provenance of both results, under "first" and "second".
-    """
+    """Test the mean of each row of differences against 0, by a t test over clusters of prompts."""
     import pandas as pd
 
     means = score_columns(per_prompt, clusters)

@@ -24,12 +24,7 @@ _OTHERS = bytes(set(range(256)) - set(b'"[]{}'))
 
 
 def parse_json(content: str | bytes) -> Any:
-    """Parse a JSON document.
-
-    Raises:
-        ValueError: it is not JSON, is nested deeper than `DEPTH`, or has a number that is too large
-            for a float.
-    """
+    """Parse a JSON document."""
     plain = content.encode(errors="replace") if isinstance(content, str) else content
     if plain.count(b"[") + plain.count(b"{") > DEPTH and _depth(plain) > DEPTH:
         raise ValueError(_TOO_DEEP)
@@ -43,12 +38,7 @@ def parse_json(content: str | bytes) -> Any:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Parse a TOML document.
-
-    Raises:
-        ValueError: it is not TOML (a `tomllib.TOMLDecodeError`), is nested deeper than `DEPTH`, or
-            has a number that is too large for a float.
-    """
+    """Parse a TOML document."""
     try:
         document = tomllib.loads(text, parse_float=_number)
     except RecursionError as error:
@@ -101,11 +91,7 @@ def seal(document: Any) -> Any:
 
 
 def unseal(document: Any) -> Any:
-    """Return the data that `seal` was given.
-
-    Raises:
-        ValueError: it is not a sealed document, or it was changed after it was written.
-    """
+    """Return the data that `seal` was given."""
     if isinstance(document, list):
         return [unseal(each) for each in document]
     if not isinstance(document, dict):

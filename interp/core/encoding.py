@@ -16,11 +16,7 @@ from interp.core.head import Head
 
 
 def as_json_data(value: Any) -> Any:
-    """Turn a value into JSON data that `decoded` turns back.
-
-    Raises:
-        TypeError: a value has a type that results cannot hold.
-    """
+    """Turn a value into JSON data that `decoded` turns back."""
     if hasattr(value, "detach"):  # a tensor, recognised without importing torch
         return _array(value.detach().cpu().numpy()) | {"kind": "tensor"}
     if hasattr(value, "dtype"):
@@ -73,15 +69,7 @@ def _array(x: Any) -> dict[str, Any]:
 
 
 def decoded(value: Any, known: Sequence[type]) -> Any:
-    """Turn the data that `as_json_data` returned back into values.
-
-    Args:
-        value: the JSON data.
-        known: dataclasses, named tuples and tables that the data may contain.
-
-    Raises:
-        ValueError, KeyError, TypeError: the data is not of `as_json_data`, or names another type.
-    """
+    """Turn the data that `as_json_data` returned back into values."""
     if not isinstance(value, dict):
         return [decoded(x, known) for x in value] if isinstance(value, list) else value
     if "array" in value:

@@ -88,18 +88,7 @@ class Entry:
 def read_entries(
     path: Path, group: str, package: str, kinds: Mapping[str, Mapping[str, Any]]
 ) -> list[Entry]:
-    """Read the declarations in a file without running it.
-
-    Args:
-        path: the source file.
-        group: group of the registry that the entries belong to.
-        package: package from which the declarations can be imported.
-        kinds: accepted decorators -> the arguments that each sets by itself.
-        name: name of the function; by default that of the file.
-
-    Raises:
-        OptionError: the file does not parse, or declares no public function.
-    """
+    """Read the declarations in a file without running it."""
     found = []
     for node in public_functions(path):
         for mark in node.decorator_list:

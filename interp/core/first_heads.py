@@ -14,13 +14,7 @@ SHOWN = ["score", "sem", "low", "high", "why_no_interval", "null", "p", "n", "cl
 
 
 def first_heads(table: HeadTable, top: int, by: str = "end") -> pd.DataFrame:
-    """Return the first heads of each metric and model, with the effective number of prompts.
-
-    Args:
-        table: the scores.
-        top: number of heads per metric.
-        by: order of the heads; see `HeadTable.top`.
-    """
+    """Return the first heads of each metric and model, with the effective number of prompts."""
     from interp.core.prompt_values import effective_numbers
 
     rows = _first(table, top, by)
@@ -33,13 +27,7 @@ def first_heads(table: HeadTable, top: int, by: str = "end") -> pd.DataFrame:
 
 
 def first_heads_by_cluster(table: HeadTable, top: int, by: str = "end") -> pd.DataFrame:
-    """Return the scores of the first heads on each cluster of dependent prompts; see `first_heads`.
-
-    Args:
-        table: the scores.
-        top: number of heads per metric.
-        by: order of the heads.
-    """
+    """Get the scores of the first heads on each cluster of dependent prompts; see `first_heads`."""
     from interp.core.prompt_values import by_cluster
 
     frame = by_cluster(_values_of(table, _first(table, top, by)))

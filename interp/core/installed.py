@@ -58,11 +58,7 @@ class EntryPoint:
         return f"{self.name} of the package {self.package}"
 
     def file(self) -> Path:
-        """Return the source file of the module without importing it or its packages.
-
-        Raises:
-            OptionError: there is no such module, or it has no source file.
-        """
+        """Return the source file of the module without importing it or its packages."""
         from importlib.machinery import PathFinder
         from importlib.util import find_spec
 
@@ -80,14 +76,7 @@ class EntryPoint:
 
 
 def package_error(error: ImportError, purpose: str, package: str, install: str) -> OptionError:
-    """Return the error for an optional package that is not installed, or fails to be imported.
-
-    Args:
-        error: what the import raised.
-        purpose: what needs the package, the beginning of the sentence.
-        package: the package, as it is imported.
-        install: the command that installs it.
-    """
+    """Return the error for an optional package that is not installed, or fails to be imported."""
     if isinstance(error, ModuleNotFoundError) and str(error.name).partition(".")[0] == package:
         return OptionError(f"{purpose} needs the package {package}; install it: {install}")
     return OptionError(

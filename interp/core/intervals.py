@@ -32,9 +32,6 @@ def half_width(parts: Sequence[ErrorPart], level: float = 0.95) -> Float[Array, 
     The t quantile has the degrees of freedom of Welch and Satterthwaite: (sum of s²)² divided by
     the sum of s⁴ / df. With many values it approaches the normal quantile 1.96; with four it is
     3.18, because four values estimate their spread poorly. NaN where a standard error is unknown.
-
-    Raises:
-        OptionError: the level is not between 0 and 1.
     """
     from scipy.stats import t as student
 
@@ -137,18 +134,6 @@ def mean_intervals(
     Independent errors of the same scores, such as those over samples, extend each end by the root
     of the sum of squared distances (Zou and Donner 2008, "Construction of confidence limits about
     effect measures").
-
-    Args:
-        values: one row per score; a row with NaN has no interval.
-        level: confidence level.
-        clusters: a label per trial.
-        bounds: least and largest possible value; None where there is none.
-        others: independent errors beside that over trials, one value per score.
-        draws: number of bootstrap draws.
-        seed: seed of the draws.
-
-    Raises:
-        OptionError: the level is not between 0 and 1.
     """
     if not 0 < level < 1:
         raise OptionError(f"level={level} is not a confidence level; give a number between 0 and 1")
@@ -218,14 +203,7 @@ def site_intervals(
     bounds: tuple[float | None, float | None],
     level: float = 0.95,
 ) -> dict[Key, MeanIntervals]:
-    """Compute the interval of the score of every head of one metric; see `mean_intervals`.
-
-    Args:
-        sites: values by site; a trial with NaN in any head of a site is left out there.
-        clusters: a label per trial.
-        bounds: range of the metric.
-        level: confidence level.
-    """
+    """Compute the interval of the score of every head of one metric; see `mean_intervals`."""
     alike: dict[bytes, list[Key]] = {}  # sites with the same trials share their draws
     for site, values in sites.items():
         alike.setdefault((~np.isnan(values).any(1)).tobytes(), []).append(site)
@@ -377,13 +355,6 @@ def difference_of_shares(
 
     Reference: Agresti and Caffo 2000, "Simple and Effective Confidence Intervals for Proportions
     and Differences of Proportions Result from Adding Two Successes and Two Failures".
-
-    Args:
-        hits: hits among the first trials.
-        n: number of the first trials, at least 1.
-        others: hits among the second trials.
-        m: their number, at least 1.
-        level: confidence level.
     """
     from scipy.stats import norm
 

@@ -34,13 +34,7 @@ def plain(x: Any) -> Any:
 def json_document(
     x: Any, indent: int | None = None, default: Callable[[Any], Any] | None = None
 ) -> bytes:
-    """Return one sealed JSON document as UTF-8, for `stored_document`; a list seals its entries.
-
-    Args:
-        x: the data.
-        indent: columns by which inner levels are indented; None for one line.
-        default: returns plain data for values that JSON cannot hold.
-    """
+    """Return one sealed JSON document as UTF-8, for `stored_document`; a list seals its entries."""
     if default is not None:
         x = json.loads(json.dumps(x, default=default))
     text = json.dumps(seal(plain(x)), allow_nan=False, ensure_ascii=False, indent=indent)
@@ -48,11 +42,7 @@ def json_document(
 
 
 def stored_document(content: str | bytes) -> Any:
-    """Return the plain data that `json_document` was given.
-
-    Raises:
-        ValueError: it is not JSON, or was changed after it was written.
-    """
+    """Return the plain data that `json_document` was given."""
     return unseal(parse_json(content))
 
 
@@ -67,12 +57,7 @@ def plain_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def rows_text(frame: pd.DataFrame, form: str) -> str:
-    """Return the rows of a frame for another program.
-
-    Args:
-        frame: the rows.
-        form: "csv", "json" (one list, a row per line) or "jsonl".
-    """
+    """Return the rows of a frame for another program."""
     if form == "csv":
         return csv_text(frame)
     rows = plain_rows(frame)

@@ -185,11 +185,7 @@ def papers() -> tuple[Paper, ...]:
 
 
 def find_papers(name: str) -> list[Paper]:
-    """Return the papers whose title contains a text, whatever its case.
-
-    Raises:
-        OptionError: no title contains it; the message has the closest titles.
-    """
+    """Return the papers whose title contains a text, whatever its case."""
     asked = _plain(name)
     if asked and (found := [p for p in papers() if asked in _plain(p.title)]):
         return found

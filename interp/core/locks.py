@@ -39,17 +39,7 @@ _open: dict[str, list[int]] = {}  # file -> descriptor, number of uses: closing 
 def locked(
     folder: Path, names: Iterable[str], *, waiting: Callable[[], None] = lambda: None
 ) -> Iterator[bool]:
-    """Hold the locks of these names in the block, and yield whether another process held one.
-
-    Args:
-        folder: the folder of results, which exists.
-        names: names of the locks; they are taken in one order, so that no two processes wait for
-            each other.
-        waiting: called once before the first wait.
-
-    Raises:
-        StoreError: the lock file cannot be written.
-    """
+    """Hold the locks of these names in the block, and yield whether another process held one."""
     if fcntl is None:
         yield False
         return

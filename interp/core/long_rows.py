@@ -23,18 +23,7 @@ _ORDERS = ("score", "lowest", "abs", "null")
 def completed(
     frame: pd.DataFrame, units: Sequence[str], same_as: Mapping[str, str], facts: Mapping[str, Any]
 ) -> pd.DataFrame:
-    """Add the missing columns of `STANDARD` to a frame and put the columns in order.
-
-    Args:
-        frame: the rows, in a result's own columns.
-        units: columns that identify the unit of analysis of a row, such as layer and head.
-        same_as: standard columns that repeat a column of the frame, such as score and "value".
-        facts: values of standard columns that are equal in every row.
-
-    Returns:
-        A copy with model, `units`, the other standard columns, and the remaining columns of the
-        frame. A number that does not exist is NaN; n is 1 where it is not given.
-    """
+    """Add the missing columns of `STANDARD` to a frame and put the columns in order."""
     frame = frame.copy()
     for name in STANDARD:
         if name in frame.columns and name not in same_as:
@@ -79,18 +68,7 @@ def clusters_of_rows(per_prompt: Any, labels: Sequence[str]) -> Any:
 
 
 def first_rows(frame: pd.DataFrame, k: int, by: str) -> list[int]:
-    """Return the indices of the first k rows; ties keep their order, NaN comes last.
-
-    Args:
-        frame: the rows.
-        k: the number of rows.
-        by: "score" or any numeric column, highest first; "lowest" score first; "abs", the largest
-            absolute score; "null", the largest distance from the null (from 0 without one).
-
-    Raises:
-        OptionError: k is negative.
-        UnknownName: there is no such order or numeric column.
-    """
+    """Return the indices of the first k rows; ties keep their order, NaN comes last."""
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
     if k < 0:

@@ -18,13 +18,6 @@ def merged(
     """Merge all rows in order of first appearance; later tables replace the rows of earlier ones.
 
     Models of one name with different weights keep their rows, each under `NAME@HASH`.
-
-    Args:
-        tables: tables, the oldest first.
-        lead: the latest table, whose rows come first.
-
-    Returns:
-        The table, and a sentence for every changed name and every omitted result.
     """
     parts, notes = distinguished([*tables, *([] if lead is None else [lead])])
     rows: dict[tuple[str, str], HeadTable] = {}
@@ -59,12 +52,7 @@ def distinguished(tables: Iterable[HeadTable]) -> tuple[list[HeadTable], list[st
 
 
 def ordered(table: HeadTable, metrics: Sequence[str]) -> HeadTable:
-    """Return the rows by name of the model, with numbers in their order, and by metric.
-
-    Args:
-        table: the table.
-        metrics: names of metrics, the first ones first; other metrics follow by name.
-    """
+    """Return the rows by name of the model, with numbers in their order, and by metric."""
     import numpy as np
 
     frame = table.wide()

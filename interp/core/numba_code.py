@@ -14,9 +14,6 @@ def compiled_by_numba(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
     Without numba the function raises OptionError when it is called, with the command that installs
     it: in plain Python it would take hundreds of times as long.
-
-    Args:
-        options: options of `numba.njit`.
     """
     try:
         from numba import njit

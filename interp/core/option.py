@@ -28,11 +28,7 @@ class Option:
         return self.default is None or "Any" in self.annotation or "|" in self.annotation
 
     def parse(self, text: str) -> Any:
-        """Read a value from the command line, as the type of the default.
-
-        Raises:
-            OptionError: the text is not a value of this type.
-        """
+        """Read a value from the command line, as the type of the default."""
         kind = type(self.default)
         if kind is bool and text.lower() in _WORDS:
             return _WORDS[text.lower()]
@@ -49,11 +45,7 @@ class Option:
         raise OptionError(f"option {self.name}={text!r} is not {self._expected()}")
 
     def checked(self, value: Any, owner: str) -> Any:
-        """Return a value given from Python, with NumPy values as plain numbers and lists.
-
-        Raises:
-            OptionError: the value is of another type than the default.
-        """
+        """Return a value given from Python, with NumPy values as plain numbers and lists."""
         value = value.tolist() if hasattr(value, "tolist") else value
         kind = type(self.default)
         wanted = {int: Integral, float: Real}.get(kind, kind)
@@ -69,11 +61,7 @@ class Option:
 
 
 def options_of(function: Callable[..., Any]) -> dict[str, Option]:
-    """Return the keyword-only parameters of a function, by name.
-
-    Raises:
-        TypeError: one of them has no default.
-    """
+    """Return the keyword-only parameters of a function, by name."""
     found = {}
     for name, p in inspect.signature(function).parameters.items():
         if p.kind is not inspect.Parameter.KEYWORD_ONLY:

@@ -30,12 +30,7 @@ def end_of(score: pd.Series, declared: str | None) -> str:
 def first_of_each(
     frame: pd.DataFrame, k: int, by: str, declared: Mapping[str, str | None]
 ) -> pd.DataFrame:
-    """Return the k displayed rows of each metric; see `first`.
-
-    Raises:
-        UnknownName: there is no such order.
-        OptionError: k is negative.
-    """
+    """Return the k displayed rows of each metric; see `first`."""
     import pandas as pd
 
     if by not in BY:
@@ -48,15 +43,7 @@ def first_of_each(
 
 
 def first(rows: pd.DataFrame, k: int, by: str, declared: str | None = None) -> pd.DataFrame:
-    """Return the k displayed rows of one metric, in their order; ties keep the order of the rows.
-
-    Args:
-        rows: the rows of one metric.
-        k: the number of rows.
-        by: one of `BY`; "end" is the end that the metric declares.
-        declared: "high"; "low", the lowest score first; or "both": half of the k from each end, the
-            odd one from the high end, in descending order, so that the lowest score comes last.
-    """
+    """Get the k displayed rows of one metric, in their order; ties keep the order of the rows."""
     score: Any = rows["score"]
     gap = score - rows["null"].fillna(0.0)
     if by == "end":

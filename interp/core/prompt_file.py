@@ -31,11 +31,7 @@ class FilePrompts(list):
 
 
 def prompt_text(path: Path) -> str:
-    """Return the text of a file of prompts.
-
-    Raises:
-        PromptError: the file is missing, empty or not UTF-8.
-    """
+    """Return the text of a file of prompts."""
     text = read_text(path)
     if not text.strip():
         raise PromptError(f"{path} holds no text")
@@ -48,10 +44,6 @@ def read_prompt_file(path: Path) -> FilePrompts:
     Each line of a `.jsonl` file is an object with "prompt" (a text), "tokens" (token ids) or
     "messages" (a chat) and, in all lines or none, "cluster": a text or number that prompts of one
     template share.
-
-    Raises:
-        PromptError: the file is missing, empty or not UTF-8, or a line of a `.jsonl` file is not
-            such an object.
     """
     lines = [(i, x) for i, x in enumerate(lines_of_text(prompt_text(path)), 1) if x.strip()]
     if path.suffix.lower() != ".jsonl":
@@ -75,16 +67,7 @@ def read_prompt_file(path: Path) -> FilePrompts:
 
 
 def read_objects(path: str | Path, like: str, make: Callable[[dict[str, Any]], Item]) -> list[Item]:
-    """Read a `.jsonl` file, one object a line; empty lines are passed over.
-
-    Args:
-        path: the file.
-        like: an object as it is expected.
-        make: turns an object into an item; its PromptError gets file and line.
-
-    Raises:
-        PromptError: the file is missing or empty, or a line is wrong; the line is named.
-    """
+    """Read a `.jsonl` file, one object a line; empty lines are passed over."""
     found = []
     for line, text in enumerate(lines_of_text(prompt_text(Path(path))), 1):
         if not text.strip():
@@ -99,16 +82,7 @@ def read_objects(path: str | Path, like: str, make: Callable[[dict[str, Any]], I
 
 
 def object_of_line(where: str, text: str, like: str) -> dict[str, Any]:
-    """Return the object of one line of a `.jsonl` file.
-
-    Args:
-        where: file and line, for the error.
-        text: the line.
-        like: an object as it is expected.
-
-    Raises:
-        PromptError: the line is not JSON, or not an object.
-    """
+    """Return the object of one line of a `.jsonl` file."""
     try:
         row = parse_json(text)
     except ValueError as error:

@@ -29,21 +29,6 @@ def prompt_means(
     """Return the means over prompts, with p values against their nulls.
 
     A prompt without a value (NaN) is left out of its row.
-
-    Args:
-        about: one mapping per row: the metric, its unit, and the columns of `units`.
-        units: columns that name the unit of analysis.
-        per_prompt: value of each row on each prompt.
-        nulls: null of each row on each prompt; None if there is none.
-        clusters: a label per prompt where prompts are not independent.
-        notes: further facts about the computation.
-        provenance: model, prompts, options and versions.
-
-    Returns:
-        One row per metric and unit of analysis: score, sem, n and clusters; with nulls, null and
-        p, the two-sided p value of the mean difference from the null, paired over prompts (or over
-        their clusters), by random signs of the differences; p_holm is corrected over the rows of
-        one metric. Fact: notes. By row: nulls, `[row, prompt]`, where there are any.
     """
     import pandas as pd
 
@@ -78,14 +63,7 @@ def paired_p(
     flips: int = RANDOM_FLIPS,
     seed: int = 0,
 ) -> float:
-    """Return the sign-flip p value of a mean difference, with one sign for each whole cluster.
-
-    Args:
-        apart: difference on each prompt; NaN is left out.
-        clusters: a label per prompt; without labels each prompt has its own sign.
-        flips: number of random sign flips where there are too many to try all.
-        seed: seed of the random flips.
-    """
+    """Return the sign-flip p value of a mean difference, with one sign for each whole cluster."""
     there = ~np.isnan(apart)
     if clusters is None:
         return sign_flip_p(apart[there], flips=flips, seed=seed)

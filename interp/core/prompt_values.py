@@ -41,15 +41,7 @@ def values_file(result: Path) -> Path:
 def values_to_parquet(
     model: str, metric: str, values: PromptValues, *, weights: str = "", result: str = ""
 ) -> bytes:
-    """Format values as Parquet, one row per head and prompt, in float32.
-
-    Args:
-        model: name of the model.
-        metric: label of the metric.
-        values: the values of every head on every prompt.
-        weights: content hash of the model.
-        result: digest of the key of the result.
-    """
+    """Format values as Parquet, one row per head and prompt, in float32."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -124,15 +116,7 @@ def _require_format(schema: Any) -> None:
 
 
 def read_values(path: Path, recorded: str) -> Any:
-    """Read a file of values per prompt as an Arrow table.
-
-    Args:
-        path: the file.
-        recorded: size and checksum that its result states, `SIZE:SHA256`; "" where it states none.
-
-    Raises:
-        StoreError: the file is missing, cannot be read or is damaged.
-    """
+    """Read a file of values per prompt as an Arrow table."""
     from interp.core.files import read_bytes
 
     content = read_bytes(path)
@@ -295,16 +279,6 @@ class WithPromptValues:
         """Compute the bootstrap interval of each score over whole clusters of prompts.
 
         The table is of one metric and one model. Prompts without a target are left out.
-
-        Args:
-            level: confidence level.
-            method: "percentile", or "bca", which corrects for bias and skew.
-            n_boot: number of bootstrap draws.
-            seed: seed of the draws.
-
-        Raises:
-            OptionError: there are no values per prompt, there is one prompt or cluster, or an
-                option is invalid.
         """
         import numpy as np
 
@@ -328,11 +302,7 @@ class WithPromptValues:
 
 
 def by_cluster(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return mean, mean of the null and number of prompts of every head on each cluster of prompts.
-
-    Args:
-        frame: values per prompt with the columns `COLUMNS`; each independent prompt is a cluster.
-    """
+    """Mean, mean of the null and number of prompts of every head on each cluster of prompts."""
     heads = ["model", "weights", "metric", "result", "stack", "layer", "head"]
     frame = frame.assign(cluster=frame["cluster"].astype(str))
     alone = frame["cluster"] == ""
@@ -343,15 +313,7 @@ def by_cluster(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def effective_numbers(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return n, clusters and effective number of prompts of every head.
-
-    Args:
-        frame: values per prompt with the columns `COLUMNS`.
-
-    Returns:
-        The columns that name a head, with `n`, `clusters` and `n_effective`; see
-        `interp.core.clusters.effective_number`.
-    """
+    """Return n, clusters and effective number of prompts of every head."""
     import numpy as np
     import pandas as pd
 

@@ -312,17 +312,7 @@ def repeats(
 
 
 def from_file(path: str | Path, model: TokenModel, *, context: int | None = None) -> Prompts:
-    """Read the prompts of a file: one per line, or the whole file cut to `context` tokens.
-
-    Args:
-        path: the text file in UTF-8, or a `.jsonl` file as for `read_prompt_file`.
-        model: the loaded model, for its tokenizer.
-        context: length of a single prompt, in tokens; by default each line is a prompt.
-
-    Raises:
-        PromptError: the file is missing or empty, a line of a `.jsonl` file is not a prompt, or the
-            model has no tokenizer.
-    """
+    """Read the prompts of a file: one per line, or the whole file cut to `context` tokens."""
     from interp.core.prompt_file import prompt_text, read_prompt_file
 
     path = Path(path)
@@ -361,9 +351,6 @@ def random_tokens(
 
     Without a period no token repeats (as far as the vocabulary allows); with one, a block of that
     many tokens is repeated, so that all but its first copy is predictable.
-
-    Raises:
-        PromptError: the model has fewer than four positions, or the period leaves no second copy.
     """
     first, ids = bos_id(model), ordinary_ids(model)
     max_length = min(x for x in (max_length, model.limit, model.context) if x)

@@ -23,13 +23,7 @@ from interp.core.lazy_analyses import declared_in
 def attach(
     package: str, file: str, declared: tuple[str, ...] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Make the lazy `__getattr__`, `__dir__` and `__all__` of a package.
-
-    Args:
-        package: name of the package.
-        file: path of its `__init__.py`; the stub lies beside it.
-        declared: subfolders whose files declare analyses.
-    """
+    """Make the lazy `__getattr__`, `__dir__` and `__all__` of a package."""
     listed, _, public = lazy_loader.attach_stub(package, file)
     folder = Path(file).parent
 

@@ -136,15 +136,7 @@ def auroc_interval(
     seed: int = 0,
     tails: tuple[float, float] = TAILS,
 ) -> tuple[float, float]:
-    """Return the percentile interval of the AUROC over redrawn true and other items.
-
-    Args:
-        score: scores of the items.
-        truth: True for the true items.
-        draws: number of bootstrap draws.
-        seed: seed of the draws.
-        tails: the shares of draws at the two ends, as `tails_of` gives them; 95 % by default.
-    """
+    """Return the percentile interval of the AUROC over redrawn true and other items."""
     inside, outside = score[truth], score[~truth]
     if not len(inside) or not len(outside):
         return float("nan"), float("nan")

@@ -26,19 +26,6 @@ def read_prompt_values(
 
     Of several results for one model and metric (other prompts, seeds or versions) the most recently
     used one is read, as in the summary table.
-
-    Args:
-        folder: the results folder of `interp score`.
-        model: name or names of models, as they were given when they were scored.
-        metric: label or labels of metrics.
-        all_settings: read all results for each model and metric; `result` tells them apart.
-
-    Returns:
-        The columns `COLUMNS`; texts are categories. Empty where no values are kept.
-
-    Raises:
-        UnknownName: no result has such a model or metric.
-        StoreError: a file is damaged or cannot be read.
     """
     store = Store(folder)
     paths = store.paths()

@@ -164,12 +164,7 @@ class Registry(Mapping[str, Entry]):
         return True
 
     def load(self, name: str) -> Any:
-        """Import a declaration; a path ending in .py runs a user-supplied file.
-
-        Raises:
-            UnknownName: there is no such name; the message lists the closest ones.
-            OptionError: the file declares none.
-        """
+        """Import a declaration; a path ending in .py runs a user-supplied file."""
         if name.endswith(".py"):
             return self._from_file(Path(name))
         found = self[name]
@@ -185,12 +180,7 @@ class Registry(Mapping[str, Entry]):
         return declared
 
     def explained(self, name: str) -> Entry:
-        """Return an entry; a path ending in .py runs a user-supplied file.
-
-        Raises:
-            UnknownName: there is no such name; the message lists the closest ones.
-            OptionError: the file does not exist, its code raises, or it declares none.
-        """
+        """Return an entry; a path ending in .py runs a user-supplied file."""
         if not name.endswith(".py"):
             return self[name]
         return declared_entry(self._from_file(Path(name)), Path(name))
@@ -199,10 +189,6 @@ class Registry(Mapping[str, Entry]):
         """Check `name` or `name:option=value,...` without importing the declaration.
 
         The name of a group and `all` pass, and so does a path ending in .py, which is not run.
-
-        Raises:
-            UnknownName: the name or an option does not exist.
-            OptionError: an option has no value or one of another type, or the file does not exist.
         """
         name, given = parse_name(text)
         if name.endswith(".py"):
@@ -220,29 +206,14 @@ class Registry(Mapping[str, Entry]):
             raise OptionError(f"{path} does not exist; give the file that declares the {self.noun}")
 
     def parse(self, text: str) -> Any:
-        """Bind a declaration written as `name` or `name:option=value,option=value`.
-
-        Raises:
-            UnknownName: the name or an option does not exist.
-            OptionError: a value does not fit its option.
-        """
+        """Bind a declaration written as `name` or `name:option=value,option=value`."""
         name, given = parse_name(text)
         found = self.load(name)
         _require_options(name, given, found.options)
         return found.bind(**{o: found.options[o].parse(value) for o, value in given.items()})
 
     def given(self, method: Any, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """Return the declaration that a name with its options denotes, and all options together.
-
-        Args:
-            method: `name` or `name:option=value,...` as on the command line, or a declared object.
-            options: Options that were given beside the name.
-
-        Raises:
-            UnknownName: the name or an option does not exist.
-            OptionError: a value does not fit its option, an option is given both in the name and
-                beside it, or the object is not a declaration.
-        """
+        """Return the declaration that a name with its options denotes, and all options together."""
         if not isinstance(method, str):
             declared = getattr(import_module(self.module), self._reader)
             return declared(method), dict(options)

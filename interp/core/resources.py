@@ -10,11 +10,7 @@ _PACKAGE = Path(__file__).parents[1]
 
 
 def folder(name: str) -> Path:
-    """Return the folder `data` or `circuits` of the project.
-
-    Raises:
-        LoadError: this installation does not contain the folder.
-    """
+    """Return the folder `data` or `circuits` of the project."""
     # A wheel contains them in the package; a checkout has no such folder.
     for place in (_PACKAGE / "_repository" / name, _PACKAGE.parent / name):
         if place.is_dir() and (place / "README.md").is_file():

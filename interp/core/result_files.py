@@ -108,12 +108,7 @@ def read_result(cls: Any, path: str | os.PathLike) -> Any:
 
 
 def stored_state(path: Path) -> tuple[str, Mapping[str, Any]]:
-    """Read the type and the fields of a result.
-
-    Raises:
-        ValueError, KeyError: it is not a result, is damaged, or was changed after it was written.
-        StoreError: the file cannot be read.
-    """
+    """Read the type and the fields of a result."""
     content = read_bytes(path)
     if path.suffix.lower() == ".csv":
         return _checked(parse_json(read_record(path)), content)

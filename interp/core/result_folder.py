@@ -28,16 +28,7 @@ def kept_folder(out: Path) -> Path:
 def own_folder(
     out: Path, name: str, file: str, read: Callable[[Any], Sequence[str]], mine: Sequence[str]
 ) -> Path:
-    """Return the folder of a model, or one beside it if that contains another result.
-
-    Args:
-        out: the results folder.
-        name: name of the model.
-        file: the JSON in the folder that identifies its result; a damaged one may be replaced.
-        read: function that returns the identity of a result from that JSON: the sha256 of the
-            weights first.
-        mine: the identity of the result to be written.
-    """
+    """Return the folder of a model, or one beside it if that contains another result."""
     plain = model_folder(out, name)
     try:
         there = read(parse_json((plain / file).read_bytes()))
@@ -49,14 +40,7 @@ def own_folder(
 
 
 def folder_for(out: Path, name: str, file: str, about: Mapping[str, Any]) -> Path:
-    """Return the folder of a model, or one beside it if its file has other settings.
-
-    Args:
-        out: the results folder.
-        name: name of the model.
-        file: the file to be written; `about.json` beside it records its settings.
-        about: everything that the file depends on: the weights, the task, the options.
-    """
+    """Return the folder of a model, or one beside it if its file has other settings."""
     about = json.loads(json.dumps(about, default=str))
     digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:8]
     for folder in (model_folder(out, name), model_folder(out, f"{name}-{digest}")):

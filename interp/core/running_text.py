@@ -24,11 +24,6 @@ def pieces(tokens: Sequence[str], text: str = "") -> list[TextPiece]:
 
     Tokens that hold parts of one character, which `interp.core.tokens.words` names `é[1/2]` and
     `é[2/2]`, are one piece.
-
-    Args:
-        tokens: the texts of the tokens, in order.
-        text: the text that they make. Without it, and from the first token that is not found in
-            it, the tokens follow each other, with spaces between them if none of them has its own.
     """
     spaced = any(token[:1].isspace() for token in tokens[1:])
     found: list[TextPiece] = []

@@ -54,14 +54,7 @@ class Shard:
 def record_shard(
     folder: Path, shard: Shard, sweep: Mapping[str, Any], state: Mapping[str, Any]
 ) -> None:
-    """Write the file of a shard; raises StoreError.
-
-    Args:
-        folder: the results folder.
-        shard: the shard.
-        sweep: what all shards of the sweep have in common, as plain JSON data.
-        state: "state", one of started and done; the "results" (names of files) and "failed" models.
-    """
+    """Write the file of a shard; raises StoreError."""
     digest = hashlib.sha256(json.dumps(sweep, sort_keys=True).encode()).hexdigest()[:12]
     path = folder / FOLDER / f"{digest}.{shard.index}-of-{shard.number}.json"
     document = {"sweep": sweep, "shard": str(shard), **state}

@@ -12,12 +12,7 @@ from pathlib import Path
 
 
 def shell_line(*words: object) -> str:
-    """Return the command line `interp WORDS`, quoted for a shell.
-
-    Args:
-        words: the words of the command, its arguments and options. A `Path` that begins with a
-            dash is written as `./-NAME`, so that it is not read as an option.
-    """
+    """Return the command line `interp WORDS`, quoted for a shell."""
     plain = [
         f"./{word}" if isinstance(word, Path) and str(word).startswith("-") else str(word)
         for word in words

@@ -96,14 +96,7 @@ class Source:
 
 @cache
 def read(target: str) -> Function:
-    """Read a function or class from `module:name`.
-
-    Args:
-        target: the module and the name, which may be imported there or listed in its stub.
-
-    Raises:
-        OptionError: there is no such module or definition.
-    """
+    """Read a function or class from `module:name`."""
     module, _, name = target.partition(":")
     source = _opened(module)
     where, made = (source and source.find(name)) or (None, None)

@@ -20,12 +20,7 @@ Array = np.ndarray
 def standard_error(
     values: Float[Array, "*x trial"], clusters: Sequence[Hashable] | None = None
 ) -> Float[Array, "*x"]:
-    """Compute the standard error of the mean over trials; NaN for one trial or cluster.
-
-    Args:
-        values: values per trial; with clusters two-dimensional.
-        clusters: a label per trial; the error is then a jackknife over clusters.
-    """
+    """Compute the standard error of the mean over trials; NaN for one trial or cluster."""
     n = values.shape[-1]
     if clusters is not None and len(set(clusters)) < n:
         error = np.full(len(values), math.nan)

@@ -84,13 +84,7 @@ def widened(probabilities: Sequence[float], n: int) -> Float[Array, " probabilit
 def percentile_interval(
     drawn: Float[Array, "*draws"], tails: tuple[float, float] = TAILS, axis: int | None = None
 ) -> Float[Array, "2 *x"]:
-    """Return the percentile interval of bootstrap draws, low and high.
-
-    Args:
-        drawn: the bootstrap draws.
-        tails: the quantiles of the two ends, as returned by `tails_of`.
-        axis: axis of the draws; None where all numbers are draws of one score.
-    """
+    """Return the percentile interval of bootstrap draws, low and high."""
     return np.quantile(drawn, tails, axis=axis)
 
 
@@ -115,21 +109,7 @@ def bootstrap_interval(
     seed: int = 0,
     clusters: Sequence[Hashable] | None = None,
 ) -> Float[Array, "score 2"]:
-    """Compute the bootstrap interval of the mean of every score over trials, with shared draws.
-
-    Args:
-        values: one row per trial, one column per score.
-        level: confidence level.
-        method: "percentile", or "bca", which corrects the percentiles for bias and skew (Efron
-            1987, "Better Bootstrap Confidence Intervals").
-        draws: number of bootstrap draws.
-        seed: seed of the draws.
-        clusters: a label per trial; whole clusters are drawn.
-
-    Raises:
-        OptionError: there is one trial or cluster, fewer than two draws, a level outside 0 to 1, or
-            an unknown method.
-    """
+    """Compute the bootstrap interval of the mean of every score over trials, with shared draws."""
     n = values.shape[1]
     which, number = grouped.numbered(n, clusters), grouped.cluster_count(n, clusters)
     require_two(n, number)
@@ -184,15 +164,6 @@ def ratio_intervals(
 
     The standard error is that of the mean of part - ratio * whole, as a share of the mean of the
     whole (the delta method), so trials whose parts are in proportion add nothing to it.
-
-    Args:
-        parts: one row per score; the numerators.
-        whole: the denominator of all ratios.
-        level: confidence level.
-        clusters: a label per trial; standard errors are over whole clusters.
-
-    Raises:
-        OptionError: there is one trial or one cluster.
     """
     from scipy.stats import t
 
@@ -207,11 +178,7 @@ def ratio_intervals(
 
 
 def require_two(n: int, clusters: int) -> None:
-    """Raise if an interval would rest on one prompt or one cluster of prompts.
-
-    Raises:
-        OptionError: there are fewer than two of either.
-    """
+    """Raise if an interval would rest on one prompt or one cluster of prompts."""
     if n < 2:
         raise OptionError("a confidence interval over prompts needs at least two of them")
     if clusters < 2:
@@ -291,9 +258,6 @@ def interval_between(
 
     Between the stored quantiles it is interpolated on the scale of a normal distribution; an
     interval beyond the outermost ones is that of these.
-
-    Raises:
-        OptionError: the level does not lie between 0 and 1.
     """
     from scipy.stats import norm
 
@@ -304,12 +268,7 @@ def interval_between(
 
 
 def finite_interval(drawn: Float[Array, " draw"], n: int = 1) -> tuple[float, float]:
-    """Return the 95 % interval of the finite draws; NaN without any.
-
-    Args:
-        drawn: the bootstrap draws.
-        n: number of units that were redrawn, if the interval is widened for few of them.
-    """
+    """Return the 95 % interval of the finite draws; NaN without any."""
     drawn = drawn[np.isfinite(drawn)]
     if not len(drawn):
         return np.nan, np.nan
@@ -329,11 +288,6 @@ def sign_flip_p(x: Float[Array, " unit"], *, flips: int = RANDOM_FLIPS, seed: in
     """Compute the two-sided p value of a mean of paired differences under random sign flips.
 
     Exact up to 14 differences, otherwise from random arrangements of signs.
-
-    Args:
-        x: the differences.
-        flips: number of random arrangements.
-        seed: seed of the arrangements.
     """
     return float(sign_flip_ps(np.asarray(x)[None], flips=flips, seed=seed)[0])
 
@@ -341,13 +295,7 @@ def sign_flip_p(x: Float[Array, " unit"], *, flips: int = RANDOM_FLIPS, seed: in
 def sign_flip_ps(
     x: Float[Array, "row unit"], *, flips: int = RANDOM_FLIPS, seed: int = 0
 ) -> Float[Array, " row"]:
-    """Compute `sign_flip_p` of every row, with the same signs for all; NaN is left out of its row.
-
-    Args:
-        x: the differences.
-        flips: number of random arrangements, where there are too many to try all.
-        seed: seed of the arrangements.
-    """
+    """Compute `sign_flip_p` of every row, with the same signs for all and without NaN."""
     kept, n = np.where(np.isnan(x), 0.0, x), x.shape[1]
     if n <= EXACT_FLIPS:
         signs, extra = 1 - 2.0 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1), 0

@@ -49,12 +49,7 @@ FIRST = 3  # heads of each metric, unless `top` was called with a number
 
 
 def table_text(table: TableDisplay, asked: int | None) -> str:
-    """Format the heads that `top` selected, or the first of each metric of a whole table.
-
-    Args:
-        table: the table.
-        asked: number of heads of each metric; None for a table that was not cut.
-    """
+    """Format the heads that `top` selected, or the first of each metric of a whole table."""
     lines = [table_size(table, asked)]
     for metric, unit, rows in _blocks(table, asked):
         lines.append(f"{metric} ({unit})" if unit else metric)

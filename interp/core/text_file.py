@@ -17,11 +17,7 @@ _END = re.compile(r"\r\n|\n|\r")
 
 
 def read_text(path: str | Path) -> str:
-    r"""Return the text of a UTF-8 file, with `\n` at the ends of lines and no byte-order mark.
-
-    Raises:
-        PromptError: the file cannot be read or is not UTF-8.
-    """
+    r"""Return the text of a UTF-8 file, with `\n` at the ends of lines and no byte-order mark."""
     return "".join(_pieces(Path(path)))
 
 
@@ -37,12 +33,7 @@ def iter_lines(path: str | Path) -> Iterator[str]:
 
 
 def lines_of_text(text: str, *, keep_ends: bool = False) -> list[str]:
-    """Split a text into lines, as a file with this text is split.
-
-    Args:
-        text: the text.
-        keep_ends: keep the end of each line.
-    """
+    """Split a text into lines, as a file with this text is split."""
     lines, start = [], 0
     for end in _END.finditer(text):
         lines.append(text[start : end.end() if keep_ends else end.start()])
@@ -51,11 +42,7 @@ def lines_of_text(text: str, *, keep_ends: bool = False) -> list[str]:
 
 
 def require_inside(folder: Path, files: Iterable[Path]) -> list[Path]:
-    """Return files that were found in a folder, none of which leads out of it by a link.
-
-    Raises:
-        PromptError: one does.
-    """
+    """Return files that were found in a folder, none of which leads out of it by a link."""
     files, home = list(files), folder.resolve()
     for file in files:
         if home not in file.resolve().parents:

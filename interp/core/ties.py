@@ -27,11 +27,6 @@ def snapped(values: Any, scale: float | None = None) -> np.ndarray:
 
     A group of ties is never wider than the tolerance, so a chain of close numbers does not become
     one tie. NaN stays NaN; infinities are tied with their like only.
-
-    Args:
-        values: the numbers; those along the last axis are compared.
-        scale: size of the numbers that these were computed from, where it is larger than their own,
-            as for small differences of large numbers.
     """
     import numpy as np
 
@@ -61,13 +56,7 @@ def _numbers(values: Any) -> np.ndarray:
 
 
 def ordered(values: Any, *, lowest: bool = False, scale: float | None = None) -> list[int]:
-    """Return the indices of numbers, the largest first; ties keep their order, NaN comes last.
-
-    Args:
-        values: the numbers.
-        lowest: put the smallest first.
-        scale: as for `snapped`.
-    """
+    """Return the indices of numbers, the largest first; ties keep their order, NaN comes last."""
     import numpy as np
 
     x = _numbers(values)
@@ -132,13 +121,6 @@ def either(names: Sequence[str], limit: int = 3) -> str:
 def ranked(
     frame: pd.DataFrame, column: str, *, absolute: bool = False, lowest: bool = False
 ) -> pd.DataFrame:
-    """Return the rows of a frame by one column, the largest first; ties keep the rows' order.
-
-    Args:
-        frame: the rows.
-        column: the column.
-        absolute: order by the size of the numbers, whatever their sign.
-        lowest: put the smallest first.
-    """
+    """Return the rows of a frame by one column, the largest first; ties keep the rows' order."""
     numbers = frame[column].to_numpy(float)
     return frame.iloc[ordered(abs(numbers) if absolute else numbers, lowest=lowest)]

@@ -15,11 +15,7 @@ if TYPE_CHECKING:
 
 
 def encoded_text(tokenizer: Any, *texts: Any, **options: Any) -> Any:
-    """Return what a tokenizer, or a method of it, returns.
-
-    Raises:
-        PromptError: the tokenizer panics inside, which is no `Exception`.
-    """
+    """Return what a tokenizer, or a method of it, returns."""
     try:
         return tokenizer(*texts, **options)
     except BaseException as error:
@@ -30,11 +26,7 @@ def encoded_text(tokenizer: Any, *texts: Any, **options: Any) -> Any:
 
 
 def token_id(model: TokenModel, token: str | int) -> int:
-    """Return the id of a token given as an id or as a text.
-
-    Raises:
-        PromptError: the token is not in the vocabulary, or the text splits into several tokens.
-    """
+    """Return the id of a token given as an id or as a text."""
     if isinstance(token, int):
         if not 0 <= token < model.d_vocab:
             raise PromptError(

@@ -14,11 +14,7 @@ from interp.core.errors import InterpError, OptionError
 
 
 def run_file(path: Path, kind: str) -> ModuleType:
-    """Run a file as the module `interp_{kind}_{its name}` and return the module.
-
-    Raises:
-        OptionError: the file does not parse, or its code raises; names the line.
-    """
+    """Run a file as the module `interp_{kind}_{its name}` and return the module."""
     spec = importlib.util.spec_from_file_location(f"interp_{kind}_{path.stem}", path.resolve())
     if spec is None or spec.loader is None:
         raise OptionError(f"{path} is not a Python file; give one whose name ends in .py")
@@ -30,11 +26,7 @@ def run_file(path: Path, kind: str) -> ModuleType:
 
 @contextmanager
 def own_code(path: Path) -> Iterator[None]:
-    """Run user-supplied code without writing `__pycache__`, and report in one line where it raised.
-
-    Raises:
-        OptionError: the code raised an error that was not meant for the caller.
-    """
+    """Run user-supplied code without writing `__pycache__`; report in one line where it raised."""
     writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         yield

@@ -37,9 +37,6 @@ def require_registrable(function: Callable) -> None:
 
     A user-supplied function, in a script, a module, a notebook or a file given by path, is used as
     an object, and its name and docstring are free.
-
-    Raises:
-        TypeError: the docstring is missing.
     """
     if is_registered(function) and not function.__doc__:
         raise TypeError(
@@ -53,9 +50,6 @@ def name_of(function: Callable, name: str | None = None) -> str:
     It is the function's own name unless `name` is given. A lambda, a `functools.partial` or a
     callable object has no distinctive name: it is named after its type and a hash of what it
     computes, such as `lambda_3f9c21aa`, so that the results of two of them are never confused.
-
-    Raises:
-        OptionError: the name contains characters that separate options or metrics.
     """
     if name is None:
         found = getattr(function, "__name__", None)
@@ -75,10 +69,6 @@ def predicate_inputs(function: Callable, name: str) -> tuple[str, ...]:
     """Return what a predicate takes after query and key, in order: "tokens", "segments".
 
     A parameter named `segments` is given the segments of the prompt, another one the tokens.
-
-    Raises:
-        OptionError: its parameters are other than `(query, key)`, then `tokens`, `segments` or
-            both, with options after a `*`.
     """
     try:
         parameters = list(inspect.signature(function).parameters.values())

@@ -27,11 +27,7 @@ RowPair = tuple[Float[Tensor, "row d_in"], Float[Tensor, "row d_out"]]
 def activation_rows(
     model: Model, prompts: Prompts, site: Site, names: tuple[str, str], first: int = FIRST
 ) -> RowPair:
-    """Return the rows of one batch of prompts at two places, without padding and first tokens.
-
-    Raises:
-        NonFiniteError: an activation is NaN or infinite.
-    """
+    """Return the rows of one batch of prompts at two places, without padding and first tokens."""
     seen: dict[str, Tensor] = {}
 
     def keeper(name: str):
@@ -102,11 +98,7 @@ class ActivationStream:
         return 4 * min(self.rows, self.total) * sum(widths.values())
 
     def batches(self, size: int) -> Iterator[RowPair]:
-        """Yield batches of rows without end, each of `size` rows.
-
-        Raises:
-            OptionError: a batch is larger than half of the buffer.
-        """
+        """Yield batches of rows without end, each of `size` rows."""
         if 2 * size > self.rows:
             raise OptionError(
                 f"batches of {size} rows need a buffer of at least {2 * size}, not {self.rows}"
@@ -151,11 +143,7 @@ class ActivationStream:
 
 
 def cut_texts(prompts: Prompts, max_length: int) -> Prompts:
-    """Cut prompts to at most `max_length` tokens.
-
-    Raises:
-        OptionError: fewer than two tokens would stay.
-    """
+    """Cut prompts to at most `max_length` tokens."""
     if max_length < 2:
         raise OptionError(f"{max_length} tokens per prompt are too few; give at least 2")
     return Prompts(

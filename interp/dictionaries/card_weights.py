@@ -48,9 +48,6 @@ def logit_effects(
     Directions of z pass W_O, with a norm or factor after it. The gain and centring of the final
     norm are folded into W_U; its division, which depends on the input, is left out. The mean over
     the vocabulary is subtracted.
-
-    Raises:
-        UnreadableAttention: the place or the unembedding leaves no direct linear path.
     """
     if dictionary.site_out == "attn_in":
         raise UnreadableAttention("a direction of attn_in is read by attention, not by the logits")

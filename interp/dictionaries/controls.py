@@ -48,14 +48,7 @@ class Reconstruction:
 def control_reconstructions(
     dictionary: Dictionary, untrained: Dictionary | None, codes: float, seed: int
 ) -> dict[str, Reconstruction]:
-    """Return the controls of a dictionary by their names in `CONTROLS`.
-
-    Args:
-        dictionary: the trained dictionary.
-        untrained: the one before training; that control is absent without it.
-        codes: mean number of codes per position of the trained one.
-        seed: seed of orders and directions.
-    """
+    """Return the controls of a dictionary by their names in `CONTROLS`."""
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(dictionary.d_sae, generator=generator)
     found = {} if untrained is None else {"untrained": Reconstruction(untrained)}

@@ -277,15 +277,7 @@ def ratio_columns(
     units: Mapping[str, str],
     clusters: Sequence[str] | None,
 ) -> dict[str, Any]:
-    """Return the columns of ratios, of which each row names what it is of, metric, score, values.
-
-    Args:
-        unit: name of the column of what a row is of.
-        rows: the rows.
-        null: what the null is of.
-        units: unit of each metric.
-        clusters: a label per prompt.
-    """
+    """Get the columns of ratios, of which each row names what it is of, metric, score, values."""
     of = {(r[0], r[1]): r[2] for r in rows}
     values = np.stack([r[3] for r in rows])
     return {

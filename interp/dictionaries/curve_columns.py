@@ -11,12 +11,7 @@ CURVE_FACTS = {"metric": "explained_variance", "unit": "share of the variance of
 
 
 def curve_columns(curve: Mapping[str, Sequence[float]], n: int) -> dict[str, Any]:
-    """Return the columns of a curve, whose score is the explained variance of each step's batch.
-
-    Args:
-        curve: by name, the values at each recorded step.
-        n: rows or prompts of a batch.
-    """
+    """Return the columns of a curve, whose score is the explained variance of each step's batch."""
     columns: dict[str, Any] = {name: list(values) for name, values in curve.items()}
     columns["score"] = columns.pop("explained_variance")
     return columns | {"sem": np.nan, "n": n}

@@ -157,15 +157,7 @@ class Dictionary:
     def decode(
         self, f: Float[Tensor, "*at d_sae"], x: Float[Tensor, "*at d_in"] | None = None
     ) -> Float[Tensor, "*at d_out"]:
-        """Compute the reconstruction from codes.
-
-        Args:
-            f: the codes.
-            x: the input, which a transcoder with a skip needs.
-
-        Raises:
-            OptionError: the skip needs the input.
-        """
+        """Compute the reconstruction from codes."""
         f = f / self.W_dec.norm(dim=1) if self.rescale else f
         y = f @ self.W_dec + self.b_dec
         if "W_skip" not in self.parts:
@@ -183,25 +175,14 @@ class Dictionary:
         return self.W_dec / self.W_dec.norm(dim=1, keepdim=True) if self.rescale else self.W_dec
 
     def chosen(self, features: Sequence[int]) -> tuple[int, ...]:
-        """Return features as numbers of this dictionary.
-
-        Raises:
-            OptionError: there are none, or one does not exist.
-        """
+        """Return features as numbers of this dictionary."""
         found = tuple(int(f) for f in features)
         if not found or min(found) < 0 or max(found) >= self.d_sae:
             raise OptionError(f"features {list(found[:5])}; give some of 0 to {self.d_sae - 1}")
         return found
 
     def head_share(self, of: str = "decoder") -> Float[Tensor, "d_sae head"]:
-        """Return the share of each head in each feature of z: the norm of its slice of the row.
-
-        Args:
-            of: "decoder", as published for attention-output dictionaries, or "encoder".
-
-        Raises:
-            OptionError: the place is not z, so no entries belong to one head.
-        """
+        """Return the share of each head in each feature of z: the norm of its slice of the row."""
         if self.n_heads is None:
             raise OptionError(f"head shares need a dictionary of z, not of {self.site}")
         if of not in ("decoder", "encoder"):
@@ -211,16 +192,7 @@ class Dictionary:
         return size / size.sum(1, keepdim=True).clamp_min(torch.finfo(size.dtype).tiny)
 
     def site_in(self, model: Model, *, other_weights: bool = False) -> Site:
-        """Return the attention layer of a model that this dictionary belongs to.
-
-        Args:
-            model: the model.
-            other_weights: accept a model whose weights differ, such as a fine-tuned one.
-
-        Raises:
-            DictionaryMismatch: the layer does not exist, its width is another, or the weights
-                differ.
-        """
+        """Return the attention layer of a model that this dictionary belongs to."""
         from interp.model.layer_tensors import place_width, require_place
 
         what = f"the dictionary of {self.site} of {self.stack}.{self.layer}"

@@ -23,11 +23,7 @@ Array = np.ndarray
 
 
 def mean_of_kind(found: ResultRows, kind: str) -> Float[Array, " prompt"]:
-    """Return the mean over the units of a kind on every prompt; NaN without a unit.
-
-    Raises:
-        OptionError: there are no such units.
-    """
+    """Return the mean over the units of a kind on every prompt; NaN without a unit."""
     kinds = found.columns["kind"]
     mine = [i for i, k in enumerate(kinds) if k == kind]
     if not mine:

@@ -283,11 +283,7 @@ def profile_lorsa(
 
 
 def lorsa_site(model: Model, lorsa: Lorsa) -> Site:
-    """Return the attention layer of a model that a Lorsa layer stands for.
-
-    Raises:
-        DictionaryMismatch: there is no such layer, or width or weights differ.
-    """
+    """Return the attention layer of a model that a Lorsa layer stands for."""
     sites = {(s.stack, s.layer): s for s in model.sites}
     site = sites.get((lorsa.stack, lorsa.layer))
     if site is None or lorsa.W_V.shape[1] != model.d_model:

@@ -53,18 +53,7 @@ def match_features(
     n_random: int = 20,
     seed: int = 0,
 ) -> FeatureMatch:
-    """Match features one to one with known directions.
-
-    Args:
-        found: directions of the features, such as `dictionary.W_dec`; there must be at least as
-            many as known directions.
-        truth: the known directions.
-        n_random: draws of random directions.
-        seed: seed of the draws.
-
-    Raises:
-        OptionError: widths differ, or there are fewer features than directions.
-    """
+    """Match features one to one with known directions."""
     if found.shape[1] != truth.shape[1] or len(found) < len(truth):
         raise OptionError(
             f"{len(found)} features of {found.shape[1]} entries cannot be matched one to one with "

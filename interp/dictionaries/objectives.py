@@ -132,15 +132,7 @@ class Trainable(nn.Module):
     def loss(
         self, x: Tensor, y: Tensor, coefficient: float, dead: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the loss of a batch, its codes and its reconstruction.
-
-        Args:
-            x: scaled activations that are read.
-            y: scaled activations to reconstruct.
-            coefficient: weight of the sparsity term.
-            dead: mask of features whose pre-activations reconstruct the error (AuxK); None for no
-                such term.
-        """
+        """Return the loss of a batch, its codes and its reconstruction."""
         pre = self.pre(x)
         codes = self.codes(pre)
         found = codes @ self.W_dec + self.b_dec
@@ -183,13 +175,7 @@ class Trainable(nn.Module):
 
     @torch.no_grad()
     def dictionary(self, scale_in: float, scale_out: float, **about: Any) -> Dictionary:
-        """Return the dictionary on unscaled activations.
-
-        Args:
-            scale_in: factor of the activations that were read in training.
-            scale_out: factor of those that were reconstructed.
-            about: the other fields of `Dictionary`.
-        """
+        """Return the dictionary on unscaled activations."""
         b_enc = self.b_enc.detach().clone() / scale_out
         parts: dict[str, Tensor] = {}
         architecture = self.architecture

@@ -138,11 +138,7 @@ def reduce_units(
 
 
 def bound_detectors(metrics: Iterable[Any]) -> list[BoundAnalysis]:
-    """Return detectors by name or declaration.
-
-    Raises:
-        OptionError: one of them is not a detector.
-    """
+    """Return detectors by name or declaration."""
     bounds = [bound(m) for m in metrics]
     wrong = [b.label for b in bounds if b.analysis.kind != "detector"]
     if wrong or not bounds:
@@ -166,33 +162,7 @@ def profile_units(
     seed: int = 0,
     made_by: str = "interp.dictionaries.profile_units",
 ) -> ResultRows:
-    """Score units of a layer by detectors, on prompts and on the same with shuffled tokens.
-
-    Args:
-        model: the model.
-        site: the attention layer.
-        units: features, heads or Lorsa heads of that layer.
-        prompts: the prompts.
-        metrics: detectors.
-        control: units of the same kind that learned nothing, for p and the null of detectors that
-            do not read tokens.
-        head: head that writes most of each unit, and its share.
-        batch_size: prompts per forward pass.
-        seed: seed of the shuffling.
-        made_by: function that is named in the provenance.
-
-    Returns:
-        One row per unit and detector: unit_name, metric, score (the mean over prompts of the mass
-        on the detector's targets, at positions where the unit is active and has a target), sem,
-        null (the mass on shuffled tokens, scored on the targets of the original tokens, for
-        detectors that read tokens, and that of the control units for others), chance (of uniform
-        attention over the visible keys at the same positions), p (the share of control units,
-        counting this one, that score at least as high), n and, where known, main_head (which writes
-        most of the unit) and head_share. `per_prompt` is NaN in prompts without such a position.
-        Arrays `[row, prompt]`: uniform and shuffled, behind chance and null. Facts: units_are
-        ("feature", "head" or "lorsa"), labels, detectors, control (mean mass of every control
-        unit).
-    """
+    """Score units of a layer by detectors, on prompts and on the same with shuffled tokens."""
     prompts.check(model)
     bounds = bound_detectors(metrics)
     mass, chance = reduce_units(model, site, units, bounds, prompts, batch_size)

@@ -29,20 +29,7 @@ def study_dictionary(
     model: Model, first: Prompts, second: Prompts, options: dict[str, Any], held: Path | None,
     other_weights: bool, features: bool, cards: int | None, out: Path | None, progress: Any,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train a dictionary and score it, or score a stored one; return the results by name.
-
-    Args:
-        model: the model.
-        first: prompts to train on.
-        second: prompts to score on.
-        options: of `train_dictionary`.
-        held: folder of a stored dictionary.
-        other_weights: accept a stored dictionary of other weights.
-        features: score the features by the detectors of heads.
-        cards: describe this many of the most active features.
-        out: folder for the dictionary.
-        progress: see `Progress`.
-    """
+    """Train a dictionary and score it, or score a stored one; return the results by name."""
     results: dict[str, Any] = {}
     if held is not None:
         made = load_dictionary(held, model, other_weights=other_weights)
@@ -73,18 +60,7 @@ def study_lorsa(
     model: Model, first: Prompts, second: Prompts, options: dict[str, Any], size: int | None,
     features: bool, out: Path | None, progress: Any,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train low-rank sparse attention heads and score them; return the results by name.
-
-    Args:
-        model: the model.
-        first: prompts to train on.
-        second: prompts to score on.
-        options: of `train_lorsa`.
-        size: number of Lorsa heads.
-        features: score them by the detectors of heads.
-        out: folder for the weights.
-        progress: see `Progress`.
-    """
+    """Train low-rank sparse attention heads and score them; return the results by name."""
     training = train_lorsa(model, first, n_heads=size, progress=progress, **options)
     results: dict[str, Any] = {"training": training, "scores": score_lorsa(model, training, second)}
     if out is not None:

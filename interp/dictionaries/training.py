@@ -167,26 +167,7 @@ def fit_rows(
     rate: float = 2e-3,
     seed: int = 0,
 ) -> Dictionary:
-    """Train a dictionary on given activations, such as a planted data set, without a model.
-
-    Args:
-        rows: the activations.
-        architecture: as for `train_dictionary`, with all other options.
-        d_sae: number of features.
-        k: codes per row.
-        sparsity: a fixed coefficient of sparsity in place of one steered to k.
-        dead: what is done about dead features.
-        dead_after: steps without a code after which a feature is dead.
-        steps: number of steps.
-        batch_rows: rows per step.
-        rate: learning rate of Adam.
-        seed: seed of initial directions and order.
-
-    Raises:
-        UnknownName: the architecture or treatment of dead features does not exist.
-        OptionError: a number is out of range.
-        NonFiniteError: rows are not finite, or training diverges.
-    """
+    """Train a dictionary on given activations, such as a planted data set, without a model."""
     settings = checked_settings(
         architecture, dead, dead_after, steps, batch_rows, rate, sparsity, k, d_sae
     )

@@ -73,12 +73,7 @@ def checked_settings(
     architecture: str, dead: str, dead_after: int, steps: int, batch_rows: int, rate: float,
     sparsity: float | None, k: int, d_sae: int,
 ) -> LoopSettings:  # fmt: skip
-    """Return the options of the loop.
-
-    Raises:
-        UnknownName: the architecture or treatment of dead features does not exist.
-        OptionError: a number is out of range.
-    """
+    """Return the options of the loop."""
     for what, name, known in (("architecture", architecture, TRAINED), ("treatment", dead, DEAD)):
         if name not in known:
             raise UnknownName(f"{what} of dictionaries", name, known)

@@ -116,13 +116,7 @@ class FeatureUnits:
     def of(
         cls, model: Model, dictionary: Dictionary, features: Sequence[int], site: Site
     ) -> FeatureUnits:
-        """Return features as units.
-
-        Raises:
-            OptionError: the dictionary reads neither z nor the attention output, or a feature does
-                not exist.
-            UnreadableAttention: a norm or gate is between z and what attention adds.
-        """
+        """Return features as units."""
         chosen = dictionary.chosen(features)
         if dictionary.site not in ("z", "attn_out"):
             raise OptionError(
@@ -143,11 +137,7 @@ class FeatureUnits:
         return self.output.total(z.transpose(1, 2).float())
 
     def require_same(self, model: Model, prompts: Prompts, site: Site) -> None:
-        """Raise unless z gives what the dictionary reads, on one batch.
-
-        Raises:
-            UnreadableAttention: something else is between z and the attention output.
-        """
+        """Raise unless z gives what the dictionary reads, on one batch."""
         seen: dict[str, Tensor] = {}
 
         def keep_z(x: Tensor) -> None:

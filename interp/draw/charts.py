@@ -19,14 +19,7 @@ _LEAST, _MOST = -1.0, 2.0  # curves are cut off beyond, since harmful heads can 
 
 
 def bars(rows: pd.DataFrame, names: Sequence[str], *, title: str, unit: str) -> go.Figure:
-    """Draw one bar per row with its confidence interval, where every row has one.
-
-    Args:
-        rows: A frame with the columns `score`, `low` and `high`.
-        names: A name for each row.
-        title: The title above the figure.
-        unit: The unit beside the axis of the scores.
-    """
+    """Draw one bar per row with its confidence interval, where every row has one."""
     import plotly.graph_objects as go
 
     error: dict[str, Any] = {"visible": False}
@@ -48,16 +41,7 @@ def grid(
     title: str,
     unit: str,
 ) -> go.Figure:
-    """Draw numbers row by row, the first row at the bottom.
-
-    Args:
-        values: The numbers; NaN leaves a cell empty.
-        rows: Names of the rows.
-        columns: Names of the columns, which may repeat.
-        hover: The text of each cell.
-        title: The title above the figure.
-        unit: The unit beside the colours.
-    """
+    """Draw numbers row by row, the first row at the bottom."""
     import plotly.graph_objects as go
 
     cells = go.Heatmap(
@@ -73,13 +57,7 @@ def grid(
 
 
 def signed_map(table: pd.DataFrame, *, title: str, unit: str) -> go.Figure:
-    """Draw a table of numbers as a heat map, on colours that reach as far below 0 as above.
-
-    Args:
-        table: The numbers, with the names of rows and columns; NaN leaves a cell empty.
-        title: The title above the figure.
-        unit: The unit beside the colours.
-    """
+    """Draw a table of numbers as a heat map, on colours that reach as far below 0 as above."""
     import plotly.graph_objects as go
 
     z = table.to_numpy()
@@ -101,13 +79,7 @@ def map_of_places(rows: pd.DataFrame, value: str, *, title: str, unit: str) -> g
 
 
 def curve(rows: pd.DataFrame, what: str, title: str = "") -> go.Figure:
-    """Draw the columns `faithfulness` and `random` with its band, on a logarithmic scale.
-
-    Args:
-        rows: The rows of an evaluation.
-        what: The column of sizes, `heads` or `edges`.
-        title: The title above the figure.
-    """
+    """Draw the columns `faithfulness` and `random` with its band, on a logarithmic scale."""
     import plotly.graph_objects as go
 
     size, figure = rows[what].to_numpy(), go.Figure()

@@ -44,11 +44,7 @@ class Scale:
 
     @classmethod
     def fit(cls, scores: Iterable[float], declared: Range | None = None) -> Scale:
-        """Return the declared range of a metric, with open ends taken from the scores.
-
-        Raises:
-            OptionError: The low end is above the high end.
-        """
+        """Return the declared range of a metric, with open ends taken from the scores."""
         low, high = given = tuple(_bound(end) for end in declared or (None, None))
         seen = [score for score in scores if math.isfinite(score)]
         if low is None:

@@ -13,14 +13,7 @@ if TYPE_CHECKING:
 
 
 def training_curves(found: Any, metric: str, named: int) -> go.Figure:
-    """Draw the scores of one metric against the training step.
-
-    Args:
-        found: The result; its rows have step, stack, layer, head, score, low and high.
-        metric: The metric.
-        named: The number of heads with a colour and a 95 % band: those with the widest range. All
-            others are grey.
-    """
+    """Draw the scores of one metric against the training step."""
     import plotly.graph_objects as go
 
     frame = found[metric].to_pandas()

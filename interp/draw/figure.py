@@ -30,11 +30,6 @@ def svg(figure: go.Figure, *, wide: float = WIDE, vector: bool = False) -> Marku
     """Draw a figure of this package: its traces, lines, titles, axes and legend.
 
     Hover texts of plotly become titles of the marks.
-
-    Args:
-        figure: The figure.
-        wide: Width in units of which a letter has 12; the height follows the figure's own.
-        vector: Draw the colours of a scale as shapes, where a page has a smaller image.
     """
     shown: Any = figure
     layout, title = shown.layout, _lines(shown.layout.title.text)

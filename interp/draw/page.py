@@ -37,17 +37,6 @@ def render(
     """Fill a template that extends `page.jinja2`, which escapes all texts.
 
     Characters that would reorder or hide the text around them are named.
-
-    Args:
-        template: The name of a file in the folder `templates`, without its suffix.
-        title: The title of the page.
-        scripts: Names of files in that folder, in order; without them the page has no script. The
-            files of a tuple are one function, so that they share no name with the others.
-        styles: Style rules after those of every page.
-        context: The values of the template. `heading` is the first line, by default the title; at
-            the foot stand `command`, `beside` (files in the same folder) and `made` (the
-            provenance). `live` is data and a script of a page that
-            may ask its own server.
     """
     context = _DEFAULTS | context
     script = Markup("".join(map(_script, scripts and ("make", *scripts))))
@@ -81,18 +70,7 @@ def page(
     heading: str,
     **context: Any,
 ) -> bytes:
-    """Return a page of sections as UTF-8.
-
-    Args:
-        title: The title of the page.
-        figure: A plotly figure, drawn without its script, or an element, or None.
-        parts: Sections, each a heading followed by its contents: texts become paragraphs, data
-            frames tables, and elements are kept.
-        made: The provenance, shown as JSON.
-        heading: The first line: the answer of the page in a sentence.
-        context: `about` and `warnings`, above the sections, and what `render` prints: `command`
-            and `beside`.
-    """
+    """Return a page of sections as UTF-8."""
     if figure is not None and not isinstance(figure, Markup):
         from interp.draw.figure import svg
 
@@ -164,17 +142,7 @@ def table(
     kind: str | None = None,
     headed: bool = True,
 ) -> Markup:
-    """Return rows as an HTML table.
-
-    Args:
-        columns: Names. A name that begins with a dot is of a column of words, which are aligned
-            left; a pair is a name and the class of the column's cells.
-        rows: Cells, of which elements `<td>` and `<th>` are kept.
-        caption: The caption.
-        unit: The unit, after the caption.
-        kind: The classes of the table.
-        headed: True if the first cell of a row names the row.
-    """
+    """Return rows as an HTML table."""
     named = [c if isinstance(c, tuple) else (c[1:], "words") if c[:1] == "." else (c, None)
              for c in columns]  # fmt: skip
     head = [element("th", name, scope="col", class_=kind or None) for name, kind in named]
@@ -196,12 +164,7 @@ def _cells(row: Sequence[Any], named: Sequence[tuple[Any, Any]], headed: bool) -
 
 
 def html_table(frame: pd.DataFrame, unit: str = "") -> Markup:
-    """Return a data frame as a table: numbers with four digits, texts aligned left.
-
-    Args:
-        frame: The rows.
-        unit: The unit of scores, in the heads of their columns.
-    """
+    """Return a data frame as a table: numbers with four digits, texts aligned left."""
     first = frame.iloc[0] if len(frame) else frame.columns
     of = Markup(" ") + element("span", unit, class_="unit") if unit else ""
     columns = [
@@ -217,12 +180,7 @@ _MANY = 8  # columns above which a table is set smaller on paper
 
 
 def data_table(frame: pd.DataFrame, name: str) -> Markup:
-    """Return a table with a link to its rows as CSV, and notes on omitted rows.
-
-    Args:
-        frame: The rows.
-        name: The name of the file that the link saves, without its suffix.
-    """
+    """Return a table with a link to its rows as CSV, and notes on omitted rows."""
     content, more = csv_text(frame), len(frame) - ROWS
     large = f"The rows as CSV exceed {CSV / 1e6:g} MB and are omitted here."
     link = element("p", large if len(content.encode()) > CSV else csv_link(content, name))

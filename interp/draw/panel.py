@@ -26,15 +26,7 @@ def head_map(
     titles: Mapping[tuple[int, int], str],
     **attributes: Any,
 ) -> Markup:
-    """Return a map of `[layer, head]` colours, layer 0 on top.
-
-    Args:
-        bins: The index of each head's colour, -1 for a head without a score.
-        what: A description of the map for screen readers.
-        signed: True for the colours of signed scores.
-        titles: A tooltip per (layer, head) to draw.
-        attributes: Further attributes of the `<svg>`.
-    """
+    """Return a map of `[layer, head]` colours, layer 0 on top."""
     n_layers, n_heads = bins.shape
     # large enough for a finger; two maps of 64 heads fit side by side
     cell = 24 if n_heads <= 16 and n_layers <= 24 else 16 if n_heads <= 32 else 9
@@ -64,15 +56,7 @@ def colour_bar(scale: Scale) -> Markup:
 def bar(
     value: float, scale: Scale, *, sem: Any = None, null: float = math.nan, width: int = 160
 ) -> Markup:
-    """Draw a score as a bar from zero (or the low end), with its error and a line at its null.
-
-    Args:
-        value: The score.
-        scale: The range of the bar.
-        sem: One standard error, or both ends of an interval.
-        null: The score of the null, NaN if there is none.
-        width: The width in pixels.
-    """
+    """Draw a score as a bar from zero (or the low end), with its error and a line at its null."""
 
     def x(v: float) -> float:
         part = (v - scale.low) / (scale.high - scale.low)
@@ -94,14 +78,7 @@ def bar(
 
 
 def interval(middle: float, low: float, high: float, most: float) -> Markup:
-    """Draw a signed number as a dot with its interval, on the axis of `interval_axis`.
-
-    Args:
-        middle: The number.
-        low: The low end of its interval; NaN draws the dot alone.
-        high: The high end.
-        most: The end of the axis, which is around zero.
-    """
+    """Draw a signed number as a dot with its interval, on the axis of `interval_axis`."""
     x = _signed(most)
     parts = [
         element("path", class_="null", d=f"M{x(0):g} 0v14"),
@@ -114,11 +91,7 @@ def interval(middle: float, low: float, high: float, most: float) -> Markup:
 
 
 def interval_axis(most: float) -> Markup:
-    """Draw the axis of intervals around zero, with numbers at its ends, for the head of a column.
-
-    Args:
-        most: The end of the axis.
-    """
+    """Draw the axis of intervals around zero, with numbers at its ends, for a column's head."""
     x = _signed(most)
     line = element("path", class_="null", d=f"M{x(-most):g} 1H{x(most):g}M{x(-most):g} 0v4"
                    f"M{x(0):g} 0v4M{x(most):g} 0v4", fill="none")  # fmt: skip
@@ -142,13 +115,7 @@ def _signed(most: float) -> Callable[[float], float]:
 def sparkline(
     points: Sequence[tuple[float, float]], what: str, ends: tuple[float, float]
 ) -> Markup:
-    """Draw numbers over steps or sizes, on a logarithmic axis, as a line that stands in a row.
-
-    Args:
-        points: Pairs of a step (0 or more) and a number, in order.
-        what: A description for screen readers, which gets the first and the last number.
-        ends: The range of the numbers, which all lines of a column share.
-    """
+    """Draw numbers over steps or sizes, on a logarithmic axis, as a line that stands in a row."""
     low, high = ends
     at = [math.log10(1 + step) for step, _ in points]
     wide, start = (at[-1] - at[0]) or 1.0, at[0]

@@ -8,14 +8,7 @@ from markupsafe import Markup, escape
 
 
 def element(name: str, *children: Any, **attributes: Any) -> Markup:
-    """Write one element.
-
-    Args:
-        name: The name of the element.
-        children: Texts, which are escaped, and elements, which are not.
-        attributes: An underscore becomes a hyphen, and a final underscore is removed (`class_`);
-            None omits the attribute, and floats have two decimals.
-    """
+    """Write one element."""
     written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{_value(value)}"'
         for key, value in attributes.items()
@@ -42,12 +35,7 @@ def svg_picture(width: float, height: float, *children: Any, **attributes: Any) 
 
 
 def standing(svg: Markup, *, style: bool = False) -> str:
-    """Make an `<svg>` a complete file on white.
-
-    Args:
-        svg: The `<svg>` element.
-        style: True to include the style that a page gives to pictures of the class `figure`.
-    """
+    """Make an `<svg>` a complete file on white."""
     start, _, rest = str(svg).partition(">")
     ground = element("rect", width="100%", height="100%", fill="#ffffff")
     opened = start.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)

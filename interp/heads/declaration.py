@@ -319,18 +319,7 @@ def weights(
     task: str = "",
     name: str | None = None,
 ) -> Any:
-    """Declare a score from weights alone: a function of the model that returns `{site: [head]}`.
-
-    Args:
-        unit: unit of the score.
-        low: lower end of the score's range; None if it is unbounded.
-        high: upper end of the score's range; None if it is unbounded.
-        requires: properties that a model must have to be scored: "qk" or "ov" circuits that are
-            fixed matrices, a "vocabulary" at both ends, "pairs" of attentions in sequence.
-        end: see `experiment`.
-        task: see `experiment`.
-        name: name of the metric; by default the function's name.
-    """
+    """Declare a score from weights alone: a function of the model that returns `{site: [head]}`."""
     about = {"unit": unit, "low": low, "high": high, "requires": requires, "end": end}
     return _declare("weights", None, name, **about, task=task, chance="value of random weights")
 
@@ -389,12 +378,7 @@ Metric = str | Analysis | BoundAnalysis | Callable[..., Any]
 
 
 def bound(metric: Metric) -> BoundAnalysis:
-    """Return a metric with its options, from any way of naming it.
-
-    Raises:
-        UnknownName: no metric has that name.
-        OptionError: the object is not a metric, or the function cannot be a detector.
-    """
+    """Return a metric with its options, from any way of naming it."""
     from interp.core.registry import METRICS
 
     if isinstance(metric, str):

@@ -107,23 +107,7 @@ def reduce_patterns(
     advance: Callable[[], None] = lambda: None,
     masks: dict[str, str] | None = None,
 ) -> list[PerPrompt]:
-    """Compute every metric for every prompt and head in one forward pass per batch.
-
-    Args:
-        model: the model to run.
-        prompts: the prompts to score.
-        bounds: metrics with their options.
-        batch_size: prompts per forward pass.
-        engine: "stored", "streamed" or "fused"; never replaced by another one. The first two do not
-            change the model's forward pass in any bit; "fused" changes activations by rounding.
-        advance: called after each layer of each batch.
-        masks: receives the structure of the mask that was recognised, by name of the attention, on
-            the first batch.
-
-    Raises:
-        OptionError: the engine does not exist, or the model's attention code does not allow it.
-        NonFiniteError: NaN or infinity in an attention output; the layer is named.
-    """
+    """Compute every metric for every prompt and head in one forward pass per batch."""
     if engine != "streamed" or all(site.recorded for site in model.sites):
         require_engine(model, engine)  # "auto" streams the layers that can be streamed
     todo = batches(model, prompts, batch_size)
@@ -210,11 +194,7 @@ def _reduced_elsewhere(
 
 
 def require_engine(model: Model, engine: str) -> None:
-    """Raise if the engine is not known or cannot run on every layer of the model.
-
-    Raises:
-        OptionError: the engine cannot run; the message gives the reason and the engine to use.
-    """
+    """Raise if the engine is not known or cannot run on every layer of the model."""
     if engine not in ENGINES:
         raise OptionError(f"engine {engine!r} is not known; known: {', '.join(ENGINES)}")
     if engine == "stored":
@@ -249,10 +229,6 @@ def fused_is_faster(model: Model, lengths: Iterable[int]) -> bool:
     """Return True if "fused" is the fastest engine: on every layer, in the CPU's compiled pass.
 
     Nothing else may look at the run: edits and captures need the model's own attention output.
-
-    Args:
-        model: the model.
-        lengths: tokens of each prompt of the run.
     """
     if model.active_edits or tap_is_open() or not compiled_pass_pays(model, lengths):
         return False

@@ -97,11 +97,7 @@ def statistics_bytes(
 def require_memory(
     model: Model, prompts: Prompts, bounds: Sequence[BoundAnalysis], engine: str = "auto"
 ) -> None:
-    """Check that the statistics of one prompt fit into memory, before the model runs.
-
-    Raises:
-        PromptError: not even one row of the longest prompt fits, with what is needed and free.
-    """
+    """Check that the statistics of one prompt fit into memory, before the model runs."""
     free = free_memory(model.device)
     if free is None:
         return

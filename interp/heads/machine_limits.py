@@ -59,11 +59,7 @@ class Machine:
 
     @classmethod
     def parse(cls, text: str) -> Machine:
-        """Read "GFLOP/s,GB/s", such as "989000,3350" for an H100 in bfloat16.
-
-        Raises:
-            OptionError: the text is not two positive numbers.
-        """
+        """Read "GFLOP/s,GB/s", such as "989000,3350" for an H100 in bfloat16."""
         try:
             operations, bandwidth = (float(x) * 1e9 for x in text.split(","))
         except ValueError:

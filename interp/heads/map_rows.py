@@ -42,11 +42,7 @@ _PER_QUERY = (Diagonal, Distance, Entropy, KeySetMass, Largest, Mass, SegmentMas
 def map_statistics(
     call: MapCall, attention: Attention, asked: Sequence[Reduction]
 ) -> dict[str, Any]:
-    """Compute reductions of a map, by their names.
-
-    Raises:
-        UnreadableAttention: a reduction needs scores of a softmax, or the whole map at once.
-    """
+    """Compute reductions of a map, by their names."""
     found: dict[str, Any] = {}
     rest: list[Reduction] = []
     for each in asked:

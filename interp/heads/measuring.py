@@ -92,20 +92,6 @@ def measure_layers(
 
     Prompts of one length are run together, so that none is padded. Layers that are not one softmax
     are left out.
-
-    Args:
-        model: the model to run.
-        prompts: the prompts, or a mapping of input tensors.
-        metrics: measures with their options.
-        batch_size: prompts per forward pass.
-        engine: "stored" keeps the pattern of one layer; others visit it in blocks of rows.
-
-    Returns:
-        Per metric and attention the values `[prompt, head]`.
-
-    Raises:
-        PromptError: given tensors hold padding.
-        NonFiniteError: NaN or infinity in an attention output; the layer is named.
     """
     model = softmax_view(model)
     asked = {s: [m for m in metrics if not lacking(m.analysis.requires, s, model)]

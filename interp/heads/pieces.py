@@ -33,13 +33,7 @@ class Pieces(Protocol):
 def without_draws(
     asked: Mapping[str, Mapping[str, Any]], random: RandomWeights, bounds: Sequence[BoundAnalysis]
 ) -> list[BoundAnalysis]:
-    """Return the metrics whose scores on random weights are not kept from earlier.
-
-    Args:
-        asked: by label, what those scores depend on (`PatternRun.asked_draws`).
-        random: the random weights.
-        bounds: the metrics.
-    """
+    """Return the metrics whose scores on random weights are not kept from earlier."""
     unknown = random.unknown(asked)
     return [b for b in bounds if b.label in unknown]
 

@@ -79,19 +79,7 @@ class PromptPieces:
         self, run: PatternRun, what: str, model: Model, prompts: Prompts,
         bounds: Sequence[BoundAnalysis], own: Iterable[int],
     ) -> int:  # fmt: skip
-        """Compute the pieces of one pass that are not there yet; return their number.
-
-        Args:
-            run: a run without pieces, which computes the values.
-            what: name of the pass.
-            model: the model of the pass.
-            prompts: the prompts of the pass.
-            bounds: metrics with their options.
-            own: the pieces to compute.
-
-        Raises:
-            StoreError: a piece cannot be written.
-        """
+        """Compute the pieces of one pass that are not there yet; return their number."""
         files.require_writable(self.folder)
         computed = 0
         for at in own:

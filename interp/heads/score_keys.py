@@ -25,16 +25,7 @@ def score_keys(
     *,
     by_cluster: bool,
 ) -> dict[str, Key]:
-    """Return the key of each metric's scores, by its label.
-
-    Args:
-        model: the model.
-        metrics: the metrics, with their options before they are resolved.
-        prompts: the prompts of metrics of patterns.
-        options: null, number of draws and seed.
-        engine: the engine that is asked for.
-        by_cluster: scores by cluster are stored as well.
-    """
+    """Return the key of each metric's scores, by its label."""
     about = identity_of(model)
     weights, keys = about.pop("content_hash"), {}
     for metric in metrics:

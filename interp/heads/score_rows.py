@@ -109,16 +109,7 @@ def rows_of(
     *,
     parts: bool = False,
 ) -> Rows:
-    """Return the rows of one metric.
-
-    Args:
-        model: the scored model.
-        metric: the metric with its options.
-        found: its scores.
-        origin: provenance of the model, taken once for all metrics: it reads all weights.
-        about: additional provenance.
-        parts: add rows per cluster, as metrics such as `induction [period 12]`.
-    """
+    """Return the rows of one metric."""
     made = dict(origin) | {
         "options": dict(metric.options),
         "end": metric.analysis.shown_end,
@@ -274,14 +265,7 @@ class PatternRun:
     def of(
         self, model: Model, prompts: Any, bounds: Sequence[BoundAnalysis], what: str
     ) -> PerMetric:
-        """Return the value of every head on every prompt, by metric and attention.
-
-        Args:
-            model: the scored model, or one with random weights.
-            prompts: the prompts, or those of the null.
-            bounds: metrics with their options.
-            what: name of the pass, for the progress and for kept pieces.
-        """
+        """Return the value of every head on every prompt, by metric and attention."""
         kept = None if self.pieces is None else self.pieces.whole(what, bounds, self.model)
         if kept is not None and self.pieces is not None:
             self.masks |= self.pieces.masks(what) if what == SCORING else {}
@@ -325,11 +309,7 @@ class PatternRun:
         return self.of(self.model, self.shuffled_prompts(), bounds, SHUFFLED)
 
     def shuffled_prompts(self) -> Prompts:
-        """Return the prompts with their tokens in random order.
-
-        Raises:
-            PromptError: the model does not read tokens.
-        """
+        """Return the prompts with their tokens in random order."""
         if not isinstance(self.prompts, Prompts):
             why = f"{self.model.name} does not read tokens, so there are none to shuffle; use "
             raise PromptError(f"{why}null='random-init'")

@@ -196,9 +196,6 @@ def choose_engine(
     It stores patterns of custom code that cannot be recomputed. With `may_fuse`, for callers
     that need nothing but the reductions, it fuses or streams many smaller ones too, where that is
     faster.
-
-    Raises:
-        OptionError: the engine is not available for the model.
     """
     if model.elsewhere is not None:
         if engine in ("auto", "stored"):

@@ -35,23 +35,6 @@ def score_pieces(
     """Compute some pieces of the prompts, and return whether all pieces of the run are there.
 
     If they are, `score_each` with these pieces gives the scores of all prompts.
-
-    Args:
-        model: the model.
-        bounds: metrics of patterns and measures of layers.
-        prompts: all prompts.
-        pieces: the pieces.
-        own: those that are computed here.
-        null: see `score`.
-        seed: see `score`.
-        batch_size: see `score`.
-        engine: see `score`; chosen for all prompts together.
-        random: draws of random weights.
-        progress: see `score`.
-
-    Raises:
-        StoreError: a piece cannot be written.
-        PromptError, OptionError: see `score`.
     """
     prompts.check(model)
     chosen = choose_engine(model, prompts, batch_size, engine, may_fuse=True)

@@ -103,12 +103,7 @@ def from_experiment(
     origin: Mapping[str, Any],
     parts: bool,
 ) -> HeadTable:
-    """Run an experiment, and repeat it on its null.
-
-    Raises:
-        OptionError: shuffled tokens are the null, but an experiment makes its own prompts.
-        PromptError: the experiment cannot run on random weights, and they are the only null.
-    """
+    """Run an experiment, and repeat it on its null."""
     if null == "shuffled-tokens":
         raise OptionError(
             f"{metric.label} makes its own prompts, so tokens cannot be shuffled; use null auto, "

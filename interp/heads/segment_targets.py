@@ -115,15 +115,6 @@ def lacking_segments(
     """Return the segments that a detector names in vain at a site, and those that are possible.
 
     None if it may have targets there.
-
-    Args:
-        bound: the detector.
-        model: the model.
-        site: the attention.
-        inputs: of the prompts, as `read_inputs` gives them; without them of any prompt.
-
-    Raises:
-        UnknownName: it names a segment that does not exist.
     """
     queries, keys = possible_segments(model, site, inputs)
     asked: set[str] = set()
@@ -147,10 +138,6 @@ def require_segments(
 
     A detector needs targets; a measure of the queries of a segment needs such queries, and roles as
     its keys need prompts whose roles are known.
-
-    Raises:
-        PromptError: it cannot; the message names the segments that the prompts have.
-        UnknownName: it names a segment that does not exist.
     """
     view = view_for(model, prompts)
     why_not = _why_without if bound.analysis.reads_segments else _why_unmeasured

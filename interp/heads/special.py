@@ -105,10 +105,6 @@ class Catalogue:
 def catalogue_of(table: HeadTable, ends: Mapping[str, float | None] | None = None) -> Catalogue:
     """Return the heads that stand out in a table of one model.
 
-    Args:
-        table: scores of one model.
-        ends: the upper end of each metric's range, if it has one.
-
     p must be below `LEVEL` divided by the number of heads times the number of judged metrics
     (Bonferroni).
     """
@@ -141,12 +137,7 @@ def _tiny(rows: pd.DataFrame, ends: Mapping[str, float | None]) -> Any:
 
 
 def large(rows: pd.DataFrame, share: float = HALF) -> pd.Series:
-    """Tell which rows of `judged_rows` differ from their null by enough to be a finding.
-
-    Args:
-        rows: the rows.
-        share: the part of the way from the null to the end of the range that is enough.
-    """
+    """Tell which rows of `judged_rows` differ from their null by enough to be a finding."""
     # a head below its null but above the others is not a finding: both must agree in sign
     far = (rows["apart"].abs() > APART) & (np.sign(rows["apart"]) == np.sign(rows["distance"]))
     beyond = (rows["share"] > share) & ~reaches(share, rows["share"])
@@ -162,10 +153,6 @@ def judged_rows(
     `distance` from the null in spreads or errors, `apart` from the model's other heads, `share` of
     the way from the null to the upper end of the range and `share_low` to the lower end, and `p`
     filled in where the table has none. All are NaN in rows that are not judged.
-
-    Args:
-        table: scores of one model.
-        ranges: lower and upper end of each metric's range.
     """
     frame: Any = table.to_pandas()
     frame = frame[frame["n"] > 0].reset_index(drop=True)

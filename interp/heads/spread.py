@@ -35,21 +35,8 @@ def spread_scores(
 ) -> dict[str, Float[np.ndarray, "layer head"]]:
     """Score one sequence, of which each process of the running group holds a part.
 
-    Args:
-        model: a causal model that calls transformers' attention interface, with full attention.
-        ids: tokens of the sequence; their number is a multiple of the number of processes.
-        metrics: detectors and statistics, without those that read segments.
-
-    Returns:
-        For each metric the mean over all rows, as `interp.score` gives it for this prompt, in every
-        process.
-
     Reference: He et al. 2023, "A Unified View of Long-Sequence Models towards Modeling
     Million-Scale Dependencies" (arXiv 2302.06218).
-
-    Raises:
-        OptionError: the tokens cannot be spread evenly, or a metric is neither detector nor
-            statistic, or the model's attention has a window or a cap.
     """
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 

@@ -49,16 +49,6 @@ def direct_effects(
     The scale of the final norm is held at its value on the prompt; effects through later layers are
     not included. Every prompt runs once; those of equal length run together, so nothing is padded.
     Heads of layers that a read does not measure are 0 there.
-
-    Args:
-        model: a decoder whose prompts are token ids.
-        ids: the prompts.
-        reads: where the logits are read, and through which keys.
-        towards: weights of the logits of a read, by its index: 1 for a token and -1 for another
-            give the difference of the two logits.
-
-    Raises:
-        UnreadableAttention: the path from the last stream to the logits cannot be read.
     """
     stack = predicting_stack(model)
     layers = {read.layer for read in reads}

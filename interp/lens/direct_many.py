@@ -199,11 +199,7 @@ class _Reading:
         return about, np.array([*found, bias + added])
 
     def _check(self, found: list[float], whole: float) -> None:
-        """Raise an error if what the layers and the embedding write is not the last stream.
-
-        Raises:
-            UnreadableAttention: they do not.
-        """
+        """Raise an error if what the layers and the embedding write is not the last stream."""
         total = sum(found)
         if abs(total - whole) > 1e-4 * (sum(map(abs, found)) + 1e-6):
             raise UnreadableAttention(

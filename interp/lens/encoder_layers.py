@@ -148,11 +148,7 @@ def lens_rows(
 
 
 def encoder_states(model: Model, inputs: Mapping[str, Any]) -> tuple[list[Tensor], str]:
-    """Return the encoder's output as if each depth were its last, and the norm that was applied.
-
-    Raises:
-        UnreadableAttention: the last layer with the norm does not give the encoder's output.
-    """
+    """Return the encoder's output as if each depth were its last, and the norm that was applied."""
     layers = sorted(site.layer for site in model.sites if site.stack == "encoder")
     cache = model.capture(inputs, ("resid_pre", "resid_post"), stack="encoder")
     raw = [cache["resid_pre", layers[0], "encoder"]]

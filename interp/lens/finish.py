@@ -139,12 +139,7 @@ class Finish:
 
 
 def finish(model: Model, cache: ActivationCache, stack: str) -> Finish:
-    """Return the map from the last stream of a run to its logits, checked on that run.
-
-    Raises:
-        UnreadableAttention: there is no unembedding, or the path to it has other operations than
-            linear maps, norms, a factor and a soft cap.
-    """
+    """Return the map from the last stream of a run to its logits, checked on that run."""
     leaving = layouts(model).vocabulary.leaving
     if isinstance(leaving, str):
         raise UnreadableAttention(leaving)
@@ -185,11 +180,7 @@ def model_layers(model: Model, stack: str) -> list[int]:
 
 
 def one_input(model: Model, prompt: Any) -> dict[str, Tensor]:
-    """Return the tensors of one prompt.
-
-    Raises:
-        OptionError: there are several prompts, or padding.
-    """
+    """Return the tensors of one prompt."""
     inputs = model.inputs(prompt)
     mask = inputs.get("attention_mask")
     if len(inputs["input_ids"]) != 1 or (mask is not None and not bool(mask.all())):
@@ -200,11 +191,7 @@ def one_input(model: Model, prompt: Any) -> dict[str, Tensor]:
 
 
 def row_of(position: int, n: int) -> int:
-    """Convert a position to one counted from the front.
-
-    Raises:
-        OptionError: it is out of range.
-    """
+    """Convert a position to one counted from the front."""
     if not -n <= position < n:
         raise OptionError(f"position {position} is out of range for {n} tokens")
     return position % n

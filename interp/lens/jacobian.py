@@ -36,16 +36,6 @@ def jacobian_directions(
     by the output at one position, averaged over positions and prompts. It holds what the head adds
     to the stream directly and what all later layers make of it on average; for a head of the last
     layer of a model without MLPs it is the output matrix alone.
-
-    Args:
-        model: a decoder whose prompts are token ids.
-        ids: the prompts; every position counts once.
-        directions: directions in the last stream, before the final norm.
-        progress: see `Progress`.
-
-    Raises:
-        NonFiniteError: a derivative is NaN or infinite.
-        UnreadableAttention: the last stream cannot be read.
     """
     stack = predicting_stack(model)
     sites = [s for s in model.sites if s.stack == stack]

@@ -36,11 +36,7 @@ class StreamWriters:
 
     @cached_property
     def layers(self) -> dict[StreamLayer, list[Site]]:
-        """All layers of the stack in order, each with the attentions whose heads are parts.
-
-        Raises:
-            UnreadableAttention: there is no such attention, with the reason.
-        """
+        """All layers of the stack in order, each with the attentions whose heads are parts."""
         inside: dict[str, list[Site]] = defaultdict(list)
         for site in self.model.sites:
             if "resid_pre" in site.streams:
@@ -97,14 +93,7 @@ class StreamWriters:
     def along_heads(
         self, cache: ActivationCache, site: Site, row: int, direction: Float[Tensor, " d_model"]
     ) -> tuple[Float[Tensor, " head"], float]:
-        """Return each head's contribution along a direction of the stream, and that of no head.
-
-        Args:
-            cache: a run of one prompt, as `capture` returns it.
-            site: an attention that is read.
-            row: the position.
-            direction: a direction of the stream.
-        """
+        """Return each head's contribution along a direction of the stream, and that of no head."""
         result, added = (
             cache[name, site.layer, site.stack][0, row] for name in ("result", "attn_out")
         )
@@ -114,13 +103,7 @@ class StreamWriters:
     def beside_heads(
         self, cache: ActivationCache, row: int, direction: Float[Tensor, " d_model"]
     ) -> dict[str, float]:
-        """Return the contribution of every part that is no head, by its name.
-
-        Args:
-            cache: a run of one prompt, as `capture` returns it.
-            row: the position.
-            direction: a direction of the stream.
-        """
+        """Return the contribution of every part that is no head, by its name."""
         return {name: float(x @ direction) for name, x in self._beside_heads(cache, row)}
 
     def mlps(self, parts: Mapping[str, float]) -> dict[int, float]:

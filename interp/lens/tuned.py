@@ -159,11 +159,7 @@ def tuned_lens(
 def _parts(
     n: int, clusters: Sequence[str] | None, held_out: float, seed: int
 ) -> tuple[list[int], list[int], list[int]]:
-    """Choose the texts to train on, to stop by, and to judge on; clusters stay whole.
-
-    Raises:
-        OptionError: there are fewer than four clusters, or labels are missing.
-    """
+    """Choose the texts to train on, to stop by, and to judge on; clusters stay whole."""
     if clusters is not None and len(clusters) != n:
         raise OptionError(f"{len(clusters)} cluster labels for {n} texts; give one for each")
     labels = [str(i) for i in range(n)] if clusters is None else list(clusters)
@@ -220,19 +216,7 @@ def _trained(
     l2: float,
     seed: int = 0,
 ) -> tuple[Tensor, Tensor]:
-    """Return the translator of one depth with the smallest divergence on the texts to stop by.
-
-    Args:
-        x: streams of this depth, of every text.
-        last: the deepest streams.
-        final: the model's log probabilities.
-        end: map from the deepest stream to the logits.
-        train: texts to train on.
-        stop: texts to stop by.
-        steps: steps of training.
-        l2: weight of the squared norm of the translator.
-        seed: seed of the order of positions.
-    """
+    """Return the translator of one depth with the smallest divergence on the texts to stop by."""
     inside, aim = torch.cat([x[i] for i in train]), torch.cat([last[i] for i in train])
     beside, asked = torch.cat([x[i] for i in stop]), torch.cat([final[i] for i in stop])
 
@@ -280,13 +264,7 @@ def _trained(
 
 
 def _least_squares(x: Tensor, y: Tensor, share: float) -> tuple[Tensor, Tensor]:
-    """Return weight and bias of the ridge regression of y on x.
-
-    Args:
-        x: inputs.
-        y: outputs.
-        share: ridge, in mean squares of an input.
-    """
+    """Return weight and bias of the ridge regression of y on x."""
     inside, outside = (z.double() for z in (x, y))
     at, to = inside.mean(0), outside.mean(0)
     centred = inside - at

@@ -75,18 +75,7 @@ _FORMS = {
 
 
 def name_elsewhere(name: str, source: str, layer: int, *, output_norm: bool = False) -> str:
-    """Return the name of an activation in another tool, such as "blocks.3.attn.hook_z".
-
-    Args:
-        name: the activation, one of `NAMES`.
-        source: the tool, as a source is named: "interp-engine", "transformer-lens" or "nnsight".
-        layer: the layer, from 0.
-        output_norm: the model has a norm between its attention or MLP and the stream, as Gemma 2.
-
-    Raises:
-        UnknownName: there is no such activation or source.
-        OptionError: the tool has no name for it.
-    """
+    """Return the name of an activation in another tool, such as "blocks.3.attn.hook_z"."""
     if name not in NAMES:
         raise UnknownName("activation", name, NAMES)
     own = _names(source, output_norm)
@@ -96,17 +85,7 @@ def name_elsewhere(name: str, source: str, layer: int, *, output_norm: bool = Fa
 
 
 def name_here(text: str, source: str, *, output_norm: bool = False) -> tuple[str, int]:
-    """Return the activation and the layer that a name of another tool denotes.
-
-    Args:
-        text: the name, such as "attn_probs.3", "blocks.3.attn.hook_z" or "layers_output[3]".
-        source: see `name_elsewhere`.
-        output_norm: see `name_elsewhere`.
-
-    Raises:
-        UnknownName: there is no such source.
-        OptionError: no activation of interp has that name there.
-    """
+    """Return the activation and the layer that a name of another tool denotes."""
     names = _names(source, output_norm)
     for name, other in names.items():
         form = re.escape(_FORMS[source].format(name=other, layer="LAYER"))

@@ -26,15 +26,7 @@ def add(
     positions: Positions = None,
     stack: str | None = None,
 ) -> Edit:
-    """Add a multiple of given values to z, such as a head's mean difference between two sets.
-
-    Args:
-        heads: edited heads.
-        value: by stack and layer what is added, broadcasting to `[batch, head, query_pos, d_head]`.
-        coefficient: factor of what is added.
-        positions: edited query positions; all by default.
-        stack: attention stack; all by default.
-    """
+    """Add a multiple of given values to z, such as a head's mean difference between two sets."""
     if not math.isfinite(coefficient):
         raise OptionError(f"add with the coefficient {coefficient}; it must be a finite number")
 

@@ -109,13 +109,6 @@ class ActivationCache(Mapping):
         """Return a view of the captured patterns of one prompt, with `.save_html` and `.plot`.
 
         See `interp.heads.patterns.View`.
-
-        Args:
-            tokens: texts of the positions; their numbers unless given.
-            item: index of the prompt in the batch.
-
-        Raises:
-            NotCaptured: no patterns were captured.
         """
         return drawn("view", self, tokens, item)
 
@@ -128,11 +121,7 @@ class ActivationCache(Mapping):
 
 
 def _inside(index: Any, size: int, what: str) -> Any:
-    """Convert an index to one counted from the front.
-
-    Raises:
-        OptionError: it is out of range.
-    """
+    """Convert an index to one counted from the front."""
     if isinstance(index, slice):
         return index
     outside = index[(index < -size) | (index >= size)].tolist()
@@ -283,25 +272,6 @@ def capture(
     """Run the model once and return the requested activations.
 
     Positions count the padded columns of the batch as the model sees them.
-
-    Args:
-        model: the loaded model.
-        prompts: prompts, or input tensors by name.
-        names: any of `interp.model.activation_names.NAMES`.
-        layers: layers to capture; all by default (q, k and scores: all with a softmax).
-        stack: attention stack to capture; all by default.
-        heads: query heads to capture; all by default. Of k and v, the key-value heads that they
-            read are captured.
-        rows: query positions of scores and patterns; only these are ever computed.
-        positions: positions of all other activations.
-        edits: interventions under which to run.
-        grad: keep the autograd graph, so that gradients flow through the activations.
-        to: device for the activations, such as "cpu".
-
-    Raises:
-        UnknownName: an activation name does not exist.
-        UnreadableAttention: the model has no such activation, with the reason.
-        NonFiniteError: NaN or infinity in an attention output; names the layer.
     """
     request = requested(model, names, layers, stack, heads, rows, positions)
     recorder = Recorder(model, request, to=None if to is None else torch.device(to))

@@ -48,13 +48,7 @@ def _index(x: Any, what: str) -> Any:
 def requested(
     model: Transformer, names: Sequence[str], layers, stack, heads, rows, positions
 ) -> CaptureRequest:
-    """Validate a request for activations, or raise the reason why it is impossible.
-
-    Raises:
-        UnknownName: an activation name does not exist.
-        OptionError: layers, heads or indices do not exist.
-        UnreadableAttention: the model has no such activation.
-    """
+    """Validate a request for activations, or raise the reason why it is impossible."""
     names = (names,) if isinstance(names, str) else tuple(names)
     for name in names:
         if name not in NAMES:

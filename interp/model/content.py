@@ -292,16 +292,7 @@ def result_provenance(
     engine: str = "stored",
     **options: Any,
 ) -> dict[str, Any]:
-    """Return the provenance of a result: model, prompts, options, seed, engine and versions.
-
-    Args:
-        model: the model.
-        made_by: the public function, such as "interp.lens.logit_lens".
-        prompts: the prompts; None where only weights were read.
-        seed: the seed.
-        engine: the engine that was used.
-        **options: arguments that change the numbers.
-    """
+    """Return the provenance of a result: model, prompts, options, seed, engine and versions."""
     about: dict[str, Any] = {"prompts": "none: weights only", "engine": "weights"}
     if prompts is not None:
         about = {"prompts": prompts.design, "prompts_hash": prompts.hash}

@@ -52,12 +52,6 @@ def each_batch(
     Batches share a part as long as their waiting activations are small. Where something else looks
     at the run, each batch makes the weights: an edit or a visitor belongs to the thread that opened
     it.
-
-    Args:
-        model: the model.
-        todo: the batches.
-        run: runs one of them.
-        tokens: the number of tokens of a batch, padding included.
     """
     weights = streamed_weights(model.module)
     if weights is None or model.active_edits or tap_is_open() or drawing_here():

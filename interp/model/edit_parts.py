@@ -35,17 +35,7 @@ class EditParts:
 
 
 def chosen_positions(positions: Positions, real: Tensor, before: Tensor | None = None) -> Tensor:
-    """Return the mask of chosen positions, counted without padding: `[batch, query_pos]`.
-
-    Args:
-        positions: the chosen positions.
-        real: mask of the real tokens.
-        before: number of tokens of each prompt already in the cache, during generation.
-
-    Raises:
-        OptionError: no prompt of the batch has a chosen position, or, during generation, positions
-            are counted from the end.
-    """
+    """Return the mask of chosen positions, counted without padding: `[batch, query_pos]`."""
     if positions is None:
         return torch.ones_like(real)
     ends = [positions.start, positions.stop] if isinstance(positions, slice) else positions

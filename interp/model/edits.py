@@ -74,11 +74,7 @@ class Edit:
         return [h.head for h in self.heads if h.layer == site.layer and h.stack in mine]
 
     def __call__(self, call: Call, site: Site, real: Tensor) -> None:
-        """Assign the edited z to the call; `real [batch, query_pos]` marks the real tokens.
-
-        Raises:
-            OptionError: the edit reads all queries of a run, and this is a step with a cache.
-        """
+        """Assign the edited z to the call; `real [batch, query_pos]` marks the real tokens."""
         heads = self.applies(site)
         if not heads or (site.gated and self.of_pattern == call.behind_gate):
             return
@@ -99,11 +95,7 @@ class Edit:
 
 
 def broadcast_value(value: Tensor, like: Tensor, what: str, site: Site) -> Tensor:
-    """Broadcast a given value to a tensor of a call.
-
-    Raises:
-        OptionError: it does not broadcast.
-    """
+    """Broadcast a given value to a tensor of a call."""
     try:
         return value.to(like).expand_as(like)
     except RuntimeError as error:

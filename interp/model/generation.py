@@ -179,23 +179,6 @@ def generate(
     entries of the cache, not positions in the text. In a hybrid model the softmax layers are read
     and edited; the state from which the others continue does not keep earlier inputs apart. The
     module's own `generate` inside `with model.edited(...)` is edited in the same way.
-
-    Args:
-        model: the loaded model.
-        prompts: the prompts.
-        max_new_tokens: number of tokens to generate.
-        names: activations to capture: any of q, k, v, scores, pattern and z.
-        edits: interventions under which to run.
-        policy: function called at each step, which may change the next token, the edits, or stop;
-            see `interp.model.policy`.
-        options: further arguments of the module's own `generate`, such as `num_beams`, `do_sample`,
-            `cache_implementation` and `streamer`.
-
-    Raises:
-        OptionError: the model cannot generate, an activation is not available during generation, or
-            the policy fails.
-        PromptError: prompts and new tokens do not fit the model's positions.
-        UnreadableAttention: a recurrent model without softmax layers is to be captured or edited.
     """
     can = getattr(model.module, "can_generate", None)
     if not (callable(can) and can()):

@@ -18,11 +18,7 @@ HeadsLike = HeadLike | Iterable[HeadLike] | Result
 
 
 def parse_heads(heads: HeadsLike) -> tuple[Head, ...]:
-    """Parse one head or several, given as `Head`, `"L5H1"`, `(5, 1)` or a result.
-
-    Raises:
-        OptionError: there is none, or one is given twice.
-    """
+    """Parse one head or several, given as `Head`, `"L5H1"`, `(5, 1)` or a result."""
     if isinstance(heads, Result):
         heads = heads.heads()
     if isinstance(heads, (str, Head)):
@@ -45,16 +41,7 @@ def parse_heads(heads: HeadsLike) -> tuple[Head, ...]:
 def heads_with_stack(
     sites: Sequence[Site], heads: HeadLike | Iterable[HeadLike] | Result, model: str
 ) -> tuple[Head, ...]:
-    """Parse heads and name the stack of each.
-
-    Args:
-        sites: the attention sites of the model.
-        heads: heads in any form that `parse_heads` takes.
-        model: the model's name, for the error.
-
-    Raises:
-        OptionError: a head does not exist, or exists in several stacks.
-    """
+    """Parse heads and name the stack of each."""
     known = [Head(s.layer, h, s.stack) for s in sites for h in range(s.n_heads)]
     out = []
     for head in parse_heads(heads):
@@ -72,17 +59,7 @@ def heads_with_stack(
 def require_heads(
     sites: Sequence[Site], heads: Iterable[Head], stack: str | None, model: str
 ) -> None:
-    """Raise if a model does not have one of the heads, or has it in several stacks.
-
-    Args:
-        sites: the attention sites of the model, with the heads of all processes.
-        heads: the heads.
-        stack: the attention stack of all heads; None where it is not named.
-        model: name of the model.
-
-    Raises:
-        OptionError: the stack or a head does not exist, or the stack must be named.
-    """
+    """Raise if a model does not have one of the heads, or has it in several stacks."""
     sizes = {(s.stack, s.layer): s.n_heads for s in sites}
     stacks = tuple(dict.fromkeys(s.stack for s in sites))
     if stack is not None and stack not in stacks:

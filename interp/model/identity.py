@@ -38,10 +38,6 @@ def identity_of(model: Model) -> dict[str, str]:
     """Return everything that a model's numbers depend on, as plain data by part.
 
     Costs one pass over the weights; their sha256 is recomputed only if they changed.
-
-    Raises:
-        OptionError: heads are edited, or the model runs on another machine: stored results of such
-            runs could not be distinguished.
     """
     if model.active_edits:
         raise OptionError(

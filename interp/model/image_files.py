@@ -19,13 +19,7 @@ def no_pillow(error: ImportError) -> OptionError:
 
 
 def read_image(path: str | Path) -> Image:
-    """Return the image of a file, decoded, in the mode in which it is stored.
-
-    Raises:
-        OptionError: pillow is not installed.
-        PromptError: the file is missing, damaged or not an image, or has so many pixels that a
-            small file could fill the memory.
-    """
+    """Return the image of a file, decoded, in the mode in which it is stored."""
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError as error:

@@ -98,11 +98,7 @@ def _exchange(module: nn.Module, old: nn.Parameter, new: nn.Parameter) -> None:
 
 
 def initialisation(model: Transformer) -> Initialisation:
-    """Return the initialisation of a new module of a model's class, in its types and on its device.
-
-    Raises:
-        NotApart: the class initialises a parameter in another way than module by module.
-    """
+    """Get the initialisation of a new module of a model's class, in its types and on its device."""
     from transformers import PreTrainedModel
 
     kind = type(model.module)

@@ -84,11 +84,7 @@ def given_cache(arguments: Mapping[str, Any]) -> Any:
 
 
 def cache_argument(model: nn.Module) -> str:
-    """Return the name under which a model's forward takes its cache.
-
-    Raises:
-        UnreadableAttention: it takes none under a known name.
-    """
+    """Return the name under which a model's forward takes its cache."""
     known = takes(model)
     for name in CACHES:
         if name in known:
@@ -255,12 +251,7 @@ _OUTPUTS = ("logits", "logits_per_image", "last_hidden_state", "pooler_output", 
 
 
 def forward(module: nn.Module, inputs: Mapping[str, Any], name: str) -> Tensor:
-    """Run the module without a cache; return logits, or the last hidden state without a head.
-
-    Raises:
-        PromptError: the model does not take an argument, a mask hides every key, or a prompt is
-            longer than the context of a model that fails there.
-    """
+    """Run the module without a cache; return logits, or the last hidden state without a head."""
     known = takes(module)
     unknown = [k for k in inputs if k not in known]
     if unknown and "kwargs" not in known:
@@ -331,15 +322,7 @@ def forward_inputs(
     kwargs: dict[str, Any],
     whole: Mapping[str, Any] | None = None,
 ) -> ForwardInputs:
-    """Return the inputs of a forward, from its arguments.
-
-    Args:
-        signature: the signature of the forward.
-        args: its arguments by position.
-        kwargs: its arguments by name.
-        whole: inputs of the whole text so far from which `generate` prepared these, if it did,
-            and the `text` of the step before. A static cache is given other masks than these.
-    """
+    """Return the inputs of a forward, from its arguments."""
     given = dict(zip(signature.parameters, args, strict=False)) | kwargs
     cache = given_cache(given)
     try:

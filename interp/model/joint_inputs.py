@@ -21,11 +21,7 @@ SUFFIX = 2  # tokens that a prefix decoder writes itself
 
 
 def joint_probe_inputs(module: nn.Module, seed: int = 0) -> dict[str, Tensor]:
-    """Make random inputs: 2 prompts of text around one picture each.
-
-    Raises:
-        UnreadableAttention: the vision tower does not run on the picture that its config describes.
-    """
+    """Make random inputs: 2 prompts of text around one picture each."""
     config: Any = module.config
     generator = torch.Generator().manual_seed(seed)
     first = next(module.parameters())
@@ -49,13 +45,7 @@ def joint_probe_inputs(module: nn.Module, seed: int = 0) -> dict[str, Tensor]:
 
 
 def marks(module: nn.Module, ids: Tensor, suffix: int = 0) -> dict[str, Tensor]:
-    """Return the inputs that say which tokens are of a picture, as the model's processor would.
-
-    Args:
-        module: the model.
-        ids: the token ids, placeholders included.
-        suffix: last tokens of each prompt that are the answer, for a prefix decoder.
-    """
+    """Return the inputs that say which tokens are of a picture, as the model's processor would."""
     names, here = takes(module), ids == image_token(module.config)
     found: dict[str, Tensor] = {}
     if "mm_token_type_ids" in names:

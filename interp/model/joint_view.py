@@ -22,12 +22,7 @@ _views: WeakKeyDictionary[Transformer, tuple[tuple[Site, ...], Transformer]] = W
 
 
 def joint_view(model: SomeModel) -> SomeModel:
-    """Return the model with the attentions of its towers as sites, beside those of its text.
-
-    Raises:
-        UnreadableAttention: the model does not read pictures inside text, or its towers are not
-            read.
-    """
+    """Return the model with the attentions of its towers as sites, beside those of its text."""
     if not model.joint_sites:
         raise UnreadableAttention(
             f"{model.name} has no towers that could be read: {model.unread_why}"

@@ -150,11 +150,7 @@ def _require_from_start(keys: ChosenKeys) -> None:
 def named_keys(
     keys: ChosenKeys, position: Int[Tensor, "batch key_pos"], site: Site
 ) -> Bool[Tensor, "batch key_pos"]:
-    """Return which keys an edit names, from the position of each in its prompt.
-
-    Raises:
-        OptionError: a mask has other prompts than the run.
-    """
+    """Return which keys an edit names, from the position of each in its prompt."""
     inside = position >= 0
     if isinstance(keys, slice):
         start, step = keys.start or 0, keys.step or 1

@@ -44,12 +44,7 @@ PlaceChange = Callable[[Tensor], "Tensor | None"]
 
 
 def require_place(name: str, site: Site | StreamLayer) -> None:
-    """Raise unless a layer has a place of this name.
-
-    Raises:
-        UnknownName: there is no place of this name.
-        UnreadableAttention: the model has no such tensor in this layer, with the reason.
-    """
+    """Raise unless a layer has a place of this name."""
     if name not in PLACES:
         raise UnknownName("place", name, PLACES)
     if name not in ("z", "attn_in") and name not in site.streams:
@@ -69,18 +64,7 @@ def watched_places(
     sees: Mapping[str, See],
     shape: tuple[int, int] | None = None,
 ) -> Iterator[None]:
-    """Pass the tensors of places to functions, in runs of this thread inside the block.
-
-    Args:
-        model: the model.
-        site: the attention layer.
-        sees: by place, a function of the tensor `[batch, pos, width]`.
-        shape: prompts and positions of the run, for families that flatten both into rows.
-
-    Raises:
-        UnknownName: there is no place of this name.
-        UnreadableAttention: the model has no such tensor in this layer.
-    """
+    """Pass the tensors of places to functions, in runs of this thread inside the block."""
     for name in sees:
         require_place(name, site)
     with ExitStack() as stack:
@@ -251,18 +235,7 @@ def run_at(
     *,
     last: int | None = None,
 ) -> tuple[Tensor, Bool[Tensor, "batch pos"]]:
-    """Run one batch of prompts without gradients, observing or replacing places of a layer.
-
-    Args:
-        model: the model.
-        prompts: prompts that can share a batch; see `Transformer.batches`.
-        site: the attention layer.
-        sees: by place, a function of the tensor.
-        last: number of last positions whose logits are needed, where the model can omit others.
-
-    Returns:
-        The logits, and a mask of the real tokens.
-    """
+    """Run one batch of prompts without gradients, observing or replacing places of a layer."""
     inputs: dict[str, Any] = model.inputs(prompts)
     if last is not None and "logits_to_keep" in takes(model.module):
         inputs["logits_to_keep"] = last

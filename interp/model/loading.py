@@ -175,15 +175,7 @@ class Loading:
 
 
 def source_labels(sources: Sequence[str], names: Sequence[str] = ()) -> dict[str, str]:
-    """Return the label of each source: a folder's name, or its path if names repeat.
-
-    Args:
-        sources: folders, hub ids and other names of models.
-        names: labels to use, one per source.
-
-    Raises:
-        OptionError: there is another number of names than of sources, or a name is given twice.
-    """
+    """Return the label of each source: a folder's name, or its path if names repeat."""
     if names:
         given = list(dict.fromkeys(sources))
         if len(names) != len(given) or len(set(names)) < len(names) or not all(names):
@@ -206,13 +198,6 @@ def import_first(names: Sequence[str], session: ExitStack | None = None) -> None
     """Import modules by name, or files by path, so that transformers knows their classes.
 
     Stored results are tied to the present source of these files.
-
-    Args:
-        names: the modules and files.
-        session: while it is open, the identity of every model includes their source.
-
-    Raises:
-        LoadError: the file or module does not exist, it raises, or another module has its name.
     """
     modules = []
     for name in names:

@@ -38,11 +38,7 @@ class Given:
 
 
 def one_model(model: Any, *, check: bool = True) -> Model:
-    """Return the model that an argument denotes, loading a named one; `check` as in `load`.
-
-    Raises:
-        OptionError: the argument is not a model, or denotes several.
-    """
+    """Return the model that an argument denotes, loading a named one; `check` as in `load`."""
     if not _is_one(model):
         raise OptionError(_wrong(model).removesuffix(", or a list of these"))
     if isinstance(model, Model):
@@ -56,10 +52,6 @@ def given_models(models: Any) -> list[Given]:
     Model objects are read and checked here, before any is scored; named ones are loaded later, one
     after another, so that several large models fit on the machine. Two folders of one name are
     named by their paths.
-
-    Raises:
-        OptionError: an element is not a model, the list is empty, or two models would have the
-            same name in results.
     """
     if _is_one(models):
         return [_given(models)]
@@ -115,11 +107,7 @@ def _wrong(x: Any) -> str:
 def takes_model(
     function: Callable[Concatenate[Model, Rest], Found],
 ) -> Callable[Concatenate[Any, Rest], Found]:
-    """Let the first argument of a function, a model, also be a name, folder or object.
-
-    Raises:
-        OptionError: the argument is not a model; raised by the decorated function.
-    """
+    """Let the first argument of a function, a model, also be a name, folder or object."""
 
     @wraps(function)
     def call(model: Any, *args: Rest.args, **options: Rest.kwargs) -> Found:

@@ -104,16 +104,6 @@ def offloaded(
 
     Names of tensors that are missing, mismatched or unexpected are returned as `from_pretrained`
     returns them; with one that is missing or mismatched the module has no weights.
-
-    Args:
-        cls: the class.
-        folder: a folder or a hub id.
-        config: the config.
-        options: dtype, attn_implementation, revision and device.
-
-    Raises:
-        LoadError: a file is missing or damaged, the weights are packed or in no safetensors, tied
-            tensors differ, or a part is larger than the memory that is free.
     """
     if getattr(config, "quantization_config", None) is not None:
         raise LoadError(

@@ -56,13 +56,7 @@ class Padding:
         self._tried: dict[tuple[PaddingSide, bool], dict[int, Way | None]] = {}
 
     def way(self, side: PaddingSide, longest: int, *, writing: bool = False) -> Way | None:
-        """Return the input with which padding changes no number; None where it does regardless.
-
-        Args:
-            side: side of the padding.
-            longest: columns of the batch, those to be written included.
-            writing: compare what the model writes after the prompts.
-        """
+        """Return the input with which padding changes no number; None where it does regardless."""
         tried = self._tried.setdefault((side, writing), {})
         for at in lengths_to_try(self.module, longest):
             if at > _MOST:
@@ -117,11 +111,7 @@ class Padding:
         )
 
     def inputs(self, prompts: Prompts, device: torch.device) -> dict[str, Tensor]:
-        """Return ids, and for prompts of different lengths the mask and position ids they need.
-
-        Raises:
-            PromptError: padding would change the numbers.
-        """
+        """Return ids, and for prompts of different lengths the mask and position ids they need."""
         ids, real = prompts.padded(pad_id(self.config))
         inputs = {"input_ids": ids.to(device)}
         inputs |= answer_marks(self.module, inputs["input_ids"])
@@ -149,14 +139,7 @@ def position_ids(real: Tensor) -> Tensor:
 def padding_way(
     module: nn.Module, side: PaddingSide, longest: int = _SHORT, writing: bool = False
 ) -> Way | None:
-    """Find the input with which padding to a number of columns changes no number; None without one.
-
-    Args:
-        module: the module.
-        side: side of the padding.
-        longest: the number of columns, those to be written included.
-        writing: compare what the model writes after the prompts.
-    """
+    """Find the input with which padding to a number of columns changes no number, if any."""
     if writing:  # `generate` numbers the positions itself
         return "mask" if _writes_alike(module, side, longest) else None
     ways: list[Way] = ["mask"]
@@ -325,9 +308,6 @@ def backing_off(todo: Sequence[Batch], run: Callable[[Batch], _Found], name: str
 
     Once memory ran out, no later part is larger than the largest that fitted. `run` must have no
     side effects when it fails.
-
-    Raises:
-        PromptError: a single prompt does not fit.
     """
     found: list[_Found] = []
     waiting = list(todo)

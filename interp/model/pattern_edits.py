@@ -80,21 +80,7 @@ def calibrate(
     distributed over the keys that are not such sinks, in proportion to their attention; a row that
     attends only to sinks stays unchanged.
 
-    Args:
-        heads: edited heads.
-        keep: factor of the attention to a sink, from 0 to 1.
-        over: multiple of uniform attention above which a key is a sink.
-        threshold: absolute mean attention above which a key is a sink, as in the published code;
-            used in place of `over`.
-        first: number of tokens at the beginning that never count as sinks (the published code
-            exempts the first sink that it finds, wherever it is).
-        positions: edited query positions; all by default.
-        stack: attention stack; all by default.
-
     Reference: Yu et al. 2024, "Unveiling and Harnessing Hidden Attention Sinks" (ICML).
-
-    Raises:
-        OptionError: an argument is out of range.
     """
     if not 0 <= keep <= 1 or over <= 0 or first < 0 or (threshold is not None and threshold < 0):
         raise OptionError(
@@ -139,17 +125,8 @@ def temperature(
     Below 1 attention is sharper, as in tests of a model beyond its trained length; 1 changes
     nothing. Weights of exactly 0 stay 0.
 
-    Args:
-        heads: edited heads.
-        value: the temperature, above 0.
-        positions: edited query positions; all by default.
-        stack: attention stack; all by default.
-
     Reference: Wang et al. 2024, "Length Generalization of Causal Transformers without Position
     Encoding" (arXiv 2404.12224), whose HeadScale is 1 / value.
-
-    Raises:
-        OptionError: the temperature is not a positive number.
     """
     if not 0 < value < float("inf"):
         raise OptionError(f"temperature {value:g}: give a positive number")

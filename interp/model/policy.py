@@ -77,11 +77,7 @@ Policy = Callable[[Step], Action | None]
 
 
 def decided(policy: Policy, step: Step) -> Action:
-    """Return the decision of a policy, checked.
-
-    Raises:
-        OptionError: it raised an error, or returned what a generation cannot follow.
-    """
+    """Return the decision of a policy, checked."""
     name = getattr(policy, "__name__", type(policy).__name__)
     at = f"policy {name} at step {step.number}"
     try:

@@ -31,12 +31,7 @@ def lacks_float64(device: torch.device) -> bool:
 
 
 def why_inexact(dtype: torch.dtype, reason: str) -> str:
-    """Return why parts do not sum to what a model computed: a narrow type of its weights, else why.
-
-    Args:
-        dtype: the type of the weights.
-        reason: what it means where rounding is too small to be the cause.
-    """
+    """Why parts do not sum to what a model computed: a narrow type of its weights, else why."""
     if dtype not in (torch.float16, torch.bfloat16):
         return reason
     name = str(dtype).removeprefix("torch.")

@@ -77,23 +77,7 @@ def processed(
     sampling_rate: int | None = None,
     videos: Any = None,
 ) -> dict[str, Tensor]:
-    """Return the tensors that the model's own processor makes of prompts.
-
-    Args:
-        model: the model; `Model.processor` is used, by default the one in its folder.
-        text: one text, or one per prompt; of a model that writes from sound, what it writes. A text
-            without placeholders gets one per picture in front of it.
-        images: one picture (a path, a PIL image, or an array of 8-bit RGB values,
-            `[height, width, 3]`), one per prompt, or a list of pictures per prompt.
-        audio: one sound (a path of a .wav file or a one-dimensional array), or one per prompt.
-        sampling_rate: samples per second of audio given as arrays.
-        videos: not read; an error says what to give instead.
-
-    Raises:
-        PromptError: a picture or sound is not what the model reads, or their number is not that of
-            the prompts or placeholders; or videos are given.
-        LoadError: the model has no processor.
-    """
+    """Return the tensors that the model's own processor makes of prompts."""
     if videos is not None:
         raise PromptError(
             f"{model.name}: videos cannot be given as prompts; give frames as images=, or run and "
@@ -125,11 +109,7 @@ def processed(
 
 
 def processor_of(model: ReadsInputs) -> Any:
-    """Return the processor of a model: the one it was given, else that of its folder or hub id.
-
-    Raises:
-        LoadError: there is none, or it cannot be read.
-    """
+    """Return the processor of a model: the one it was given, else that of its folder or hub id."""
     if model.processor is not None:
         return model.processor
     from transformers import AutoProcessor, PreTrainedTokenizerBase
@@ -269,11 +249,7 @@ def _feature_extractor(model: ReadsInputs) -> Any:
 
 
 def read_wav(path: Path) -> tuple[np.ndarray, int]:
-    """Return the samples of a .wav file of one channel, -1 to 1, and their number per second.
-
-    Raises:
-        PromptError: the file is missing or is not 16-bit sound of one channel.
-    """
+    """Return the samples of a .wav file of one channel, -1 to 1, and their number per second."""
     try:
         with wave.open(str(path)) as file:
             channels, width, rate = file.getnchannels(), file.getsampwidth(), file.getframerate()

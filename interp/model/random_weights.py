@@ -44,17 +44,7 @@ class WholeDraws(UserWarning):
 def random_init(
     model: Model, seed: int, *, by_part: Initialisation | None = None, streamed: bool | None = None
 ) -> Model:
-    """Return the same architecture with new random weights; the global generator is unchanged.
-
-    Args:
-        model: the model whose architecture is drawn.
-        seed: seed of the draw. Each part of the model (an attention, an MLP, an embedding) has a
-            seed of its own, made from it.
-        by_part: how parts are drawn (see `interp.model.initialisation`); found by default.
-        streamed: make each part when it runs and free it afterwards, which gives the same numbers;
-            by default for models of more than 2 GiB. A class whose parts cannot be initialised
-            apart is made whole.
-    """
+    """Return the same architecture with new random weights; the global generator is unchanged."""
     # imported here, so that a command can read the default number of draws without torch
     from interp.core.random_state import drawn_with
     from interp.model.initialisation import NotApart, initialisation
@@ -104,12 +94,7 @@ class KeptNulls:
 
     @classmethod
     def of(cls, null_cache: bool | str | os.PathLike, beside: Path | None = None) -> KeptNulls:
-        """Return the folders that an option names.
-
-        Args:
-            null_cache: True for the user's folder (`null_folder`), False for none, or a folder.
-            beside: a folder of results, whose nulls are kept in it as well.
-        """
+        """Return the folders that an option names."""
         if null_cache is False:
             return cls(())
         own = [] if beside is None else [beside / "nulls"]
@@ -201,15 +186,7 @@ class RandomWeights:
         *,
         keep: bool = True,
     ) -> dict[str, list[DrawMeans]]:
-        """Return the scores of every draw by label; a draw that is kept is not made.
-
-        Args:
-            asked: label -> everything that its scores depend on beside architecture and seed: the
-                metric, its options and code, the prompts, ...
-            run: computes the scores of some labels on one model; the third argument is the text of
-                the progress. A label that it leaves out has no score on this draw or later ones.
-            keep: the scores depend on nothing else, so they may be kept.
-        """
+        """Return the scores of every draw by label; a draw that is kept is not made."""
         keys = self._keys(asked) if keep else {}
         found = {x: self.kept.find(file_start(x), keys[x])[: self.draws] if x in keys else []
                  for x in asked}  # fmt: skip

@@ -50,12 +50,7 @@ class Packed:
 
 
 def pack(x: Tensor, bits: int) -> Packed:
-    """Round every vector to the nearest of `2**bits` levels between its lowest and highest value.
-
-    Args:
-        x: the tensor; its last axis is quantised together.
-        bits: 4 or 8.
-    """
+    """Round each vector to the nearest of `2**bits` levels between its lowest and highest value."""
     assert bits in BITS
     steps, scale, low = _steps(x, bits)
     codes = steps.to(torch.uint8)
@@ -67,19 +62,7 @@ def pack(x: Tensor, bits: int) -> Packed:
 
 
 def rounded_weight(weight: Float[Tensor, "out in"], method: str) -> Float[Tensor, "out in"]:
-    """Return the values of a matrix after quantisation.
-
-    Args:
-        weight: the matrix, one row per output.
-        method: "int16", "int8" or "int4" round to nearest between the lowest and highest value of
-            a row, "fp8" to an 8-bit float (e4m3) after scaling the largest value of a row to the
-            largest that it holds; "torchao:int8", "torchao:fp8", "bitsandbytes:int8",
-            "bitsandbytes:nf4" and "bitsandbytes:fp4" as these packages do.
-
-    Raises:
-        UnknownName: the method is not known.
-        OptionError: the package of the method is not installed.
-    """
+    """Return the values of a matrix after quantisation."""
     require_rounding(method)
     library, _, kind = method.rpartition(":")
     if library:

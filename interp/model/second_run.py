@@ -31,11 +31,7 @@ class SecondRun:
         self._done = torch.zeros(0, 0, dtype=torch.long)
 
     def logits(self, step: Step) -> Float[Tensor, "row d_vocab"]:
-        """Return the scores of the next token in this run.
-
-        Raises:
-            OptionError: the model has an encoder, or the prompts are not one for each.
-        """
+        """Return the scores of the next token in this run."""
         if step.model.kind == "encoder-decoder":
             raise OptionError(
                 f"{step.model.name} has an encoder; a second run continues prompts of a decoder"

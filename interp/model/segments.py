@@ -38,11 +38,7 @@ _SOUND = ("audio_token_id", "audio_token_index")
 
 
 def segment(name: str) -> list[int]:
-    """Return the numbers of a segment and of its parts.
-
-    Raises:
-        UnknownName: there is no such segment.
-    """
+    """Return the numbers of a segment and of its parts."""
     if name not in NAMES:
         raise UnknownName("segment", name, NAMES)
     return numbers_of(SEGMENTS, name)
@@ -51,18 +47,7 @@ def segment(name: str) -> list[int]:
 def segment_labels(
     model: PictureModel, inputs: Mapping[str, Any], site: Site, batch: int, positions: int
 ) -> Int[Tensor, "batch position"]:
-    """Return the segment of each key of an attention, as a number of `SEGMENTS`.
-
-    Args:
-        model: the model.
-        inputs: its input tensors.
-        site: the attention; of cross attention the keys are the encoder's.
-        batch: rows of the attention.
-        positions: number of keys.
-
-    Raises:
-        PromptError: a text has another number of tokens than the attention has keys.
-    """
+    """Return the segment of each key of an attention, as a number of `SEGMENTS`."""
     if not has_tokens(inputs, site):
         if _sounds(inputs) and not holds_pictures(inputs):
             return torch.full((batch, positions), AUDIO)
@@ -73,18 +58,7 @@ def segment_labels(
 def query_labels(
     model: PictureModel, inputs: Mapping[str, Any], site: Site, batch: int, positions: int
 ) -> Int[Tensor, "batch position"]:
-    """Return the segment of each query of cross attention, which are the decoder's tokens.
-
-    Args:
-        model: the model.
-        inputs: its input tensors.
-        site: the cross attention.
-        batch: rows of the attention.
-        positions: number of queries.
-
-    Raises:
-        PromptError: the decoder's tokens are not among the inputs.
-    """
+    """Return the segment of each query of cross attention, which are the decoder's tokens."""
     ids = stack_ids(inputs, site, of_decoder=True)
     return _of_tokens(model, inputs, ids, site, batch, positions)
 
@@ -139,13 +113,7 @@ def special_ids(model: PictureModel) -> list[int]:
 def segments_of_ids(
     model: PictureModel, ids: Int[Tensor, "*at"], of_roles: Int[Tensor, "*at"] | None = None
 ) -> Int[Tensor, "*at"]:
-    """Return the segment of each token id, as a number of `SEGMENTS`.
-
-    Args:
-        model: the model.
-        ids: the tokens.
-        of_roles: the segments that the messages of chats give the tokens; -1 for none.
-    """
+    """Return the segment of each token id, as a number of `SEGMENTS`."""
     config: Any = model.config
     labels = torch.full_like(ids, TEXT)
     labels[torch.isin(ids, torch.tensor(special_ids(model), dtype=ids.dtype))] = SPECIAL
@@ -160,11 +128,7 @@ def segments_of_ids(
 
 
 def read_inputs(prompts: Prompts | Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return given tensors, or the tokens that predicates look at and the segments of their roles.
-
-    Raises:
-        PromptError: the roles of a chat cannot be told.
-    """
+    """Given tensors, or the tokens that predicates look at and the segments of their roles."""
     if not isinstance(prompts, Prompts):
         return prompts
     found = _rows(prompts)
@@ -185,11 +149,7 @@ def _rows(prompts: Prompts) -> dict[str, Tensor]:
 
 
 def role_segments(roles: ChatRoles | None, length: int) -> Int[Tensor, " pos"]:
-    """Return the segments that the messages of a chat give its tokens; -1 for a prompt of none.
-
-    Raises:
-        PromptError: the roles of the chat cannot be told.
-    """
+    """Return the segments that the messages of a chat give its tokens; -1 for a prompt of none."""
     if roles is None:
         return torch.full((length,), -1)
     if roles.unknown:
@@ -228,17 +188,7 @@ def _patches(model: PictureModel, inputs: Mapping[str, Any], positions: int) -> 
 def call_segments(
     model: PictureModel, inputs: Mapping[str, Any], site: Site, shape: tuple[int, int, int]
 ) -> Segments:
-    """Return the segments of queries and keys of an attention, as its predicates read them.
-
-    Args:
-        model: the model.
-        inputs: its input tensors; of a null the tokens that predicates look at.
-        site: the attention.
-        shape: rows, queries and keys of the call.
-
-    Raises:
-        PromptError: queries or keys are not the positions of the inputs.
-    """
+    """Return the segments of queries and keys of an attention, as its predicates read them."""
     batch, queries, keys = shape
     of_keys = segment_labels(model, inputs, site, batch, keys)
     of_queries = None

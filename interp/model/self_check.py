@@ -99,11 +99,7 @@ class SelfCheck:
         return all(s.passed(self.tolerance) for s in self.sites)
 
     def require(self) -> None:
-        """Raise unless the check passed.
-
-        Raises:
-            CheckError: names the module and the size of the error.
-        """
+        """Raise unless the check passed."""
         for s in self.sites:
             if s.heads_apart is False and s.site.projection is None:
                 raise CheckError(
@@ -138,11 +134,7 @@ class SelfCheck:
 
 
 def check_loaded(model: Model, seed: int = 1) -> SelfCheck:
-    """Run the self-check of a loaded model on a few random tokens.
-
-    Raises:
-        NonFiniteError: an attention output is NaN or infinite; names the layer.
-    """
+    """Run the self-check of a loaded model on a few random tokens."""
     tolerance = TOLERANCE.get(model.dtype, 5e-2)
     if isinstance(model, RemoteModel):  # the module that projects its heads is not in this process
         found = [SiteCheck(s, e, None, "projection not checked") for s, e in model.errors.items()]
@@ -230,11 +222,7 @@ def _whole(model: Model, events: Sequence[Event], site: Site) -> bool:
 
 
 def _call(model: Model, events: Sequence[Event], site: Site) -> tuple[int, Call]:
-    """Return a site's call, and its index among the events of a run.
-
-    Raises:
-        CheckError: it did not run, although it did when the model was loaded.
-    """
+    """Return a site's call, and its index among the events of a run."""
     for i, event in enumerate(events):
         if event.call and event.name == site.module and event.run == site.run:
             return i, event.call

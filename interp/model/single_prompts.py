@@ -20,11 +20,7 @@ _OF_TOKENS = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_id
 
 
 def single_prompts(model: PictureModel, inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the inputs of each prompt alone, without the padding of its text.
-
-    Raises:
-        PromptError: the pictures do not fill the placeholders of the prompts.
-    """
+    """Return the inputs of each prompt alone, without the padding of its text."""
     ids: Tensor = inputs["input_ids"]
     if "pixel_values_videos" in inputs:
         raise PromptError(

@@ -22,9 +22,6 @@ def softmax_view(model: SomeModel) -> SomeModel:
     """Return the model with its softmax layers alone as sites; itself where it has no others.
 
     The whole model still runs: the other layers compute as they do, and are not read or edited.
-
-    Raises:
-        UnreadableAttention: it has no softmax layer.
     """
     kept = tuple(softmax_sites(model.sites))
     if len(kept) == len(model.sites):

@@ -35,11 +35,6 @@ def possible_segments(
 
     Those of tokens are read from the ids; of a tower only its positions decide whether there is a
     class token, so that `special` is possible.
-
-    Args:
-        model: the model.
-        site: the attention.
-        inputs: tensors as `read_inputs` gives them; without them, what any prompt can hold.
     """
     keys = _possible(model, site, inputs)
     if site.stack != "cross":

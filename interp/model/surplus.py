@@ -29,11 +29,7 @@ _OF_A_HEAD = re.compile(r"(^|\.)(pooler\.|mask_token$|masked_spec_embed$)")
 
 
 def surplus(module: nn.Module, unexpected: Iterable[str], folder: str) -> tuple[str, ...]:
-    """Return the unused tensors that belong to a head of another task, without derived ones.
-
-    Raises:
-        LoadError: the class does not use a tensor of the base model.
-    """
+    """Return the unused tensors that belong to a head of another task, without derived ones."""
     names = sorted(name for name in unexpected if not _derived(name, module))
     inside = [name for name in names if _in_base_model(name, module)]
     if inside:

@@ -188,11 +188,7 @@ class Transformer:
         return [Head(site.layer, h) for site in sites for h in range(site.n_heads)]
 
     def site(self, layer: int, stack: str | None = None) -> Site:
-        """Return the attention site of one layer.
-
-        Raises:
-            OptionError: there is none, or several stacks have that layer and none is named.
-        """
+        """Return the attention site of one layer."""
         found = [s for s in self.sites if s.layer == layer and stack in (None, s.stack)]
         if len(found) == 1:
             return found[0]
@@ -256,12 +252,7 @@ class Transformer:
     def run(
         self, prompts: Prompts | Inputs | str | Sequence, edits: Sequence[Edit] = ()
     ) -> Float[Tensor, "batch pos d_vocab"]:
-        """Return logits (or the last hidden state of a model without a head) under the given edits.
-
-        Raises:
-            PromptError: the prompts do not fit the model.
-            OptionError: an edit names a head that does not exist.
-        """
+        """Logits (or the last hidden state of a model without a head) under the given edits."""
         inputs = self.inputs(prompts)
         if edits:
             with self.edited(*edits):
@@ -277,9 +268,6 @@ class Transformer:
 
         The module's own `generate` is edited at every step, with any cache and way of decoding.
         Nested blocks add up: the outer edits act first.
-
-        Raises:
-            OptionError: an edit names a head that does not exist.
         """
         here = self.local_edits(edits)
 
@@ -294,11 +282,7 @@ class Transformer:
             yield self
 
     def local_edits(self, edits: Sequence[Edit]) -> Sequence[Edit]:
-        """Return the part of edits that changes heads in this process.
-
-        Raises:
-            OptionError: an edit names a head that does not exist.
-        """
+        """Return the part of edits that changes heads in this process."""
         for edit in edits:
             require_heads(self.whole_sites, edit.heads, edit.stack, self.name)
         return edits if self.ranks is None else self.ranks.local(edits, self.sites)
@@ -349,19 +333,6 @@ class Transformer:
         """Run prompts once without gradients and pass every attention call to `visit`.
 
         What the visitor does not store is released before the next layer; `capture` stores by name.
-
-        Args:
-            prompts: prompts, or input tensors by name.
-            visit: called with site, call and real positions; see `visited`.
-            last: number of last positions whose logits are needed, which saves memory where the
-                model can omit the others.
-            fused: the visitor computes z; see `visited`.
-            streamed: the visitor needs no stored pattern; see `visited`.
-            stage: "mix" if the visitor sees z before a gate; see `visited`.
-            run: a function of the input tensors that replaces the forward pass, such as generation.
-
-        Returns:
-            The logits, or the result of `run`.
         """
         inputs: dict[str, Any] = self.inputs(prompts)  # before the visit: it may test padding
         if last is not None and "logits_to_keep" in takes(self.module):
@@ -371,11 +342,7 @@ class Transformer:
             return self._forward(inputs) if run is None else run(inputs)
 
     def require_finite(self, call: Call, site: Site) -> None:
-        """Raise if a call's output is not finite.
-
-        Raises:
-            NonFiniteError: names the layer and the heads.
-        """
+        """Raise if a call's output is not finite."""
         # a finite sum has finite terms; another one may have overflowed
         if not bool(torch.isfinite(call.z.sum())) and not bool(torch.isfinite(call.z).all()):
             bad = (~torch.isfinite(call.z)).flatten(2).any(-1).any(0).nonzero().flatten().tolist()

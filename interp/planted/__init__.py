@@ -126,11 +126,7 @@ _ELSEWHERE = {  # modules of further names
 
 
 def known_models(kind: str) -> dict[str, str]:
-    """Return the names of the models of a kind, with a summary of each.
-
-    Args:
-        kind: `planted` (by hand), `compiled` (from programs) or `trained` (to hold an algorithm).
-    """
+    """Return the names of the models of a kind, with a summary of each."""
     if kind == "compiled":
         from interp.planted.programs import JOINS, PROGRAMS
 
@@ -144,12 +140,7 @@ def known_models(kind: str) -> dict[str, str]:
 
 
 def check_known(kind: str, name: str) -> None:
-    """Check the name of a model of one of `KINDS`.
-
-    Raises:
-        UnknownName: there is no such model.
-        OptionError: the name joins compiled programs that cannot be joined.
-    """
+    """Check the name of a model of one of `KINDS`."""
     if kind == "compiled" and "+" in name:
         from interp.planted.programs import names_in
 

@@ -92,18 +92,7 @@ def assemble(
     *,
     bigrams: bool = False,
 ) -> Planted:
-    """Build the model: stages spread over the layers in order, each head at a random index.
-
-    Args:
-        name: name of the model.
-        stages: planted heads, per layer.
-        attends: detector names -> roles; the result gives heads in place of roles.
-        sizes: sizes of the model.
-        bigrams: add a table of bigrams to the embedding.
-
-    Raises:
-        OptionError: the sizes cannot hold the stages.
-    """
+    """Build the model: stages spread over the layers in order, each head at a random index."""
     _check(name, stages, sizes)
     generator = torch.Generator().manual_seed(sizes.seed)
     # Llama's configuration requires a width that is divisible by the number of heads.

@@ -18,20 +18,7 @@ def blank_llava(
     image: int,
     begin: int | None,
 ) -> Any:
-    """Build the model; its weights of norms are one, and rotary positions turn next to nothing.
-
-    Args:
-        tower: width of the vision tower, which has one layer of two heads.
-        side: patches of a picture in a row.
-        patch: pixels of a patch in a row.
-        width: width of the text model.
-        layers: layers of the text model.
-        heads: heads of each of its layers.
-        d_head: width of a head.
-        vocabulary: number of tokens; 0 is padding.
-        image: token that stands for a patch.
-        begin: token at the beginning of texts, if there is one.
-    """
+    """Build the model; its weights of norms are one, and rotary positions turn next to nothing."""
     import torch
     from transformers import CLIPVisionConfig, LlamaConfig, LlavaConfig
     from transformers import LlavaForConditionalGeneration as Llava

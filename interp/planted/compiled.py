@@ -157,11 +157,7 @@ class Program:
         return frozenset(w for w, _ in self.edges)
 
     def ids(self, words: Sequence[Any]) -> list[int]:
-        """Return the token ids of a list of words, after the beginning of the sequence.
-
-        Raises:
-            OptionError: the program does not know a word.
-        """
+        """Return the token ids of a list of words, after the beginning of the sequence."""
         unknown = [w for w in words if w not in self.tokens]
         if unknown:
             known = ", ".join(map(str, self.tokens))
@@ -170,17 +166,7 @@ class Program:
 
 
 def compiled(made: Any, *, output: str, name: str) -> Program:
-    """Convert the result of `tracr.compiler.compiling.compile_rasp_to_model` to a torch model.
-
-    Args:
-        made: the compiled model.
-        output: label of the program's last expression, `program.label`.
-        name: name of the program.
-
-    Raises:
-        OptionError: the model has layer norms, which Tracr makes only on request, or has no such
-            output.
-    """
+    """Convert the result of `tracr.compiler.compiling.compile_rasp_to_model` to a torch model."""
     about = made.model_config
     if about.layer_norm:
         raise OptionError(f"program {name}: it was compiled with layer norm; compile it without")
@@ -261,11 +247,6 @@ def edges_of(
 
     What a component writes in these lists differs from list to list at some position, and a weight
     that reads it is not orthogonal to the differences.
-
-    Args:
-        module: the compiled model.
-        ids: lists of tokens that show all that the program depends on, the first without padding.
-        pad: token that fills shorter lists; what is written there is read by keys and values only.
     """
     # differences from the first list at the position, one per row: all, and where there are words
     written: dict[str, tuple[Tensor, Tensor]] = {}

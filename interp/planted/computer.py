@@ -59,11 +59,7 @@ class Machine:
     values: int
 
     def state(self, program: Sequence[Line], memory: Sequence[int]) -> list[int]:
-        """Return the prompt before the first step: counter, program, memory.
-
-        Raises:
-            OptionError: a number is out of range, or the program or the memory has another length.
-        """
+        """Return the prompt before the first step: counter, program, memory."""
         wrong = [x for x in program if not self._is_line(x)]
         wrong += [x for x in memory if not -self.values <= 2 * x < self.values]
         if wrong or len(program) != self.lines or len(memory) != self.cells:
@@ -99,17 +95,7 @@ class Machine:
 
 
 def one_instruction(loops: int = 1, *, cells: int = 4, lines: int = 6, values: int = 16) -> Machine:
-    """Build the computer; each loop runs one step.
-
-    Args:
-        loops: number of steps; the model has three layers for each, with the same weights.
-        cells: number of memory cells.
-        lines: number of lines of a program; after the last one comes the first.
-        values: number of values of a cell, even.
-
-    Raises:
-        OptionError: a number is below 1 (2 for the sizes), or `values` is odd.
-    """
+    """Build the computer; each loop runs one step."""
     if loops < 1 or min(cells, lines, values) < 2 or values % 2:
         raise OptionError(
             f"loops={loops}, cells={cells}, lines={lines}, values={values}: give at least 1 loop, "

@@ -46,9 +46,6 @@ def known_roles(kind: str, name: str) -> dict[tuple[int, int], str]:
     """Return the role of each head (layer, head) of a planted or trained model; "" for none.
 
     Heads that are missing in it have a role that depends on other heads.
-
-    Raises:
-        UnknownName: there is no such model.
     """
     from interp.planted import build, check_known
 

@@ -28,15 +28,7 @@ READ = 0  # the head of every layer that reads; the other erases
 
 
 def looped(loops: int = 3, *, size: int = 12) -> VariantForCausalLM:
-    """Build the model; tokens are positions, and token i may be any number up to i.
-
-    Args:
-        loops: number of layers, all with the same weights.
-        size: number of positions and of tokens.
-
-    Raises:
-        OptionError: a number is below 1, or the size below 2.
-    """
+    """Build the model; tokens are positions, and token i may be any number up to i."""
     if loops < 1 or size < 2:
         raise OptionError(f"loops={loops}, size={size}: give at least 1 loop and 2 positions")
     import torch

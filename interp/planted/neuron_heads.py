@@ -60,22 +60,7 @@ class NeuronHeads(nn.Module):
 
 
 def attention_only(module: nn.Module, *, relu_sharpness: float = RELU_SHARPNESS) -> nn.Module:
-    """Return a copy of a model whose MLPs are attention heads, one for each neuron.
-
-    Args:
-        module: A transformers model in evaluation mode whose MLPs are two linear maps with an
-            activation between them.
-        relu_sharpness: k for ReLU; the largest error of a neuron is 0.278 / k.
-
-    Returns:
-        The copy. Each converted MLP is a `NeuronHeads` with its `sharpness` and the largest `error`
-        of a neuron's activation: 0 for SiLU and quick GELU, 0.0142 for GELU.
-
-    Raises:
-        UnreadableAttention: No MLP can be converted: it is gated (a product of two linear functions
-            is not linear in a value), or its activation is another one. The message names it.
-        OptionError: The sharpness is not positive.
-    """
+    """Return a copy of a model whose MLPs are attention heads, one for each neuron."""
     if not relu_sharpness > 0:
         raise OptionError(f"relu_sharpness={relu_sharpness}; give a positive number")
     made = copy.deepcopy(module)

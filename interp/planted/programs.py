@@ -118,11 +118,7 @@ class JoinedPrograms:
     longest: int
 
     def ids(self, lists: Sequence[Sequence[Any]]) -> list[int]:
-        """Return the token ids of a list of words for each program, all of one length.
-
-        Raises:
-            OptionError: there is another number of lists, or a program does not know a word.
-        """
+        """Return the token ids of a list of words for each program, all of one length."""
         if len(lists) != len(self.parts):
             raise OptionError(
                 f"{len(lists)} lists of words for the {len(self.parts)} programs of {self.name}; "
@@ -139,12 +135,7 @@ class JoinedPrograms:
 
 
 def names_in(name: str) -> list[str]:
-    """Return the programs that a name joins, in order.
-
-    Raises:
-        UnknownName: there is no such program.
-        OptionError: a program is named twice, or only some of the programs are causal.
-    """
+    """Return the programs that a name joins, in order."""
     found = name.split("+")
     for each in found:
         if each not in PROGRAMS:
@@ -162,11 +153,7 @@ def names_in(name: str) -> list[str]:
 
 @cache
 def program(name: str) -> Program:
-    """Return a program from the stored weights.
-
-    Raises:
-        UnknownName: there is no such program.
-    """
+    """Return a program from the stored weights."""
     import numpy as np
     import torch
 
@@ -201,12 +188,7 @@ def program(name: str) -> Program:
 
 @cache
 def joined(name: str) -> JoinedPrograms:
-    """Build the model of one program (`hist`) or of several (`shuffle_dyck2+hist`).
-
-    Raises:
-        UnknownName: there is no such program.
-        OptionError: a program is named twice, or only some of the programs are causal.
-    """
+    """Build the model of one program (`hist`) or of several (`shuffle_dyck2+hist`)."""
     import torch
 
     from interp.core.random_state import drawn_with

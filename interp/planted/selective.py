@@ -51,9 +51,6 @@ def selective_induction(
 
     The transition matrix is `config.transition_matrix`, drawn from `seed`. Token 0 begins a
     sequence.
-
-    Raises:
-        OptionError: the sizes cannot hold the mechanism, or heads are grouped, which GPT-2 lacks.
     """
     _check(layers, heads, kv_heads, lags, vocab, context)
     plan = _Plan(heads, lags, vocab, context, seed)

@@ -35,19 +35,7 @@ def superposed(
     noise: float = 0.02,
     seed: int = 0,
 ) -> Superposed:
-    """Draw rows that hold few of many random directions.
-
-    Args:
-        features: number of directions, usually more than `width`.
-        width: entries of a row.
-        active: mean number of features in a row; each is present independently.
-        rows: number of rows.
-        noise: standard deviation of the noise of each entry; codes are uniform from 0.5 to 1.5.
-        seed: seed of everything.
-
-    Raises:
-        OptionError: a number is out of range.
-    """
+    """Draw rows that hold few of many random directions."""
     if min(features, width, rows) < 1 or not 0 < active <= features or noise < 0:
         raise OptionError(
             f"features={features}, width={width}, rows={rows}, active={active}, noise={noise}: "

@@ -77,15 +77,7 @@ class ImageText:
 def image_text(
     *, prior: float = 0.0, looks_early: bool = True, distracted: float = 0.0
 ) -> ImageText:
-    """Build the planted model.
-
-    Args:
-        prior: logit of a fixed wrong answer that the question alone suggests; above about 1 it
-            outweighs the picture.
-        looks_early: the head of layer 1 attends to the object; otherwise it attends evenly.
-        distracted: weight of the marker in the keys of the image head, which at 0.27 gives the
-            sink a third of its attention.
-    """
+    """Build the planted model."""
     import torch
 
     model = blank_llava(

@@ -42,13 +42,7 @@ class SpokenWords:
     def sounds(
         self, n: int = 8, seed: int = 0, *, pauses: bool = False
     ) -> list[tuple[Float[np.ndarray, " sample"], list[tuple[str, float]]]]:
-        """Return n recordings, each with its words and the seconds at which they begin.
-
-        Args:
-            n: number of recordings.
-            seed: seed of the durations.
-            pauses: True for silence before, between and after the words.
-        """
+        """Return n recordings, each with its words and the seconds at which they begin."""
         draw = np.random.default_rng(seed)
         found = []
         for _ in range(n):
@@ -63,11 +57,7 @@ class SpokenWords:
         return found
 
     def save(self, folder: str | os.PathLike, n: int = 8, seed: int = 0) -> Path:
-        """Write the model, and n recordings as .wav files, which `recordings.jsonl` lists.
-
-        Returns:
-            The path of the list.
-        """
+        """Write the model, and n recordings as .wav files, which `recordings.jsonl` lists."""
         import json
         import wave
 

@@ -17,13 +17,7 @@ from interp.model.policy import Action, Step
 def source_weights(
     step: Step, heads: Sequence[Head], frames: Sequence[int] | None
 ) -> Float[Tensor, "row frame"]:
-    """Return the attention of the row that predicts the next token, mean over heads.
-
-    Args:
-        step: the step; its last query predicts the next token.
-        heads: heads, with their stack where it is not cross attention.
-        frames: source positions that count; by default all but the last, which collects attention.
-    """
+    """Return the attention of the row that predicts the next token, mean over heads."""
     each = [step.cache["pattern", h.layer, h.stack or "cross"][:, h.head, -1] for h in heads]
     mean = torch.stack(each).mean(0)
     return mean[:, :-1] if frames is None else mean[:, list(frames)]

@@ -240,13 +240,7 @@ def metric_features(
 def recorded_features(
     recorded: RecordedActivations | str | Path, position: int | str = "last"
 ) -> HeadFeatures:
-    """Read z from a folder of `interp record`, at one position of each prompt or as their mean.
-
-    Raises:
-        NotCaptured: the folder holds no z.
-        StoreError: the folder holds no recording, or files are missing.
-        OptionError: the position is not known, or the recording is not complete.
-    """
+    """Read z from a folder of `interp record`, at one position of each prompt or as their mean."""
     from interp.model.recorded.reading import RecordedActivations
 
     held = recorded if isinstance(recorded, RecordedActivations) else RecordedActivations(recorded)
@@ -275,15 +269,7 @@ def recorded_features(
 def outputs_by_prompt(
     model: Model, prompts: Prompts, read: Any, batch_size: int, *, per: int = 1
 ) -> tuple[Float[np.ndarray, "item feature"], tuple[tuple[str, int, int], ...]]:
-    """Apply a function to each prompt's outputs `[head, token, d]`, without padding.
-
-    Args:
-        model: the model to run.
-        prompts: the prompts.
-        read: returns `[head, d]`, or `[item, head, d]`.
-        batch_size: prompts per forward pass.
-        per: items per prompt.
-    """
+    """Apply a function to each prompt's outputs `[head, token, d]`, without padding."""
     prompts.check(model)
     rows: dict[Site, list[np.ndarray]] = {}
 

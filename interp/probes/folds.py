@@ -13,12 +13,7 @@ Numbers = Int[np.ndarray, " item"]
 
 
 def document_numbers(documents: Sequence[Hashable], items: Sequence[str]) -> Numbers:
-    """Return the number of each item's document.
-
-    Raises:
-        PromptError: one prompt occurs in two documents, so that it could be in two folds.
-        OptionError: there is not one document per item, or only one document.
-    """
+    """Return the number of each item's document."""
     if len(documents) != len(items):
         raise OptionError(f"{len(documents)} documents for {len(items)} items; give one each")
     holder: dict[str, Hashable] = {}
@@ -36,16 +31,7 @@ def document_numbers(documents: Sequence[Hashable], items: Sequence[str]) -> Num
 
 
 def fold_numbers(documents: Numbers, folds: int | Sequence[int], seed: int) -> Numbers:
-    """Return the fold of each item; folds are made without a look at the labels.
-
-    Args:
-        documents: the document of each item.
-        folds: number of folds, or the fold of each item.
-        seed: seed of the order in which documents are put into the smallest fold.
-
-    Raises:
-        OptionError: there are fewer documents than folds, or given folds split a document.
-    """
+    """Return the fold of each item; folds are made without a look at the labels."""
     if not isinstance(folds, int):
         given = np.asarray(folds)
         if given.shape != documents.shape:
@@ -86,11 +72,7 @@ def shuffled_labels(labels: Numbers, documents: Numbers, rng: np.random.Generato
 
 
 def require_two_classes(labels: Sequence[Hashable], documents: Numbers) -> tuple[Numbers, list]:
-    """Return labels as 0 and 1, and the two classes in order.
-
-    Raises:
-        OptionError: there are not two classes, or a class occurs in one document alone.
-    """
+    """Return labels as 0 and 1, and the two classes in order."""
     if len(labels) != len(documents):
         raise OptionError(f"{len(labels)} labels for {len(documents)} items; give one each")
     classes = sorted(set(labels), key=repr)

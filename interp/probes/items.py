@@ -34,18 +34,7 @@ class ProbeItems:
     def features(
         self, model: Model, kind: str = "z", *, position: int | str = "last", metrics: Any = None
     ) -> tuple[HeadFeatures, list[Any], list[Any], list[Any] | None]:
-        """Return features, labels, documents and types (None without any) of the items.
-
-        Args:
-            model: the loaded model.
-            kind: `z`, `metrics`, `lookback` or `last-row`.
-            position: of `z`; see `output_features`.
-            metrics: of `metrics`; see `metric_features`.
-
-        Raises:
-            OptionError: the kind is not known, or does not fit the fields of the file.
-            PromptError: an item does not fit the model, or a span has no token.
-        """
+        """Return features, labels, documents and types (None without any) of the items."""
         if kind not in KINDS:
             raise OptionError(f"features {kind!r} are not known; known: {', '.join(KINDS)}")
         parted = "context" in self.rows[0]

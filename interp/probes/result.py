@@ -31,16 +31,7 @@ def probe_rows(
     facts: Mapping[str, Any],
     made: Mapping[str, Any],
 ) -> ResultRows:
-    """Return a row per head; see `train_probe` for the columns and facts.
-
-    Args:
-        heads: stack, layer and head of every row.
-        rise: the rise of the loss on every item.
-        p: rank of the score among the largest of all heads under each shuffling of the labels.
-        documents: the document of every item.
-        facts: scores, bins, probe, held_out and about.
-        made: provenance.
-    """
+    """Return a row per head; see `train_probe` for the columns and facts."""
     units = ("stack", "layer", "head")
     kept = np.array([[d == c for c in documents] for d in dict.fromkeys(documents)])
     size, sums, mean = kept.sum(1), rise @ kept.T, rise.mean(1)
@@ -83,13 +74,7 @@ def auc_by_fold(score: Float[Array, " item"], y: Numbers, fold: Numbers) -> floa
 def interval_over_documents(
     share: Callable[[Array], float], documents: Numbers, level: float = 0.95
 ) -> tuple[float, float]:
-    """Return an interval of a share: jackknife over documents on the logit, Student's t.
-
-    Args:
-        share: computes it from a mask of the items that are kept.
-        documents: the document of each item.
-        level: coverage of the interval.
-    """
+    """Return an interval of a share: jackknife over documents on the logit, Student's t."""
     number = int(documents.max()) + 1
     edge = _CLIP / number
     found = share(np.ones(len(documents), dtype=bool))

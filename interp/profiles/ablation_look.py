@@ -112,19 +112,7 @@ def ablation_look(
     seed: int,
     advance: Callable[[], Any],
 ) -> AblationSums:
-    """Change some heads, one at a time, on a group of windows.
-
-    Args:
-        look: the model, its sites and the rules.
-        windows: windows that did not fit the description.
-        predicted: what is predicted of each.
-        others: for each, another document, whose tokens the control's rules read.
-        description: row models of every head.
-        heads: the heads.
-        mean: mean over the corpus of the outputs z of all heads.
-        seed: seed of the row models.
-        advance: called after each window.
-    """
+    """Change some heads, one at a time, on a group of windows."""
     changes = _Changes(look, description, heads, mean, seed)
     found = []
     for window, mine, other in zip(windows, predicted, others, strict=True):
@@ -261,15 +249,7 @@ def _mixed(
     heads: Sequence[tuple[int, int]],
     models: RowModels,
 ) -> Float[Tensor, "described head row d_v"]:
-    """Return the outputs of some queries under each row model, of each head of one attention.
-
-    Args:
-        call: the attention.
-        rows: the queries.
-        sink: keys that are the sink.
-        heads: number among the row models, and head of the attention.
-        models: row models of these queries.
-    """
+    """Return the outputs of some queries under each row model, of each head of one attention."""
     own = call.pattern(rows.to(call.z.device))
     read = AttentionRows.read(call, rows, sink)
     logs = [[*_chosen(models.of(slice(k, k + 1), read.visible))] for k, _ in heads]

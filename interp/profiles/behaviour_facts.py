@@ -57,14 +57,7 @@ class BehaviourFacts:
         rules: Sequence[int],
         texts: dict[int, tuple[str, ...]],
     ) -> dict[str, Any]:
-        """Return the behaviours of a head for its description; nothing for a head of one.
-
-        Args:
-            head: number of the head.
-            edges: its sampled edges.
-            rules: numbers of the rules that describe it on both parts.
-            texts: tokens of the windows that were decoded before; more are added.
-        """
+        """Return the behaviours of a head for its description; nothing for a head of one."""
         if len(rules) < 2:
             return {}
         found = clustered(edges, rules, self.cluster_of, self.part_of, self.draws, self.seed)

@@ -47,12 +47,7 @@ class Behaviours:
 
 
 def behaviours_of(judge: Judge, heads: Sequence[int]) -> Behaviours:
-    """Return the shares of some heads.
-
-    Args:
-        judge: sums of all documents.
-        heads: numbers of the heads, in the order of the profile.
-    """
+    """Return the shares of some heads."""
     phrases = {
         "off_sink": "off the sink",
         "explained_position": "explained by position",

@@ -142,19 +142,6 @@ def sample_corpus(
 
     Documents are drawn by a hash of the seed and their content, so that neither the order of files
     nor their number changes the choice, and exact copies count once. Memory is that of the sample.
-
-    Args:
-        corpus: the corpus.
-        model: the model, for its tokenizer and number of positions.
-        n_documents: number of documents to draw; None takes all.
-        n_queries: queries to read of each window; None reads all.
-        max_length: tokens of a window.
-        seed: seed of every choice.
-
-    Raises:
-        PromptError: the corpus has fewer than 8 distinct documents of at least 6 tokens, the
-            tokenizer does not know its language, or the model has no tokenizer and it holds text.
-        OptionError: a number is too small.
     """
     for name, value, least in (
         ("n_documents", n_documents, FEWEST),

@@ -29,13 +29,7 @@ METRICS = {
 def dimensions_read(
     edges: HeadEdges, document_of: Int[np.ndarray, " window"], n: int
 ) -> dict[str, tuple[Number, float, int]]:
-    """Return number, null and count of documents of every metric that the attention has.
-
-    Args:
-        edges: the sampled edges of a head.
-        document_of: document of every window.
-        n: number of documents.
-    """
+    """Return number, null and count of documents of every metric that the attention has."""
     found: dict[str, tuple[Number, float, int]] = {}
     if len(edges.weight) < FEWEST_EDGES:
         return found
@@ -59,11 +53,6 @@ def dimensions_of(
 
     Between two components it is interpolated, so that it moves with the variance. A jackknife over
     groups of documents corrects its bias (of few vectors it is too small) and gives its interval.
-
-    Args:
-        vectors: the vectors.
-        weight: of each.
-        document: of each.
     """
     from scipy.stats import t
 

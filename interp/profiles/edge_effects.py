@@ -34,18 +34,7 @@ class EdgeEffects:
         }
 
     def of(self, head: int, edges: HeadEdges, members: Bool[np.ndarray, " edge"]) -> dict[str, Any]:
-        """Return the effects of a cluster of edges as plain data.
-
-        Args:
-            head: number of the head.
-            edges: its edges.
-            members: the edges of the cluster.
-
-        Returns:
-            "loss_estimate": change of the loss, to first order, if these edges read the mean of all
-            that the head reads, in nats per query. "raises" and "lowers": output tokens, as of the
-            whole head, where what heads write is read.
-        """
+        """Return the effects of a cluster of edges as plain data."""
         site = self.site_of[head]
         read = np.array([window in self.place for window in edges.window.tolist()])
         values = edges.vectors["values"][:, : site.d_v]

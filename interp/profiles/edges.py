@@ -92,15 +92,7 @@ class WindowEdges:
         masks: Float[Tensor, "rule row pos"],
         expected: Float[Tensor, "head row pos"],
     ) -> None:
-        """Draw keys for the chosen queries of one attention, and keep what is read there.
-
-        Args:
-            at: place of the heads.
-            site: the attention.
-            seen: its rows.
-            masks: keys of every rule.
-            expected: mass of the rows that position predicts.
-        """
+        """Draw keys for the chosen queries of one attention, and keep what is read there."""
         rows = torch.from_numpy(self.rows)
         rng = self._rng(site.name)
         for which, mass in enumerate((seen.mass, expected)):
@@ -130,13 +122,7 @@ class WindowEdges:
 def vectors_read(
     call: Any, rows: Int[np.ndarray, " row"], keys: Int[np.ndarray, "2 head row"]
 ) -> dict[str, Float[Tensor, "head row dim"]]:
-    """Return vectors of some edges of an attention call; those that it does not know are left out.
-
-    Args:
-        call: the call, of one window.
-        rows: positions of the queries.
-        keys: positions of the key of each and of the other one, by head.
-    """
+    """Vectors of some edges of an attention call; those that it does not know are left out."""
     heads = call.n_heads
     at = torch.as_tensor(rows, device=call.z.device)
     head = torch.arange(heads, device=at.device)[:, None]

@@ -132,12 +132,7 @@ class Estimates:
         return found | ({"writes_left_out": why} if why else {})
 
     def largest(self, n: int, used: Sequence[bool]) -> tuple[int, ...]:
-        """Return the heads whose loss changes most to second order, in order of places.
-
-        Args:
-            n: number of heads.
-            used: which windows count.
-        """
+        """Return the heads whose loss changes most to second order, in order of places."""
         size = np.abs((self.change + self.divergence)[np.asarray(used)].sum(0))
         return tuple(sorted(ordered(size)[:n]))
 
@@ -210,12 +205,7 @@ class Estimates:
     def tokens_of(
         self, written: Float[np.ndarray, "part d_model"], weight: Float[np.ndarray, " part"]
     ) -> dict[str, list[list[Any]]]:
-        """Return the output tokens that a sum of writes raises and lowers most, on both parts.
-
-        Args:
-            written: sum of what is written, times the scale of the final norm and a weight.
-            weight: sum of the weights.
-        """
+        """Return the output tokens that a sum of writes raises and lowers most, on both parts."""
         often, columns = self._often
         if not len(often):
             return {"raises": [], "lowers": []}

@@ -13,12 +13,7 @@ LEAST_COPY = 0.1  # nats of logit from which a head is said to copy the attended
 
 
 def effect_sentences(effect: Mapping[str, Any], writes: Mapping[str, Any]) -> list[str]:
-    """Return sentences on what a head writes and on the loss without it; none if not measured.
-
-    Args:
-        effect: the numbers on whether it matters, of its description.
-        writes: the numbers on what it writes.
-    """
+    """Return sentences on what a head writes and on the loss without it; none if not measured."""
     found = []
     per = effect.get("per", "token")
     copies = writes.get("copies")
@@ -58,11 +53,6 @@ def _change(one: Mapping[str, Any], real: bool, per: str) -> str:
 
 
 def nats(value: float, size: float) -> str:
-    """Return nats with as many digits as numbers of a size need.
-
-    Args:
-        value: the number.
-        size: the largest number beside it.
-    """
+    """Return nats with as many digits as numbers of a size need."""
     digits = 2 if size >= 0.5 else 3 if size >= 0.01 else 4 if size >= 0.001 else 5
     return f"{value:.{digits}f}"

@@ -117,19 +117,7 @@ def measure_effects(
     seed: int,
     steps: ProfileSteps,
 ) -> Effects:
-    """Measure what the loss of predicted tokens loses without each head, and what heads write.
-
-    Args:
-        look: the model, its sites and the rules.
-        windows: all windows.
-        groups: the windows of each group.
-        others: another document for each window.
-        descriptions: row models, fitted on part 0 and on part 1.
-        options: what is measured.
-        edge_rows: of every window, the numbers of the queries that give an edge.
-        seed: seed of the bootstrap.
-        steps: runs or reads the steps.
-    """
+    """Measure what the loss of predicted tokens loses without each head, and what heads write."""
     prediction = options.prediction
     if isinstance(prediction, str):
         return Effects({}, {"left_out": prediction})

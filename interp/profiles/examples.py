@@ -43,20 +43,6 @@ def examples_of(
     Equal values are ordered by a hash, and bins are of equal numbers of queries, so that ties empty
     no bin; a kind shows one query of a document while there are enough documents. Examples of a
     rule are the strongest queries on whose largest key it fires, if possible alone.
-
-    Args:
-        model: the model, for the text of tokens.
-        windows: the windows.
-        judged: what the second look kept of every query.
-        head: number of the head.
-        seed: seed of the random choice.
-        texts: tokens of the windows that were decoded before, by number; more are added.
-        rules: names of the rules that describe the head, by number.
-        each: examples of a kind.
-
-    Returns:
-        Examples as plain data (query, its largest keys, those of the rules that fire on the largest
-        one, context, document and place), and examples by the name of a rule.
     """
     of = np.concatenate([np.full(len(w.queries), at) for at, w in enumerate(windows)])
     row = np.concatenate([np.arange(len(w.queries)) for w in windows])
@@ -95,17 +81,7 @@ def examples_at(
     texts: dict[int, tuple[str, ...]],
     n: int,
 ) -> list[dict[str, Any]]:
-    """Return examples of some edges of a head: those that are the largest of their query first.
-
-    Args:
-        model: the model, for the text of tokens.
-        windows: the windows.
-        judged: what the second look kept of every query.
-        head: number of the head.
-        edges: window, number of the query among those of its window, and key, of each.
-        texts: tokens of the windows that were decoded before; more are added.
-        n: number of examples, of different documents where these suffice.
-    """
+    """Return examples of some edges of a head: those that are the largest of their query first."""
     if not edges:
         return []
     of, row, key = np.array(edges).T
@@ -183,13 +159,7 @@ def _example(
 def example_context(
     tokens: Sequence[str], query: int, keys: Sequence[tuple[int, float]]
 ) -> dict[str, Any]:
-    """Return a query and its keys with the tokens around them, at places of what is shown.
-
-    Args:
-        tokens: of the whole text.
-        query: position of the query.
-        keys: positions of keys with their attention.
-    """
+    """Return a query and its keys with the tokens around them, at places of what is shown."""
     start, end = max(0, query - BEFORE), min(len(tokens), query + 1 + AFTER)
     # a key far back is shown with the token before it
     shown = sorted({*range(start, end), *(k for k, _ in keys), *(k - 1 for k, _ in keys if k)})

@@ -61,16 +61,7 @@ def describe(
     live: Bool[Tensor, " rule"],
     advance: Callable[[], Any],
 ) -> Description:
-    """Fit all rungs on the windows of some groups.
-
-    Args:
-        look: the model, its sites and the rules.
-        windows: all windows.
-        groups: the windows of each group.
-        sums: the sums of each group.
-        live: rules that fire on some keys and not on all.
-        advance: called after each rung of each group of sites.
-    """
+    """Fit all rungs on the windows of some groups."""
     total = summed(sums)
     n_features = total["position"].shape[1]
     found = Description(

@@ -88,18 +88,7 @@ def gradient_look(
     edge_rows: Sequence[Int[np.ndarray, " edge"]],
     advance: Callable[[], Any],
 ) -> GradientSums:
-    """Run the model forward and backward on a group of windows.
-
-    Args:
-        look: the model and its sites.
-        writes: what the heads of the sites write.
-        windows: the windows, with what is predicted of each.
-        edge_rows: of each, the numbers of the queries that give an edge.
-        advance: called after each window.
-
-    Raises:
-        NonFiniteError: the loss or a derivative is not finite.
-    """
+    """Run the model forward and backward on a group of windows."""
     passes = _Passes(look, writes, len(windows))
     for at, (window, rows) in enumerate(zip(windows, edge_rows, strict=True)):
         passes.add(at, window, rows)
@@ -236,12 +225,6 @@ def towards_truth(
     """Return the direction of the last stream that raises the log probability of the true token.
 
     It is the derivative with the scale of the final norm held; 0 where no token is predicted.
-
-    Args:
-        predicted: the tokens.
-        logits: logits at every position.
-        end: path from the last stream to the logits.
-        last: the last stream.
     """
     found = torch.zeros_like(last)
     wanted = torch.as_tensor(predicted.tokens, device=last.device)

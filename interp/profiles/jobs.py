@@ -36,23 +36,7 @@ def profile_in_jobs(
     arguments: Mapping[str, Any],
     ray: str | None = None,
 ) -> bool:
-    """Compute the steps of a profile in processes of their own; each loads the model.
-
-    Args:
-        loading: how the model is loaded.
-        source: the model's folder, hub id or built-in name.
-        name: its name.
-        jobs: number of processes, which share the cores; on a cluster 1 stands for all its cores.
-        resume: the folder of finished steps, which all processes see.
-        arguments: of `interp.profile`, without model, resume and progress.
-        ray: address of a cluster of Ray that runs the processes; see `ray_cluster`.
-
-    Returns:
-        True if all steps are done; False if a process died: what it did not finish is missing.
-
-    Raises:
-        OptionError: the cluster does not start or cannot be used.
-    """
+    """Compute the steps of a profile in processes of their own; each loads the model."""
     model: Start = (replace(loading, session=None, note=None), _whole(source), name)
     given = {**arguments, "corpus": _whole(arguments["corpus"])}
     with _processes(model, jobs) if ray is None else _on_ray(model, jobs, ray) as (n, phase):

@@ -110,17 +110,7 @@ def fit_row_models(
     passes: int = PASSES,
     every: int = 1,
 ) -> Fit:
-    """Maximise the likelihood of all heads at once; a step that does not help is halved.
-
-    Args:
-        sheets: yields the documents for some of the heads, once per pass.
-        observed: attention mass on every feature, summed over the documents.
-        weight: total weight of the queries.
-        start: where to start; zero unless given.
-        used: parameters that are not held at zero; all unless given.
-        passes: passes over the documents.
-        every: the curvature is summed over every so many documents, the rest is exact.
-    """
+    """Maximise the likelihood of all heads at once; a step that does not help is halved."""
     heads, size = observed.shape
     used = torch.ones(heads, size, dtype=torch.bool) if used is None else used
     unit = weight.clamp_min(1e-9)[:, None].double()

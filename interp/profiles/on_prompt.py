@@ -87,24 +87,7 @@ class PromptRules:
         query: int,
         key: int,
     ) -> dict[str, Any]:
-        """Return the rules on a pair, and how much of its row the description explains.
-
-        Args:
-            head: stack, layer and number of the head.
-            weights: its pattern on the prompt.
-            query: position of the query.
-            key: position of the key.
-
-        Returns:
-            `rules` that fire, each with name, phrase and, with a profile, its parameter in nats,
-            the largest first;
-            `sink` if the key belongs to it; and with a profile of the head `row`: attention off the
-            sink, nats from the even row, from position and from the rules to the row, the share
-            that each explains, and the attention on the key beside what the rules predict.
-
-        Raises:
-            OptionError: the pair does not exist.
-        """
+        """Return the rules on a pair, and how much of its row the description explains."""
         if not (0 <= query < self.n and 0 <= key < self.n):
             raise OptionError(f"query {query}, key {key}: the prompt has {self.n} tokens")
         visible = self.visible.get(head[:2])
@@ -157,13 +140,6 @@ class PromptRules:
         """Return how much attention heads pay to the rules of the user, beside what is predicted.
 
         The prediction is that of the head's description in the profile; without one, the even row.
-
-        Args:
-            patterns: pattern of every head, by stack, layer and number.
-
-        Returns:
-            For each rule its name, phrase, the pairs on which it fires, and the heads with the
-            largest excess: head, attention off the sink on its keys, the same predicted.
         """
         found = []
         for rule in range(self.n_known, len(self.rules)):

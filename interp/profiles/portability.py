@@ -161,11 +161,7 @@ def portability(
 def _altered(
     windows: Sequence[TextWindow], model: Model, change: str
 ) -> tuple[list[tuple[int, ...]], str]:
-    """Return the changed windows as token ids, and what was changed.
-
-    Raises:
-        OptionError: there is no such change, or the tokenizer has no special token for it.
-    """
+    """Return the changed windows as token ids, and what was changed."""
     if change not in ("first_token", "packed"):
         raise OptionError(f"alter={change!r} is not known; known are first_token and packed")
     special = special_ids(model)

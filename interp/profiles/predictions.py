@@ -79,13 +79,7 @@ class Prediction:
 
 @torch.no_grad()
 def prediction_of(model: Model, sites: Sequence[Site], seed: int) -> Prediction | str:
-    """Return what a model predicts, or why its loss on a text cannot be measured.
-
-    Args:
-        model: the model.
-        sites: the attentions that are described.
-        seed: seed of the choice of masked tokens.
-    """
+    """Return what a model predicts, or why its loss on a text cannot be measured."""
     if model.elsewhere is not None or model.ranks is not None:
         return f"{model.name} does not run in this process alone"
     mask = None

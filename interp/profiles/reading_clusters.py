@@ -76,16 +76,7 @@ def clustered(
     draws: RatioBootstrap,
     seed: int,
 ) -> Clustered:
-    """Return the behaviours of a head, found on each part of the documents and judged on the other.
-
-    Args:
-        edges: its sampled edges.
-        rules: numbers of the rules that may be behaviours: those that describe it on both parts.
-        cluster_of: number of the cluster of near-duplicates of every window.
-        part_of: part of every window.
-        draws: bootstrap over these clusters.
-        seed: seed of the clusters.
-    """
+    """Get the behaviours of a head, found on each part of the documents and judged on the other."""
     part = part_of[edges.window]
     best = Clustered()
     if len(rules) < 2 or min(np.bincount(part, minlength=2)) < FEWEST_EDGES:
@@ -113,13 +104,6 @@ def _crossed(
 
     Clusters of both parts have the same numbers, by the edges that they share. Each part has
     another random start.
-
-    Args:
-        points: the edges, then the other keys of their queries, in the space of each part.
-        n: number of clusters.
-        part: of every edge.
-        weight: of every edge.
-        seed: seed of the random starts.
     """
     from scipy.optimize import linear_sum_assignment
     from sklearn.cluster import KMeans
@@ -211,12 +195,7 @@ class _Judge:
     def behaviours(
         self, places: Int[np.ndarray, "2 edge"], stability: Float[np.ndarray, " cluster"]
     ) -> tuple[Behaviour, ...]:
-        """Return the clusters with a rule of their own, on both parts, beyond position.
-
-        Args:
-            places: the cluster of every edge and of its query's other key.
-            stability: of every cluster.
-        """
+        """Return the clusters with a rule of their own, on both parts, beyond position."""
         n = len(stability)
         inside = (places == np.arange(n)[:, None, None]).astype(float)
         weight = self.edges.weight

@@ -52,20 +52,7 @@ class TokenReads:
         self.draws = RatioBootstrap(int(self.last.sum()), draws=DRAWS, seed=seed)
 
     def of(self, head: int, word: Callable[[int], str]) -> dict[str, list[dict[str, Any]]]:
-        """Return the tables of a head as plain data.
-
-        Args:
-            head: number of the head.
-            word: text of a token id.
-
-        Returns:
-            "keys": tokens that get more attention off the sink than position and matched keys say;
-            `share` and `matched` are shares of that attention. "queries": tokens at which more
-            attention goes off the sink than at matched queries; `share` is that at these queries.
-            `more` is the difference with its 95 % interval over documents, whose lower end is above
-            0; `p` is that of random signs of the documents' differences, corrected by Holm over the
-            tokens that were judged.
-        """
+        """Return the tables of a head as plain data."""
         weights = [w[head].astype(float) for w in self.judged.weights]
         whole = cluster_sums(np.array([w.sum() for w in weights]), self.at, self.n)
         mass, by_position = (
@@ -90,18 +77,7 @@ class TokenReads:
         least: float,
         word: Callable[[int], str],
     ) -> list[dict[str, Any]]:
-        """Return the tokens whose values are above those at matched places.
-
-        Args:
-            places: where tokens stand.
-            values: a number of every place.
-            expected: what position predicts of it.
-            seen: places that count; all if not given.
-            whole: of every document, what sums of a token are a share of; by default the number of
-                its places.
-            least: smallest difference.
-            word: text of a token id.
-        """
+        """Return the tokens whose values are above those at matched places."""
         kept = np.ones(len(values), bool) if seen is None else seen
         beyond = values if expected is None else values - expected
         tried = []
@@ -164,13 +140,7 @@ class _Places:
         return np.bincount(self.document, values, self.n)
 
     def candidates(self, beyond: np.ndarray, kept: np.ndarray, *, by_place: bool) -> list[int]:
-        """Return the tokens with the largest sums on part 0 beyond the mean of their places.
-
-        Args:
-            beyond: values beyond position.
-            kept: places that count.
-            by_place: True to compare means, weighted by the root of their number, in place of sums.
-        """
+        """Return the tokens with the largest sums on part 0 beyond the mean of their places."""
         mine = kept & (self.part == 0)
         count = np.bincount(self.place[mine])
         mean = np.bincount(self.place[mine], beyond[mine]) / np.maximum(count, 1)

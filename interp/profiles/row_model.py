@@ -39,14 +39,7 @@ def row_model_of(
     rules: Sequence[str],
     corpus: Int[np.ndarray, " token"],
 ) -> RowModel:
-    """Return the mean of the descriptions of both parts.
-
-    Args:
-        fitted: the descriptions.
-        heads: numbers of the heads to keep, in the order of the profile.
-        rules: names of the rules.
-        corpus: token ids of all windows.
-    """
+    """Return the mean of the descriptions of both parts."""
     tokens, counts = np.unique(corpus, return_counts=True)
     position, parameters = (
         np.stack([getattr(one, name).numpy()[list(heads)] for one in fitted]).mean(0)

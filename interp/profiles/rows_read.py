@@ -49,13 +49,7 @@ class AttentionRows:
         visible: Bool[Tensor, "row pos"],
         call: Call | None = None,
     ) -> AttentionRows:
-        """Return the rows of a pattern; a query below the floor, or without a choice, is left out.
-
-        Args:
-            pattern: attention on every key.
-            visible: keys off the sink that a query may see.
-            call: the attention call.
-        """
+        """Get the rows of a pattern; a query below the floor, or without a choice, is left out."""
         mass = pattern * visible
         weight = mass.sum(-1)
         counted = (weight >= FLOOR) & (visible.sum(-1) > 1)
@@ -65,13 +59,7 @@ class AttentionRows:
     def read(
         cls, call: Call, rows: Int[Tensor, " row"], sink: Bool[Tensor, " pos"]
     ) -> AttentionRows:
-        """Return some rows of an attention call on one window.
-
-        Args:
-            call: the call.
-            rows: positions of the queries.
-            sink: keys that are the sink.
-        """
+        """Return some rows of an attention call on one window."""
         at = rows.to(call.z.device)
         seen = call.visible(at)[0].any(0).cpu() & ~sink
         return cls.of(call.pattern(at)[0].detach().float().cpu(), seen, call)
@@ -85,11 +73,7 @@ def sink_of(window: TextWindow, special: Iterable[int]) -> Bool[Tensor, " pos"]:
 
 
 def described_sites(model: Model) -> list[Site]:
-    """Return the attentions whose rows are described: distributions within one sequence of text.
-
-    Raises:
-        OptionError: the model reads no text, or has no such attention.
-    """
+    """Return the attentions whose rows are described: distributions within one sequence of text."""
     stacks = ("decoder", "encoder")
     found = [s for s in model.sites if s.distributes and s.stack in stacks]
     if not model.takes_text or not found:

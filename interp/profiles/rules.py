@@ -264,12 +264,7 @@ TEXT_RULES = (
 
 
 def of_metric(metric: Metric) -> KeyRule:
-    """Return the rule of a detector, given as in `interp.score`.
-
-    Raises:
-        UnknownName: no metric has that name.
-        OptionError: it is not a detector of one sequence, or it reads segments.
-    """
+    """Return the rule of a detector, given as in `interp.score`."""
     declared: BoundAnalysis = bound(metric)
     analysis = declared.analysis
     if analysis.kind != "detector" or analysis.sequences != "one" or analysis.reads_segments:
@@ -307,16 +302,7 @@ def declared_rules() -> list[KeyRule]:
 
 
 def chosen_rules(rules: Iterable[str | KeyRule | Metric] | None, has_text: bool) -> list[KeyRule]:
-    """Return the rules that a user names, or all that the model's tokens allow.
-
-    Args:
-        rules: names of rules or of detectors, `KeyRule`s, and detector functions; None for all.
-        has_text: the model has a tokenizer.
-
-    Raises:
-        OptionError: two rules have one name, or one needs a tokenizer.
-        UnknownName: there is no rule or detector of a name.
-    """
+    """Return the rules that a user names, or all that the model's tokens allow."""
     if rules is None:
         return [rule for rule in declared_rules() if has_text or not rule.needs_text]
     known = {rule.name: rule for rule in TEXT_RULES}

@@ -109,17 +109,7 @@ def second_look(
     advance: Callable[[], Any],
     n_edges: int = 1,
 ) -> JudgedRows:
-    """Run the model on a group of windows and judge a description on them.
-
-    Args:
-        look: the model, its sites and the rules.
-        windows: windows that did not fit the description.
-        others: for each, another document, whose tokens the swapped rules read.
-        description: row models of every head.
-        seed: seed of the random keys.
-        advance: called after each window.
-        n_edges: queries of each window that give an edge.
-    """
+    """Run the model on a group of windows and judge a description on them."""
 
     def run(pair: tuple[TextWindow, TextWindow]) -> dict[str, np.ndarray]:
         judged = _one(look, *pair, description, seed, n_edges)

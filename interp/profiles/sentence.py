@@ -18,12 +18,7 @@ SHOWN = 4  # rules named in a sentence
 
 
 def numbers_said(answer: Answer, n_rules: int) -> dict[str, Any]:
-    """Return the numbers that the sentence on a head states, for its description.
-
-    Args:
-        answer: its judged numbers.
-        n_rules: number of rules that were tried.
-    """
+    """Return the numbers that the sentence on a head states, for its description."""
     return {name: answer.numbers[name].plain() for name in _SAID} | {"n_rules": n_rules}
 
 

@@ -39,13 +39,7 @@ def fit_single_rules(
     rows: Iterable[tuple[Float[Tensor, "head row rule"], Float[Tensor, "head row"]]],
     observed: Float[Tensor, "head rule"],
 ) -> Float[Tensor, "head rule"]:
-    """Return the parameter of every rule alone, on top of position.
-
-    Args:
-        rows: of every document, the share that position gives the keys of every rule, and the
-            weight of every query.
-        observed: attention mass on the keys of every rule, summed over these documents.
-    """
+    """Return the parameter of every rule alone, on top of position."""
     loss = torch.zeros(len(GRID), *observed.shape, dtype=torch.double)
     total = torch.zeros(len(observed), 1, dtype=torch.double)
     for share, weight in rows:

@@ -37,15 +37,7 @@ class Document:
 
 
 def documents_of(path: Path, field: str) -> Iterator[Document]:
-    """Yield the documents of a file or folder, in the order of names.
-
-    Args:
-        path: the file or folder.
-        field: the field or column that holds the text, the token ids or the chat.
-
-    Raises:
-        PromptError: there is nothing to read, or a file is damaged or of an unknown kind.
-    """
+    """Yield the documents of a file or folder, in the order of names."""
     if path.is_dir():
         files = sorted(p for p in path.rglob("*") if p.is_file() and _kind(p) in KNOWN)
         files = require_inside(path, files)

@@ -94,17 +94,7 @@ class ProfileSteps:
         kind: Any,
         sizes: Sequence[int],
     ) -> list[Any]:
-        """Return the results of a phase, of which only missing ones are computed.
-
-        Args:
-            names: name of every step.
-            make: computes the step of a number.
-            kind: type of the results, with `to_bytes` and `from_bytes`.
-            sizes: number of times that each step calls `advance`.
-
-        Raises:
-            ShardsMissing: another shard has not done its part.
-        """
+        """Return the results of a phase, of which only missing ones are computed."""
         known = self._known(names)
         mine = range(len(names)) if self.shard is None else self.shard.of(range(len(names)))
         found: dict[int, Any] = {}

@@ -32,10 +32,6 @@ def token_vectors(model: Model, ids: Int[np.ndarray, " token"]) -> Float[Tensor,
     """Return whitened principal components of the input embeddings, weighted by the corpus.
 
     A model without an embedding of ids gets indicators of its most frequent tokens.
-
-    Args:
-        model: the model.
-        ids: tokens of the corpus.
     """
     counts = torch.from_numpy(np.bincount(ids, minlength=model.d_vocab)).float()
     embedding = getattr(model.module, "get_input_embeddings", lambda: None)()

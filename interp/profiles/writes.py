@@ -101,11 +101,7 @@ class HeadWrites:
 
     @cached_property
     def end(self) -> Finish:
-        """Path from the last stream to the logits.
-
-        Raises:
-            UnreadableAttention: the path cannot be read.
-        """
+        """Path from the last stream to the logits."""
         prompts = Prompts((tuple(self.tokens),))
         cache = self.model.capture(prompts, ("resid_post",), stack=self.stack)
         return finish(self.model, cache, self.stack)

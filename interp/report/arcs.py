@@ -47,16 +47,7 @@ def arcs(
     directed: bool = False,
     name: str = "",
 ) -> Markup:
-    """Return the picture as one SVG element.
-
-    Args:
-        words: The words of the sentence.
-        heads: The index of each word's gold head, -1 for the root.
-        relations: The gold relation of each word.
-        predicted: Arcs (head, dependent), in either order if they are not directed.
-        directed: True if a correct arc must also have the right direction; it then gets a tip.
-        name: The name of the picture for a screen reader, before its words.
-    """
+    """Return the picture as one SVG element."""
     gold = {(head, at) for at, head in enumerate(heads) if head >= 0}
     correct, found = set(gold), set(predicted)
     if not directed:

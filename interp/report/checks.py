@@ -38,13 +38,7 @@ _COLUMNS = (".score", ".heads", ".task", "", "all heads", "without top", "withou
 
 
 def check_page(frame: pd.DataFrame, provenance: Sequence[Mapping[str, Any]], command: str) -> str:
-    """Return one self-contained page, with all names escaped.
-
-    Args:
-        frame: One row per check, as `Confirmation.to_pandas` returns them.
-        provenance: The provenance of the checks.
-        command: The command line that made them.
-    """
+    """Return one self-contained page, with all names escaped."""
     parts = [
         (model, table(_COLUMNS, _lines(rows), kind="many", headed=False))
         for model, rows in frame.groupby("model", sort=False)

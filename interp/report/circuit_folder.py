@@ -65,21 +65,7 @@ def write_evaluation(
     maps: Sequence[ResultRows] = (),
     explained: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> None:
-    """Write the evaluation of a circuit and the page of both, each file completely or not at all.
-
-    Args:
-        found: The circuit.
-        measured: Its evaluation on held-out pairs.
-        folder: The folder to write to.
-        command: The command line, for provenance.
-        held_out: Description of the held-out pairs.
-        edges: The evaluation of its edges, or why there is none.
-        against: A published circuit of the model to show beside it.
-        patched: Its top nodes patched on the held-out pairs, or why they were not.
-        of_set: The evaluation of its smallest set, or why there is none.
-        maps: Maps of patching over layers and positions.
-        explained: What its nodes do; see `interp.circuits.explained`.
-    """
+    """Write the evaluation of a circuit and the page of both, each file whole or not at all."""
     import pandas as pd
     from markupsafe import Markup
 

@@ -24,14 +24,7 @@ def graph_document(
     explained: Mapping[str, Mapping[str, Any]] | None = None,
     against: Published | None = None,
 ) -> dict[str, Any]:
-    """Return what the page of a circuit shows, as plain data.
-
-    Args:
-        found: The circuit.
-        evaluation: Its evaluation, as `evaluation.json` states it.
-        explained: What its nodes do; see `interp.circuits.explained`.
-        against: A published circuit to compare with.
-    """
+    """Return what the page of a circuit shows, as plain data."""
     explained = explained or {}
     frame = found.to_pandas()
     kinds = dict(iter(frame.groupby("metric", sort=False)))

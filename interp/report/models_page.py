@@ -31,16 +31,7 @@ def models_page(
     state: str = "",
     failed: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the page of many models, which can be read without scripts.
-
-    Args:
-        table: The scores.
-        roles: The roles of their heads.
-        command: The command line.
-        beside: Files in the same folder; cells lead to heads of `heads.html` if it is one of them.
-        state: State of a run that is not finished; the page then reloads itself.
-        failed: Models that could not be scored, and why.
-    """
+    """Return the page of many models, which can be read without scripts."""
     models, failed = list(table.models), dict(failed or {})
     taken: set[str] = set()
     links = {name: anchor(name, taken) for name in models} if HEADS in beside else {}

@@ -54,12 +54,6 @@ def series_table(
     """Return a row per run or family, with a line per metric; nothing without rows.
 
     The lines of a column share the range of its numbers, and all lines have a logarithmic axis.
-
-    Args:
-        rows: The runs or families.
-        best: The first head of each model and metric.
-        units: The unit of each metric.
-        what: A word for the models of a row, such as "checkpoints".
     """
     if not rows:
         return Markup("")

@@ -21,10 +21,6 @@ def save_curves(curves: Sequence[PruningCurve], folder: str | os.PathLike) -> tu
     """Write `pruning.html` and `pruning.csv` with all curves, and each as `pruning-NAME.json`.
 
     Curves with other names in the folder are shown after them; a damaged file is moved aside.
-
-    Raises:
-        OptionError: the curves have different models or tasks.
-        StoreError: the folder cannot be written.
     """
     import pandas as pd
 

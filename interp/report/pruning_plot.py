@@ -31,9 +31,6 @@ def plot_curves(curves: Sequence[PruningCurve], *, title: str | None = None) -> 
     held-out prompts, if the curve was cross-fitted. The grey band holds the middle 95 % of random
     orders (of the first curve that has some), the grey line their mean; the dotted horizontal line
     is the undisturbed model.
-
-    Raises:
-        OptionError: there is no curve, or the models, tasks or kinds of ablation differ.
     """
     import plotly.graph_objects as go
 

@@ -71,10 +71,6 @@ def several(found: Sequence[ModelDifferences], failed: Mapping[str, str] | None 
 
     The ends of intervals are those at the level 1 - 0.05 / claims, so that all of them hold
     together with a probability of 95 % (Bonferroni); p is corrected by Holm's method.
-
-    Args:
-        found: A comparison per model, all with the same model A.
-        failed: Models that could not be compared, and why.
     """
     import pandas as pd
 
@@ -112,12 +108,7 @@ def _size(rows: Any, name: str) -> tuple[int, float]:
 
 
 def several_page(found: Several, *, command: str | None = None) -> bytes:
-    """Return the page of many models beside one as UTF-8.
-
-    Args:
-        found: The differences.
-        command: The command line.
-    """
+    """Return the page of many models beside one as UTF-8."""
     parts: list[tuple[Any, ...]] = []
     if len(found.rows):
         metric = str(found.rows["metric"].iloc[0])

@@ -68,13 +68,6 @@ def write_summary(store: Store, failed: Mapping[str, str] | None = None) -> Head
     files depend on the stored results only. Damaged results are set aside with a warning. Commands
     that share the folder write one after another; the last one sees the results of all.
 
-    Args:
-        store: the results.
-        failed: models that could not be scored, and why.
-
-    Raises:
-        StoreError: a file cannot be written.
-
     Warns PageOmitted where a page of all results exceeds its budget with the least detail.
     """
     from interp.core.files import write_atomically

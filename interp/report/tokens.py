@@ -36,15 +36,7 @@ def attribution_page(
     warning: str = "",
     top: int = 10,
 ) -> str:
-    """Return one HTML page with a section per attribution; equal results give equal bytes.
-
-    Args:
-        found: The attributions.
-        title: The title of the page.
-        command: The command line that made them.
-        warning: A warning to show above them.
-        top: The number of tokens in the table of the largest scores.
-    """
+    """Return one HTML page with a section per attribution; equal results give equal bytes."""
     parts = [(one.method, *_contents(one, top)) for one in found]
     warnings = [warning] if warning else []
     if any(_reads_attention(one) for one in found):

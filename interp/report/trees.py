@@ -42,15 +42,7 @@ def trees_page(
     beside: Sequence[str] = (),
     pairs: Mapping[str, ResultRows | str] | None = None,
 ) -> str:
-    """Return one HTML page without scripts; equal results give equal bytes.
-
-    Args:
-        found: One result per model.
-        title: The title of the page.
-        command: The command line that made the results.
-        beside: Names of files in the same folder that hold all numbers.
-        pairs: The loss of a model on minimal pairs, by its name, or why there is none.
-    """
+    """Return one HTML page without scripts; equal results give equal bytes."""
     sections = [_section(one, (pairs or {}).get(one.model)) for one in found]
     line = "; ".join(one.first_line() for one in found[:2])
     more = f"; {len(found) - 2} more models" if len(found) > 2 else ""

@@ -29,18 +29,7 @@ def write_trees(
     *,
     command: str | None = None,
 ) -> tuple[list[str], int]:
-    """Write results, then those of the other models in the folder.
-
-    Args:
-        own: the results.
-        checks: the minimal pairs of each model, or why there are none.
-        folder: the folder.
-        stored: the folder of finished results.
-        command: the command line that made the results.
-
-    Returns:
-        The names of the files, and the number of stored results that are not among them.
-    """
+    """Write results, then those of the other models in the folder."""
     import pandas as pd
 
     mine = {_weights(one) for one in own}

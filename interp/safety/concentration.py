@@ -45,9 +45,6 @@ def participation_ratio(scores: Any) -> float:
 
     It is 1 if one head has the whole score, and k if k heads have equal scores and all others 0. A
     head with a negative score works against the others, and does not carry the behaviour.
-
-    Raises:
-        OptionError: A score is not finite, or none is above zero.
     """
     s = np.asarray(scores, dtype=np.float64).ravel()
     if not np.isfinite(s).all():

@@ -64,18 +64,7 @@ def candidates(
 ) -> list[Direction]:
     """Compute the difference of means before every layer at every position, in float64.
 
-    Args:
-        model: The model.
-        sets: Harmful and harmless prompts.
-        positions: Positions counted from the end; by default those of the ending that all prompts
-            share.
-
     Reference: Arditi et al. 2024, "Refusal in Language Models Is Mediated by a Single Direction".
-
-    Raises:
-        OptionError: A position is not counted from the end.
-        PromptError: A prompt is too short for a position.
-        UnreadableAttention: The model has no `resid_pre`.
     """
     asked = range(-sets.shared_ending, 0) if positions is None else positions
     chosen = sorted(set(asked))
@@ -117,11 +106,7 @@ def default_layer(model: Model) -> int:
 
 
 def at_layer(model: Model, sets: PromptSets, layer: int | None = None) -> Direction:
-    """Compute the difference of means before one layer at the last token, without selection.
-
-    Raises:
-        OptionError: There is no such layer.
-    """
+    """Compute the difference of means before one layer at the last token, without selection."""
     layers = [site.layer for site in reading_sites(model)]
     wanted = default_layer(model) if layer is None else layer
     if wanted not in layers:

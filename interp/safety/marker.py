@@ -94,19 +94,7 @@ def marker_sets(
 
 
 def sets_of(model: Model, task: str, *, n: int, max_length: int, seed: int) -> PromptSets:
-    """Make the sets that an experiment's options name: `marker`, or a JSONL file with labels.
-
-    Args:
-        model: The model.
-        task: `marker`, or the path of a JSONL file.
-        n: Number of prompts of each kind, for `marker`.
-        max_length: Tokens of the longest prompt, for `marker`.
-        seed: Seed of the tokens, for `marker`.
-
-    Raises:
-        OptionError: The task is neither.
-        PromptError: The file cannot be read, or its prompts do not fit the model.
-    """
+    """Make the sets that an experiment's options name: `marker`, or a JSONL file with labels."""
     if task == "marker":
         return marker_sets(model, n=n, max_length=max_length, seed=seed)
     return PromptSets.of(model, *read_labelled(task))

@@ -39,12 +39,7 @@ class PromptSets:
 
     @classmethod
     def of(cls, model: Model, harmful: Any, harmless: Any) -> PromptSets:
-        """Make the sets from texts, ids or `Prompts`.
-
-        Raises:
-            PromptError: A prompt does not fit the model or is in both sets, or a set has fewer than
-                two prompts.
-        """
+        """Make the sets from texts, ids or `Prompts`."""
         sets = cls(Prompts.of(harmful, model), Prompts.of(harmless, model))
         for name, prompts in (("harmful", sets.harmful), ("harmless", sets.harmless)):
             prompts.check(model)
@@ -84,11 +79,7 @@ class PromptSets:
         return max(1, next((k for k, equal in enumerate(same) if not equal), most))
 
     def halves(self, seed: int, share: float = 0.5) -> tuple[PromptSets, PromptSets]:
-        """Two parts by chance; the second holds `share` of each set, at least one prompt.
-
-        Raises:
-            OptionError: a share that leaves a part empty.
-        """
+        """Two parts by chance; the second holds `share` of each set, at least one prompt."""
         if not 0 < share < 1:
             raise OptionError(f"share={share} of the prompts; it lies between 0 and 1")
         rng = np.random.default_rng([seed, 3])
@@ -112,18 +103,7 @@ class PromptSets:
 
 @takes_model
 def templated(model: Model, prompts: Sequence[str], template: str = "chat") -> Prompts:
-    """Format instructions in a template that the model was trained on.
-
-    Args:
-        model: The model.
-        prompts: The instructions.
-        template: "chat" for the tokenizer's chat template up to the beginning of the assistant's
-            turn, or a text with {prompt} in it, such as "## Query:{prompt}\\n## Answer:" (SHIPS).
-
-    Raises:
-        PromptError: The model has no tokenizer, or no chat template.
-        OptionError: The template does not contain {prompt}.
-    """
+    """Format instructions in a template that the model was trained on."""
     if model.tokenizer is None:
         raise PromptError(f"{model.name} has no tokenizer, so it takes no templates; give ids")
     if template != "chat":
@@ -154,11 +134,7 @@ def read_prompts(path: str | Path) -> list[Any]:
 
 
 def read_labelled(path: str | Path) -> tuple[list[Any], list[Any]]:
-    """Read harmful and harmless prompts of one `.jsonl` file, labelled by the field `harmful`.
-
-    Raises:
-        PromptError: As for `read_prompts`; or a line has no label, or all have the same.
-    """
+    """Read harmful and harmless prompts of one `.jsonl` file, labelled by the field `harmful`."""
     prompts, labels = _read(Path(path), labelled=True)
     harmful = [p for p, label in zip(prompts, labels, strict=True) if label]
     harmless = [p for p, label in zip(prompts, labels, strict=True) if not label]

@@ -54,13 +54,6 @@ def among_top(found: ResultRows, k: int = 10) -> dict[str, float]:
     """Compute the share of harmful prompts that have a head among their top k, by head.
 
     The authors keep the ten highest heads of each prompt. Ties are in the order of layers.
-
-    Args:
-        found: Result of `ships_scores`.
-        k: Number of heads per prompt; all, if there are fewer than 10.
-
-    Raises:
-        OptionError: k is not between 1 and the number of heads.
     """
     values = found.harmful.per_prompt
     if not 1 <= k <= len(values):

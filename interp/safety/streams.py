@@ -31,11 +31,7 @@ StreamChange = Callable[[Tensor], Tensor]
 
 
 def reading_sites(model: Model) -> list[Site]:
-    """Return the attentions of the stack that predicts, by layer; their blocks carry the stream.
-
-    Raises:
-        PromptError: The model does not read tokens.
-    """
+    """Return the attentions of the stack that predicts, by layer; their blocks carry the stream."""
     if not model.takes_text:
         raise PromptError(f"{model.name} reads {model.kind} input; prompts are tokens")
     stack = predicting_stack(model)
@@ -49,16 +45,6 @@ def at_the_end(
 
     Yields the numbers of the prompts, and `{(name, layer): [prompt, n, ...]}` in float64 on the
     CPU. Only these positions are stored.
-
-    Args:
-        model: The model.
-        prompts: The prompts.
-        names: Names of the activations.
-        n: Number of tokens.
-
-    Raises:
-        PromptError: A prompt has fewer tokens.
-        UnreadableAttention: The model has no such activation.
     """
     short = next((i for i, p in enumerate(prompts.ids) if len(p) < n), None)
     if short is not None:
@@ -97,9 +83,6 @@ def without(model: Model, direction: Float[Tensor, " d_model"]) -> Iterator[None
 
     It is removed from the input and output of every block and from the outputs of attention and
     MLP, at every position, as by Arditi et al.
-
-    Raises:
-        UnreadableAttention: The streams of a block are not known.
     """
     unit = direction.double() / direction.double().norm()
 

@@ -152,11 +152,7 @@ def sahara(
 def main_axes(
     hidden: Float[Tensor, "prompt d_model"], form: str, rank: int = 1
 ) -> tuple[Float[Tensor, "entry axis"], float]:
-    """Compute the first singular vectors in the form's space, and the ratio of singular values.
-
-    Raises:
-        PromptError: All rows are the same, so that a centred form has no axis.
-    """
+    """Compute the first singular vectors in the form's space, and the ratio of singular values."""
     x = hidden.double()
     if form != "uncentred":
         centred = x - x.mean(0)

@@ -22,12 +22,7 @@ if TYPE_CHECKING:
 
 
 def refusal_ids(model: Model, tokens: Sequence[int | str] | int | str | None) -> tuple[int, ...]:
-    """Return the ids of the tokens that begin a refusal.
-
-    Raises:
-        OptionError: None are given, and the model's config has none.
-        PromptError: A text is not a single token.
-    """
+    """Return the ids of the tokens that begin a refusal."""
     if tokens is None:
         found = stated_refusal(model)
         if not found:

@@ -35,10 +35,6 @@ def how(model: Model, by: By = "auto") -> Literal["words", "offsets"]:
     Bidirectional models receive the words one by one, since their tokenizers split at spaces
     anyway. Decoders would then see a different text (their pieces include the space before a word),
     so they receive the text, and the pieces are matched by character.
-
-    Raises:
-        OptionError: `by` is not known.
-        PromptError: the model has no tokenizer, or one without character offsets.
     """
     if by not in ("auto", "words", "offsets"):
         raise OptionError(f"pieces={by!r} is not known; use 'auto', 'words' or 'offsets'")

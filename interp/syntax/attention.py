@@ -96,10 +96,6 @@ def word_attention(
 
     Cross attention is excluded, since its rows and columns are different texts. Memory: one number
     per head and pair of words.
-
-    Raises:
-        OptionError: the model does not have the stack.
-        PromptError: there is no fast tokenizer, or no sentence could be read.
     """
     reading = reading or WordReading()
     by = how(model, reading.pieces)

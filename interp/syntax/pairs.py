@@ -251,11 +251,7 @@ def checked_pairs(
     seed: int,
     progress: Any,
 ) -> ResultRows | str:
-    """Check the requested heads, or those above their baselines; or return why none can be.
-
-    Raises:
-        InterpError: the model does not give likelihoods of sentences, or lacks the heads.
-    """
+    """Check the requested heads, or those above their baselines; or return why none can be."""
     from interp.syntax.wording import verdict
 
     if heads is not None:

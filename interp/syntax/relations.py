@@ -28,17 +28,7 @@ def relations(
     shuffled: Hits | None = None,
     seed: int = 0,
 ) -> list[Relation]:
-    """Evaluate all relations that occur in both parts, the most frequent first.
-
-    Args:
-        train: attention on the choosing sentences.
-        test: attention on the evaluation sentences.
-        gold: gold dependencies of both parts.
-        hits: hits on both parts.
-        random: hits of a random-init model on both parts; its own best head is chosen too.
-        shuffled: hits of the same model on the evaluation sentences in shuffled order.
-        seed: seed of the bootstrap.
-    """
+    """Evaluate all relations that occur in both parts, the most frequent first."""
     choose, report = gold
     boot = RatioBootstrap(len(test), seed=seed)
     out, chances = [], []

@@ -163,12 +163,7 @@ def arborescence_all(
 def rooted(
     score: Float[Array, "dependent head"], as_root: Float[Array, " word"] | None = None
 ) -> Int[Array, " word"]:
-    """Return the maximum directed tree over all choices of one root; the root's head is -1.
-
-    Args:
-        score: `[dependent, head]` scores.
-        as_root: score of each word as the root; by default equal.
-    """
+    """Return the maximum directed tree over all choices of one root; the root's head is -1."""
     n = len(score)
     wide = np.full((n + 1, n + 1), LEAST)
     wide[:n, :n] = score

@@ -39,9 +39,6 @@ class KeptTrees:
         """Return the result of a key and the interp version that made it; None if there is none.
 
         A damaged file is moved aside with a warning (DamagedKept), and counts as missing.
-
-        Raises:
-            StoreError: the folder cannot be read, or was made by another version.
         """
         steps = self._steps(key)
         content = steps.find([_ROW]).get(_ROW)
@@ -52,11 +49,7 @@ class KeptTrees:
         return _read(content), steps.version or __version__
 
     def newest(self) -> list[TreeScores]:
-        """Return the result last requested of every model, the latest first.
-
-        Raises:
-            StoreError: a file cannot be read.
-        """
+        """Return the result last requested of every model, the latest first."""
         found: dict[tuple[str, str], TreeScores] = {}
         for path in reversed(self.paths()):
             try:
@@ -96,26 +89,7 @@ def kept_trees(
     resume: Path | None = None,
     progress: Progress | None = None,
 ) -> tuple[TreeScores, str]:
-    """Search trees, or return the result that an earlier run stored; see `dependency_trees`.
-
-    Args:
-        model: the model.
-        treebank: the sentences.
-        train: the sentences on which heads are chosen.
-        reading: how pieces are joined to words.
-        stack: the stack to use.
-        controls: also run a random-init model, and the model on shuffled words.
-        seed: seed of the controls and the bootstrap.
-        resume: folder that stores results.
-        progress: see `Progress`.
-
-    Returns:
-        The result, and the version of interp that stored it; empty if it was computed now.
-
-    Raises:
-        StoreError: the folder cannot be read or written.
-        PromptError, OptionError: as `dependency_trees`.
-    """
+    """Search trees, or return the result that an earlier run stored; see `dependency_trees`."""
     from interp.model.check import check_model
     from interp.syntax.search import dependency_trees
 

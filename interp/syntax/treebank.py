@@ -101,11 +101,7 @@ class Treebank:
         return tuple(out)
 
     def first(self, n: int) -> Treebank:
-        """Return the first n sentences, or all if there are fewer.
-
-        Raises:
-            OptionError: n is below 1.
-        """
+        """Return the first n sentences, or all if there are fewer."""
         if n < 1:
             raise OptionError(f"{n} sentences of {self.name} cannot be taken; use 1 or more")
         return Treebank(self.name, self.sentences[:n], self.content_hash, self.skipped)

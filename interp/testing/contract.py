@@ -27,11 +27,7 @@ def require_kept(kept: bool, contract: str) -> None:
 
 @contextmanager
 def model_unchanged(model: Model, name: str) -> Iterator[None]:
-    """Check that the block leaves weights, gradients and the config of a model as they were.
-
-    Raises:
-        ContractError: it does not.
-    """
+    """Check that the block leaves weights, gradients and the config of a model as they were."""
     import torch
 
     from interp.model.content import saved_tensors
@@ -94,12 +90,7 @@ def _refused(declared: Declaration, error: type[Exception], what: str, **options
 
 
 def check_example(declared: Declaration, **names: Any) -> None:
-    """Run the example of a docstring, if there is one, and compare what it prints.
-
-    Args:
-        declared: the declared function.
-        **names: further names that the example may use.
-    """
+    """Run the example of a docstring, if there is one, and compare what it prints."""
     known = getattr(declared.function, "__globals__", {}) | names | {declared.name: declared}
     test = doctest.DocTestParser().get_doctest(declared.doc, known, declared.name, None, 0)
     said: list[str] = []

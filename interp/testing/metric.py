@@ -157,19 +157,7 @@ def check_option(
     value: Any,
     plain: np.ndarray | None = None,
 ) -> None:
-    """Check that an option changes a score, and that the label names its value.
-
-    Args:
-        metric: the metric.
-        model: the model to score.
-        prompts: prompts for it.
-        option: name of the option.
-        value: another value than the one that the metric has.
-        plain: scores of the metric as given, by `scores_per_head`; computed unless given.
-
-    Raises:
-        ContractError: no score changes, or the label does not name the value.
-    """
+    """Check that an option changes a score, and that the label names its value."""
     found = bound(metric)
     changed = found.analysis.bind(**(dict(found.options) | {option: value}))
     require_kept(

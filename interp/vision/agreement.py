@@ -30,15 +30,8 @@ def attention_iou(
     Both are divided by their sums, and the score is sum(p q) / sum(((p + q) / 2)^2). A uniform map
     on n cells and one that is uniform on m of them have 4m / (n + 3m).
 
-    Args:
-        first: maps without negative entries, such as attention.
-        second: maps or masks on the same cells.
-
     Reference: Serianni et al. 2025, "Attention IoU: Examining Biases in CelebA using Attention
     Maps" (arXiv 2503.19846).
-
-    Raises:
-        OptionError: the maps have different sizes, negative entries, or a map is zero.
     """
     p, q = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
     if p.shape[-1] != q.shape[-1]:
@@ -60,10 +53,6 @@ def pointing_game(
     Published maps have one value per pixel. Here a map has one per patch, all pixels of the largest
     patch are equally its maximum, and the expected hit is the share of the patch in the mask. Cells
     that tie share the hit equally.
-
-    Args:
-        maps: maps of cells.
-        shares: share of each cell in the mask.
 
     Reference: Zhang et al. 2016, "Top-down Neural Attention by Excitation Backprop" (arXiv
     1608.00507).

@@ -40,18 +40,7 @@ def accuracy_rows(
     target: Sequence[str] = (),
     seed: int = 0,
 ) -> ResultRows:
-    """Return accuracies by group; see `correct_spurious_heads` for the columns and facts.
-
-    Args:
-        group: name of each image's group: its class, with an aligned or a conflicting cue.
-        before: True where the model was right.
-        after: True where it is right after the correction.
-        random: the same after random other heads were corrected, one row per draw.
-        made: provenance.
-        spurious: heads whose output was replaced.
-        target: heads whose projection was added.
-        seed: seed of the bootstrap.
-    """
+    """Return accuracies by group; see `correct_spurious_heads` for the columns and facts."""
     facts = {
         "metric": "accuracy", "unit": "share of images", "group": tuple(group), "before": before,
         "after": after, "random": random, "spurious": tuple(spurious), "target": tuple(target),

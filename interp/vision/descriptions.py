@@ -157,21 +157,7 @@ def text_span(
     *,
     span: bool = False,
 ) -> tuple[list[int], Float[Array, "rank image"]]:
-    """Choose directions of a bank greedily, and measure what each explains on other vectors.
-
-    Args:
-        learn: vectors on which directions are chosen.
-        bank: directions to choose from; their lengths do not matter.
-        ranks: number of directions.
-        judge: vectors on which the explained variance is measured.
-        span: project directions to the span of `learn` and rank by the spread along them, as in the
-            published code.
-
-    Returns:
-        Indices of the directions, and the squared projection of each vector in `judge`, from which
-        the mean of `learn` is subtracted, on each direction that the ones before it leave, divided
-        by the mean squared length; a direction with nothing left explains 0.
-    """
+    """Choose directions of a bank greedily, and measure what each explains on other vectors."""
     rest = learn - learn.mean(0)
     new = judge - learn.mean(0)
     total = max(float(np.square(new).sum(1).mean()), 1e-300)

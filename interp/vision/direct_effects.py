@@ -113,11 +113,7 @@ def image_direct_effects(
 def output_directions(
     parts: ImageParts, texts: Float[Array, "text d"] | None
 ) -> tuple[Float[Array, "class out"], Float[Array, " image"], str]:
-    """Return directions of the output, the factor of each image, and the unit.
-
-    Raises:
-        OptionError: texts are given for class logits, or missing or of another width.
-    """
+    """Return directions of the output, the factor of each image, and the unit."""
     width = parts.output.shape[1]
     if parts.kind == "logits":
         if texts is not None:
@@ -143,11 +139,7 @@ def output_directions(
 def target_of(
     model: Model, parts: ImageParts, labels: Any, directions: Float[Array, "class out"]
 ) -> Int[Array, " image"]:
-    """Return the class or text of each image: the given one, or the model's choice.
-
-    Raises:
-        OptionError: a label is not a class of the model or the index of a text.
-    """
+    """Return the class or text of each image: the given one, or the model's choice."""
     number = len(parts.output)
     if labels is None:
         return (parts.output @ directions.T).argmax(1)

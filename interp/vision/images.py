@@ -69,11 +69,7 @@ class PatchGrid:
 
 
 def vision_config(model: Model) -> Any:
-    """Return the part of a config that describes the image tower.
-
-    Raises:
-        PromptError: the model reads no images.
-    """
+    """Return the part of a config that describes the image tower."""
     if "pixel_values" not in takes(model.module):
         raise PromptError(
             f"{model.name} ({model.kind}) reads no images: its forward takes no pixel_values; give "
@@ -168,11 +164,7 @@ def image_batch(model: Model, images: Any) -> Float[Tensor, "image channel row c
 
 
 def patch_grid(model: Model, tokens: int) -> PatchGrid:
-    """Return the grid of an image's tokens, from the config and the number of tokens in a run.
-
-    Raises:
-        PromptError: the number of tokens does not fit the config, as with merged patches.
-    """
+    """Return the grid of an image's tokens, from the config and the number of tokens in a run."""
     config = vision_config(model)
     _, high, wide = expected_size(model)
     size = config.patch_size
@@ -199,9 +191,6 @@ def classes_by_text(names: Sequence[str], texts: Sequence[str] | None) -> Int[Ar
     """Return the class of each name: the index of its text, or of the name among all names.
 
     A name stands for the text that equals it, else for the only text that holds it as words.
-
-    Raises:
-        OptionError: a name is in no text, or in several.
     """
     if texts is None:
         known = sorted(set(names))
@@ -221,11 +210,7 @@ def classes_by_text(names: Sequence[str], texts: Sequence[str] | None) -> Int[Ar
 
 
 def checked_labels(model: Model, labels: Any, number: int) -> Int[Array, " image"]:
-    """Return one class per image, as indices.
-
-    Raises:
-        OptionError: there are more or fewer labels than images, or one is not a class of the model.
-    """
+    """Return one class per image, as indices."""
     names = {str(v): int(k) for k, v in (getattr(model.config, "id2label", None) or {}).items()}
     given = labels.tolist() if hasattr(labels, "tolist") else labels
     if isinstance(given, str) or not isinstance(given, Sequence):
@@ -247,12 +232,7 @@ def checked_labels(model: Model, labels: Any, number: int) -> Int[Array, " image
 
 
 def checked_masks(model: Model, masks: Any, number: int) -> Bool[Array, "image row column"]:
-    """Return one mask per image.
-
-    Raises:
-        OptionError: the masks have another size than the images, a mask is empty, or their number
-            differs.
-    """
+    """Return one mask per image."""
     _, high, wide = expected_size(model)
     given = np.asarray(getattr(masks, "masks", masks))
     if given.shape != (number, high, wide):

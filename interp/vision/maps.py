@@ -93,19 +93,7 @@ def map_rows(
     units: Sequence[str],
     made: Mapping[str, Any],
 ) -> ResultRows:
-    """Return a row per image, method and patch, with the images.
-
-    Args:
-        methods: names of the methods.
-        maps: the scores.
-        pixels: the images, for the figure.
-        units: unit of each method.
-        made: the provenance.
-
-    Returns:
-        The columns image, metric (the method), row, column, score and unit. Facts: methods,
-        method_units, maps and pixels. `plot(item)` draws the maps of an image over it.
-    """
+    """Return a row per image, method and patch, with the images."""
     method, image, row, column = np.indices(maps.shape).reshape(4, -1)
     columns = {
         "image": image, "metric": np.array(methods, dtype=object)[method], "row": row,

@@ -24,11 +24,7 @@ MEASURES = (
 
 
 def chosen_measures(only: str | None) -> tuple[str, ...] | None:
-    """Return the named measures; None for all that can be computed.
-
-    Raises:
-        UnknownName: there is no such measure.
-    """
+    """Return the named measures; None for all that can be computed."""
     if only is None:
         return None
     names = tuple(name.strip().replace("-", "_") for name in only.split(",") if name.strip())
@@ -41,11 +37,7 @@ def chosen_measures(only: str | None) -> tuple[str, ...] | None:
 
 
 def require_maps(names: Sequence[str]) -> None:
-    """Raise if a map is not class_attention, pooling, a head or an attribution method.
-
-    Raises:
-        UnknownName: there is no such map.
-    """
+    """Raise if a map is not class_attention, pooling, a head or an attribution method."""
     for name in names:
         if name not in ("class_attention", "pooling") and not re.fullmatch(r"L\d+H\d+", name):
             ATTRIBUTION_METHODS.parse(name)
@@ -65,11 +57,7 @@ def maps_to_draw(model: Model, names: Sequence[str]) -> tuple[str, ...]:
 def measures_of_images(
     model: Model, pictures: Pictures, asked: tuple[str, ...] | None, seed: int
 ) -> dict[str, Result]:
-    """Compute the named measures, or all that the model and the images allow.
-
-    Raises:
-        OptionError: a named measure lacks labels, masks, cues or texts.
-    """
+    """Compute the named measures, or all that the model and the images allow."""
     from interp import vision
     from interp.vision.readout import image_readout
 

@@ -25,11 +25,7 @@ NeuronChange = Callable[[Tensor], Tensor]
 
 
 def encoder_layers(model: Model) -> dict[int, str]:
-    """Return the path of every layer of the image tower: the member of a list around attention.
-
-    Raises:
-        UnreadableAttention: an attention is in no list of layers.
-    """
+    """Return the path of every layer of the image tower: the member of a list around attention."""
     found = {}
     for site in vision_sites(model):
         names = site.module.split(".")
@@ -52,9 +48,6 @@ def writing_matrices(model: Model, pixels: Tensor) -> dict[int, str]:
 
     It is the last matrix of the layer that runs outside the attention and gives vectors of the
     stream's width.
-
-    Raises:
-        UnreadableAttention: a layer has no such matrix.
     """
     layers = encoder_layers(model)
     attentions = {s.layer: s.module for s in vision_sites(model)}
@@ -127,11 +120,7 @@ def changed_neurons(model: Model, changes: Mapping[str, NeuronChange]) -> Iterat
 @holding
 @contextmanager
 def added_token(model: Model) -> Iterator[list[Tensor]]:
-    """Add a token of zeros behind the patches; it is cut off again behind the last layer.
-
-    Yields:
-        The streams after each layer in the last run, with the added token.
-    """
+    """Add a token of zeros behind the patches; it is cut off again behind the last layer."""
     paths = list(encoder_layers(model).values())
     streams: list[Tensor] = []
 

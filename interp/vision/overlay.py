@@ -41,12 +41,7 @@ def reduced_image(
 def map_figure(
     image: Float[Array, "channel row column"], maps: Mapping[str, Float[Array, "row column"]]
 ) -> go.Figure:
-    """Draw an image, and beside it each map over the same image in grey.
-
-    Args:
-        image: the image, as the model takes it.
-        maps: scores of patches by name.
-    """
+    """Draw an image, and beside it each map over the same image in grey."""
     import plotly.graph_objects as go
     from plotly.subplots import make_subplots
 

@@ -45,12 +45,7 @@ class Pictures:
         cls, model: Model, images: Path | None, *, masks: Path | None, cues: Path | None,
         texts: Path | None, bank: Path | None, resize: bool, number: int, seed: int,
     ) -> Pictures:  # fmt: skip
-        """Read a folder, or draw images for a bundled model.
-
-        Raises:
-            PromptError: the model reads no images, or needs a folder of them.
-            OptionError: masks or cues are given without images, or do not fit them.
-        """
+        """Read a folder, or draw images for a bundled model."""
         from interp.vision.folder import read_images
         from interp.vision.images import vision_config
 

@@ -20,11 +20,7 @@ _RESIDUAL = {torch.float64: 1e-10, torch.float32: 1e-4}  # relative to the large
 
 
 def pooling_of(model: Model) -> str:
-    """Return the path of the pooling attention of a model.
-
-    Raises:
-        UnreadableAttention: there is none, or more than one.
-    """
+    """Return the path of the pooling attention of a model."""
     found = [
         name
         for name, each in model.module.named_modules()
@@ -42,11 +38,7 @@ def pooling_of(model: Model) -> str:
 def pooling_patterns(
     model: Model, pixels: Tensor, size: int = BATCH
 ) -> tuple[Float[Tensor, "image head token"], float]:
-    """Return the patterns, and the largest relative difference of what they should give.
-
-    Raises:
-        UnreadableAttention: the model has no such attention, or its own results differ.
-    """
+    """Return the patterns, and the largest relative difference of what they should give."""
     name = pooling_of(model)
     pooling = model.module.get_submodule(name)
     found, apart = [], 0.0

@@ -264,12 +264,7 @@ def image_output(model: Model, inputs: dict[str, Tensor]) -> tuple[Float[Tensor,
 
 
 def image_readout(model: Model) -> ImageReadout:
-    """Find the readout of a model, and check it on two random images.
-
-    Raises:
-        PromptError: the model reads no images.
-        UnreadableAttention: no norm, pooling and matrix of the model give its output.
-    """
+    """Find the readout of a model, and check it on two random images."""
     sites = vision_sites(model)
     stack, last = sites[-1].stack, sites[-1].layer
     pixels = probe_inputs(model.module)["pixel_values"]

@@ -48,20 +48,7 @@ def register_run(
     model: Model, pixels: Tensor, matrices: dict[int, str], which: dict[int, list[int]] | None,
     high: list[Tensor] | None, limits: tuple[int, float | None, float], size: int,
 ) -> RegisterRun:  # fmt: skip
-    """Run all images with neurons shifted to an added token, or unchanged.
-
-    Args:
-        model: the model.
-        pixels: the images.
-        matrices: path of the matrix behind the neurons of each layer.
-        which: neurons to shift, by layer; None for the unchanged model.
-        high: patches of high norm that each layer reads; found in this run where it is None.
-        limits: index of the first patch, and the options `cut` and `times`.
-        size: images that run together.
-
-    Raises:
-        UnreadableAttention: the layers do not take one more token.
-    """
+    """Run all images with neurons shifted to an added token, or unchanged."""
     first, cut, times = limits
     sites = vision_sites(model)
     shares, norms, masses, marks, choice, start = [], [], [], [], [], 0

@@ -148,15 +148,7 @@ def head_scores(
     null: Mapping[str, Float[Array, " head"] | float] | None = None,
     notes: Mapping[str, Any] | None = None,
 ) -> ImageScores:
-    """Build a result whose rows are heads, for one metric or several.
-
-    Args:
-        sites: attention layers, in order.
-        values: scores by metric and unit.
-        provenance: model, images and options.
-        null: null of every head, by metric.
-        notes: facts about the computation.
-    """
+    """Build a result whose rows are heads, for one metric or several."""
     places = head_places(sites)
     labels = [f"L{layer}H{head}" for _, layer, head in places]
     null = null or {}

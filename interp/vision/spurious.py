@@ -65,11 +65,7 @@ class CuedImages:
 def cued_images(
     model: Model, images: Any, labels: Any, cues: Any, texts: Array | None, batch_size: int
 ) -> CuedImages:
-    """Decompose images and check labels and cues.
-
-    Raises:
-        OptionError: a label is not a class, or the cues have another number or range.
-    """
+    """Decompose images and check labels and cues."""
     parts = image_parts(model, images, batch_size=batch_size)
     directions, scale, _ = output_directions(parts, texts)
     given = target_of(model, parts, labels, directions)

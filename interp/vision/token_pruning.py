@@ -161,11 +161,7 @@ def prune_image_tokens(
 def class_importance(
     model: Model, pixels: Tensor, layers: Sequence[int] | None = None
 ) -> Float[Array, "image patch"]:
-    """Return the attention of the class token on the patches, averaged over heads and layers.
-
-    Raises:
-        OptionError: there is no such layer.
-    """
+    """Return the attention of the class token on the patches, averaged over heads and layers."""
     known = [s.layer for s in vision_sites(model)]
     chosen = known if layers is None else list(layers)
     if not chosen or not set(chosen) <= set(known):

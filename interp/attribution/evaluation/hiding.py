@@ -27,18 +27,6 @@ def values_hidden(
     """Compute the target's value with the marked sources of each variant hidden as keys.
 
     A hidden token is seen by itself only, in every layer whose keys are the sources.
-
-    Args:
-        example: the input and its target.
-        gone: True for the sources to hide, one row per variant.
-        batch_size: variants per forward pass.
-
-    Returns:
-        One value per variant.
-
-    Raises:
-        OptionError: the batch size is below 1.
-        UnreadableAttention: a layer's weights are not those of a softmax.
     """
     if batch_size < 1:
         raise OptionError(f"batch size {batch_size} is too small; it must be at least 1")
@@ -72,11 +60,7 @@ def values_hidden(
 def pattern_without(
     call: Call, site: Site, hidden: Bool[Tensor, "batch #head #query_pos key_pos"]
 ) -> Float[Tensor, "batch head query_pos key_pos"]:
-    """Return the pattern that a softmax without the hidden keys gives.
-
-    Raises:
-        UnreadableAttention: weights are negative or their sum exceeds 1.
-    """
+    """Return the pattern that a softmax without the hidden keys gives."""
     pattern = call.pattern()
     total = pattern.sum(-1, keepdim=True)
     if float(pattern.min()) < -_ROUNDING or float(total.max()) > 1 + _ROUNDING:

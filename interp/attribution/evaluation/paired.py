@@ -113,16 +113,6 @@ def p_against(
     """Test every method against one baseline, paired over texts and Holm-corrected over methods.
 
     A text on which either has NaN is left out of that pair.
-
-    Args:
-        values: one value per text for each method.
-        baseline: the method that the others are tested against.
-        flips: number of random sign flips where there are too many to try all.
-        seed: seed of the random flips.
-        clusters: a label per text; whole clusters are flipped.
-
-    Returns:
-        The corrected two-sided p-value of each other method.
     """
     others = [method for method in values if method != baseline]
     apart = [values[method] - values[baseline] for method in others]

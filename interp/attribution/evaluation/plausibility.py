@@ -141,11 +141,6 @@ def ranking_p(
 
     Agreement is skewed (most rankings of a long document hit nothing), so random signs alone reject
     too often. One drawn ranking per document, chosen at random, gives a mean of the null.
-
-    Args:
-        values: agreement of each document; NaN is left out.
-        drawn: agreement of random rankings of its words.
-        rng: generator of the choices.
     """
     there = ~np.isnan(values)
     if not there.any():

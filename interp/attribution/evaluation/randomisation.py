@@ -115,11 +115,7 @@ def randomisation_check(
 
 
 def cascade(model: Model) -> list[tuple[str, list[str]]]:
-    """Return the steps of the cascade: a name, and the paths of the modules to randomise.
-
-    Raises:
-        OptionError: attention layers do not lie in blocks of one list.
-    """
+    """Return the steps of the cascade: a name, and the paths of the modules to randomise."""
     blocks: dict[str, str] = {}
     for site in model.sites:
         parts = site.module.split(".")

@@ -133,12 +133,7 @@ def _span(span: Mapping[str, Any], words: Sequence[str], where: str) -> slice:
 def word_tokens(
     model: Model, words: Sequence[str], name: str
 ) -> tuple[list[int], Int[Array, " token"]]:
-    """Return the token ids of words, and the word of each token; -1 for tokens of no word.
-
-    Raises:
-        PromptError: the tokenizer does not say which word a token belongs to, or a word has no
-            token.
-    """
+    """Return the token ids of words, and the word of each token; -1 for tokens of no word."""
     tokenizer: Any = model.tokenizer
     if tokenizer is None or not getattr(tokenizer, "is_fast", False):
         raise PromptError(

@@ -44,21 +44,7 @@ def values_without(
     how: str,
     batch_size: int = 16,
 ) -> Float[Array, " variant"]:
-    """Compute the target's value with the marked sources of each variant removed.
-
-    Args:
-        example: the input and its target.
-        gone: True for the sources to remove, one row per variant.
-        how: the kind of removal; see the module's docstring.
-        batch_size: variants per forward pass.
-
-    Returns:
-        One value per variant.
-
-    Raises:
-        OptionError: `how` is unknown, or the model or the target does not allow it.
-        PromptError: a variant has no token left.
-    """
+    """Compute the target's value with the marked sources of each variant removed."""
     gone = np.asarray(gone, dtype=bool)
     if gone.ndim != 2 or gone.shape[1] != len(example):
         raise OptionError(

@@ -175,11 +175,7 @@ def faithfulness(
 
 
 def read_texts(given: str | Path | Sequence[str]) -> list[str]:
-    """Read the texts of a file, one per line, or return the given texts as a list.
-
-    Raises:
-        PromptError: the file cannot be read, or there are no texts.
-    """
+    """Read the texts of a file, one per line, or return the given texts as a list."""
     if isinstance(given, (str, Path)):
         found = [line.strip() for line in read_lines(given) if line.strip()]
         if not found:
@@ -192,31 +188,14 @@ def read_texts(given: str | Path | Sequence[str]) -> list[str]:
 
 
 def resolve(model: Model, texts: Sequence[str], targets: Targets | None) -> list[AnyTarget | None]:
-    """Return the target of each text.
-
-    Args:
-        model: the loaded model.
-        texts: the texts to explain.
-        targets: one target for all texts, one per text, "nearest", or None.
-
-    Returns:
-        One target per text; None means the model's own first choice.
-
-    Raises:
-        OptionError: the number of targets differs from that of texts, or "nearest" is requested
-            for a single text.
-    """
+    """Return the target of each text."""
     if targets == "nearest":
         return [similarity(model, texts[other]) for other in nearest(model, texts)]
     return one_each(targets, len(texts))
 
 
 def nearest(model: Model, texts: Sequence[str]) -> list[int]:
-    """Find for each text the other text whose mean final state has the largest cosine with its own.
-
-    Raises:
-        OptionError: there are fewer than two texts, or the model outputs logits.
-    """
+    """Find for each text the other one whose mean final state is nearest by cosine."""
     import torch
 
     if len(texts) < 2:

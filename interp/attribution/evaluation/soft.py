@@ -23,9 +23,6 @@ def matched_retention(size: Float[Array, " source"], share: float) -> Float[Arra
 
     If too few sizes are positive to reach the share, their probabilities are 1 and the remainder
     is spread equally over the others.
-
-    Raises:
-        OptionError: `share` lies outside 0 to 1.
     """
     if not 0 <= share <= 1:
         raise OptionError(f"share={share} is out of range; it must lie between 0 and 1")

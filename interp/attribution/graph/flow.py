@@ -32,23 +32,7 @@ def flow(
     backend: str = "numba",
     limit: float = 600.0,
 ) -> Float[Array, "output source"]:
-    """Compute the maximum flow from chosen positions of the top layer to each input position.
-
-    Args:
-        patterns: see `interp.attribution.graph.layered.layer_matrices`.
-        outputs: positions of the top layer; None means all.
-        residual: share of the residual stream; see `interp.attribution.methods.rollout`.
-        heads: reduction over heads; see `interp.attribution.methods.rollout`.
-        normalise: "none", "rows" (of every layer) or "sum" (each output's flows sum to 1).
-        backend: see `solve_pairs`.
-        limit: largest estimated time in seconds.
-
-    Returns:
-        One flow per chosen output and input position.
-
-    Raises:
-        OptionError: a shape or an option is invalid, or the estimate exceeds the limit.
-    """
+    """Compute the maximum flow from chosen positions of the top layer to each input position."""
     check_options(residual, normalise)
     capacity = layer_matrices(patterns, residual, heads, normalise)
     chosen = list(range(capacity.shape[1])) if outputs is None else list(outputs)
@@ -62,22 +46,7 @@ def solve_pairs(
     backend: str = "numba",
     limit: float = 600.0,
 ) -> Float[Array, "output source"]:
-    """Compute exact flows of chosen outputs; 0 if no path leads to the input.
-
-    Args:
-        capacity: capacity of each edge, from query position to key position.
-        outputs: positions of the top layer.
-        backend: "numba" is the project's own solver, with closed forms for one and two layers;
-            "scipy" and "ortools" round capacities (see `flow_backends.error_bound`); "networkx" is
-            slow.
-        limit: largest estimated time in seconds.
-
-    Returns:
-        One flow per chosen output and input position.
-
-    Raises:
-        OptionError: there is no such backend or output, or the estimate exceeds the limit.
-    """
+    """Compute exact flows of chosen outputs; 0 if no path leads to the input."""
     if backend not in BACKENDS:
         raise OptionError(f"unknown backend {backend!r}; known: {', '.join(BACKENDS)}")
     layers, n = capacity.shape[:2]

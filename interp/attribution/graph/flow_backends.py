@@ -50,21 +50,7 @@ def pair_flows(
     backend: str,
     algorithm: str | None = None,
 ) -> Float[Array, " pair"]:
-    """Compute the maximum flow of each (output, source) pair by another library.
-
-    Args:
-        capacity: capacity of each edge, from query position to key position.
-        pairs: output of the top layer and source of the bottom layer.
-        backend: "scipy", "ortools" or "networkx".
-        algorithm: for networkx the name of a function in `networkx.algorithms.flow`, for scipy
-            "dinic" or "edmonds_karp"; the library's default if None.
-
-    Returns:
-        One flow per pair.
-
-    Raises:
-        OptionError: OR-tools is not installed, or there is no such backend.
-    """
+    """Compute the maximum flow of each (output, source) pair by another library."""
     solve = {"scipy": _scipy, "ortools": _ortools, "networkx": _networkx}.get(backend)
     if solve is None:
         raise OptionError(f"unknown backend {backend!r}; known: {', '.join(BACKENDS)}")

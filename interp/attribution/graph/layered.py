@@ -24,11 +24,7 @@ NORMALISE = ("none", "rows", "sum")
 
 
 def check_options(residual: float, normalise: str) -> None:
-    """Check the options `residual` and `normalise`.
-
-    Raises:
-        OptionError: `residual` lies outside 0 to 1, or `normalise` is unknown.
-    """
+    """Check the options `residual` and `normalise`."""
     number = isinstance(residual, (int, float)) and not isinstance(residual, bool)
     if not number or not 0 <= residual <= 1:
         raise OptionError(
@@ -41,22 +37,7 @@ def check_options(residual: float, normalise: str) -> None:
 def reduction_weights(
     heads: Any, sizes: Sequence[int], layers: Sequence[int] | None = None
 ) -> list[Float[Array, " head"]] | None:
-    """Return the weights of each layer's heads, which sum to 1; None for max and min.
-
-    Args:
-        heads: "mean", "max" or "min"; names of heads, which get equal weights (a list, or one text
-            such as "L0H1+L2H3"); or weights, one per head, or per layer and head. A layer whose
-            weights are all zero carries the residual only.
-        sizes: number of heads of each layer.
-        layers: indices of the layers in names of heads; 0, 1, 2, ... by default.
-
-    Returns:
-        One array of weights per layer, or None.
-
-    Raises:
-        OptionError: a head does not exist, a weight is negative, or the shape of the weights is
-            wrong.
-    """
+    """Return the weights of each layer's heads, which sum to 1; None for max and min."""
     if isinstance(heads, str) and heads in REDUCTIONS:
         return [np.full(n, 1 / n) for n in sizes] if heads == "mean" else None
     layers = list(range(len(sizes))) if layers is None else list(layers)
@@ -114,21 +95,7 @@ def mixture(
     reduction: str = "mean",
     normalise: str = "none",
 ) -> Float[Array, "query_pos key_pos"]:
-    """Compute the matrix of one layer in float64; cross attention gets no residual here.
-
-    Args:
-        pattern: attention pattern of each head.
-        weights: weight of each head; None to use `reduction`.
-        residual: share of the residual stream, 0 to 1.
-        reduction: "max" or "min" over heads, used without weights.
-        normalise: "rows" scales each row to sum 1.
-
-    Returns:
-        The matrix, whose row i holds the shares of the input positions in output position i.
-
-    Raises:
-        OptionError: attention is negative, infinite or NaN.
-    """
+    """Compute the matrix of one layer in float64; cross attention gets no residual here."""
     pattern = np.asarray(pattern, dtype=np.float64)
     if not np.isfinite(pattern).all() or (pattern < 0).any():
         raise OptionError(
@@ -156,22 +123,7 @@ def rows_to_one(matrix: Float[Array, "row column"]) -> Float[Array, "row column"
 def layer_matrices(
     patterns: Any, residual: float = 0.5, heads: Any = "mean", normalise: str = "none"
 ) -> Float[Array, "layer query_pos key_pos"]:
-    """Compute the matrix of every layer, the lowest first.
-
-    Args:
-        patterns: `[layer, head, query_pos, key_pos]`, or one array per layer; three axes are read
-            as `[layer, query_pos, key_pos]`, one head per layer.
-        residual: share of the residual stream, 0 to 1.
-        heads: see `reduction_weights`.
-        normalise: "rows" scales each row to sum 1.
-
-    Returns:
-        One matrix per layer.
-
-    Raises:
-        OptionError: there are no layers, they differ in length, or attention is negative or not
-            finite.
-    """
+    """Compute the matrix of every layer, the lowest first."""
     check_options(residual, normalise)
     layers = [np.asarray(p, dtype=np.float64) for p in patterns]
     layers = [p[None] if p.ndim == 2 else p for p in layers]
@@ -216,22 +168,7 @@ def rollout_matrix(
     start_layer: int = 0,
     normalise: str = "none",
 ) -> Float[Array, "output source"]:
-    """Compute attention rollout from patterns: the product of the layers' matrices.
-
-    Args:
-        patterns: see `layer_matrices`.
-        residual: share of the residual stream in each layer.
-        heads: see `reduction_weights`.
-        start_layer: the lowest layer included; sources are the states that enter it.
-        normalise: "none"; "rows" scales every layer's rows to 1 after the residual is added; "sum"
-            scales the rows of the result.
-
-    Returns:
-        The share of each source in each output.
-
-    Raises:
-        OptionError: an option or a shape is invalid.
-    """
+    """Compute attention rollout from patterns: the product of the layers' matrices."""
     layers = layer_matrices(patterns, residual, heads, normalise)
     if not -len(layers) <= start_layer < len(layers):
         raise OptionError(

@@ -217,16 +217,7 @@ def max_flows(
     sources: Sequence[int],
     bounds: Float[Array, "source pos"],
 ) -> Float[Array, "source pos"]:
-    """Compute the maximum flow from chosen top positions to every bottom position.
-
-    Args:
-        capacity: capacity of each edge, from query position to key position.
-        sources: positions of the top layer.
-        bounds: upper bound of each flow; see `interp.attribution.graph.flow_bounds.bounds`.
-
-    Returns:
-        One flow per chosen position and bottom position.
-    """
+    """Compute the maximum flow from chosen top positions to every bottom position."""
     capacity, order, tiny = _prepared(capacity)
     found = np.zeros((len(sources), capacity.shape[1]))
     for row, source, bound in zip(found, sources, bounds, strict=True):
@@ -240,14 +231,6 @@ def min_cut(
     """Compute the capacity of a minimum cut, and the nodes on the source's side.
 
     It certifies a maximum flow, because no flow is larger than any cut.
-
-    Args:
-        capacity: capacity of each edge, from query position to key position.
-        source: position of the top layer.
-        sink: position of the bottom layer.
-
-    Returns:
-        The capacity of the cut, and True for every node on the source's side.
     """
     capacity, order, tiny = _prepared(capacity)
     n = capacity.shape[1]

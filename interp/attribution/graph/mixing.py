@@ -61,21 +61,7 @@ def is_joint(example: Example, stack: str) -> bool:
 def chosen_sites(
     example: Example, stack: str, start_layer: int = 0, last_layer: int = -1
 ) -> list[Site]:
-    """Return the attention layers of a range of one stack of self-attention.
-
-    Args:
-        example: the input.
-        stack: name of the stack; "" means the only one.
-        start_layer: the lowest layer, negative from the end.
-        last_layer: the highest layer, negative from the end.
-
-    Returns:
-        The attention layers, the lowest first.
-
-    Raises:
-        OptionError: a layer or stack does not exist, or its scores would not refer to the tokens
-            of the input.
-    """
+    """Return the attention layers of a range of one stack of self-attention."""
     sites = example.sites(stack or None)
     if sites[0].stack == "cross" or (
         sites[0].stack == "decoder" and "cross" in example.model.stacks
@@ -100,12 +86,7 @@ def chosen_sites(
 def stored_layers(
     example: Example, stack: str
 ) -> tuple[list[Site], list[Float[Tensor, "head query_pos key_pos"]]]:
-    """Return the attention layers of one stack with their patterns over the input's tokens.
-
-    Raises:
-        OptionError: there are several stacks and none is named, keys or queries are not the tokens
-            of the input, or the patterns exceed 4 GiB.
-    """
+    """Return the attention layers of one stack with their patterns over the input's tokens."""
     require_storable(example, stack)
     sites, patterns = example.sites(stack or None), example.patterns(stack or None)
     queries = len(target_rows(example, sites[0].stack))
@@ -126,11 +107,7 @@ def pattern_bytes(example: Example, stack: str) -> int:
 
 
 def require_storable(example: Example, stack: str) -> None:
-    """Raise if the patterns of all layers exceed 4 GiB.
-
-    Raises:
-        OptionError: the message names the methods that need no stored patterns.
-    """
+    """Raise if the patterns of all layers exceed 4 GiB."""
     size = pattern_bytes(example, stack)
     if size > MOST_BYTES:
         raise OptionError(
@@ -158,23 +135,7 @@ def mixing(
     last_layer: int = -1,
     stack: str = "",
 ) -> Mixing:
-    """Make the graph of an example from stored patterns.
-
-    Args:
-        example: the input.
-        residual: share of the residual stream, 0 to 1.
-        heads: see `interp.attribution.graph.layered.reduction_weights`.
-        normalise: "rows" scales each row of every layer to sum 1.
-        start_layer: the lowest layer, negative from the end.
-        last_layer: the highest layer, negative from the end.
-        stack: name of the stack; "" means the only one, or both of an encoder-decoder.
-
-    Returns:
-        The graph.
-
-    Raises:
-        OptionError: an option is invalid, or layers differ in length.
-    """
+    """Make the graph of an example from stored patterns."""
     check_options(residual, normalise)
     if is_joint(example, stack):
         if (

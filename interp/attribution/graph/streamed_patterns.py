@@ -50,22 +50,7 @@ def streamed(
     read: ReadLayer,
     layer: int | None = None,
 ) -> list[Tensor]:
-    """Run the model once and reduce the pattern of every layer of a stack.
-
-    Args:
-        example: the input.
-        stack: name of the stack; "" means the only one.
-        asked: function of the device that returns the reductions of a layer.
-        read: function that makes a layer's result of their values.
-        layer: read only this layer, counted from 0.
-
-    Returns:
-        The results, the lowest layer first.
-
-    Raises:
-        OptionError: queries or keys are not the tokens of the input.
-        StatisticsError: the kernels do not support a layer.
-    """
+    """Run the model once and reduce the pattern of every layer of a stack."""
     model, found = example.model, {}
     sites = example.sites(stack or None)
     sites = sites if layer is None else [sites[layer]]

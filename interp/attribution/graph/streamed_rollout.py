@@ -36,21 +36,7 @@ ENGINES = ("auto", "stored", "streamed")
 def choose_rollout_engine(
     example: Example, engine: str, heads: Any, *, full: bool, stack: str
 ) -> str:
-    """Choose the engine; "auto" streams if that is possible and patterns would exceed 256 MiB.
-
-    Args:
-        example: the input.
-        engine: "auto", "stored" or "streamed".
-        heads: see `interp.attribution.graph.layered.reduction_weights`.
-        full: True if the matrix of all outputs is requested.
-        stack: name of the stack; "" means the only one, or both of an encoder-decoder.
-
-    Returns:
-        "stored" or "streamed".
-
-    Raises:
-        OptionError: there is no such engine, or streaming is requested but not possible.
-    """
+    """Choose the engine; "auto" streams if that is possible and patterns would exceed 256 MiB."""
     if engine not in ENGINES:
         raise OptionError(f"unknown engine {engine!r}; known: {', '.join(ENGINES)}")
     if engine == "stored":
@@ -86,24 +72,7 @@ def streamed_rows(
     last_layer: int,
     stack: str,
 ) -> tuple[Float[np.ndarray, " source"], dict[str, Any]]:
-    """Compute the target's row of the rollout by streaming.
-
-    Args:
-        example: the input.
-        residual: share of the residual stream, 0 to 1.
-        heads: see `interp.attribution.graph.layered.reduction_weights`.
-        normalise: "rows" scales each row of every layer to sum 1.
-        start_layer: the lowest layer, negative from the end.
-        last_layer: the highest layer, negative from the end.
-        stack: name of the stack; "" means the only one.
-
-    Returns:
-        The row, and notes.
-
-    Raises:
-        OptionError: an option is invalid.
-        StatisticsError: the kernels do not support an attention call; the message names the layer.
-    """
+    """Compute the target's row of the rollout by streaming."""
     check_options(residual, normalise)
     sites = chosen_sites(example, stack, start_layer, last_layer)
     weights = reduction_weights(heads, [s.n_heads for s in sites], [s.layer for s in sites])

@@ -73,11 +73,7 @@ def _of_layer(
     z: Float[Tensor, "head row d_v"],
     shares: Float[Tensor, " row"],
 ) -> Float[Tensor, " key_pos"]:
-    """Average the errors of one layer over heads, and weight those of its output positions.
-
-    Raises:
-        CheckError: the pattern times the values does not equal the head outputs.
-    """
+    """Average the errors of one layer over heads, and weight those of its output positions."""
     found = torch.zeros(value.shape[1], dtype=torch.double, device=z.device)
     for row, weight in enumerate(weights):
         made = (weight[..., None] * value).sum(1)
@@ -99,14 +95,6 @@ def errors(
 
     The remaining weight is summed, because `1 - weight` would be mostly rounding error for weights
     near 1.
-
-    Args:
-        weight: attention of each head to each key.
-        value: value of each head at each key.
-        output: output of each head.
-
-    Returns:
-        One norm per head and key.
     """
     total = weight.sum(-1, keepdim=True)
     sink = torch.where(1 - total > SINK_FROM, 1 - total, torch.zeros_like(total))

@@ -75,11 +75,7 @@ def integrated_gradients(
 
 
 def baseline_embeddings(example: Example, kind: str) -> torch.Tensor:
-    """Return embeddings of the baseline, one per source.
-
-    Raises:
-        OptionError: the kind is unknown, or the model does not have the token.
-    """
+    """Return embeddings of the baseline, one per source."""
     from interp.attribution.gradients import embedded
 
     model, n = example.model, len(example)

@@ -83,16 +83,7 @@ def relative(
     seen: Bool[Tensor, "#head generated key"],
     start: int,
 ) -> Float[Tensor, "head prompt"]:
-    """Compute the mean of max(X - Y, 0) for each prompt key, over X and Y independent.
-
-    Args:
-        logits: logits of each generated query to every key.
-        seen: True where the query sees the key; unseen keys count for neither X nor Y.
-        start: position of the first generated token.
-
-    Returns:
-        One expectation per head and prompt token; 0 for a token that no generated query sees.
-    """
+    """Compute the mean of max(X - Y, 0) for each prompt key, over X and Y independent."""
     seen = seen.expand(logits.shape)
     rows = []
     for x, there in zip(logits, seen, strict=True):

@@ -44,17 +44,6 @@ def best_diagonal(examples: Sequence[Example], how: str = "", stack: str = "") -
     """Choose the head whose diagonal ranks tokens most like the effect of removing them.
 
     The mean rank correlation over the examples decides. Judge the head on other texts.
-
-    Args:
-        examples: inputs on which the head is chosen.
-        how: kind of removal; see `interp.attribution.evaluation.removal`.
-        stack: name of the stack, if the model has several.
-
-    Returns:
-        The head, such as "L0H9".
-
-    Raises:
-        OptionError: there are no examples, or no head has a correlation on any of them.
     """
     if not examples:
         raise OptionError("no texts to choose a head from; give at least one")

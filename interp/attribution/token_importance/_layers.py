@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 
 
 def token_sites(example: Example, stack: str) -> list[Site]:
-    """Return the layers of one stack whose queries and keys are the tokens of the input.
-
-    Raises:
-        OptionError: the stack does not exist, has to be named, or attends to other tokens.
-    """
+    """Return the layers of one stack whose queries and keys are the tokens of the input."""
     sites = example.sites(stack or None)
     one = sites[0].stack
     if one == "cross" or (one == "decoder" and "cross" in example.model.stacks):
@@ -58,10 +54,6 @@ def reformulated_keys(
 
     The score of a query and a key is the product of the query's input and this vector. Keys are
     taken before rotary embedding.
-
-    Raises:
-        OptionError: the model has several stacks.
-        UnreadableAttention: a layer has no query matrix, or no keys.
     """
     from interp.model.calls.call import repeat_kv
     from interp.model.locate.turning import turns

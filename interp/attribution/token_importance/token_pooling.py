@@ -68,13 +68,7 @@ def token_pooling(
 def medoids(
     apart: Float[Tensor, "token token"], weight: Float[Tensor, " token"], number: int
 ) -> Float[Tensor, " token"]:
-    """Return 1 for the tokens that weighted K-medoids chooses as representatives, else 0.
-
-    Args:
-        apart: squared distances.
-        weight: weight of each token.
-        number: number of representatives.
-    """
+    """Return 1 for the tokens that weighted K-medoids chooses as representatives, else 0."""
     chosen = weight.argsort(descending=True, stable=True)[:number]
     for _ in range(ROUNDS):
         nearest = apart[:, chosen].argmin(-1)

@@ -59,11 +59,7 @@ class Judged:
 
     @classmethod
     def of(cls, task: Task, seed: int, spec: Mapping[str, Any] | None = None) -> Judged:
-        """Return the task judged on the second half of its prompts, as in `learn_gates`.
-
-        Raises:
-            OptionError: the task has one prompt or cluster, so nothing is held out.
-        """
+        """Return the task judged on the second half of its prompts, as in `learn_gates`."""
         second = halves(task, seed)[1]
         if not second:
             raise OptionError(f"task {task.name} has one prompt or cluster; nothing is held out")
@@ -92,19 +88,7 @@ def certificate_of(
     about: Mapping[str, Any],
     mlps: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Measure everything that the certificate states.
-
-    Args:
-        before: the original model.
-        after: the checkpoint, loaded from `folder`.
-        removed: the removed heads.
-        folder: the folder of the checkpoint.
-        judged: the tasks.
-        difference: largest difference between the outputs of checkpoint and ablated model.
-        means: means that were folded into biases, or None.
-        about: form, kind, seeds and how the heads were chosen.
-        mlps: labels of the removed MLPs.
-    """
+    """Measure everything that the certificate states."""
     weights = sorted(folder.glob("*.safetensors"))
     several = len(before.stacks) > 1
     timed = {}

@@ -23,11 +23,7 @@ Removed = dict[Site, tuple[int, ...]]
 
 
 def heads_by_name(model: Model, heads: Any, *, stack: str | None = None) -> Removed:
-    """Return heads given by name, such as `["L0H1", "L3H0"]`.
-
-    Raises:
-        OptionError: a head does not exist or is named twice, or no head of the model would be left.
-    """
+    """Return heads given by name, such as `["L0H1", "L3H0"]`."""
     chosen = Players.of(model, {"removed": heads}, stack=stack)
     found = {
         site: tuple(int(h) for h in (index >= 0).nonzero().flatten())
@@ -110,11 +106,7 @@ def _best(site: Site, worth: Mapping[int, float], n_groups: int, size: int) -> l
 
 
 def gated_heads(model: Model, gates: LearnedGates) -> Removed:
-    """Return the heads whose mean gate is at most a half.
-
-    Raises:
-        OptionError: as `gated_parts`, or the gates remove MLPs.
-    """
+    """Return the heads whose mean gate is at most a half."""
     removed, mlps = gated_parts(model, gates)
     if mlps:
         raise OptionError(
@@ -125,12 +117,7 @@ def gated_heads(model: Model, gates: LearnedGates) -> Removed:
 
 
 def gated_parts(model: Model, gates: LearnedGates) -> tuple[Removed, tuple[str, ...]]:
-    """Return the heads and the labels of the MLPs whose mean gate is at most a half.
-
-    Raises:
-        OptionError: the gates are of another model (its hash differs), or keep everything or no
-            head.
-    """
+    """Return the heads and the labels of the MLPs whose mean gate is at most a half."""
     require_same_model(model, gates.provenance.get("content_hash"), "the gates")
     gone: list[Head] = []
     mlps: list[str] = []
@@ -145,11 +132,7 @@ def gated_parts(model: Model, gates: LearnedGates) -> tuple[Removed, tuple[str, 
 
 
 def checked_removal(model: Model, removed: Removed, mlps: Sequence[str] = ()) -> Removed:
-    """Return the removal if it leaves at least one head of the model and removes at least one part.
-
-    Raises:
-        OptionError: it does not.
-    """
+    """Get the removal if it leaves at least one head of the model and removes at least one part."""
     n = sum(len(x) for x in removed.values())
     total = sum(s.n_heads for s in model.sites)
     if not n and not mlps:
@@ -174,11 +157,7 @@ def heads_from_names(model: Model, names: Sequence[str], mlps: Sequence[str] = (
 
 
 def require_same_model(model: Model, found: Any, what: str) -> None:
-    """Raise unless a hash is that of the model.
-
-    Raises:
-        OptionError: it is another one.
-    """
+    """Raise unless a hash is that of the model."""
     if found is not None and found != model.content_hash:
         raise OptionError(
             f"{what} were made on another model: their weights have the hash {str(found)[:12]}, "

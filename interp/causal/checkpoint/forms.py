@@ -62,11 +62,7 @@ def zeroed(model: Model, removed: Removed, means: FoldedMeans | None) -> Slimmed
 
 
 def smaller(model: Model, removed: Removed, means: FoldedMeans | None) -> Slimmed:
-    """Return a smaller model of the same class, whose config has fewer heads.
-
-    Raises:
-        OptionError: the family's config cannot express the sizes; the reason is given.
-    """
+    """Return a smaller model of the same class, whose config has fewer heads."""
     config = copy.deepcopy(model.config)
     cannot = f"{model.name}: the config of {type(model.module).__name__} cannot express"
     others = [site for site, heads in removed.items() if heads and site.kind != "softmax"]
@@ -146,9 +142,6 @@ def compact(model: Model, removed: Removed, means: FoldedMeans | None) -> Slimme
 
     A layer without heads keeps one, of zeros, and so does a kv group that has fewer heads than the
     largest group left in its layer: the groups of a layer have one size. No layer gets larger.
-
-    Raises:
-        OptionError: q, k, v are not plain matrices of their own.
     """
     module = copy.deepcopy(model.module)
     kept = {site: _kept(site, heads) for site, heads in removed.items()}

@@ -79,12 +79,7 @@ def columns_of(site: Site, heads: Any) -> Tensor:
 
 
 def require_removable(model: Model) -> None:
-    """Raise unless the weights of single heads can be changed.
-
-    Raises:
-        OptionError: with the reason: the model is spread or remote, quantised, wrapped, gated
-            before its projection, or layers share weights.
-    """
+    """Raise unless the weights of single heads can be changed."""
     where = f"{model.name}: heads cannot be removed from its checkpoint"
     if model.ranks is not None or model.elsewhere is not None:
         raise OptionError(f"{where}: it is spread over processes; load it on one device")

@@ -44,12 +44,7 @@ class RemovedMlp:
 
 
 def removed_mlps(model: Model, labels: Sequence[str]) -> tuple[RemovedMlp, ...]:
-    """Return the matrices of MLPs by name, such as L0MLP.
-
-    Raises:
-        OptionError: a name is unknown or given twice, or an MLP's output is not written by a plain
-            matrix (experts, a norm after the MLP, quantised weights).
-    """
+    """Return the matrices of MLPs by name, such as L0MLP."""
     known = dict(located_mlps(model)) if labels else {}
     found = []
     for label in labels:
@@ -137,9 +132,6 @@ def without_mlps(
 
     "zeroed" keeps the sizes. "compact" and "smaller" keep one hidden unit of zeros; "smaller" needs
     a config with a width for every layer, or the removal of every MLP.
-
-    Raises:
-        OptionError: the form cannot express the removal.
     """
     if not mlps:
         return slim, "none"

@@ -24,11 +24,7 @@ ROWS, LENGTH = 4, 32
 
 
 def comparison_inputs(model: Model, seed: int) -> Prompts:
-    """Return prompts of random tokens.
-
-    Raises:
-        OptionError: the model reads no tokens.
-    """
+    """Return prompts of random tokens."""
     if not model.takes_text:
         raise OptionError(
             f"{model.name} reads no tokens; give inputs= by the names of its arguments to compare "

@@ -216,11 +216,7 @@ def no_means(model: Model, mlps: Sequence[RemovedMlp]) -> PartMeans:
 def without_parts(
     model: Model, removed: Removed, mlps: Sequence[RemovedMlp], means: PartMeans | None, form: str
 ) -> tuple[Slimmed, str]:
-    """Return the module without heads and MLPs, and what became of the means of the MLPs.
-
-    Raises:
-        OptionError: the form cannot express the removal.
-    """
+    """Return the module without heads and MLPs, and what became of the means of the MLPs."""
     slim = Slimmed(copy.deepcopy(model.module), "none")
     if any(removed.values()):
         slim = _MAKE[form](model, removed, None if means is None else means.heads)

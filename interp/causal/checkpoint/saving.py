@@ -43,12 +43,7 @@ class Saving:
     rate: float | None = None
 
     def check(self, n_models: int, by: list[str], kind: str, heads: Any) -> None:
-        """Refuse options that do not fit, before a model is loaded.
-
-        Raises:
-            OptionError: with the option to change.
-            StoreError: the folder exists.
-        """
+        """Refuse options that do not fit, before a model is loaded."""
         asked = [self.keep is not None, self.gates is not None]
         if self.folder is None:
             if any(asked) or self.equal or self.form != "auto" or self.repair or self.rounds > 1:
@@ -87,21 +82,7 @@ class Saving:
         self, model: Model, task: Task, by: list[str], game: dict[str, Any], spec: dict[str, Any],
         source: str, progress: Any, n_random: int = N_RANDOM,
     ) -> SavedCheckpoint:  # fmt: skip
-        """Choose the heads on half of the prompts and write the checkpoint.
-
-        Args:
-            model: the model.
-            task: the task.
-            by: the importance that ranks the heads, if `keep` is given.
-            game: options of the game.
-            spec: how the task is made again: source, measure, n, seed and max_length.
-            source: where the original was loaded from.
-            progress: see `Progress`.
-            n_random: number of random removals of the certificate.
-
-        Raises:
-            OptionError, StoreError, CheckError: as `save_pruned`.
-        """
+        """Choose the heads on half of the prompts and write the checkpoint."""
         from interp.causal.checkpoint.certificate import Judged
         from interp.causal.checkpoint.choose import gated_parts, heads_by_name, ranked_heads
         from interp.causal.checkpoint.repair import prune_in_rounds, repair_pruned

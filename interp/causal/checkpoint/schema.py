@@ -44,11 +44,7 @@ _NAMES = {int: "a whole number of 0 or more", str: "text", bool: "true or false"
 
 
 def require_schema(value: Any, schema: Any = None, where: str = "") -> None:
-    """Check a certificate, or a part of it.
-
-    Raises:
-        ValueError: a field is missing, unknown or of another type; the text names its place.
-    """
+    """Check a certificate, or a part of it."""
     schema = SCHEMA if schema is None else schema
     place = where or "the certificate"
     if isinstance(schema, tuple):

@@ -27,21 +27,7 @@ def redrawn(
     seed: int,
     clusters: Sequence[Sequence[Hashable] | None] | None = None,
 ) -> Float[Array, "draw method method"]:
-    """Compute `measure` of the scores on prompts drawn with replacement.
-
-    Args:
-        scores: score of each player by each method.
-        per_prompt: scores per prompt of each method; None if a method did not store them, and its
-            scores are then not resampled.
-        shared: a key per method; methods with equal keys used the same prompts and get the same
-            draw.
-        magnitude: per method, True if the score is the absolute value of the mean over prompts.
-        measure: function of the scores, such as a rank correlation.
-        n_boot: number of draws.
-        seed: seed of the draws.
-        clusters: for each method a label per prompt, or None if prompts are independent; whole
-            clusters are drawn.
-    """
+    """Compute `measure` of the scores on prompts drawn with replacement."""
     rng = np.random.default_rng(seed)
     weights: dict[Hashable, Array] = {}
     labels = [None] * len(scores) if clusters is None else clusters

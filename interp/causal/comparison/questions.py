@@ -116,11 +116,7 @@ def question_of(label: str) -> str:
 
 
 def require_methods(texts: Iterable[str]) -> None:
-    """Check the names of written methods, without importing what computes them.
-
-    Raises:
-        UnknownName: a method does not exist.
-    """
+    """Check the names of written methods, without importing what computes them."""
     for text in texts:
         name = text.partition(":")[0]
         if name not in METHODS:

@@ -48,10 +48,6 @@ class Ranking:
         """Return the ranking of an importance, or of a table with one metric of one model.
 
         The highest score ranks first.
-
-        Raises:
-            OptionError: the argument is of another type, has several metrics or models, or lacks a
-                score.
         """
         if isinstance(given, Importance):
             (key,), (made,) = given.table.provenance, given.table.provenance.values()
@@ -99,12 +95,7 @@ class Ranking:
 
 
 def given_order(ranking: Sequence[Any], labels: Sequence[str]) -> list[int]:
-    """Convert a list of labels or heads to numbers into `labels`, in the list's order.
-
-    Raises:
-        UnknownName: a name is not a player.
-        OptionError: a player is missing or repeated.
-    """
+    """Convert a list of labels or heads to numbers into `labels`, in the list's order."""
     place = {label: i for i, label in enumerate(labels)}
     found: list[int] = []
     for item in ranking:
@@ -120,11 +111,7 @@ def given_order(ranking: Sequence[Any], labels: Sequence[str]) -> list[int]:
 
 
 def require_all(labels: Sequence[str], ranked: Iterable[str]) -> None:
-    """Raise unless the ranking contains exactly these players.
-
-    Raises:
-        UnknownName, OptionError: players are unknown or missing; they are named.
-    """
+    """Raise unless the ranking contains exactly these players."""
     known = set(ranked)
     unknown = sorted(known - set(labels))
     if unknown:

@@ -46,21 +46,7 @@ def make_batches(
     *,
     per_input: bool,
 ) -> list[GameBatch]:
-    """Build batches of at most `max_tokens` positions (at least one prompt), in order.
-
-    Args:
-        model: the model to run.
-        task: the task.
-        kind: what replaces an ablated head.
-        reference: prompts for `kind="mean-dataset"`.
-        seed: seed of resampling.
-        max_tokens: maximum positions per batch.
-        per_input: the model gives one output per input, not one per position.
-
-    Raises:
-        PromptError: the kind needs more prompts, or prompts of equal length.
-        OptionError: the task reads positions that the model's output does not have.
-    """
+    """Build batches of at most `max_tokens` positions (at least one prompt), in order."""
     if max_tokens < 1:
         raise OptionError(f"max_tokens={max_tokens}; it must be at least 1")
     if isinstance(model, RemoteModel) and kind in ("resample", "uniform-attention"):
@@ -188,11 +174,7 @@ def _see(model: Model, inputs: TaskInputs, visit: Any) -> None:
 
 
 def require_equal_lengths(task: Task) -> None:
-    """Raise unless each prompt is as long as its corrupted version.
-
-    Raises:
-        PromptError: a pair differs in length; the first one is named.
-    """
+    """Raise unless each prompt is as long as its corrupted version."""
     assert task.corrupted is not None
     pairs = zip(_lengths(task.prompts), _lengths(task.corrupted), strict=True)
     for i, (clean, corrupted) in enumerate(pairs):

@@ -64,20 +64,7 @@ def walks(
     walk: Walk = "auto",
     done: Callable[[int], None] | None = None,
 ) -> Float[Tensor, "order step prompt"]:
-    """Compute the game's values while players are removed in each of the orders.
-
-    Args:
-        game: the game.
-        orders: the orders in which players are removed.
-        steps: number of players removed in each order.
-        walk: "chain" reuses the previous run, "fold" passes the coalitions to `game.values`, which
-            batches them; see `chains`. Games without a model are always folded.
-        done: callback that receives the number of finished coalitions.
-
-    Raises:
-        UnknownName: the walk is not known.
-        NonFiniteError: the task is NaN or infinite under a coalition.
-    """
+    """Compute the game's values while players are removed in each of the orders."""
     if walk not in WALKS:
         raise UnknownName("walk", walk, WALKS)
     n = len(game)

@@ -47,11 +47,7 @@ class Ledger:
     def add(
         self, gates: Float[Tensor, "coalition player"], values: Float[Tensor, "coalition prompt"]
     ) -> None:
-        """Store the values of these coalitions; they are on disk when this returns.
-
-        Raises:
-            StoreError: they cannot be written.
-        """
+        """Store the values of these coalitions; they are on disk when this returns."""
         rows = values.double().cpu().contiguous().numpy()
         self.steps.add({name: row.tobytes() for name, row in zip(_names(gates), rows, strict=True)})
 

@@ -47,14 +47,6 @@ def restricted(
 ) -> Callable[..., Any]:
     """Return a forward that runs only at some positions of a `[batch, pos, width]` input.
 
-    Args:
-        module: the module to run.
-        shape: batch and pos.
-        flat: the needed positions, counted over batch and pos together.
-        scatter: write the results to their positions, with zeros elsewhere; otherwise return `[1,
-            row, width]`.
-        columns: the outputs of a linear module to compute.
-
     Calls with other arguments or another shape use the module's own forward.
     """
     own = forward_here(module)

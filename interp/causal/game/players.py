@@ -44,19 +44,7 @@ class Players:
         stack: str | None = None,
         heads: Any = None,
     ) -> Players:
-        """Return the players of a model.
-
-        Args:
-            model: the model.
-            by: "heads", "kv_groups" (query heads that share one kv head), "layers", or a mapping of
-                labels to heads.
-            stack: only this stack's heads, such as "cross".
-            heads: only these heads, such as `["L0H1", "L3H0"]`.
-
-        Raises:
-            UnknownName: `by` or the stack is not known.
-            OptionError: a head does not exist or is in two groups, or there is no player.
-        """
+        """Return the players of a model."""
         if isinstance(by, Players):
             return by
         if stack is not None and stack not in model.stacks:
@@ -117,11 +105,7 @@ class Players:
         return {site: always[:, index.to(gates.device)] for site, index in self.member.items()}
 
     def without(self, out: Players) -> Players:
-        """Remove the heads of `out` from the players; a player without heads is dropped.
-
-        Raises:
-            OptionError: no player is left.
-        """
+        """Remove the heads of `out` from the players; a player without heads is dropped."""
         member = {}
         for site, index in self.member.items():
             gone = out.member.get(site)

@@ -188,11 +188,7 @@ def _sum(have: Tensor | None, new: Tensor, axis: int) -> Tensor:
 
 
 def resample_sources(task: Task, lengths: list[int], seed: int) -> list[int]:
-    """Choose the source prompt of each prompt for `resample` without corrupted prompts.
-
-    Raises:
-        PromptError: there is only one prompt, or the lengths differ.
-    """
+    """Choose the source prompt of each prompt for `resample` without corrupted prompts."""
     if len(task) < 2:
         raise PromptError(
             f"kind='resample' of task {task.name} needs a second prompt to draw from, "
@@ -213,12 +209,7 @@ def resample_sources(task: Task, lengths: list[int], seed: int) -> list[int]:
 
 
 def check_kind(kind: str, reference: object) -> None:
-    """Raise if a kind does not exist or lacks its reference prompts.
-
-    Raises:
-        UnknownName: the kind is not known.
-        OptionError: `mean-dataset` has no reference prompts, or another kind has some.
-    """
+    """Raise if a kind does not exist or lacks its reference prompts."""
     if kind not in KINDS:
         raise UnknownName("kind of ablation", kind, KINDS)
     if kind == "mean-dataset" and reference is None:

@@ -85,11 +85,7 @@ class Wanted:
         return (self.flat + offset).reshape(-1)
 
     def of(self, logits: Tensor, n: int = 1) -> Float[Tensor, "row d_vocab"]:
-        """Select the needed rows of full logits.
-
-        Raises:
-            OptionError: the logits do not belong to these prompts.
-        """
+        """Select the needed rows of full logits."""
         if logits.dim() != 3 or logits.shape[:2] != (n * self.shape[0], self.shape[1]):
             raise OptionError(
                 f"the task reads positions of {self.shape[0]} prompts of {self.shape[1]} tokens, "
@@ -145,16 +141,7 @@ def capture_for_replay(
     replacement: Replacement | None = None,
     wanted: Wanted | None = None,
 ) -> CleanRun:
-    """Run the model once in its current mode and cache what `run` may restore.
-
-    Args:
-        model: the model to run.
-        inputs: inputs of the batch.
-        reuse: what may be restored on this model.
-        base: gates `[1, head]` of heads that are ablated in every run, the clean one included.
-        replacement: what replaces ablated heads.
-        wanted: the needed logits.
-    """
+    """Run the model once in its current mode and cache what `run` may restore."""
     module_of = model.module.get_submodule
     outputs: dict[str, Any] = {}
     attention: dict[Site, Any] = {}
@@ -228,20 +215,7 @@ def run(
     copies: int = 1,
     wanted: Wanted | None = None,
 ) -> Tensor:
-    """Return the output with gated heads; rows are `copies` times the batch, copy by copy.
-
-    Args:
-        model: the model to run.
-        inputs: inputs of the batch.
-        gates: per attention `[copies, head]`; attentions that are absent are not changed.
-        replacement: what replaces ablated heads.
-        first: the first attention in running order whose gates differ from the clean run's; with it
-            and `clean`, earlier activations are restored.
-        clean: the clean run to restore from.
-        reuse: what may be restored on this model.
-        copies: copies of the batch.
-        wanted: the logits to compute, if the model allows computing only some.
-    """
+    """Return the output with gated heads; rows are `copies` times the batch, copy by copy."""
     reuse = reuse or Reuse()
     module_of = model.module.get_submodule
     gates = gates if model.ranks is None else model.ranks.local_gates(gates, model.sites)

@@ -52,21 +52,7 @@ def fit_hard_concrete(
     rate: float,
     tell: Callable[[int], None],
 ) -> Fitted:
-    """Fit hard concrete gates: task loss / span + penalty · expected share of the cost.
-
-    Args:
-        gated: the task on the prompts to fit.
-        cost: cost of each unit.
-        penalty: price of keeping all units, in `span`s of the task.
-        span: mean change of the task when all units are removed.
-        seed: seed of the initialisation and of the noise.
-        steps: maximum number of steps.
-        rate: learning rate of Adam.
-        tell: receives the number of steps taken.
-
-    Raises:
-        NonFiniteError: the objective or a gradient diverges.
-    """
+    """Fit hard concrete gates: task loss / span + penalty · expected share of the cost."""
     generator = torch.Generator().manual_seed(seed)
     # gates start open, each with its own small offset
     a = 2 + 0.1 * torch.randn(len(cost), generator=generator, dtype=torch.double)
@@ -92,21 +78,7 @@ def fit_causal(
     rate: float,
     tell: Callable[[int], None],
 ) -> Fitted:
-    """Fit gates sigmoid(a): task loss / span - pressure · mean of a, with a within ±`BOUND`.
-
-    Args:
-        gated: the task on the prompts to fit.
-        start: the logits to start from.
-        pressure: positive pushes gates to 1, negative to 0.
-        span: mean change of the task when all units are removed.
-        seed: seed of the order of batches.
-        steps: maximum number of steps.
-        rate: learning rate of Adam.
-        tell: receives the number of steps taken.
-
-    Raises:
-        NonFiniteError: the objective or a gradient diverges.
-    """
+    """Fit gates sigmoid(a): task loss / span - pressure · mean of a, with a within ±`BOUND`."""
     generator = torch.Generator().manual_seed(seed)
     sign = gated.game.task.sign
 

@@ -93,11 +93,7 @@ class GatedTask:
 
     @torch.no_grad()
     def values(self, table: Float[Tensor, "set unit"]) -> Float[Tensor, "set prompt"]:
-        """Compute the value of every prompt under each row of gates, in float64 on the CPU.
-
-        Raises:
-            NonFiniteError: a value is NaN or infinite.
-        """
+        """Compute the value of every prompt under each row of gates, in float64 on the CPU."""
         table = table.to(self.game.model.device, torch.double)
         if not self.units.mlps:
             return self.game.values(table)

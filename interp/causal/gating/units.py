@@ -41,12 +41,7 @@ class GatedUnits:
 
     @classmethod
     def of(cls, model: Model, players: Any, mlps: str, **options: Any) -> GatedUnits:
-        """Return the units of a model.
-
-        Raises:
-            UnknownName: `mlps` is not "none", "with" or "only".
-            OptionError: no MLP can be located in this model.
-        """
+        """Return the units of a model."""
         if mlps not in MLPS:
             raise UnknownName("value of mlps", mlps, MLPS)
         heads = None if mlps == "only" else Players.of(model, players, **options)
@@ -90,17 +85,8 @@ class GatedUnits:
     def cost(self, model: Model, of: str, tokens: float) -> Float[np.ndarray, " unit"]:
         """Return what each unit costs.
 
-        Args:
-            model: the model.
-            of: "count" (1 each), "parameters", "flops" (per token of a prompt of `tokens` tokens,
-                two per multiplication and addition) or "cache" (bytes per cached token).
-            tokens: mean length of the prompts, for the scores and the mixing of values.
-
         Keys and values that several query heads share are divided among them. Only weights that
         removal makes unnecessary count, without biases.
-
-        Raises:
-            UnknownName: `of` is none of these.
         """
         if of not in COSTS:
             raise UnknownName("cost", of, COSTS)
@@ -152,11 +138,7 @@ def block_of(model: Model, where: Where) -> str:
 
 
 def located_mlps(model: Model) -> list[tuple[str, Where]]:
-    """Return the label of every MLP that is located, and the tensor that it writes.
-
-    Raises:
-        OptionError: none is.
-    """
+    """Return the label of every MLP that is located, and the tensor that it writes."""
     found, reasons = [], []
     for site in model.sites:
         if "mlp_out" not in site.streams:

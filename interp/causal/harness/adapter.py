@@ -28,11 +28,7 @@ OFFLINE = (
 
 
 def require_harness() -> Any:
-    """Import lm-evaluation-harness.
-
-    Raises:
-        OptionError: it is not installed.
-    """
+    """Import lm-evaluation-harness."""
     try:
         import lm_eval.evaluator  # pyright: ignore[reportMissingImports]
         import lm_eval.models.huggingface  # pyright: ignore[reportMissingImports]

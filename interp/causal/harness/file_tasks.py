@@ -14,17 +14,7 @@ PAIR = ("sentence_good", "sentence_bad")
 
 
 def file_task(path: Path) -> dict[str, Any]:
-    """Return the configuration of a task whose documents are the lines of a file.
-
-    Args:
-        path: `.jsonl` with the fields `prompt`, `answer` and `wrong` (a text or several; the right
-            continuation is to be the most probable), or with the fields of BLiMP,
-            `sentence_good` and `sentence_bad`; or `.txt` with a text per line, of which the
-            perplexity is taken.
-
-    Raises:
-        PromptError: the file has no documents, or a line cannot be read (its number is given).
-    """
+    """Return the configuration of a task whose documents are the lines of a file."""
     if not path.is_file():
         raise PromptError(f"the task file {path} does not exist")
     documents: list[dict[str, Any]] = []

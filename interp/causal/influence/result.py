@@ -183,9 +183,6 @@ class TextRows:
 
         The file is not used from its first incomplete block on: texts of one block share batches,
         and are run together again to give the same numbers.
-
-        Raises:
-            OptionError: the rows belong to other texts.
         """
         if self.path is None:
             return False
@@ -213,23 +210,14 @@ class TextRows:
         return True
 
     def add(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Store the rows of one block; they are on disk when this returns.
-
-        Raises:
-            StoreError: they cannot be written.
-        """
+        """Store the rows of one block; they are on disk when this returns."""
         if self.path is None:
             self.kept += rows
         else:
             self._steps.add({self._names[-1]: b"".join(map(as_line, rows))})
 
     def scores(self) -> TextScores:
-        """Return all rows, and write them to the file, once every text is scored.
-
-        Raises:
-            OptionError: the file contains the scores of more texts.
-            StoreError: the file cannot be written.
-        """
+        """Return all rows, and write them to the file, once every text is scored."""
         if self.path is None:
             return TextScores(self.settings, self.kept, self.made)
         if self._before is not None and self._before.read(1):

@@ -57,11 +57,6 @@ def texts_of(given: Any) -> Iterator[Text]:
 
     An iterable contains texts, mappings with `text` and perhaps `id`, or lists of token ids. Texts
     are read lazily.
-
-    Raises:
-        PromptError: a file has no texts, or a line has none; its number is given.
-        OptionError, UnknownName: the argument is neither a file nor an iterable of texts, or the
-            kind of file is not known.
     """
     if isinstance(given, (str, Mapping)) or not isinstance(given, (Path, Iterable)):
         raise OptionError(
@@ -126,19 +121,7 @@ def _text(number: int, given: Any, where: str, default: Any = None) -> Text:
 
 
 def text_windows(model: Model, text: Text, limit: int | None, long: Long, bos: int | None) -> Cut:
-    """Split a text into the windows that the model runs, each of at most `limit` tokens.
-
-    Args:
-        model: the model.
-        text: the text.
-        limit: maximum tokens per window.
-        long: "truncate" or "windows".
-        bos: token put first in every window if the text's tokens begin with it.
-
-    Raises:
-        PromptError: text is given for a model without a tokenizer, or an id is not in its
-            vocabulary.
-    """
+    """Split a text into the windows that the model runs, each of at most `limit` tokens."""
     if isinstance(text.content, str):
         if not text.content.strip():
             return Cut((), 0, reason="empty")

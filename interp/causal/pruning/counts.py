@@ -13,15 +13,7 @@ COARSE = 6  # of random orders, if there are more players than steps of the rank
 
 
 def removal_counts(steps: int | Sequence[int] | None, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the counts of the ranking, and those of random orders and bootstrap draws.
-
-    Args:
-        steps: counts, a number of equal steps, or None for the default.
-        n: number of players.
-
-    Raises:
-        OptionError: a count is out of range, or nothing is removed.
-    """
+    """Return the counts of the ranking, and those of random orders and bootstrap draws."""
     if steps is None and n > FINE:
         counts, _ = removal_counts(FINE, n)
         return counts, counts[:: FINE // COARSE]

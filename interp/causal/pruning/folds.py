@@ -81,15 +81,7 @@ def loop_areas(
     share: Float[Array, " count"],
     seed: int,
 ) -> list[float]:
-    """Return, per bootstrap fold, the gap of held-out prompts to resampled random orders.
-
-    Args:
-        every: the folds.
-        own: values under the two orders of each fold; see `fold_orders`.
-        random: values under random orders.
-        share: share of the players removed at each count.
-        seed: seed of the resampling.
-    """
+    """Return, per bootstrap fold, the gap of held-out prompts to resampled random orders."""
     rng = np.random.default_rng([seed, 6])
     n_draws = len(random)
     other = np.trapezoid(random, share, axis=1)  # [draw, prompt]

@@ -141,12 +141,7 @@ def _by_pairs(game: Game, progress: Progress | None) -> list[str]:
 def pair_order(
     alone: Float[np.ndarray, " player"], both: Float[np.ndarray, "player player"]
 ) -> list[int]:
-    """Return the order of removal that is greedy for a second-order model of the task.
-
-    Args:
-        alone: change of the task, positive for the better, when a player alone is removed.
-        both: what is added when both players of a pair are removed.
-    """
+    """Return the order of removal that is greedy for a second-order model of the task."""
     left, order = list(range(len(alone))), []
     while left:
         change = [alone[i] + both[i, order].sum() for i in left]

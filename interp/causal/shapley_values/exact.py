@@ -37,16 +37,7 @@ def exact_values(
     weights: Float[np.ndarray, " size"] | None = None,
     progress: Told = None,
 ) -> Solution:
-    """Compute weighted sums of marginal contributions over all 2^n coalitions.
-
-    Args:
-        game: the game.
-        weights: weights by the number of other members; by default those of Shapley.
-        progress: see `Progress`.
-
-    Raises:
-        OptionError: there are more than 16 players.
-    """
+    """Compute weighted sums of marginal contributions over all 2^n coalitions."""
     n = len(game)
     check_budget(n, None, None, least=0, why="")
     check_exact(n, "the exact mode", "method='permutations' or 'surrogate', or fewer heads=")

@@ -61,17 +61,6 @@ def gradient_values(
     other end from those without, each weighted so that the number of the other players is uniform.
     The error over samples is that of the jackknife over pairs, and the root mean square of what the
     checks miss; the sum is corrected to v(all) - v(none).
-
-    Args:
-        game: the game.
-        target_sem: stop when this error of every player is at most the target.
-        max_evaluations: maximum number of coalitions; by default 36.
-        seed: seed of the coalitions; those of a smaller budget come first in a larger one.
-        progress: see `Progress`.
-
-    Raises:
-        OptionError: the target error is not positive, the budget is too small, or the task has no
-            derivative.
     """
     n = len(game)
     why = "an error over pairs of coalitions"

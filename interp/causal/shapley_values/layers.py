@@ -30,11 +30,7 @@ class Subgame:
 
 
 def layer_values(game: Game, *, progress: Told = None) -> Solution:
-    """Compute `exact_values` of the players of every attention, with the others active.
-
-    Raises:
-        OptionError: players span several layers, or one layer has more than 16.
-    """
+    """Compute `exact_values` of the players of every attention, with the others active."""
     member = game.players.member
     layers = [sorted({p for p in index.tolist() if p >= 0}) for index in member.values()]
     if sum(map(len, layers)) > len(game):

@@ -40,21 +40,6 @@ def permutation_values(
     """Estimate mean marginal contributions over random orders (Castro et al. 2009).
 
     Every order ends with the empty coalition, so its values add up to v(all) - v(none) exactly.
-
-    Args:
-        game: the game.
-        antithetic: each order is followed by its reverse; errors of opposite sign cancel.
-        target_sem: stop when the standard error over samples of every player is at most this.
-        max_evaluations: maximum number of coalitions, besides the full and the empty one. With
-            neither limit, 16 pairs of orders are drawn.
-        seed: the k-th order depends on the seed and on k alone.
-        steps: number of players removed per order; contributions of the others count as 0, a biased
-            estimate (see `truncated_shapley`).
-        walk: see `interp.causal.game.chain`.
-        progress: see `Progress`.
-
-    Raises:
-        OptionError: the target error is not positive, or the budget is below one pair.
     """
     n, twin = len(game), 2 if antithetic else 1
     whole = steps is None or steps >= n

@@ -248,9 +248,6 @@ def estimate_shapley(
 
     A few coalitions are run and timed in the way the method runs them: sharing passes, or each
     reusing the previous one. Coalitions in a ledger take no time.
-
-    Raises:
-        OptionError: there are too many players for the exact mode.
     """
     n = len(game)
     method = chosen_method(method, n, max_evaluations)

@@ -102,11 +102,7 @@ def game_name(game: Playable) -> str:
 
 
 def check_exact(n: int, what: str, instead: str) -> None:
-    """Raise if enumerating all coalitions would take too long.
-
-    Raises:
-        OptionError: there are more than 16 players.
-    """
+    """Raise if enumerating all coalitions would take too long."""
     if n > EXACT:
         raise OptionError(
             f"{what} enumerates all 2^{n} coalitions of {n} players, but the limit is {EXACT} "
@@ -117,11 +113,7 @@ def check_exact(n: int, what: str, instead: str) -> None:
 def check_budget(
     n: int, target_sem: float | None, max_evaluations: int | None, *, least: int, why: str
 ) -> None:
-    """Raise if the target error is not positive or the budget is too small.
-
-    Raises:
-        OptionError: one of the two.
-    """
+    """Raise if the target error is not positive or the budget is too small."""
     if n < 1:
         raise OptionError(
             "there is no player, so there is nothing to compute; choose at least one head"

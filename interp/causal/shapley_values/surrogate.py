@@ -54,19 +54,6 @@ def surrogate_values(
 
     The error over samples is the posterior standard deviation of the process, enlarged if the check
     finds larger differences than the process expects (`calibration`).
-
-    Args:
-        game: the game.
-        target_sem: stop when this error of every player is at most the target; evaluations double
-            from round to round.
-        max_evaluations: maximum number of coalitions, besides the full and the empty one; by
-            default 16 per player.
-        seed: seed of the coalitions; those of a smaller budget come first in a larger one.
-        walk: see `interp.causal.game.chain`.
-        progress: see `Progress`.
-
-    Raises:
-        OptionError: the target error is not positive, or the budget is too small for a check.
     """
     n = len(game)
     pair = max(1, 2 * (n - 1))

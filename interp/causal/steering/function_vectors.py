@@ -105,9 +105,6 @@ class FunctionVector:
 
         Each part is added in its head's own layer, not all of them in one layer as in the paper, so
         that a bias of the output projection is not added again.
-
-        Raises:
-            OptionError: the coefficient is not a finite number.
         """
         return add(self.heads, self.outputs, coefficient, positions=[-1])
 

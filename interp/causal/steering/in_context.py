@@ -94,21 +94,6 @@ def in_context_prompts(
 ) -> InContext:
     """Make n prompts of a function, with the same words in both versions of a prompt.
 
-    Args:
-        model: a model with a tokenizer.
-        function: one of `FUNCTIONS`.
-        n: number of prompts.
-        shots: examples before the question.
-        seed: seed of the words and their order.
-        shown: form of an example, with {x} and {y}.
-        asked: form of the question, with {x}.
-
-    Raises:
-        UnknownName: there is no such function.
-        OptionError: fewer than one prompt, or two examples.
-        PromptError: the model has no tokenizer, it splits too many answers, or the prompts exceed
-            its positions.
-
     Reference: Todd et al. 2023, "Function Vectors in Large Language Models" (arXiv 2310.15213; the
     form of the prompts; the words are ours).
     """

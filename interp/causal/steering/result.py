@@ -28,19 +28,7 @@ def dose_rows(
     clusters: Sequence[tuple[str, ...] | None],
     made: Mapping[str, Any],
 ) -> ResultRows:
-    """Return a row per task and factor; see `steer` for the columns.
-
-    Args:
-        model: name of the model.
-        steered: labels of the heads.
-        how: "scale" or "add".
-        factors: the doses.
-        tasks: see `Tasks`.
-        values: the value of each task.
-        random: the same for random sets of heads, without sets if there are none.
-        clusters: labels of dependent prompts, or None.
-        made: the provenance.
-    """
+    """Return a row per task and factor; see `steer` for the columns."""
     rows = [
         {
             "model": model, "task": name, "factor": factor, "score": float(x[at].mean()),

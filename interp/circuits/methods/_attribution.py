@@ -215,9 +215,6 @@ def nodes_with_drops(pair: RunPair, *, at: At = "clean") -> Float[Tensor, "batch
     Effects through different layers that cancel in the plain gradient do not cancel in all of these
     runs. The sign is lost. A node has no score in the run that drops its own layer, so the sum over
     L runs is divided by L - 1.
-
-    Raises:
-        OptionError: The model has only one layer.
     """
     layers = len(pair.graph.layers)
     if layers < 2:
@@ -236,9 +233,6 @@ def effects_without(
 
     One forward and one backward pass: what the nodes write there, minus what they write in the
     corrupted run, times the gradient there. A backup that is silent in the clean run is active.
-
-    Returns:
-        The value of each prompt with the head patched, and the estimates.
     """
     graph = pair.graph
     layer = next(x for x in graph.layers if name.startswith(f"L{x.site.layer}H"))

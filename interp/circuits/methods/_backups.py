@@ -18,16 +18,7 @@ LARGE = 0.1  # smallest effect of a primary node, as a share of the largest effe
 def stand_ins(
     effect: np.ndarray, heads: list[str], first: list[str], least: float, task: ContrastTask
 ) -> list[dict[str, Any]]:
-    """Find heads that matter while another is patched, and less than half as much otherwise.
-
-    Args:
-        effect: Effect of patching two heads at once, `[head, head, prompt]`, with each head alone
-            on the diagonal; NaN where it was not measured.
-        heads: Names of the heads.
-        first: The primary heads; one of each pair is among them.
-        least: Smallest effect that counts.
-        task: The pairs of prompts.
-    """
+    """Find heads that matter while another is patched, and less than half as much otherwise."""
     mean, rows = effect.mean(2), []
     for b, other in enumerate(heads):
         for a, one in enumerate(heads):

@@ -35,21 +35,7 @@ def check_trace(
     k: int,
     seed: int,
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], tuple[str, ...], float]:
-    """Patch the top k heads and MLPs of a trace, as many others, and the top k edges.
-
-    Args:
-        model: The model.
-        task: The pairs of prompts.
-        nodes: Names of the nodes.
-        credit: Credit of each node.
-        edges: (writer, reader) names.
-        of_edges: Credit of each edge.
-        k: Number of nodes and of edges.
-        seed: Seed for the choice of the other nodes.
-
-    Returns:
-        A row for each node, one for each edge, notes, and the number of passes over all prompts.
-    """
+    """Patch the top k heads and MLPs of a trace, as many others, and the top k edges."""
     try:
         graph = ResidualGraph.of(model)
     except UnreadableAttention as error:

@@ -34,16 +34,7 @@ RATE = 1e-3
 def head_results(
     model: Model, task: ContrastTask, position: str
 ) -> tuple[Float[Tensor, "example head d_model"], list[str]]:
-    """Stack what every head writes, on clean prompts first and then on corrupted ones.
-
-    Args:
-        model: The model.
-        task: The pairs of prompts.
-        position: `mean` over all positions, `last`, or a role of the task such as `S2`.
-
-    Raises:
-        OptionError: Some prompt does not have the role, or the model has several stacks.
-    """
+    """Stack what every head writes, on clean prompts first and then on corrupted ones."""
     if len(model.stacks) != 1:
         raise OptionError(
             f"{model.name} has {len(model.stacks)} stacks; codes compare heads of one stack"
@@ -129,11 +120,7 @@ def train_autoencoder(
     epochs: int,
     seed: int,
 ) -> tuple[Autoencoder, list[float]]:
-    """Train an autoencoder on some examples, with the outputs of all heads as rows.
-
-    Returns:
-        The autoencoder, and its loss at every epoch.
-    """
+    """Train an autoencoder on some examples, with the outputs of all heads as rows."""
     generator = torch.Generator().manual_seed(seed)
     model = Autoencoder.new(x.shape[-1], codes, generator)
     weights = [model.encoder, model.bias, model.decoder, model.tied]
@@ -158,13 +145,7 @@ def train_autoencoder(
 def only_positive(
     codes: Int[Array, "example head"], positive: Array, *, normalise: bool = False
 ) -> Float[Array, " head"]:
-    """Count the codes that a head has on positive examples and on no negative one.
-
-    Args:
-        codes: The code of every example and head.
-        positive: Mask of the examples that show the behaviour.
-        normalise: Divide by the number of different codes of the head.
-    """
+    """Count the codes that a head has on positive examples and on no negative one."""
     seen, other = _seen(codes[positive]), _seen(codes[~positive])
     width = max(seen.shape[1], other.shape[1])
     seen, other = (np.pad(s, ((0, 0), (0, width - s.shape[1]))) for s in (seen, other))

@@ -19,11 +19,7 @@ METRICS = ("task", "kl")
 
 
 def require_measure(metric: str) -> None:
-    """Raise unless the metric is known.
-
-    Raises:
-        OptionError: It is not.
-    """
+    """Raise unless the metric is known."""
     if metric not in METRICS:
         raise OptionError(
             f"metric={metric!r}; expected task (the task's own measure) or kl (the divergence from"
@@ -34,16 +30,7 @@ def require_measure(metric: str) -> None:
 def negative_divergence(
     task: ContrastTask, batch: ContrastBatch, own: Float[Tensor, "batch pos d_vocab"]
 ) -> Callable[[Tensor], Float[Tensor, " row"]]:
-    """Return a function of logits: minus KL(model || logits) in nats, mean over read positions.
-
-    Args:
-        task: The pairs of prompts; its positions are read, with all tokens of the vocabulary.
-        batch: The pairs of this batch.
-        own: The logits of the unpatched model.
-
-    Raises:
-        OptionError: The model has a single logit, so its output is not a distribution over tokens.
-    """
+    """Return a function of logits: minus KL(model || logits) in nats, mean over read positions."""
     rows = [(k, p) for k, i in enumerate(batch.which) for p in task.task.positions[i]]
     of = torch.tensor([k for k, _ in rows], device=own.device)
     at = torch.tensor([p for _, p in rows], device=own.device)

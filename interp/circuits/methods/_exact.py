@@ -76,19 +76,7 @@ def path_effects(
     norm: str = "exact",
     denoise: bool = False,
 ) -> Float[Tensor, "path batch"]:
-    """Measure the effect of each path alone: the edge into a reader, and all that follows.
-
-    Args:
-        edges: The pair of runs.
-        value: A number per prompt from the logits.
-        paths: Names such as `("L0H2", "L1H1.k")`; a reader `L1H1` means all of its three inputs.
-        norm: "exact", or "freeze": the reader's norm keeps its scale, so that what it reads changes
-            linearly.
-        denoise: The runs are exchanged, so the sign of effects is too.
-
-    Raises:
-        UnknownName, OptionError: A path does not exist.
-    """
+    """Measure the effect of each path alone: the edge into a reader, and all that follows."""
     found = torch.zeros(len(paths), edges.base.out.shape[0], dtype=torch.double)
     full = edges.graph.full()
     for first in range(0, len(paths), 512):  # masks are as large as the graph

@@ -44,20 +44,7 @@ def by_gradient(
     notes: tuple[str, ...] = (),
     tables: Callable[[list[Mapping[str, Array]]], Tables] = lambda rows: {},
 ) -> Found:
-    """Score all writers, and at the level "edge" all edges, by a function of a pair of runs.
-
-    Args:
-        model: The model.
-        task: The pairs of prompts.
-        level: "head" or "edge".
-        nodes: Function that scores the writers of a pair of runs.
-        edges: Function that scores the edges of a pair of runs.
-        units: Number of progress units of the function per batch.
-        what: Name of the step.
-        signed: Whether scores have a sign.
-        notes: Notes of the result.
-        tables: Function that makes tables from `RunPair.rows` of every batch.
-    """
+    """Score all writers, and at the level "edge" all edges, by a function of a pair of runs."""
     graph, passes = ResidualGraph.of(model), Passes()
     found = np.zeros((len(graph.writers), len(task)))
     names = graph.edges if level == "edge" else ()
@@ -116,16 +103,7 @@ def forwards_of(
     what: str,
     denoise: bool = False,
 ) -> tuple[Float[Array, "row prompt"], float]:
-    """Measure every batch by forward passes, and count the passes over all prompts.
-
-    Args:
-        model: The model.
-        task: The pairs of prompts.
-        measure: Function of a pair of runs and the value that returns rows.
-        rows: Number of rows that the function returns, which is also its number of progress units.
-        what: Name of the step.
-        denoise: Exchange the clean and the corrupted run.
-    """
+    """Measure every batch by forward passes, and count the passes over all prompts."""
     graph, found, passes = ResidualGraph.of(model), np.zeros((rows, len(task))), 0.0
 
     def measured(batch: ContrastBatch) -> tuple[Array, int]:

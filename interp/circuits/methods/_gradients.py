@@ -277,14 +277,7 @@ def edge_scores(
     writers: slice | None = None,
     readers: Sequence[int] | None = None,
 ) -> Float[Tensor, "batch reader writer"]:
-    """Compute edge scores: gradients of readers times differences of writers; 0 where no edge is.
-
-    Args:
-        run: The run with its gradients.
-        delta: Clean minus corrupted output of every writer.
-        writers: The writers to score; all by default.
-        readers: Numbers of the readers to score; all by default.
-    """
+    """Compute edge scores: gradients of readers times differences of writers; 0 without an edge."""
     graph = run.graph
     n = len(graph.writers)
     found = delta.new_zeros(len(delta), len(graph.readers), n)

@@ -59,13 +59,7 @@ class Fixed:
 
 
 def fixed_scores(pair: RunPair, *, at: At = "clean", drops: bool = False) -> Fixed:
-    """Score edges; those into queries and keys by patterns that are computed.
-
-    Args:
-        pair: The pair of runs.
-        at: The run at which gradients are taken.
-        drops: Return one set of scores for each layer whose gradient is dropped, instead of one.
-    """
+    """Score edges; those into queries and keys by patterns that are computed."""
     graph = pair.graph
     patterns: list[dict[int, Tensor]] = []
     found = Fixed([])

@@ -45,9 +45,6 @@ def seeds(
     direct effect, for example because MLPs read everything that heads write, the gradient by the
     head's output through all later components is used; the second result is False then. The
     smallest set that holds `reach` of all positive effects is taken.
-
-    Raises:
-        OptionError: None of the requested heads acts on the task either way.
     """
     other = LinearScores(model, batch.corrupted, turned=scores.turns)
     heads = [i for i, n in enumerate(scores.writers) if n in only or (not only and n[0] == "L")]

@@ -42,13 +42,7 @@ class Threshold:
 def attention_of(
     scores: LinearScores, starts: Sequence[dict[Place, float]], *, first: bool
 ) -> list[list[Attends]]:
-    """Return, by prompt, how much the seeds attend to the key that they attend to most.
-
-    Args:
-        scores: The scores of the batch.
-        starts: Seeds by prompt.
-        first: Include the first key.
-    """
+    """Return, by prompt, how much the seeds attend to the key that they attend to most."""
     sites = {f"L{s.layer}H{h}": (s.layer, h) for s in scores.model.sites for h in range(s.n_heads)}
     found = []
     for row, places in enumerate(starts):
@@ -70,9 +64,6 @@ def choose_threshold(attends: Sequence[Sequence[Attends]], reach: float, fires: 
     Rule: seeds that hold `reach` of the effects, over all pairs, must fire. So the threshold is the
     largest weight that they reach, but at most 0.5, where most attention is on one key, and at
     least twice the weight of uniform attention, below which no key stands out.
-
-    Raises:
-        OptionError: `fires` is not an attention weight.
     """
     if not 0 <= fires < 1:
         raise OptionError(f"fires={fires}; give a weight between 0 and 1, or 0 to choose it")

@@ -64,11 +64,7 @@ def trace_task(
     first: bool,
     seed: int,
 ) -> Tracing:
-    """Trace all pairs of a task; the options are those of `svd_trace`.
-
-    Raises:
-        OptionError: No seed acts on the task, or none fires on any pair.
-    """
+    """Trace all pairs of a task; the options are those of `svd_trace`."""
     nodes: tuple[str, ...] = ()
     traces: list[Any] = [None] * len(task)
     followed: list[Signal] = []

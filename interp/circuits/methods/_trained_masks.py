@@ -111,9 +111,6 @@ def fit_mask(objective: MaskObjective, n_gates: int, given: Training, seed: int)
 
     The multipliers follow gradient ascent on the constraint and are never negative, so that gates
     may stay closed where fewer than the target are needed.
-
-    Raises:
-        NonFiniteError: The loss or a gradient is NaN or infinite.
     """
     generator = torch.Generator().manual_seed(seed)
     a = OPEN + SPREAD * torch.randn(n_gates, generator=generator, dtype=torch.double)

@@ -157,11 +157,7 @@ def _screen(search: Removal, max_evaluations: int) -> None:
 def _chosen(
     search: Removal, level: str, none: np.ndarray, unit: str, every: tuple[Edge, ...]
 ) -> NodeSet:
-    """Return the kept set, with its faithfulness by the task.
-
-    Raises:
-        OptionError: No path from the embeddings to the logits is left.
-    """
+    """Return the kept set, with its faithfulness by the task."""
     runs, graph = search.runs, search.graph
     kept = [e for e in every if search.fate[e] == KEPT]
     edges = kept if level == "edge" else edges_between(graph, [name for name, _ in kept])

@@ -175,11 +175,7 @@ def _stand_ins(nodes: MeasuredNodes, every: tuple[Edge, ...]) -> dict[Edge, str]
 def _edges(
     nodes: MeasuredNodes, chosen: NodeSet, stand_ins: Mapping[Edge, str], faithful: float
 ) -> tuple[NodeSet, dict[Edge, np.ndarray]]:
-    """Patch the edges between the chosen nodes, and choose those that keep the share.
-
-    Returns:
-        The set, and the effect of each patched edge on each pair, in the order of the graph.
-    """
+    """Patch the edges between the chosen nodes, and choose those that keep the share."""
     runs, every = nodes.runs, chosen.edges
     search = math.ceil(math.log2(max(2, len(every)))) + 1  # passes of one bisection
     some, few = every, chosen

@@ -28,11 +28,7 @@ _Ids = tuple[int, ...]
 
 
 def inhibition(model: Model, lab: Lab, pairs: int, movers: int) -> Trials:
-    """Score every head by the attention of the movers that is lost without its output.
-
-    Raises:
-        OptionError: fewer than four pairs, or no mover.
-    """
+    """Score every head by the attention of the movers that is lost without its output."""
     if pairs < 4 or movers < 1:
         raise OptionError(
             f"pairs={pairs}, movers={movers}: there must be at least 4 pairs, of which half choose "

@@ -33,11 +33,7 @@ Choose = Callable[[_Ids, int, np.random.Generator], Keys | None]
 def on_text(
     model: Model, lab: Lab, name: str, texts: int, max_length: int, choose: Choose, null: str
 ) -> Trials:
-    """Score every head by its attention to some keys, with that to other keys as the null.
-
-    Raises:
-        OptionError: fewer than two texts, or texts too short to be read.
-    """
+    """Score every head by its attention to some keys, with that to other keys as the null."""
     if texts < 2 or max_length < FEWEST:
         raise OptionError(
             f"texts={texts}, max_length={max_length}: at least 2 texts of at least {FEWEST} tokens"
@@ -73,11 +69,7 @@ def on_text(
 
 
 def natural_texts(model: Model, n: int, max_length: int, seed: int) -> Prompts:
-    """Return n lines of text in random order, cut to a length.
-
-    Raises:
-        PromptError: no line has enough tokens.
-    """
+    """Return n lines of text in random order, cut to a length."""
     max_length = min(x for x in (max_length, model.limit, model.context) if x)
     lines = read_lines(folder("data") / "prompts.txt")
     whole = Prompts.of([line for line in lines if line], model)

@@ -55,11 +55,7 @@ NULLS = 20  # random successors of every item
 
 
 def successors(model: Model, lab: Lab, residual: bool, least: int) -> Trials:
-    """Score every head by the share of items after which it writes the next one.
-
-    Raises:
-        OptionError: `least` is below 3.
-    """
+    """Score every head by the share of items after which it writes the next one."""
     if least < 3:
         raise OptionError(f"least={least}: a list needs at least 3 items to have a wrong one")
     known = known_lists(model, least)
@@ -137,13 +133,7 @@ def known_lists(
 def first_mlp(
     model: Model, ids: Sequence[int], residual: bool
 ) -> dict[str, Float[Tensor, "item d_model"]]:
-    """Return what the first MLP writes for single tokens, with the first layer's heads ablated.
-
-    Args:
-        model: the model.
-        ids: the tokens.
-        residual: add the embedding.
-    """
+    """Return what the first MLP writes for single tokens, with the first layer's heads ablated."""
     sites = predicting_sites(model)
     first = min(site.layer for site in sites)
     heads = [(first, h) for s in sites if s.layer == first for h in range(s.n_heads)]

@@ -26,12 +26,7 @@ FEWEST = 8  # dependents of the relation in each half
 
 
 def finds_relation(model: Model, lab: Lab, file: str, relation: str, sentences: int) -> Trials:
-    """Score every head by the share of dependents whose head word it finds, per sentence.
-
-    Raises:
-        OptionError: fewer than four sentences, or too few dependents of the relation.
-        UnknownName: the treebank has no such relation.
-    """
+    """Score every head by the share of dependents whose head word it finds, per sentence."""
     if sentences < 4:
         raise OptionError(f"sentences={sentences}: at least 4, of which half choose directions")
     path = folder("data") / "treebank.conllu" if file == "treebank" else Path(file)

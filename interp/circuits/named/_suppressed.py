@@ -35,12 +35,7 @@ class Seen:
 
 
 def lowered_by_induction(model: Model, lab: Lab, trials: int, max_length: int, rows: int) -> Trials:
-    """Score how much heads lower what an induction head would copy.
-
-    Raises:
-        OptionError: fewer than one row, or two trials.
-        PromptError: the model has too few positions.
-    """
+    """Score how much heads lower what an induction head would copy."""
     if trials < 2 or rows < 1:
         raise OptionError(f"trials={trials}, rows={rows}: at least 2 trials and 1 row")
     given = repeats(model, n=trials, max_length=max_length, seed=lab.seed)
@@ -69,12 +64,7 @@ def lowered_by_induction(model: Model, lab: Lab, trials: int, max_length: int, r
 def lowered_by_copying(
     model: Model, lab: Lab, n: int, max_length: int, rows: int, predicted: int
 ) -> Trials:
-    """Score how much heads lower a token of the prompt that the layers before them predict.
-
-    Raises:
-        OptionError: fewer than two prompts, one row or one predicted token.
-        PromptError: the model has too few positions.
-    """
+    """Score how much heads lower a token of the prompt that the layers before them predict."""
     if n < 2 or rows < 1 or predicted < 1:
         raise OptionError(
             f"prompts={n}, rows={rows}, predicted={predicted}: at least 2 prompts, 1 row and 1 "

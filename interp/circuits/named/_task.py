@@ -77,11 +77,7 @@ class Tried:
 
 
 def tried(model: Model, task: ContrastTask) -> Tried:
-    """Run both sides of a task.
-
-    Raises:
-        OptionError: the task reads several positions of a prompt, or has no derivative.
-    """
+    """Run both sides of a task."""
     if any(len(at) != 1 for at in task.task.positions) or not task.task.has_gradient:
         raise OptionError(
             f"task {task.name}: direct effects need one position that answers and a measure with "
@@ -118,10 +114,6 @@ def task_or_reason(model: Model, lab: Lab, task: str, pairs: int) -> Tried | Tri
     """Return the task with the model's values, or a result without scores and with the reason.
 
     On a null (`lab.notes` is False) the model need not be able to do the task.
-
-    Raises:
-        OptionError: fewer than two pairs.
-        PromptError: the task cannot be made for this model, and it runs as a null.
     """
     if pairs < 2:
         raise OptionError(f"pairs={pairs}: there must be at least 2")
@@ -145,16 +137,7 @@ def without_scores(model: Model, why: str) -> Trials:
 
 
 def direct(model: Model, lab: Lab, name: str, task: str, pairs: int, sign: int = 1) -> Trials:
-    """Return direct effects on a task as trials, with those on the corrupted prompts as the null.
-
-    Args:
-        model: the model.
-        lab: seed and progress.
-        name: name of the metric.
-        task: name of a contrast task, or its file.
-        pairs: number of pairs.
-        sign: -1 for heads that lower the right answer.
-    """
+    """Direct effects on a task as trials, with those on the corrupted prompts as the null."""
     found = task_or_reason(model, lab, task, pairs)
     if isinstance(found, Trials):
         return found

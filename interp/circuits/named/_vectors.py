@@ -26,11 +26,7 @@ FEWEST = 3  # functions that the model must do
 
 
 def carries_functions(model: Model, lab: Lab, prompts: int, shots: int) -> Trials:
-    """Score every head by what its mean output does to prompts with exchanged answers.
-
-    Raises:
-        OptionError: fewer than two prompts or examples.
-    """
+    """Score every head by what its mean output does to prompts with exchanged answers."""
     if prompts < 2 or shots < 2:
         raise OptionError(f"prompts={prompts}, shots={shots}: at least 2 prompts and 2 examples")
     known = list(known_functions(model, shots))

@@ -37,21 +37,7 @@ ChosenAnswers = Callable[[str, str], tuple[str, str]]
 def made(
     model: Model, name: str, n: int, seed: int, templates: Sequence[int], answers: ChosenAnswers
 ) -> ContrastTask:
-    """Make pairs that differ in one country, with the roles country, capital (if given) and end.
-
-    Args:
-        model: The model.
-        name: Name of the task, whose templates have {C} for the country that changes, {Q} for the
-            one that is asked for, and perhaps {X} for the capital that is given.
-        n: Number of pairs.
-        seed: Seed of countries and templates.
-        templates: The templates to use.
-        answers: From the true capital and another one, the right and the wrong answer.
-
-    Raises:
-        PromptError: The tokenizer splits too many countries and capitals, or the two sides differ
-            in length.
-    """
+    """Make pairs that differ in one country, with the roles country, capital (if given) and end."""
     require(model, n)
     known = single(model, [*CAPITALS, *CAPITALS.values()], 0, "countries and capitals")
     usable = [c for c, capital in CAPITALS.items() if c in known and capital in known]

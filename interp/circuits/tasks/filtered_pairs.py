@@ -226,11 +226,7 @@ def _unfit(model: Model, ids: tuple[tuple[int, ...], tuple[int, ...]]) -> str:
 
 
 def from_rows(model: Model, path: Path) -> Iterator[CandidatePair | str]:
-    """Read candidates from a .jsonl file with prompt and corrupted, with answers or without.
-
-    Raises:
-        PromptError: A line has no field corrupted, only one answer, or a position of its own.
-    """
+    """Read candidates from a .jsonl file with prompt and corrupted, with answers or without."""
     from interp.causal.task_rows import task_rows
 
     for number, row in enumerate(task_rows(str(path)), 1):

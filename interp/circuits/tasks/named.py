@@ -231,11 +231,7 @@ def make_contrast(
 
 
 def contrast_of(model: Model, task: Any) -> ContrastTask:
-    """Return a contrast task unchanged, or make it from its name or file.
-
-    Raises:
-        OptionError: The argument is neither; also the errors of `make_contrast`.
-    """
+    """Return a contrast task unchanged, or make it from its name or file."""
     if isinstance(task, str | Path):
         return make_contrast(model, str(task))
     from interp.circuits.contrast import ContrastTask
@@ -255,13 +251,7 @@ def is_file(name: str) -> bool:
 
 
 def known_task(name: str) -> str:
-    """Return the name of a task, with hyphens as underscores; return the name of a file unchanged.
-
-    Raises:
-        UnknownName: There is no such task.
-        OptionError: The name is a file of another kind.
-        PromptError: The file cannot be read, or has too few pairs.
-    """
+    """Get the name of a task, with hyphens as underscores; return the name of a file unchanged."""
     if is_file(name):
         count_pairs(Path(name))  # before a model is loaded
         return name
@@ -287,9 +277,6 @@ def split_templates(name: str, seed: int = 0) -> tuple[tuple[int, ...], tuple[in
     Both are empty if a task has fewer than two templates: then held-out pairs are new random
     prompts. The number of pairs of a Python file is not known before it runs;
     `interp.circuits.plan` splits these.
-
-    Raises:
-        PromptError: A file cannot be read, or has too few pairs.
     """
     name = known_task(name)
     if is_file(name):

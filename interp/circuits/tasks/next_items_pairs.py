@@ -23,11 +23,7 @@ LEAST = 8  # items that are one token, of a list that is used
 
 
 def make(model: Model, n: int, seed: int) -> ContrastTask:
-    """Return contrast pairs whose only role is `end`; pairs from one list form a cluster.
-
-    Raises:
-        PromptError: The tokenizer splits the items of nearly all lists.
-    """
+    """Return contrast pairs whose only role is `end`; pairs from one list form a cluster."""
     from interp.circuits.named._ordered import LISTS, known_lists
 
     require(model, n)

@@ -34,11 +34,6 @@ def all_pairs(model: Model, path: Path) -> ContrastTask:
     `task(model)` that returns a `Task` with corrupted prompts and any metric, or a `ContrastTask`,
     whose templates are kept if there are two or more. Otherwise every pair counts as a separate
     template, so that the circuit can be measured on held-out pairs.
-
-    Raises:
-        PromptError: Lines cannot be read or have only one side, or there are too few pairs; the
-            message names the line.
-        OptionError: Answers do not fit, or a Python file makes no pairs.
     """
     made = _READERS.get(path.suffix, _lines)(model, path)
     require_enough(path, len(made))
@@ -49,17 +44,7 @@ def all_pairs(model: Model, path: Path) -> ContrastTask:
 
 
 def make(model: Model, path: Path, n: int, which: Sequence[int] | None) -> ContrastTask:
-    """Read at most n pairs of a file; see `all_pairs`.
-
-    Args:
-        model: The model that the prompts are for.
-        path: The file.
-        n: Largest number of pairs.
-        which: Pairs to take, by number from 0; all by default.
-
-    Raises:
-        PromptError, OptionError: See `all_pairs`; also if a pair does not exist.
-    """
+    """Read at most n pairs of a file; see `all_pairs`."""
     made = all_pairs(model, path)
     rows = list(range(len(made)) if which is None else which)[:n]
     if not set(rows) <= set(range(len(made))):

@@ -12,11 +12,7 @@ LEAST_PAIRS = 6
 
 
 def count_pairs(path: Path) -> int:
-    """Count the pairs in a file; 0 for a Python or template file, which makes pairs for a model.
-
-    Raises:
-        PromptError: The file cannot be read, or has too few pairs to hold some out.
-    """
+    """Count the pairs in a file; 0 for a Python or template file, which makes pairs for a model."""
     lines = read_lines(path)
     if path.suffix == ".py":
         return 0

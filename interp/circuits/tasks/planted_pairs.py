@@ -43,11 +43,7 @@ READS = (
 
 
 def make(model: Model, n: int, seed: int, name: str) -> ContrastTask:
-    """Make the task of one planted model, with its circuit as the truth.
-
-    Raises:
-        OptionError: The model is another one.
-    """
+    """Make the task of one planted model, with its circuit as the truth."""
     built = planted_model_of(model)
     if built is None or built.name != name:
         raise OptionError(

@@ -26,11 +26,7 @@ LEAST = 16  # pairs for which lists are drawn, so that some of them have a rare 
 
 
 def make(model: Model, n: int, seed: int, name: str) -> ContrastTask:
-    """Make the task of one program of a compiled model, with its circuit as the truth.
-
-    Raises:
-        OptionError: The model does not hold the program.
-    """
+    """Make the task of one program of a compiled model, with its circuit as the truth."""
     made = programs_of(model)
     if made is None or name not in made.parts:
         raise OptionError(

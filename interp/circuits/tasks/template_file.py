@@ -99,11 +99,7 @@ class TemplateFile:
 
 
 def read_templates(path: Path) -> TemplateFile:
-    """Read and check a template file, without a model.
-
-    Raises:
-        PromptError: The file is not TOML of this form; the message names the template or slot.
-    """
+    """Read and check a template file, without a model."""
     try:
         document = parse_toml(prompt_text(path))
     except ValueError as error:

@@ -19,17 +19,7 @@ DRAWN = 8  # prompts per pair, of which two with different answers are kept
 
 
 def make(model: Model, n: int, seed: int, name: str) -> ContrastTask:
-    """Make one task of a trained model, with the nodes of the algorithm's variables as the truth.
-
-    Args:
-        model: The model.
-        n: Number of pairs.
-        seed: Seed of the prompts.
-        name: Name of the model or, where the model does several tasks, `MODEL:TASK`.
-
-    Raises:
-        OptionError: The model is another one.
-    """
+    """Make a task of a trained model; the nodes of the algorithm's variables are the truth."""
     from interp.planted.trained import trained_model
     from interp.planted.trained.cases import CASES
 

@@ -19,12 +19,7 @@ def template_line(template: str) -> str:
 
 
 def require(model: Model, n: int) -> None:
-    """Raise unless a task of n pairs can be made for the model.
-
-    Raises:
-        OptionError: n is below 1.
-        PromptError: The model has no tokenizer.
-    """
+    """Raise unless a task of n pairs can be made for the model."""
     if n < 1:
         raise OptionError(f"n={n} pairs; give 1 or more")
     if model.tokenizer is None:
@@ -34,11 +29,7 @@ def require(model: Model, n: int) -> None:
 
 
 def single(model: Model, words: Sequence[str], least: int, what: str) -> dict[str, int]:
-    """Return the words that are one token after a space, with their ids.
-
-    Raises:
-        PromptError: There are fewer than `least` of them.
-    """
+    """Return the words that are one token after a space, with their ids."""
     found: dict[str, int] = {}
     for word in words:
         ids = encoded_text(model.tokenizer, f" {word}", add_special_tokens=False)["input_ids"]

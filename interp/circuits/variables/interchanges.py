@@ -128,11 +128,7 @@ class PlacedInterchange:
 
 
 def read_interchanges(path: Path) -> list[Interchange]:
-    """Read interchanges from a `.jsonl` file of objects, or from a `.json` file with a list.
-
-    Raises:
-        PromptError: the file cannot be read, or an entry is not an interchange.
-    """
+    """Read interchanges from a `.jsonl` file of objects, or from a `.json` file with a list."""
     names = Interchange.__dataclass_fields__
     found = []
     for where, row in json_rows(path, "interchange", EXPECTED):
@@ -147,12 +143,7 @@ def read_interchanges(path: Path) -> list[Interchange]:
 
 
 def place_interchanges(model: Model, rows: Sequence[Interchange]) -> list[PlacedInterchange]:
-    """Return interchanges in the model's tokens.
-
-    Raises:
-        OptionError: there are none.
-        PromptError: one cannot be tokenised, or its two prompts have unequal lengths.
-    """
+    """Return interchanges in the model's tokens."""
     if not rows:
         raise OptionError("there are no interchanges; give pairs of prompts")
     return [_placed(model, row, f"interchange {at}") for at, row in enumerate(rows, 1)]
@@ -210,14 +201,6 @@ def induction_interchanges(model: Model, n: int = 160, seed: int = 0) -> list[In
     A prompt `... a b ... a` is answered with b. "content" is the token b that is copied: the source
     has another one. "pointer" is the place after the earlier a: the source has the same a at
     another place, and the answer is the token of the base prompt that follows this place.
-
-    Args:
-        model: the model.
-        n: number of pairs of each variable.
-        seed: seed of the tokens.
-
-    Raises:
-        PromptError: the model's vocabulary or context is too small.
     """
     ids, first = ordinary_ids(model), bos_id(model)
     begin = () if first is None else (int(first),)

@@ -62,12 +62,7 @@ class HeldPlace:
 
 
 def places_of(graph: ResidualGraph, names: Sequence[str] | None) -> list[HeldPlace]:
-    """Return places by name; by default every head, all heads of every layer, and every stream.
-
-    Raises:
-        UnknownName: there is no such head, layer or stream.
-        OptionError: no name is given.
-    """
+    """Return places by name; by default every head, all heads of every layer, and every stream."""
     known: dict[str, HeldColumns] = {}
     for layer in graph.layers:
         site, width = layer.site, layer.site.d_v
@@ -95,12 +90,7 @@ def places_of(graph: ResidualGraph, names: Sequence[str] | None) -> list[HeldPla
 
 
 def dictionary_place(model: Model, dictionary: Dictionary) -> str:
-    """Return the name of the place of a dictionary.
-
-    Raises:
-        DictionaryMismatch: it belongs to another model, layer or width.
-        OptionError: its place cannot hold a variable.
-    """
+    """Return the name of the place of a dictionary."""
     site = dictionary.site_in(model)
     kinds = {"z": f"L{site.layer}", "resid_post": f"stream{site.layer}"}
     if dictionary.site not in kinds or dictionary.site != dictionary.site_out:

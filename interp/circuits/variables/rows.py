@@ -72,17 +72,7 @@ def variable_rows(
     skipped: Mapping[str, int],
     options: Mapping[str, Any],
 ) -> ResultRows:
-    """Judge what was found, and return a row per place.
-
-    Args:
-        graph: the residual graph.
-        found: what each search gave.
-        judge: runs of the judged pairs, by variable.
-        fitted: number of pairs of the fit, by variable.
-        pairs: all interchanges.
-        skipped: number of pairs that were left out, by variable.
-        options: of the search, with its method and seed.
-    """
+    """Judge what was found, and return a row per place."""
     lines, chance, quantiles = [], [], []
     for one in found:
         runs = judge[one.variable]

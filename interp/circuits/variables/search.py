@@ -46,18 +46,7 @@ def search(
     others: Sequence[InterchangeRuns] = (),
     dictionary: Dictionary | None = None,
 ) -> Subspace:
-    """Find the subspace whose exchange gives the answers of the interchanges.
-
-    Args:
-        runs: the interchanges to fit.
-        place: where.
-        method: see `find_variables`.
-        k: number of directions of each piece, by rotation.
-        steps: number of steps, each on at most 64 interchanges of one length.
-        seed: seed of the start and of the order.
-        others: interchanges whose answers must stay as they are without an exchange.
-        dictionary: that of the place, whose features are masked.
-    """
+    """Find the subspace whose exchange gives the answers of the interchanges."""
     widths = [piece.width for piece in place.pieces]
     with drawn_with(seed):
         if method == "rotation":

@@ -22,12 +22,7 @@ MOST_TOKENS = 2048  # of one decomposed run
 
 
 def asked_prompts(model: Model, prompts: Any) -> Prompts:
-    """Return prompts of any form as `Prompts`, checked against the model.
-
-    Raises:
-        PromptError: They do not fit the model, or are padded.
-        UnreadableAttention: The model reads no tokens.
-    """
+    """Return prompts of any form as `Prompts`, checked against the model."""
     if "input_ids" not in takes(model.module):
         raise UnreadableAttention(
             f"{model.name} reads no tokens; what its heads read can only be traced to tokens"
@@ -45,11 +40,7 @@ def asked_prompts(model: Model, prompts: Any) -> Prompts:
 
 
 def decomposed(model: Model, prompts: Prompts) -> Iterator[tuple[list[int], LinearScores]]:
-    """Yield the numbers of prompts of one length with their decomposed run.
-
-    Raises:
-        UnreadableAttention: The model's scores or its stream are not sums.
-    """
+    """Yield the numbers of prompts of one length with their decomposed run."""
     lengths: dict[int, list[int]] = {}
     for i, ids in enumerate(prompts.ids):
         lengths.setdefault(len(ids), []).append(i)
@@ -64,11 +55,7 @@ def decomposed(model: Model, prompts: Prompts) -> Iterator[tuple[list[int], Line
 
 
 def asked_heads(model: Model, heads: Any) -> list[tuple[Site, int]]:
-    """Return attention layer and number of one head, or of several, in any spelling.
-
-    Raises:
-        OptionError: There is no such head, or none is named.
-    """
+    """Return attention layer and number of one head, or of several, in any spelling."""
     given: Any
     if hasattr(heads, "heads") and callable(heads.heads):  # a result whose rows are heads
         given = heads.heads()

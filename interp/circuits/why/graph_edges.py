@@ -310,22 +310,7 @@ def direct_edges(
     model: Model, ids: Sequence[int], *, mass: float, most: int, asked: Sequence[int] = (),
     dictionaries: Sequence[StreamDictionary] = (), features: int = 64, mlp: MlpRule = "gradient",
 ) -> DirectEdges:  # fmt: skip
-    """Compute all nodes and direct edges of one prompt.
-
-    Args:
-        model: The model.
-        ids: Token ids of the prompt.
-        mass: Probability that the logit nodes cover.
-        most: Largest number of logit nodes.
-        asked: Token ids of the logit nodes, in place of the most probable ones.
-        dictionaries: Features of the stream.
-        features: Number of features of each dictionary that are nodes.
-        mlp: Linear form of MLPs; see `attribution_graph`.
-
-    Raises:
-        UnreadableAttention: The model has no residual graph, or edges and biases do not sum to the
-            activation of a head or a logit.
-    """
+    """Compute all nodes and direct edges of one prompt."""
     table = EdgeTable(model, ids, dictionaries, features)
     for site in table.run.sites:
         table.heads(site)

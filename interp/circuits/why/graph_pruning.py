@@ -50,16 +50,7 @@ def pruned(
     node_share: float,
     edge_share: float,
 ) -> tuple[Bool[Tensor, " node"], Bool[Tensor, "target source"], Float[Tensor, " node"]]:
-    """Return masks of the nodes and edges that carry the influence, and each node's influence.
-
-    Args:
-        weights: Direct edges.
-        start: Weight of each logit node, 0 for others.
-        fixed: Nodes that are kept in any case (tokens, logits).
-        inputs: Nodes that have no edges into them (tokens, errors).
-        node_share: Share of the influence of all nodes that the kept nodes have.
-        edge_share: Share of the influence of all edges between them that the kept edges have.
-    """
+    """Return masks of the nodes and edges that carry the influence, and each node's influence."""
     influence = influence_of(row_shares(weights), start)
     nodes = least_set(influence, node_share) | fixed
     left = weights * nodes[:, None] * nodes[None, :]

@@ -61,11 +61,7 @@ def _loading_rows(
 
 
 def loadings_by(found: ResultRows, unit: str) -> ResultRows:
-    """Sum loadings over the other unit: return one row per head and writer, or source.
-
-    Raises:
-        UnknownName: `unit` is neither "writer" nor "source".
-    """
+    """Sum loadings over the other unit: return one row per head and writer, or source."""
     if unit not in ("writer", "source"):
         raise UnknownName("unit", unit, ("writer", "source"))
     heads = zip(found.layer.tolist(), found.columns["head"].tolist(), strict=True)
@@ -170,18 +166,7 @@ def head_loadings(
 def loadings_of(
     stream: StreamParts, site: Site, head: int, query: int, towards: Float[Tensor, "batch d_model"]
 ) -> tuple[tuple[str, ...], Float[Tensor, "batch source part"], float]:
-    """Return the parts of one head's output along a direction, and the error of their sum.
-
-    Args:
-        stream: The parts of the stream.
-        site: The attention layer.
-        head: The head.
-        query: The position at which it writes.
-        towards: The direction for each prompt.
-
-    Raises:
-        UnreadableAttention: The parts do not sum to the head's output.
-    """
+    """Return the parts of one head's output along a direction, and the error of their sum."""
     parts = stream.before(site)
     path = OutputPath(stream.scores, site, head)
     found = path.read(parts.x, towards.double(), query)
@@ -225,11 +210,7 @@ class OutputPath:
         return found * weight[..., None]
 
     def error(self, x: Tensor, whole: Float[Tensor, "batch d_model"], query: int) -> float:
-        """Return the difference of the sum of all parts from the head's output, relative to it.
-
-        Raises:
-            UnreadableAttention: It is larger than rounding error.
-        """
+        """Return the difference of the sum of all parts from the head's output, relative to it."""
         stream = x.sum(2).double() * self.factor[..., None]
         values = stream @ self.W_V + self.b_V
         output, weight = self.output.at(query), self.pattern[:, query]

@@ -56,11 +56,7 @@ class Places:
         seen: Bool[Tensor, "query key"],
         pattern: Float[Tensor, "query key"],
     ) -> list[tuple[int, int]]:
-        """Return the pairs of one prompt, the only one of `prompts`: visible ones alone.
-
-        Raises:
-            OptionError: A given pair is outside the prompt, or the query does not see the key.
-        """
+        """Return the pairs of one prompt, the only one of `prompts`: visible ones alone."""
         [ids], [roles] = prompts.ids, prompts.roles or [None]
         n = len(ids)
         if self.pairs is not None:

@@ -51,11 +51,7 @@ class AddedScores:
 
 
 def added_scores(run: LinearScores) -> dict[Site, AddedScores]:
-    """Return soft-cap, biases and visible keys of every attention of a decomposed run.
-
-    Raises:
-        UnreadableAttention: What is added to the products depends on the tokens.
-    """
+    """Return soft-cap, biases and visible keys of every attention of a decomposed run."""
     found: dict[Site, AddedScores] = {}
 
     def visit(site: Site, call: Call, real: Tensor) -> None:

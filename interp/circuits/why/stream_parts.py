@@ -115,14 +115,7 @@ class StreamParts:
         *,
         below: bool = False,
     ) -> Parts:
-        """Return the parts that the first writers and the biases give.
-
-        Args:
-            writers: Number of writers, as counted by the decomposed run.
-            constant: What belongs to no writer.
-            site: The layer that reads, or the last one for the end of the stream.
-            below: The features of the layer itself are not among the parts: they read too.
-        """
+        """Return the parts that the first writers and the biases give."""
         n = writers + self.added
         order = self.scores.sites.index(site)
         at = max((i for i in self.features if i < order + (not below)), default=None)

@@ -202,15 +202,7 @@ class ComparisonAnswer:
 def role_changes(
     a: HeadRoles, b: HeadRoles, rows: pd.DataFrame, partners: Mapping[_Place, Head] | None
 ) -> tuple[RoleChange, ...]:
-    """Return the roles that heads of two models have, and which of them changed.
-
-    Args:
-        a: roles of A.
-        b: roles of B.
-        rows: differences with p_holm, by head of A and metric.
-        partners: head of B for each head of A, where heads were matched; None if they correspond by
-            place.
-    """
+    """Return the roles that heads of two models have, and which of them changed."""
     p = {(r["stack"], r["layer"], r["head"], r["metric"]): r["p_holm"]
          for r in rows.to_dict("records")}  # fmt: skip
     there = {(x.stack, x.layer, x.head): x for x in b.assigned}

@@ -32,13 +32,6 @@ def changed_patterns(
 
     The change of a row is its total variation distance: half the sum of the absolute differences of
     its weights, 0 for equal rows and 1 for disjoint ones.
-
-    Args:
-        first: model A.
-        second: model B.
-        prompts: the same tokens for both; the first `PROMPTS` of at most `LONGEST` tokens are used.
-        pairs: the heads.
-        places: number of prompts per head.
     """
     usable = [i for i, ids in enumerate(prompts.ids) if len(ids) <= LONGEST][:PROMPTS]
     found: list[list[dict[str, Any]]] = [[] for _ in pairs]

@@ -66,11 +66,7 @@ def head_values(
 
 
 def of_table(table: HeadTable, metric: str) -> PairableScores:
-    """Return one metric of a table of one model, from its values per prompt.
-
-    Raises:
-        OptionError: the table has several models, or holds only means of this metric.
-    """
+    """Return one metric of a table of one model, from its values per prompt."""
     part = table.where(metric=metric)
     if len(part.models) != 1:
         raise OptionError(
@@ -98,12 +94,7 @@ def of_table(table: HeadTable, metric: str) -> PairableScores:
 
 
 def require_paired(name: str, first: PairableScores, other: PairableScores, metric: str) -> None:
-    """Raise unless the values of two models are of the same prompts, in the same order.
-
-    Raises:
-        OptionError: numbers of prompts, their clusters or their hashes differ, or an experiment
-            chose different prompts for the two models.
-    """
+    """Raise unless the values of two models are of the same prompts, in the same order."""
     a, b = (next(iter(x.sites.values())).shape[0] for x in (first, other))
     text = f"{metric} of {name} cannot be paired"
     if first.exact != other.exact:

@@ -42,16 +42,7 @@ def paired_differences(
     *,
     paired: bool = False,
 ) -> ModelDifferences:
-    """Compute the differences between two groups of models from their measured scores.
-
-    Args:
-        a: scores by metric, of each model of the first group.
-        b: the same, of the second group, on the same prompts.
-        paired: the models of the groups correspond in order.
-
-    Raises:
-        OptionError: heads or prompts do not correspond.
-    """
+    """Compute the differences between two groups of models from their measured scores."""
     runs = [[ComparedRun(f"model {i}", dict(x), None, {}) for i, x in enumerate(s)] for s in (a, b)]
     require_same_heads(runs, matched=False)
     return group_differences(runs, paired, None)
@@ -103,14 +94,7 @@ def _values(run: ComparedRun, metric: str, key: tuple[str, int], heads: Any) -> 
 def group_differences(
     runs: Sequence[Sequence[ComparedRun]], paired: bool, heads: Any
 ) -> ModelDifferences:
-    """Compute the differences of every head that has a counterpart.
-
-    Args:
-        runs: the models of both sides, which `require_same_heads` accepted.
-        paired: the models of the groups correspond in order.
-        heads: the head of each further model that matches a head of the first, by run; None if
-            heads correspond by place.
-    """
+    """Compute the differences of every head that has a counterpart."""
     rows, values, labels = [], [], {}
     reference = runs[0][0]
     for metric, first in reference.scores.items():

@@ -190,12 +190,7 @@ def _require(model: Model, given: Prompts, k: int, n_random: int) -> None:
 
 
 def quantised_model(model: Model, method: str) -> tuple[Model, list[str]]:
-    """Return a copy with quantised weights, and the names of the weights that changed type.
-
-    Raises:
-        UnknownName: the method is not known.
-        OptionError: its package is not installed.
-    """
+    """Return a copy with quantised weights, and the names of the weights that changed type."""
     from interp.model.model import Model
 
     module = copy.deepcopy(model.module)
@@ -219,11 +214,7 @@ def quantised_model(model: Model, method: str) -> tuple[Model, list[str]]:
 
 
 def weights_of_head(model: Model, site: Site, head: int) -> WeightPlaces:
-    """Return the weights of one head: its queries, its group's keys and values, its output.
-
-    Raises:
-        OptionError: they are not rows of plain matrices.
-    """
+    """Return the weights of one head: its queries, its group's keys and values, its output."""
     layout, found = layouts(model).sites[site], []
     for part, n in (("q", site.n_heads), ("k", site.n_kv_heads), ("v", site.n_kv_heads)):
         reading = getattr(layout, part)

@@ -33,13 +33,7 @@ class SharedPrompts:
     _first: tuple[str, Any, Prompts] | None = field(default=None, repr=False)
 
     def of(self, model: Model) -> Prompts:
-        """Return the prompts for one model, checked against those of the first model.
-
-        Raises:
-            PromptError: token ids are asked for, but they do not mean the same to both models; a
-                tokenizer cannot express a text; or the prompts do not fit the model.
-            OptionError: the model does not read tokens.
-        """
+        """Return the prompts for one model, checked against those of the first model."""
         if isinstance(self.given, Mapping) or not model.takes_text:
             raise OptionError(
                 f"{model.name} is compared on tokens, but it reads {model.kind} input; only models "

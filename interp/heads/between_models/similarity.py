@@ -75,14 +75,7 @@ UnitRows = Mapping[tuple[str, int], Float[Tensor, "head entry"]]  # unit vectors
 def similarities(
     a: Model, b: Model, by: str, within: str, prompts: Any, seed: int, batch_size: int
 ) -> Similarities:
-    """Compute the similarities of the heads of two models.
-
-    Raises:
-        UnknownName: `by` or `within` is not known.
-        OptionError: the layers of the models do not correspond, or patterns are too large.
-        PromptError: the tokens of the models differ.
-        UnreadableAttention: the circuits are not fixed matrices.
-    """
+    """Compute the similarities of the heads of two models."""
     if by not in BY:
         raise UnknownName("similarity of heads", by, BY)
     if within not in WITHIN:

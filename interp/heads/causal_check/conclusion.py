@@ -37,15 +37,7 @@ class Conclusion:
 def conclusion_of(
     check: CausalCheck | None, transfer: CausalCheck | None, reason: str, no_transfer: str
 ) -> Conclusion:
-    """Draw the conclusion from the checks of one score.
-
-    Args:
-        check: the check on the task of the score, on the given one, or on plain loss where the
-            score has no task.
-        transfer: the check on the same answers, asked in another form.
-        reason: why there is no check.
-        no_transfer: why there is no other form.
-    """
+    """Draw the conclusion from the checks of one score."""
     if check is None or check.at_chance:
         why = reason or " ".join(check.doubts() if check else [])
         return Conclusion("not tested", f"{_FIRST['not tested']}: {why.rstrip('.')}.")

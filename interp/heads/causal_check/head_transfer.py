@@ -108,20 +108,7 @@ def judge_transfers(
     level: float = 0.95,
     seed: int = 0,
 ) -> tuple[HeadTransfer, ...]:
-    """Return the test of every head of one score, from damages per prompt.
-
-    Args:
-        heads: their names.
-        claim: what is claimed of them.
-        unit: unit of the damages.
-        ablated: damage from ablating each head alone.
-        other_answer: damage with its output from a prompt with another answer.
-        other_computation: damage with its output from one with the same answer reached otherwise.
-        least: a head is not needed if the damage of its ablation is smaller.
-        clusters: label per prompt, if prompts are dependent.
-        level: level of the intervals.
-        seed: seed of the bootstrap and of the signs.
-    """
+    """Return the test of every head of one score, from damages per prompt."""
     expected, other = other_answer, other_computation
     if claim == "step":
         expected, other = other, expected

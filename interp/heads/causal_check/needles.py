@@ -39,17 +39,6 @@ def needle_task(
 
     Each prompt has a different needle, none of them among those scored; its depth changes from
     prompt to prompt. If `scored` names no task, the task that the model answers best is used.
-
-    Args:
-        model: the model to test.
-        n: number of needles; fewer if fewer remain after those scored.
-        max_length: maximum number of tokens per prompt; by default that of the scores.
-        seed: seed of the scores, used if `scored` has none.
-        scored: options and seed of the score that chose the heads, with the task it used.
-
-    Raises:
-        Unanswered: the model answers none of these needles, or no others are left.
-        PromptError: the prompts exceed the model's positions, or its vocabulary is too small.
     """
     task, every = _instances(model, n, max_length, seed, scored)
     found = [every[which * PLACES + which % PLACES] for which in range(len(every) // PLACES)]
@@ -72,9 +61,6 @@ def needle_sources(
 
     The first source has another needle of the same kind at the same depth; the second has the same
     needle at another depth. The task is that of `needle_task`, with the same arguments.
-
-    Raises:
-        Unanswered: fewer than two needles are left, or their prompts have unequal lengths.
     """
     task, every = _instances(model, n, max_length, seed, scored)
     number = len(every) // PLACES
@@ -115,11 +101,7 @@ def other_needles(
     scored: Mapping[str, Any] | None = None,
     **sizes: int,
 ) -> Task:
-    """Return the loss on the answers of needles of another kind than those of `needle_task`.
-
-    Raises:
-        Unanswered: the model answers no needle of another kind.
-    """
+    """Return the loss on the answers of needles of another kind than those of `needle_task`."""
     scored = scored or {}
     length: int = scored.get("max_length", LONGEST) if max_length is None else max_length
     first = scored.get("seed", seed)
@@ -137,11 +119,7 @@ def other_needles(
 
 
 def _kind(model: Model, seed: int, scored: Mapping[str, Any], length: int, answer: int) -> str:
-    """Return the kind of needles of a score, or the one that the model answers best.
-
-    Raises:
-        Unanswered: the model answers no needle of any kind.
-    """
+    """Return the kind of needles of a score, or the one that the model answers best."""
     task = str(scored.get("task", "auto"))
     if task != "auto":
         return task

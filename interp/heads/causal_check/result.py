@@ -153,11 +153,7 @@ def _restored(row: Mapping[str, Any], numbers: set[str]) -> dict[str, Any]:
 
 
 def confirmation_of(values: Mapping[str, Any]) -> Confirmation:
-    """Restore checks from the output of `Confirmation.to_json`.
-
-    Raises:
-        StoreError: the data is not of causal checks, or is damaged.
-    """
+    """Restore checks from the output of `Confirmation.to_json`."""
     from interp.core.errors import StoreError
 
     number = {f.name for f in fields(CausalCheck) if f.type == "float"}

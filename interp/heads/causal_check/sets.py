@@ -107,12 +107,7 @@ class Compared:
 def compared_sets(
     game: Game, top: Chosen, held: RoleHolders, n: int, seed: int, one_by_one: bool
 ) -> Compared:
-    """Draw the sets of heads that the set of a score is compared with.
-
-    Raises:
-        OptionError: the heads are all players of the game, so that no other set exists, and they
-            are not all those with a role.
-    """
+    """Draw the sets of heads that the set of a score is compared with."""
     if len(top.players) == len(game) and held.players != frozenset(top.players):
         raise OptionError(
             f"{top.name}: the {len(top.players)} top heads are all heads of their layers and of "
@@ -131,10 +126,6 @@ def chosen_heads(
 
     Without k these are all heads with the role that the score decides, or the first `TOP` where no
     head has one or another order is asked for.
-
-    Raises:
-        OptionError: k exceeds the number of heads with a score.
-        UnknownName: the order does not exist.
     """
     if isinstance(table, Mapping):
         given = Players.of(game.model, {name: table[name]})
@@ -212,17 +203,7 @@ def judged(
     seed: int,
     same_prompts: bool,
 ) -> CausalCheck:
-    """Return the statistics of one score on one task.
-
-    Args:
-        game: the game whose players were ablated.
-        purpose: "own", "transfer", "plain" or "given"; see `CausalCheck`.
-        compared: the top set and the sets beside it.
-        values: task values of all sets, in the order of `Compared.every`.
-        level: level of the confidence intervals.
-        seed: seed of the bootstrap.
-        same_prompts: True if the heads were chosen on these prompts.
-    """
+    """Return the statistics of one score on one task."""
     top, others, free, held = compared.top, compared.others, compared.free, compared.held
     worse = -1.0 if game.task.higher_is_better else 1.0
     singles = len(values) - len(compared.alone)

@@ -52,14 +52,7 @@ def changes(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> list[ChangePoint]:
-    """Find the changes of a curve, the largest part first; the first is always returned.
-
-    Args:
-        values: score on every prompt at every checkpoint, without NaN.
-        labels: cluster of each prompt.
-        draws: number of bootstrap draws.
-        seed: seed of the draws.
-    """
+    """Find the changes of a curve, the largest part first; the first is always returned."""
     span = float(np.ptp(values.mean(1)))
     return list(_cut(values, labels, 0, span, draws, seed))
 

@@ -133,15 +133,7 @@ def emergence_of(
 
 
 def emergence_of_table(table: HeadTable, steps: Mapping[str, int]) -> Emergence:
-    """Return the curves of a table that holds every checkpoint as a model.
-
-    Args:
-        table: scores with values per prompt.
-        steps: training step of each model of the table.
-
-    Raises:
-        OptionError: the table holds only means, or checkpoints were measured on different prompts.
-    """
+    """Return the curves of a table that holds every checkpoint as a model."""
     names = sorted(steps, key=lambda name: steps[name])
     metrics = [
         m for m in table.metrics
@@ -198,11 +190,7 @@ def _listed(
 def curves_of(
     steps: Sequence[int], found: Sequence[Mapping[str, PairableScores]], about: Mapping[str, Any]
 ) -> Emergence:
-    """Return the result for measured checkpoints, in order of their steps.
-
-    Raises:
-        OptionError: checkpoints have different heads, or were measured on different prompts.
-    """
+    """Return the result for measured checkpoints, in order of their steps."""
     rows, values, changed, labels = [], [], [], {}
     for metric, first in found[0].items():
         labels[metric] = first.clusters

@@ -20,13 +20,6 @@ def emergence_of_gates(gates: Mapping[int, LearnedGates]) -> Emergence:
 
     Values are per restart instead of per prompt: restarts have the same seeds at every checkpoint,
     so they are paired. Intervals and change points therefore state the variation over restarts.
-
-    Args:
-        gates: the gates of single heads, by training step; all of one task, with equal settings.
-
-    Raises:
-        OptionError: there are fewer than two checkpoints, gates are not of single heads, or tasks,
-            settings or heads differ.
     """
     steps = sorted(gates)
     if len(steps) < 2:

@@ -20,9 +20,6 @@ def training_step(source: str | Path) -> int | None:
 
     It is `global_step` in the checkpoint's `trainer_state.json`, or else the number at the end of
     its name, as in `checkpoint-500`, `step_500` or `model@step500`.
-
-    Raises:
-        LoadError: `trainer_state.json` cannot be read.
     """
     path = Path(source).expanduser()
     state = path / "trainer_state.json"
@@ -46,16 +43,7 @@ def named_step(name: str) -> tuple[str, int] | None:
 
 
 def checkpoints_of(source: str | Path) -> list[tuple[int, str]]:
-    """Return step and folder of every checkpoint of a run, in order of steps.
-
-    Args:
-        source: a folder whose folders are checkpoints, or `bundled:NAME`.
-
-    Raises:
-        OptionError: the folder does not exist or holds fewer than two checkpoints, or two have the
-            same step.
-        UnknownName: there is no such bundled model.
-    """
+    """Return step and folder of every checkpoint of a run, in order of steps."""
     text = str(source)
     if text.startswith("bundled:"):
         found = bundled.checkpoints(text.removeprefix("bundled:"))
@@ -72,11 +60,7 @@ def checkpoints_of(source: str | Path) -> list[tuple[int, str]]:
 
 
 def in_step_order(found: Sequence[tuple[int, str]], where: str) -> list[tuple[int, str]]:
-    """Return checkpoints in order of steps.
-
-    Raises:
-        OptionError: there are fewer than two, or two have the same step.
-    """
+    """Return checkpoints in order of steps."""
     if len(found) < LEAST:
         raise OptionError(
             f"{where} has {len(found)} checkpoints whose training step is known; a curve needs at "

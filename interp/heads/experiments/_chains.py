@@ -14,11 +14,7 @@ from interp.core.errors import OptionError
 
 
 def transition(states: int, rng: np.random.Generator) -> Float[np.ndarray, "state state"]:
-    """Draw a random transition matrix, each row from a flat Dirichlet distribution.
-
-    Raises:
-        OptionError: there are fewer than two states.
-    """
+    """Draw a random transition matrix, each row from a flat Dirichlet distribution."""
     if states < 2:
         raise OptionError(f"states={states}: a chain needs at least 2 states")
     return rng.dirichlet(np.ones(states), states)
@@ -38,11 +34,7 @@ def interleaved(
     length: int,
     rng: np.random.Generator,
 ) -> Int[np.ndarray, " pos"]:
-    """Draw one sequence: the first `lag` states are stationary, then x_t follows x_{t-lag}.
-
-    Raises:
-        OptionError: the lag lies outside 1 to length - 1.
-    """
+    """Draw one sequence: the first `lag` states are stationary, then x_t follows x_{t-lag}."""
     if not 1 <= lag < length:
         raise OptionError(
             f"lag {lag} in a sequence of {length}: the lag must lie between 1 and {length - 1}"

@@ -22,12 +22,7 @@ if TYPE_CHECKING:
 def gates(
     model: Model, lab: Lab, length: int, trials: int, skip: int
 ) -> tuple[dict[Site, Float[Tensor, "trial head"]], dict[str, Any]]:
-    """Return per prompt and head the area under the cumulative attention by distance.
-
-    Raises:
-        OptionError: length, trials or skip are too small.
-        PromptError: the model has too few positions for two distances.
-    """
+    """Return per prompt and head the area under the cumulative attention by distance."""
     if length < 2 or trials < 1 or skip < 0:
         raise OptionError(
             f"length={length}, trials={trials}, skip={skip}: they must be at least 2, 1 and 0"

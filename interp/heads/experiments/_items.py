@@ -28,12 +28,7 @@ HIGHEST = 5  # number of heads whose two ends appear in the notes
 def by_slot(
     model: Model, lab: Lab, *, items: int, size: int, orders: int, question: int, end: str = "both"
 ) -> dict[Site, Float[Tensor, "order head place"]]:
-    """Return the share of the question's mass on items at each position, per order of the items.
-
-    Raises:
-        OptionError: there are fewer than three items, a number is below 1, or the end is not known.
-        PromptError: the prompt exceeds the model's positions.
-    """
+    """Return the share of the question's mass on items at each position, per order of the items."""
     if items < 3 or min(size, orders, question) < 1:
         raise OptionError(
             f"items={items}, size={size}, orders={orders}, question={question}: items must be at "

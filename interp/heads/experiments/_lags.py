@@ -86,13 +86,7 @@ class LagMasses:
 def lag_masses(
     model: Model, lab: Lab, lags: int, states: int, length: int, sequences: int
 ) -> LagMasses:
-    """Run a model on interleaved chains of every lag; rows are the second half of each prompt.
-
-    Raises:
-        OptionError: there are fewer than two lags or states, or no sequences.
-        PromptError: the model has too few positions or tokens, or its `transition_matrix` does not
-            fit.
-    """
+    """Run a model on interleaved chains of every lag; rows are the second half of each prompt."""
     if lags < 2 or sequences < 1:
         raise OptionError(
             f"lags={lags}, sequences={sequences}: there must be at least 2 lags and 1 sequence"

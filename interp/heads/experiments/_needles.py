@@ -43,10 +43,6 @@ def instances_of(
     """Return the instances that the options describe.
 
     `reads` are the families whose sources the metric can read.
-
-    Raises:
-        OptionError: the task is not known or its sources cannot be read, or a number is below 1.
-        PromptError: the task does not fit the model.
     """
     if needles < 1:
         raise OptionError(f"needles={needles}: there must be at least 1")
@@ -109,9 +105,6 @@ def asked_instances(
     """Return the task, its instances, and the tasks that were tried to choose it.
 
     The task `auto` is the one that the model answers best, or `ids` if it answers none.
-
-    Raises:
-        OptionError, PromptError: as `instances_of`.
     """
     tried: list[TriedTask] = []
     if task == "auto":

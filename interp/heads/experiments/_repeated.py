@@ -22,12 +22,7 @@ if TYPE_CHECKING:
 def on_repeats(
     model: Model, lab: Lab, detector: Analysis, period: int, copies: int, trials: int, group: bool
 ) -> Trials:
-    """Score a detector on repeated random tokens; rows of the first copy have no target.
-
-    Raises:
-        OptionError: there are fewer than two copies, or no trials.
-        PromptError: the model has too few positions for the copies of even two tokens.
-    """
+    """Score a detector on repeated random tokens; rows of the first copy have no target."""
     if copies < 2 or trials < 1:
         raise OptionError(
             f"copies={copies}, trials={trials}: there must be at least 2 copies and 1 trial"

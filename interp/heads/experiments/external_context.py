@@ -129,13 +129,7 @@ def _context_positions(model: Model, instance: Instance) -> list[int]:
 
 
 def _cosine(own, held, chosen):
-    """Return the mean over steps of the cosine of states with means of chosen context states.
-
-    Args:
-        own: state of each row, `[instance, 1, step, d_model]`.
-        held: states of the context, `[instance, token, d_model]`.
-        chosen: indices of the tokens, `[instance, head, step, number]`.
-    """
+    """Return the mean over steps of the cosine of states with means of chosen context states."""
     import torch
 
     at = torch.arange(len(held))[:, None, None, None]

@@ -12,11 +12,7 @@ from interp.core.errors import OptionError
 def opened(
     k: Float[Tensor, "prompt head key d_head"], radius: float
 ) -> Bool[Tensor, "prompt head key"]:
-    """Return which keys are further than the radius from all representatives before them.
-
-    Raises:
-        OptionError: the radius is not positive.
-    """
+    """Return which keys are further than the radius from all representatives before them."""
     if radius <= 0:
         raise OptionError(f"radius={radius}: give a positive share of the spread of the keys")
     centred = k - k.mean(2, keepdim=True)

@@ -21,9 +21,6 @@ def second_eigenvalue(layer: LayerCall) -> Float[Tensor, "prompt head"]:
     """Return the second largest absolute eigenvalue; the diagonal's, of a causal pattern.
 
     NaN for prompts of one token.
-
-    Raises:
-        PromptError: a pattern that is not triangular has more than 2,048 tokens.
     """
     if layer.tokens < 2:
         return torch.full((len(layer.call.z), layer.heads), torch.nan)

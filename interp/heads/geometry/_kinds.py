@@ -30,9 +30,6 @@ def kept_masses(layer: LayerCall, keys: int) -> dict[str, Float[Tensor, "prompt 
     """Return the attention that each pattern keeps, averaged over queries that see more keys.
 
     NaN where no query before the last ones sees more keys than the budget.
-
-    Raises:
-        OptionError: the budget is below 4 keys.
     """
     from interp.heads.geometry._blocks import vertical_slash_mass
     from interp.heads.layer import mean_of_rows

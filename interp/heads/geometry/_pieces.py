@@ -23,12 +23,7 @@ if TYPE_CHECKING:
 def entropies(
     model: Model, prompts: Prompts, pieces: int, queries: int, shared: int
 ) -> dict[Site, Float[Tensor, "prompt head"]]:
-    """Return the entropy of the last queries' attention, in nats, with the context in pieces.
-
-    Raises:
-        OptionError: the prompts are too short for the pieces and the queries.
-        UnreadableAttention: a layer's weights are not those of a softmax.
-    """
+    """Return the entropy of the last queries' attention, in nats, with the context in pieces."""
     length = min(len(ids) for ids in prompts.ids)
     if pieces < 1 or queries < 1 or shared < 0 or length - queries < pieces:
         raise OptionError(

@@ -21,11 +21,7 @@ if TYPE_CHECKING:
 
 
 def datasets(model: Model, files: str, n: int, max_length: int, seed: int) -> dict[str, Prompts]:
-    """Return prompts by the name of their data set: files of texts, or three generated sets.
-
-    Raises:
-        PromptError: a file cannot be read or holds no text.
-    """
+    """Return prompts by the name of their data set: files of texts, or three generated sets."""
     if files:
         from interp.attribution.evaluation.run import read_texts
 

@@ -57,11 +57,6 @@ def rank_correlation(
     """Compute Spearman's correlation over the keys where both are numbers; ties share mean ranks.
 
     NaN for fewer than three keys, or where one of the two is constant up to rounding.
-
-    Args:
-        x: one number per key.
-        y: the attention that keys receive; numbers within `SAME` of each other are ties.
-        near: rounding error of each number of x.
     """
     found = np.full(x.shape[:2], np.nan)
     sides = [z.cpu().numpy() for z in (x, near.expand_as(x), y, SAME * y)]

@@ -22,11 +22,7 @@ if TYPE_CHECKING:
 
 
 def replacing(tokens: int, share: float, seed: int) -> list[int]:
-    """Return the places that are replaced, never the first.
-
-    Raises:
-        OptionError: the share leaves fewer than two places, or none to replace.
-    """
+    """Return the places that are replaced, never the first."""
     number = round(share * tokens)
     if not 1 <= number <= tokens - 3:
         raise OptionError(
@@ -38,11 +34,7 @@ def replacing(tokens: int, share: float, seed: int) -> list[int]:
 
 
 def standing_in(model: Model, token: str, prompts: Prompts) -> tuple[int, str]:
-    """Return the id of the token that replaces others, and what it is.
-
-    Raises:
-        OptionError: the model has no such token.
-    """
+    """Return the id of the token that replaces others, and what it is."""
     if token.isdecimal():
         if int(token) >= model.d_vocab:
             raise OptionError(f"token={token} lies outside the vocabulary of {model.d_vocab} ids")

@@ -23,9 +23,6 @@ def selection(
     Selected are the keys of largest weight. The distance is that between the weighted sums of the
     selected and of the other values, in units of the largest visible norm; the share is that of
     selected weighted values nearer to their sum than every weighted value that is not selected.
-
-    Raises:
-        OptionError: fewer than one key is selected.
     """
     if number < 1:
         raise OptionError(f"number={number} is too small; it must be at least 1")

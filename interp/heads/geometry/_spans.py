@@ -42,9 +42,6 @@ def soft_span(layer: LayerCall, ramp: int, share: float) -> Float[Tensor, "promp
     """Return the smallest span of a mask with a slope that keeps a share of all attention.
 
     NaN for a head without any.
-
-    Raises:
-        OptionError: the ramp is shorter than one token, or the share not between 0 and 1.
     """
     if ramp < 1 or not 0 < share < 1:
         raise OptionError(
@@ -73,9 +70,6 @@ def crossing_spread(layer: LayerCall, width: int) -> Float[Tensor, "prompt head"
     """Return the standard deviation over positions of the attention that crosses them.
 
     NaN for prompts shorter than three widths.
-
-    Raises:
-        OptionError: the width is not positive.
     """
     if width < 1:
         raise OptionError(f"width={width}: give 1 token or more")

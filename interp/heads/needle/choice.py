@@ -25,18 +25,7 @@ ScoresByHead = Mapping[tuple[int, int], float]
 def select(
     scores: ScoresByHead | HeadTable, *, least: float | None = None, share: float | None = None
 ) -> list[Head]:
-    """Select heads by value or by a share of all heads, best first.
-
-    Args:
-        scores: by (layer, head), or a table of one metric and one stack.
-        least: minimum score (0.1 in Wu et al. 2024).
-        share: share of all heads (RazorAttention uses 0.14 by induction score), rounded, at least
-            one. Equal scores are ordered by layer and head.
-
-    Raises:
-        OptionError: not exactly one of the two is given, the share lies outside 0 to 1, or the
-            table has several metrics.
-    """
+    """Select heads by value or by a share of all heads, best first."""
     if (least is None) == (share is None):
         raise OptionError(
             "give exactly one criterion: least=a minimum score, or share=a share of all heads"

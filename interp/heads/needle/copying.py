@@ -335,11 +335,7 @@ def _decoded(
 def decode(
     model: Model, instance: Instance
 ) -> tuple[Int[Tensor, " step"], dict[Site, Int[Tensor, "head step"]]]:
-    """Generate greedily and return the tokens and every head's top key at each token.
-
-    Raises:
-        OptionError: the model cannot generate.
-    """
+    """Generate greedily and return the tokens and every head's top key at each token."""
     can = getattr(model.module, "can_generate", None)
     if not (callable(can) and can()):
         raise OptionError(f"{model.name} has no language-model head to generate with; omit authors")

@@ -91,11 +91,7 @@ def place(
 
 
 def evenly(low: int, high: int, number: int) -> tuple[int, ...]:
-    """Return `number` lengths from low to high, both included; only the longest if `number` is 1.
-
-    Raises:
-        OptionError: the longest is shorter than the shortest, or no length is requested.
-    """
+    """Get `number` lengths from low to high, both included; only the longest if `number` is 1."""
     if number < 1 or low < 1:
         raise OptionError(f"lengths={number}, min_length={low}: both must be at least 1")
     if high < low:
@@ -107,22 +103,14 @@ def evenly(low: int, high: int, number: int) -> tuple[int, ...]:
 
 
 def even_depths(number: int) -> tuple[float, ...]:
-    """Return `number` depths from 0 to 1; the middle if `number` is 1.
-
-    Raises:
-        OptionError: no depth is requested.
-    """
+    """Return `number` depths from 0 to 1; the middle if `number` is 1."""
     if number < 1:
         raise OptionError(f"depths={number}: there must be at least 1")
     return (0.5,) if number == 1 else tuple(np.linspace(0, 1, number).tolist())
 
 
 def check_depths(depths: Iterable[float]) -> tuple[float, ...]:
-    """Return the depths after checking that all lie between 0 and 1.
-
-    Raises:
-        OptionError: a depth lies outside, or there is none.
-    """
+    """Return the depths after checking that all lie between 0 and 1."""
     depths = tuple(float(d) for d in depths)
     if not depths or not all(0 <= d <= 1 for d in depths):
         raise OptionError(
@@ -148,11 +136,7 @@ def fitting(lengths: Iterable[int], model: Model, answer: int, *, beyond: bool) 
 
 
 def check_room(length: int, needle: int, question: int, model: Model) -> int:
-    """Return the number of filler tokens in a prompt of `length` tokens.
-
-    Raises:
-        PromptError: the haystack would be shorter than the needle.
-    """
+    """Return the number of filler tokens in a prompt of `length` tokens."""
     first = int(bos_id(model) is not None)
     filler = length - needle - question - first
     if filler < needle:

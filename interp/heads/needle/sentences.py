@@ -76,22 +76,7 @@ def sentence_instances(
     seed: int = 0,
     beyond: bool = False,
 ) -> list[Instance]:
-    """Return every needle in a new haystack of every length, at every depth.
-
-    Args:
-        model: the model that reads the prompts.
-        asked: ask a question about the needle; otherwise the prompt ends with its beginning.
-        needles: number of different sentences with different names; frames repeat after ten.
-        lengths: tokens of the prompt; raised to the minimum for a needle with its haystack, and
-            reduced to fit the model's positions.
-        depths: relative position of the needle, from 0 (first) to 1 (last).
-        seed: seed of the choice of sentences.
-        beyond: allow more tokens than the config states, if positions are computed.
-
-    Raises:
-        OptionError: there are no needles, too many, or a depth lies outside 0 to 1.
-        PromptError: the model has no tokenizer, or too few positions for a needle and its haystack.
-    """
+    """Return every needle in a new haystack of every length, at every depth."""
     if not 1 <= needles <= MOST:
         raise OptionError(f"needles={needles}: there must be from 1 to {MOST} sentences")
     lengths = [int(x) for x in lengths]

@@ -91,18 +91,7 @@ def hidden_needles(
     beyond: bool = False,
     stretch: bool = False,
 ) -> list[Instance]:
-    """Return every needle in its own haystack; see `text_instances`.
-
-    Args:
-        model: the model that reads the prompts.
-        needles: the needles to hide.
-        hays: tokens of each needle's haystack.
-        lengths: tokens of the prompt, question included.
-        depths: relative position of the needle, from 0 (first) to 1 (last).
-        beyond: allow more tokens than the config states, if positions are computed.
-        stretch: raise lengths that are too short for a needle to the shortest that fits, and end
-            every haystack with a whole sentence.
-    """
+    """Return every needle in its own haystack; see `text_instances`."""
     depths, lengths = check_depths(depths), [int(x) for x in lengths]
     bos = bos_id(model)
     texts = [_tokens(model, n, i) for i, n in enumerate(needles, 1)]
@@ -144,11 +133,7 @@ def hidden_needles(
 
 
 def haystack_ids(model: Model, haystack: str | Path | Ids) -> tuple[int, ...]:
-    """Return the tokens of a haystack: a text, a `.txt` file, a folder of them, or ids.
-
-    Raises:
-        PromptError: there is nothing to read, or text is given for a model without a tokenizer.
-    """
+    """Return the tokens of a haystack: a text, a `.txt` file, a folder of them, or ids."""
     if not isinstance(haystack, (str, Path)):
         return tuple(int(t) for t in haystack)
     text = haystack
@@ -168,11 +153,7 @@ def haystack_ids(model: Model, haystack: str | Path | Ids) -> tuple[int, ...]:
 
 
 def text_tokens(model: Model, text: str) -> tuple[int, ...]:
-    """Return the tokens of a text, without special tokens.
-
-    Raises:
-        PromptError: the model has no tokenizer.
-    """
+    """Return the tokens of a text, without special tokens."""
     if model.tokenizer is None:
         raise PromptError(f"{model.name} has no tokenizer: give needle and haystack as token ids")
     found = encoded_text(model.tokenizer, text, add_special_tokens=False, verbose=False)

@@ -116,11 +116,6 @@ def kurtosis(x: Float[Tensor, "*rows entries"], *, beside: float = 0.0) -> Float
 
     This is not the excess kurtosis; the variance is unbiased. The result is 0 if all entries are
     equal.
-
-    Args:
-        x: tensor whose last dimension holds the entries.
-        beside: added to the squared variance; Bondarenko et al. add 1e-6 (run_clm.py), which for
-            small activations exceeds the variance and makes the kurtosis almost 0.
     """
     centred = x - x.mean(-1, keepdim=True)
     below = x.var(-1) ** 2 + beside

@@ -28,11 +28,7 @@ def each_call(
     *,
     engine: str = "auto",
 ) -> dict[Site, tuple[Tensor, ...]]:
-    """Return `measure(site, call, engine)` of every attention: tensors `[prompt, head]`.
-
-    Raises:
-        PromptError: the prompts do not fit the model.
-    """
+    """Return `measure(site, call, engine)` of every attention: tensors `[prompt, head]`."""
     given = Prompts.of(prompts, model)
     given.check(model)
     found: dict[Site, tuple[Tensor, ...]] = {}
@@ -62,12 +58,7 @@ def captured(
     names: tuple[str, ...],
     measure: Callable[[Site, dict[str, Tensor]], Tensor],
 ) -> HeadValues:
-    """Return `measure(site, {name: activation})` of captured activations: `[prompt, head]`.
-
-    Raises:
-        PromptError: the prompts do not fit the model.
-        UnreadableAttention: the model has no such activation.
-    """
+    """Return `measure(site, {name: activation})` of captured activations: `[prompt, head]`."""
     given = Prompts.of(prompts, model)
     given.check(model)
     parts: dict[Site, list[Tensor]] = {site: [] for site in model.sites}

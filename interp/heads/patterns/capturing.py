@@ -116,11 +116,7 @@ def refuse_elsewhere(model: Model) -> None:
 
 
 def named_heads(model: Model, heads: Sequence[Any], stack: str | None) -> tuple[Head, ...]:
-    """Return heads by their names.
-
-    Raises:
-        OptionError: The model does not have a head.
-    """
+    """Return heads by their names."""
     found, known = tuple(Head.parse(h) for h in heads), model.heads(stack)
     for head in found:
         if head not in known:

@@ -18,11 +18,7 @@ SLACK = 0.02  # the largest excess over 1 of the sum of half-precision weights
 
 
 def checked(weights: np.ndarray, what: str) -> Float[np.ndarray, "..."]:
-    """Return weights as float32 in 0 to 1.
-
-    Raises:
-        OptionError: The weights are not between 0 and 1.
-    """
+    """Return weights as float32 in 0 to 1."""
     found = np.asarray(weights, dtype=np.float32)
     if not np.isfinite(found).all():
         raise OptionError(f"{what} holds NaN or infinity; it must hold weights from 0 to 1")

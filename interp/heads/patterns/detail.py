@@ -123,11 +123,7 @@ def terms_size(terms: Terms) -> int:
 
 
 def add_zooms(view: View, store: LetterBlocks, written: list[dict], room: float) -> list[str]:
-    """Add what zooms into heads of a long prompt, as far as it fits.
-
-    Returns:
-        The names of the heads that do not fit.
-    """
+    """Add what zooms into heads of a long prompt, as far as it fits."""
     items = {(stack["name"], item["name"]): item for stack in written for item in stack["heads"]}
     left = []
     for stack in view.stacks:

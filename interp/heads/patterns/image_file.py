@@ -17,19 +17,7 @@ if TYPE_CHECKING:
 def image_inputs(
     model: Model, source: str, path: Path, *, revision: str | None = None
 ) -> dict[str, Tensor]:
-    """Return the pixels of an image, resized, cropped and normalised as in training.
-
-    Args:
-        model: The model.
-        source: The folder or hub id of the model, which holds its processor.
-        path: The image file.
-        revision: The revision on the hub.
-
-    Raises:
-        OptionError: The model does not read images alone, or pillow is not installed.
-        PromptError: The file is not an image.
-        LoadError: The source has no image processor.
-    """
+    """Return the pixels of an image, resized, cropped and normalised as in training."""
     if model.kind != "vision":
         raise OptionError(
             f"{model.name} is a model of kind {model.kind}; it does not read images alone"

@@ -22,12 +22,6 @@ def strongest_links(
     The first key, and within one sequence the query itself and the tokens beside it, are excluded:
     they receive large weights in all models. A query whose largest weights are all on such keys has
     no link.
-
-    Args:
-        chosen: the largest weights of every query of one prompt and their keys.
-        queries: the query tokens.
-        keys: the key tokens.
-        most: the number of links per head.
     """
     weight, key = (x[0].detach().float().cpu().numpy() for x in chosen)
     key = key.astype(int)

@@ -319,11 +319,7 @@ def patch_names(grid: tuple[int, int], skip: int) -> tuple[str, ...]:
 
 
 def as_pixels(image: Any) -> np.ndarray:
-    """Convert an image to `[height, width, 3]` bytes.
-
-    Raises:
-        OptionError: The shape or the numbers are not those of an image.
-    """
+    """Convert an image to `[height, width, 3]` bytes."""
     pixels = image.detach().cpu().numpy() if hasattr(image, "detach") else np.asarray(image)
     if pixels.ndim == 2:
         pixels = np.repeat(pixels[:, :, None], 3, 2)

@@ -165,11 +165,7 @@ class Stack:
         return sorted({head.layer for head in self.weights})
 
     def head(self, head: object) -> Head:
-        """Return one of the heads.
-
-        Raises:
-            OptionError: It cannot be read as a head, or is not in the stack.
-        """
+        """Return one of the heads."""
         found = head if isinstance(head, Head) else Head.parse(head)
         if found not in self.weights:
             heads = list(self.weights)

@@ -26,11 +26,7 @@ class TileAsked:
 
 
 def tile_parts(asked: str) -> tuple[str | None, Head, int, int, int, int]:
-    """Return the stack, the head, and the ends of queries and keys that a name states.
-
-    Raises:
-        OptionError: the text is not the name of a tile.
-    """
+    """Return the stack, the head, and the ends of queries and keys that a name states."""
     found = _TILE.fullmatch(asked)
     if found is None:
         raise OptionError(
@@ -43,15 +39,7 @@ def tile_parts(asked: str) -> tuple[str | None, Head, int, int, int, int]:
 
 
 def stack_and_head(name: str, default: str) -> tuple[str, Head]:
-    """Return the stack and the head of a name such as L1H3 or cross.L1H3.
-
-    Args:
-        name: The name.
-        default: The stack of a name without one.
-
-    Raises:
-        OptionError: The text is not the name of a head.
-    """
+    """Return the stack and the head of a name such as L1H3 or cross.L1H3."""
     stack, dot, head = name.rpartition(".")
     return (stack if dot else default), Head.parse(head)
 

@@ -38,12 +38,6 @@ def with_zooms(
     The terms come from another forward pass. A head is left out whose weights do not follow from a
     query and a key alone: one with a bias per position, with visible keys of its own, or without a
     softmax.
-
-    Args:
-        model: The model.
-        inputs: Its input tensors, a batch of one.
-        stacks: The stacks in blocks.
-        named: The heads that the page opens first.
     """
     known = [(stack, head) for stack in stacks for head in stack.weights]
 

@@ -86,11 +86,7 @@ def roles(
 
 
 def as_checks(given: Check | Iterable[Check]) -> tuple[Confirmation | HeadTable, ...]:
-    """Return checks and tables of ablations as a tuple.
-
-    Raises:
-        OptionError: one of them is neither.
-    """
+    """Return checks and tables of ablations as a tuple."""
     from interp.core.table import HeadTable
     from interp.heads.causal_check.result import Confirmation
 

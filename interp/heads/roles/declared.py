@@ -221,11 +221,7 @@ LEGEND = (*ROLES, SEVERAL, UNCLEAR)
 
 
 def role_named(name: str) -> Role:
-    """Return a role by its id.
-
-    Raises:
-        UnknownName: there is no such role.
-    """
+    """Return a role by its id."""
     from interp.core.errors import UnknownName
 
     found = {role.id: role for role in LEGEND}

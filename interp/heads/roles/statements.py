@@ -61,14 +61,7 @@ def statements(
     *,
     named: int = NAMED,
 ) -> tuple[Statement, ...]:
-    """Return a sentence per role for which the table of one model has a score, and one on the rest.
-
-    Args:
-        table: the scores of one model.
-        found: its roles, as `interp.roles` decided them.
-        declared: the roles, in the order of the sentences.
-        named: number of heads to name in a sentence.
-    """
+    """Get a sentence per role for which the table of one model has a score, and one on the rest."""
     names = HeadNames(table.stacks, named)
     ranges = METRICS.ranges()
     known = {m: ranges.get(base_name(m), (None, None)) for m in table.metrics}
@@ -114,14 +107,7 @@ def joined_names(names: Iterable[str], limit: int = NAMED) -> str:
 def in_order(
     role: Role, frame: pd.DataFrame, heads: Sequence[HeadRole], ends: Mapping[str, str | None]
 ) -> list[HeadRole]:
-    """Return the heads of a role in the displayed order of the first of its scores that found them.
-
-    Args:
-        role: the role.
-        frame: the rows of the model's scores.
-        heads: the heads of the role.
-        ends: the end of each metric that is displayed; see `interp.core.order`.
-    """
+    """Get the heads of a role in the displayed order of the first of its scores that found them."""
     left = {(x.stack, x.layer, x.head): x for x in heads}
     out: list[HeadRole] = []
     for need in role.needs:

@@ -78,11 +78,7 @@ def config_alone(source: str) -> bool:
 
 
 def planned(source: str, name: str, dtype: str | None = None) -> PlannedModel:
-    """Return the model that a folder's config describes, without weights.
-
-    Raises:
-        LoadError: the config cannot be read, or does not state the sizes of its attention.
-    """
+    """Return the model that a folder's config describes, without weights."""
     from interp.model.sources.described import module_of_config
 
     folder = str(Path(source).expanduser())
@@ -92,11 +88,7 @@ def planned(source: str, name: str, dtype: str | None = None) -> PlannedModel:
 
 
 def planned_of(module: Any, name: str, dtype: str | None = None) -> PlannedModel:
-    """Return the plan of a module on any device; its config states the sizes.
-
-    Raises:
-        LoadError: the config does not state the sizes of its attention.
-    """
+    """Return the plan of a module on any device; its config states the sizes."""
     config = module.config.get_text_config(decoder=True)
     try:
         layers, heads = int(config.num_hidden_layers), int(config.num_attention_heads)
@@ -196,18 +188,7 @@ def plan_text(
     free: int | None,
     engine: str = "auto",
 ) -> str:
-    """Return the cost of scoring as lines of text.
-
-    Args:
-        model: the model.
-        metrics: metrics of attention.
-        batch: prompts per forward pass.
-        lengths: tokens of each prompt.
-        runs: runs over the prompts, those of the nulls included.
-        machine: peak rates.
-        free: free bytes on the device, if they are known.
-        engine: as for `interp.score`.
-    """
+    """Return the cost of scoring as lines of text."""
     site, longest = model.sites[0], max(lengths)
     batch = min(batch, len(lengths))
     engine = planned_engine(model, batch, longest, engine)

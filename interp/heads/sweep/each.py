@@ -15,9 +15,6 @@ def each_model(
     """Call `work(source, name)` for every model; return those that failed, with the reason.
 
     Plain files among folders are ignored, so that `models/*` works.
-
-    Raises:
-        StoreError: results can no longer be stored.
     """
     ignored = plain_files(sources)
     failed: dict[str, str] = {}

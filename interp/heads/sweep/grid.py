@@ -26,15 +26,7 @@ from interp.heads.sweep.workers import (
 
 
 def run_grid(run: Any, sources: Mapping[str, str]) -> None:
-    """Score a grid of tasks and add the results to `run`, in the order of models and metrics.
-
-    Args:
-        run: the request.
-        sources: name of each source.
-
-    Raises:
-        StoreError: results can no longer be stored.
-    """
+    """Score a grid of tasks and add the results to `run`, in the order of models and metrics."""
     with ExitStack() as stack:
         own = run.store
         if own is None:

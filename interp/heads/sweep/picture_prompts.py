@@ -30,11 +30,7 @@ class PicturePrompts:
     def asked(
         cls, images: tuple[Path, ...], audio: tuple[Path, ...], text: tuple[str, ...]
     ) -> PicturePrompts | None:
-        """Return the prompts, or None if no file is given.
-
-        Raises:
-            OptionError: texts without files, pictures and sound at once, or unequal numbers.
-        """
+        """Return the prompts, or None if no file is given."""
         if not images and not audio:
             if text:
                 raise OptionError("--text needs --image or --audio; give texts by --file")

@@ -34,12 +34,6 @@ def plan_all(
 
     Models are loaded and run on one prompt, which is timed; nothing is scored or written. Of a
     folder with a config and no weights the cost is computed from the config.
-
-    Args:
-        batch: what is to be scored.
-        sources: name -> label of each model.
-        machine: peak rates as "GFLOP/s,GB/s"; by default measured on the model's device.
-        say: called with the lines of each model.
     """
     rates = None if machine is None else Machine.parse(machine)
 

@@ -18,16 +18,7 @@ _PORT = 6379  # of a cluster, unless the address names another
 
 
 def require_cluster(address: str, stored: bool) -> None:
-    """Check that Ray is installed, that results have a folder, and that the cluster answers.
-
-    Args:
-        address: `local` for a cluster on this machine, `auto` for the one that runs on it, or the
-            address of another.
-        stored: True if results go to a folder of the user.
-
-    Raises:
-        OptionError: Ray is missing, the cluster does not answer, or it would not see the results.
-    """
+    """Check that Ray is installed, that results have a folder, and that the cluster answers."""
     if not stored and address not in ("local", "auto"):
         raise OptionError("--ray needs --out, a folder that all machines of the cluster see")
     if find_spec("ray") is None:
@@ -49,16 +40,7 @@ def require_cluster(address: str, stored: bool) -> None:
 
 @contextmanager
 def ray_cluster(address: str, jobs: int) -> Iterator[Mapping[str, float]]:
-    """Use a cluster, and yield its resources; one that was started here ends in the end.
-
-    Args:
-        address: `local` for a cluster on this machine that ends with the command, `auto` for the
-            one that runs on this machine, or the address of another.
-        jobs: number of cores of a cluster on this machine; 1 takes all of them.
-
-    Raises:
-        OptionError: it does not start or cannot be used.
-    """
+    """Use a cluster, and yield its resources; one that was started here ends in the end."""
     import ray
 
     os.environ.setdefault("RAY_worker_niceness", "0")  # 15 by default: others would starve them
@@ -74,12 +56,7 @@ def ray_cluster(address: str, jobs: int) -> Iterator[Mapping[str, float]]:
 
 
 def _connect(address: str, options: Mapping[str, Any]) -> None:
-    """Start a cluster or connect to one, without Ray's own lines about a failure.
-
-    Raises:
-        OptionError: it does not start or cannot be used; the reason is one line, and --debug shows
-            the rest.
-    """
+    """Start a cluster or connect to one, without Ray's own lines about a failure."""
     import ray
 
     try:

@@ -40,19 +40,7 @@ def run_on_ray(
     address: str,
     done: Callable[[ScoreTask, Outcome], None],
 ) -> None:
-    """Run tasks on a Ray cluster.
-
-    Args:
-        run: the request; its store receives the results.
-        tasks: the tasks.
-        address: `local` for a cluster on this machine that ends with the command, `auto` for the
-            one that runs on this machine, or the address of another.
-        done: called with each finished task.
-
-    Raises:
-        OptionError: the cluster does not answer.
-        StoreError: results can no longer be stored.
-    """
+    """Run tasks on a Ray cluster."""
     require_cluster(address, run.store is not None)
     with ray_cluster(address, run.jobs) as cluster:
         cores = cluster.get("CPU", 0)

@@ -17,18 +17,7 @@ if TYPE_CHECKING:
 def with_their_segments(
     model: Model, metrics: Sequence[BoundAnalysis], prompts: Any, voice: Reporter, *, alone: bool
 ) -> list[BoundAnalysis]:
-    """Return the metrics whose segments the prompts hold; the reason is reported for others.
-
-    Args:
-        model: the model.
-        metrics: metrics that apply to it.
-        prompts: the prompts of metrics of patterns.
-        voice: reports what is omitted.
-        alone: only one metric is asked for, so that its lack is an error.
-
-    Raises:
-        PromptError: the only metric has no target on these prompts.
-    """
+    """Return the metrics whose segments the prompts hold; the reason is reported for others."""
     kept = []
     for metric in metrics:
         try:

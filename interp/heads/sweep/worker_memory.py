@@ -34,10 +34,6 @@ def worker_bytes(run: Any, source: str) -> int:
 
     Packages, weights, random weights for the null, and the activations of a forward pass with the
     patterns of one layer. A model that is not a folder on this machine counts as a small one.
-
-    Args:
-        run: the request.
-        source: the model.
     """
     folder = Path(source).expanduser()
     if source.startswith("bundled:"):
@@ -54,12 +50,7 @@ def worker_bytes(run: Any, source: str) -> int:
 
 
 def activation_bytes(run: Any, folder: Path) -> int:
-    """Estimate the activations of a forward pass, and the patterns and scores of one layer.
-
-    Args:
-        run: the request: its prompts, batch size and engine.
-        folder: the model, for its config; 0 bytes where the config does not tell its sizes.
-    """
+    """Estimate the activations of a forward pass, and the patterns and scores of one layer."""
     try:
         config = parse_json((folder / "config.json").read_bytes())
         sizes = {name: _number(config, names) for name, names in _NAMES.items()}

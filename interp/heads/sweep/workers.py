@@ -68,13 +68,6 @@ def task_grid(
     A task is a model with all metrics, which shares its forward passes. With fewer models than
     `number`, the prompts of a model are divided, where they make several batches, and otherwise its
     metrics.
-
-    Args:
-        sources: name of each source.
-        metrics: the metrics.
-        number: the number of tasks that are wanted.
-        by_prompt: those of the metrics that can be computed on a part of the prompts.
-        batches: number of batches of the prompts.
     """
     models = [source for source in sources if not Path(source).is_file()] or list(sources)
     wanted = -(-number // max(len(models), 1))
@@ -122,17 +115,7 @@ def task_settings(run: Any) -> dict[str, Any]:
 def run_tasks(
     run: Any, tasks: Sequence[ScoreTask], jobs: int, done: Callable[[ScoreTask, Outcome], None]
 ) -> None:
-    """Run tasks in worker processes.
-
-    Args:
-        run: the request; its store receives the results.
-        tasks: the tasks, started in this order.
-        jobs: number of processes.
-        done: called with each finished task.
-
-    Raises:
-        StoreError: results can no longer be stored.
-    """
+    """Run tasks in worker processes."""
     _Pool(run, tasks, jobs, done).run()
 
 

@@ -79,11 +79,7 @@ class Call:
     def mix(
         self, pattern: Float[Tensor, "batch head row key_pos"]
     ) -> Float[Tensor, "batch head row d_v"]:
-        """Compute the z that a pattern gives: in a gated layer before the gate.
-
-        Raises:
-            UnreadableAttention: z here lies behind a gate or norm.
-        """
+        """Compute the z that a pattern gives: in a gated layer before the gate."""
         if self.behind_gate:
             raise UnreadableAttention(
                 "the output of another pattern must pass the gate or norm that stands between this "

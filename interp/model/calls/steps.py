@@ -22,11 +22,6 @@ def key_positions(call: Call, real: Tensor, site: Site) -> Int[Tensor, "batch ke
 
     Padding before a prompt is negative; places of a cache that hold no token yet lie beyond the
     position of the last query. Keys of cross attention are numbered as they stand.
-
-    Args:
-        call: the attention.
-        real: mask of the queries that are tokens, `[batch, query_pos]`.
-        site: its site.
     """
     keys, device = call.v.shape[2], call.v.device
     places = arange(keys, device=device)
@@ -43,28 +38,13 @@ def key_positions(call: Call, real: Tensor, site: Site) -> Int[Tensor, "batch ke
 def query_positions(
     real: Bool[Tensor, "batch query_pos"], before: Int[Tensor, " batch"] | None
 ) -> Int[Tensor, "batch query_pos"]:
-    """Return the position of every query within its own prompt, counted without padding.
-
-    Args:
-        real: mask of the queries that are tokens.
-        before: tokens of each prompt that a cache holds from before; None for none.
-    """
+    """Return the position of every query within its own prompt, counted without padding."""
     order = real.long().cumsum(1) - 1
     return order if before is None else order + before.to(order.device)[:, None]
 
 
 def rows_of_step(value: Tensor, call: Call, what: str, site: Site) -> Tensor:
-    """Return the rows of a value for the queries of a step; outside generation the value itself.
-
-    Args:
-        value: `[..., query_pos, last]`, with a row for each column of the text, or one row for all.
-        call: the attention.
-        what: name of the edit, for errors.
-        site: its site.
-
-    Raises:
-        OptionError: the value has no row for a query.
-    """
+    """Return the rows of a value for the queries of a step; outside generation the value itself."""
     batch, queries = call.z.shape[0], call.z.shape[2]
     if value.dim() == 4 and 1 < len(value) < batch and batch % len(value) == 0:
         value = value.repeat_interleave(batch // len(value), 0)  # beams of a prompt
@@ -84,9 +64,6 @@ def columns_of_step(pattern: Tensor, call: Call, site: Site) -> Tensor:
     """Return the columns of a given pattern for the keys of a step; outside generation all.
 
     Keys that the pattern does not have get 0.
-
-    Raises:
-        OptionError: the pattern has weight on keys that the cache has dropped.
     """
     keys = call.v.shape[2]
     if call.past is None or pattern.dim() < 2 or pattern.shape[-1] == 1 or site.stack == CROSS:

@@ -95,13 +95,7 @@ def _one_row(bias: Tensor) -> Tensor | None:
 
 
 def aligned(x: Tensor, lead: tuple[int, ...], sizes: Four) -> Tensor | None:
-    """Return a tensor that broadcasts to scores of some leading axes, with batch and head axes.
-
-    Args:
-        x: the tensor.
-        lead: leading axes of the scores, which are batch and head, merged or split further.
-        sizes: batch, head, query, key.
-    """
+    """Return a tensor that broadcasts to scores of some leading axes, with batch and head axes."""
     batch, heads, queries, keys = sizes
     if x.dim() < 2:
         x = x.reshape(*(1,) * (2 - x.dim()), *x.shape)
@@ -219,14 +213,7 @@ def call_of(
     z: Float[Tensor, "batch head query_pos d_v"],
     factors: tuple[Tensor, Tensor],
 ) -> ComputedCall | None:
-    """Return the attention call of a formula; None if one of its tensors does not fit.
-
-    Args:
-        formula: the formula of the pattern.
-        v: the values.
-        z: the head outputs.
-        factors: q and k, `[batch, head, query, d]` and `[batch, kv_head, key, d]`.
-    """
+    """Return the attention call of a formula; None if one of its tensors does not fit."""
     q, k = factors
     sizes = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
     if k.shape[1] != v.shape[1]:  # one of them is repeated for its group already

@@ -33,11 +33,7 @@ class HookedCall(RecordedCall):
     scores_are_pattern: bool = False
 
     def scores(self, rows: RowIndex = ALL) -> Tensor:
-        """Return the logits that enter the softmax.
-
-        Raises:
-            UnreadableAttention: the hook of this name holds the pattern.
-        """
+        """Return the logits that enter the softmax."""
         if self.scores_are_pattern:
             raise UnreadableAttention(
                 f"{self.where}.hook_attn_scores holds the pattern, after its softmax, so this "
@@ -81,11 +77,7 @@ class HookedBridge(nn.Module):
 
     @contextmanager
     def tapped_by_itself(self, visit: Callable[[nn.Module, Call], None]) -> Iterator[None]:
-        """Pass every attention call of the runs in the block to the visitor.
-
-        Raises:
-            UnreadableAttention: at the end of a run, if a hook never fired.
-        """
+        """Pass every attention call of the runs in the block to the visitor."""
         seen: dict[str, dict[str, Tensor]] = {place: {} for place in self.places}
         ran: set[str] = set()
 

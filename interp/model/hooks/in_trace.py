@@ -108,16 +108,7 @@ def sketch(given, output):
 
 
 def row_means(given, output, asked, real, block):
-    """Return per prompt and head the mean of each statistic over counted rows, else NaN.
-
-    Args:
-        given: inputs of the operation.
-        output: output of the operation.
-        asked: label, statistic (`mass`, `entropy`, `distance`, `largest`) and for a mass the
-            targets `[batch or 1, query, key]`.
-        real: mask of queries that are tokens, `[batch, query]`.
-        block: rows of the pattern that are computed at a time.
-    """
+    """Return per prompt and head the mean of each statistic over counted rows, else NaN."""
     call, out = call_parts(given), output[0]
     if call is None:
         raise ValueError("the operation is not an attention call: its label has changed")
@@ -169,16 +160,7 @@ def last_row(given, output, asked):
 
 
 def edit_z(given, output, steps):
-    """Change the heads' outputs of an attention call in place, before the model reads them.
-
-    Args:
-        given: inputs of the operation.
-        output: output of the operation; its first tensor is `[batch, query, head, d_v]`.
-        steps: changes, one after the other. Each has `gate [#batch, head]`, the factor of z;
-            `value [#batch, #head, #query, d_v]`, which replaces z where the gate is 0 (None: zero);
-            `mean`, to replace it by its mean over `real [batch, query]` instead; and `where
-            [batch, query]`, the changed queries (None: all).
-    """
+    """Change the heads' outputs of an attention call in place, before the model reads them."""
     if call_parts(given) is None:
         raise ValueError("the operation is not an attention call: its label has changed")
     z = output[0]

@@ -121,11 +121,6 @@ def replaced(
     """Run `forward` in place of the module's own in this thread inside the block; hooks still run.
 
     The module's own forward is restored when the last such block has ended, also after an error.
-
-    Args:
-        module: the module.
-        forward: what runs in its place.
-        name: the method that is replaced.
     """
     with _lock:
         dispatch = getattr(module, name)

@@ -54,11 +54,7 @@ class Passed:
         return supplied_by_user(self.function)
 
     def by_formula(self) -> ComputedCall:
-        """Return the call as a softmax of scale times q·k, biases and the mask.
-
-        Raises:
-            UnreadableAttention: the mask or the sinks cannot be read.
-        """
+        """Return the call as a softmax of scale times q·k, biases and the mask."""
         query, key, value, mask = self.tensors
         name, options, module = self.name, self.options, self.module
         if mask is not None and not (isinstance(mask, Tensor) and mask.dim() == 4):
@@ -90,11 +86,7 @@ class Passed:
         )
 
     def tried(self) -> Call:
-        """Return the call of a user's function by the first reading that gives its output.
-
-        Raises:
-            UnreadableAttention: neither does, and the formula's mask cannot be read.
-        """
+        """Return the call of a user's function by the first reading that gives its output."""
         try:
             formula = self.by_formula()
         except UnreadableAttention:
@@ -105,14 +97,7 @@ class Passed:
         return formula if close or not self._weights_give_output() else self.by_weights()
 
     def by_weights(self, pattern: bool | None = None) -> ReturnedCall | MapCall:
-        """Return the call of a user's function by the weights that it returned.
-
-        Args:
-            pattern: read them as attention probabilities; by default if they can be.
-
-        Raises:
-            UnreadableAttention: it returned none, although it did when the model was loaded.
-        """
+        """Return the call of a user's function by the weights that it returned."""
         if not self._has_weights():
             raise UnreadableAttention(
                 f"{type(self.module).__name__} runs the function {self.name!r}, which returns no "
@@ -176,9 +161,6 @@ def require_read_kernel(module: nn.Module, name: str) -> None:
     A kernel from the hub ("owner/name") or a flash one takes its window and its lengths as
     arguments, so a mask of None does not mean that every key is seen; flex attention compiles a
     function of positions, which fails while its functions are watched.
-
-    Raises:
-        UnreadableAttention: it does; the remedy is another attention implementation.
     """
     if "fla" in name or "flex" in name or "/" in name:
         raise unread_kernel(module, name)

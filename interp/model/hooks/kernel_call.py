@@ -34,19 +34,7 @@ def to_attention(
     cross: bool = False,
     segments: Segments | None = None,
 ) -> Attention:
-    """Convert an attention call to the `Attention` of the kernels.
-
-    Args:
-        call: the call.
-        real: the query positions that are not padding.
-        tokens: the tokens that predicates read.
-        cross: keys are of another sequence than queries, even if there are as many: its padding is
-            not that of the queries, and both are counted from their own beginning.
-        segments: the segments that predicates read.
-
-    Raises:
-        UnreadableAttention: the call is not one softmax, so no queries and keys give its pattern.
-    """
+    """Convert an attention call to the `Attention` of the kernels."""
     if isinstance(call, MapCall):
         raise UnreadableAttention(
             f"a {call.kind} map is not a softmax of queries and keys, which this analysis computes "
@@ -214,12 +202,7 @@ class LookedAt:
         return self._kept[key]
 
     def segments(self, site: Site, call: Call) -> Segments:
-        """Return the segments that predicates see at a site.
-
-        Raises:
-            PromptError: queries or keys are not the positions of the prompts, or the roles of a
-                chat cannot be told.
-        """
+        """Return the segments that predicates see at a site."""
         shape = (call.z.shape[0], call.z.shape[2], call.v.shape[2])
         key = ("segments", site.stack, *shape)
         if key not in self._kept:

@@ -78,15 +78,7 @@ class LazyMask(Tensor):
         return BiasRows((batch, heads, queries, keys), self.dtype, self.device, self.rows)
 
     def structure(self, real: Bool[Tensor, "batch query_pos"], owner: str) -> MaskStructure | None:
-        """Return the structure of the mask at real queries, or None if it has none.
-
-        Args:
-            real: the query positions that are not padding.
-            owner: what the mask belongs to, for the error.
-
-        Raises:
-            UnreadableAttention: the mask that transformers builds differs from its own function.
-        """
+        """Return the structure of the mask at real queries, or None if it has none."""
         if self.read is None or not torch.equal(self.read[0], real):
             self.read = (real, self._structure(real, owner))
         return self.read[1]

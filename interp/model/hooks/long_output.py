@@ -43,9 +43,6 @@ def long_output(
 
     The mask, the biases, the soft-cap and the sinks of the call are kept. Gradients reach `q`, `k`
     and `v`.
-
-    Raises:
-        UnreadableAttention: The kernels do not support the call; the message gives the reason.
     """
     from interp_kernels.backward import attention_with_output
     from interp_kernels.errors import KernelError

@@ -28,13 +28,7 @@ class Ranges(NamedTuple):
 def ranges_of(
     function: Callable[..., Any], query: Int[Tensor, "batch query_pos"], keys: int
 ) -> Ranges | None:
-    """Return the range of keys of each query, or None if a part of the function is not known.
-
-    Args:
-        function: a mask function of transformers: (batch, head, query, key) -> True where seen.
-        query: the positions of the queries.
-        keys: one past the last key.
-    """
+    """Return the range of keys of each query, or None if a part of the function is not known."""
     if getattr(function, "__module__", None) != MODULE:
         return None
     read = _READ.get(function.__qualname__.split(".")[0])
@@ -84,13 +78,7 @@ def _blocks(given: Any, query: Tensor, keys: int) -> Ranges | None:
 
 
 def _runs(labels: Tensor, wanted: Tensor, *, at_once: bool = False) -> Ranges | None:
-    """Return the run of keys with each query's label; None if a label has several runs.
-
-    Args:
-        labels: of the keys.
-        wanted: the label of each query.
-        at_once: only the label 1 is wanted, so others may have several runs.
-    """
+    """Return the run of keys with each query's label; None if a label has several runs."""
     first, end = torch.zeros_like(wanted), torch.zeros_like(wanted)
     for row in range(len(wanted)):
         given = labels[row if len(labels) > 1 else 0]

@@ -277,14 +277,7 @@ def step_of(
 def followed(
     step: FormulaStep, formula: Formula, shape: tuple[int, ...], dtype: torch.dtype
 ) -> Formula | None:
-    """Return the formula of a step's result, or None if the step is not known.
-
-    Args:
-        step: the call.
-        formula: the formula of its argument.
-        shape: shape of the result.
-        dtype: type of the result.
-    """
+    """Return the formula of a step's result, or None if the step is not known."""
     rule = _ON_BOTH.get(step.name)
     if rule is None and not formula.is_pattern:
         rule = _ON_SCORES.get(step.name)
@@ -302,14 +295,7 @@ def followed(
 def product_of(
     product: Product, order: int, name: str, given: tuple[tuple, Mapping[str, Any]]
 ) -> Formula | None:
-    """Return the formula of a product of two tensors, with the input that `baddbmm` adds to it.
-
-    Args:
-        product: the two factors and the shape of their product.
-        order: its place among the products of its module's forward.
-        name: name of the function.
-        given: all arguments of the function.
-    """
+    """Return the formula of a product of two tensors, with the input that `baddbmm` adds to it."""
     left, right, letters = product.left, product.right, product.letters
     if letters is not None:
         a, b, out = letters

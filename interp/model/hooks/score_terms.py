@@ -93,13 +93,6 @@ class ScoreTerms(TorchFunctionMode):
         """Return the terms that are added to scores and depend on queries, or on keys, alone.
 
         The rest of what is added depends on neither: it is of positions.
-
-        Args:
-            call: the call.
-            name: name of its attention, for the error.
-
-        Raises:
-            UnreadableAttention: what is added depends on the inputs in another way.
         """
         found: dict[str, Tensor] = {}
         of_queries, of_keys = self._content([call.q]), self._content([call.k])

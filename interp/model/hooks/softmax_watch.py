@@ -311,12 +311,7 @@ class Arranged:
     def derived(
         self, module: nn.Module, formula: Formula | None, product: Product, out: Tensor
     ) -> ComputedCall:
-        """Return the call that a formula gives.
-
-        Raises:
-            UnreadableAttention: the scores went through a step on these inputs that they did not
-                go through when the model was loaded.
-        """
+        """Return the call that a formula gives."""
         call = None if formula is None else self.call(formula, product, out)
         if call is None:
             raise unknown_step(module)
@@ -342,16 +337,7 @@ def watching(
     made: Callable[..., SoftmaxWatch] | None = None,
     derive: bool = False,
 ) -> Iterator[None]:
-    """Report each attention that `model` computes outside transformers' interface in the block.
-
-    Args:
-        model: the module.
-        show: receives the module and the call.
-        streamable: modules whose pattern is not kept, with the place of their scores among the
-            products of their forward; None where torch's own attention function is called.
-        made: makes another watch, for modules that compute neither scores nor output.
-        derive: also report, with a recorded call, the call that its formula gives.
-    """
+    """Report each attention that `model` computes outside transformers' interface in the block."""
     stack: list[tuple[nn.Module, int]] = []
     if made is not None:
         watch = made(show, stack, streamable or {})

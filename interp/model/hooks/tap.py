@@ -242,17 +242,6 @@ def tapped(
     """Pass to `visit` each attention call of `model` made inside the block.
 
     A model with its own way of reporting (`tapped_by_itself`) is read only that way.
-
-    Args:
-        model: the module.
-        visit: function that receives the module, its number of earlier runs and the call.
-        watch: also look for softmaxes outside transformers' attention interface.
-        fused: the visitor computes z itself and assigns it; the model's kernel does not run.
-        streamable: modules with code of their own whose pattern is not kept; see `watching`.
-        derive: see `watching`; also find out how functions that a user registered are read.
-        among: mixers to read; by default all. Others are not computed, whatever their inputs.
-        by_weights: modules whose attention is read by the weights that a user's function returns,
-            each with True if these are attention probabilities.
     """
     known = ((m, REGISTERED.get(type(m).__name__)) for m in model.modules())
     mixers = {m: mixer for m, mixer in known if mixer is not None and mixer.fits(m)}

@@ -25,10 +25,6 @@ def other_outputs(model: nn.Module, events: Sequence[Event]) -> Iterator[None]:
 
     The modules return what they returned in the recorded run, so inside each of them exactly the
     tensors that follow from its own attention differ.
-
-    Args:
-        model: the module.
-        events: events of the recorded run, of the same inputs.
     """
     generator = torch.Generator().manual_seed(0)
     returned = {(e.name, e.run): e.returned for e in events if e.call is None}

@@ -67,14 +67,7 @@ def outline(events: Sequence[Event]) -> list[Ran]:
 def recorded(
     model: nn.Module, *, only: Collection[str] | None = None, watch: bool = True
 ) -> Iterator[list[Event]]:
-    """Record inputs and outputs of modules, and every attention call, as they end.
-
-    Args:
-        model: the module.
-        only: names of the modules to record; all by default.
-        watch: also look for attention outside transformers' interface; not needed where an earlier
-            run has found none there.
-    """
+    """Record inputs and outputs of modules, and every attention call, as they end."""
     names = {module: name for name, module in model.named_modules()}
     events: list[Event] = []
     open_events: dict[nn.Module, list[Event]] = defaultdict(list)
@@ -130,16 +123,7 @@ def find_sites(
     target_length: int | None,
     with_other_outputs: Callable[[], list[Event]],
 ) -> list[Site]:
-    """Return every attention call of a recorded run as a named site with the tensors around it.
-
-    Args:
-        model: the module that ran.
-        events: events of the recorded run.
-        target_length: for encoder-decoders, the length of the decoder's input, which differs from
-            the encoder's and so identifies cross attention.
-        with_other_outputs: function that records the run again with other attention outputs (see
-            `other_outputs`); called if several modules may be the output projection.
-    """
+    """Return every attention call of a recorded run as a named site with the tensors around it."""
     modules = dict(model.named_modules())
     other_inputs = cache(lambda: {(e.name, e.run): e.given for e in with_other_outputs()})
     calls = [(i, e, e.call) for i, e in enumerate(events) if e.call is not None]
@@ -274,13 +258,7 @@ def _is_causal(call: Call) -> bool:
 def stacks_and_layers(
     names: list[str], seen: list[tuple[int, int, bool]], target_length: int | None
 ) -> tuple[list[str], list[int]]:
-    """Return the stack and the layer of every attention call.
-
-    Args:
-        names: names of the modules, in the order of their calls.
-        seen: number of queries, number of keys, and whether the attention is causal.
-        target_length: length of the decoder's input of an encoder-decoder.
-    """
+    """Return the stack and the layer of every attention call."""
     stacks = [_stack(*sizes, target_length) for sizes in seen]
     stacks = _distinguished(stacks, names)
     return stacks, numbered_layers(stacks, names)
@@ -375,11 +353,7 @@ def _equal(a: Tensor | None, b: Tensor | None) -> bool:
 def output_projection(
     module: nn.Module, site: Site
 ) -> tuple[Float[Tensor, "head d_v d_model"], Float[Tensor, "d_model"] | None]:
-    """Return W_O split by head, and the bias that belongs to no head.
-
-    Raises:
-        UnreadableAttention: no module maps this attention's z to the stream.
-    """
+    """Return W_O split by head, and the bias that belongs to no head."""
     if site.projection is None:
         raise UnreadableAttention(
             f"{site.name} ({site.module}): no module takes the heads' outputs as its input, "

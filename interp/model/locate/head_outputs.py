@@ -59,11 +59,7 @@ class HeadOutputs:
         return self if self.scale is None else replace(self, scale=self.scale[:, query, None])
 
     def added(self, outputs: Float[Tensor, "*at head d_v"]) -> Float[Tensor, "*at head d_model"]:
-        """Return what each head adds to the stream.
-
-        Args:
-            outputs: outputs of the heads, or parts of them, such as those from some keys.
-        """
+        """Return what each head adds to the stream."""
         found = self.unscaled(outputs)
         return found if self.scale is None else found * self.scale.to(found)[..., None, None]
 
@@ -105,20 +101,7 @@ def head_outputs(
     *,
     gated: bool = False,
 ) -> HeadOutputs:
-    """Return the map from outputs of heads to the stream, with a norm's scale as it is in a run.
-
-    Args:
-        weights: the weights of the attention.
-        outputs: the outputs of all heads in the run: z, or the input of the output projection; not
-            needed where no norm follows.
-        attn_out: what attention added to the stream in the run, from which the scale of a norm is
-            read; without it the norm is run again.
-        gated: `outputs` is the input of the output projection of an attention whose z is gated.
-
-    Raises:
-        UnreadableAttention: what is between the heads' outputs and the stream is not linear, was
-            not found, or z is not the input of the output projection.
-    """
+    """Return the map from outputs of heads to the stream, with a norm's scale as it is in a run."""
     site, layout = weights.site, weights.layout.o
     if isinstance(layout, str):
         raise UnreadableAttention(layout)
@@ -178,9 +161,6 @@ def writing_weights(model: Transformer, site: Site) -> HeadWeights:
     """Return the weights of an attention for what its heads add to the stream.
 
     Where the output of the projection itself is added, no run is needed to locate other matrices.
-
-    Raises:
-        UnreadableAttention: what the attention adds to the stream was not found.
     """
     out = site.streams.get("attn_out")
     if site.projection is None:

@@ -109,11 +109,7 @@ def read_norm(module: nn.Module, shape: Sequence[int]) -> Norm | None:
 
 
 def norm_at(model: nn.Module, name: str, shape: Sequence[int]) -> Norm:
-    """Return the norm that a model's layout names.
-
-    Raises:
-        UnreadableAttention: the module is not a norm any more.
-    """
+    """Return the norm that a model's layout names."""
     norm = read_norm(model.get_submodule(name), shape)
     if norm is None:
         raise UnreadableAttention(

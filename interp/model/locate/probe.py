@@ -46,21 +46,7 @@ def probe_run(
     watch: bool = True,
     joint: bool = False,
 ) -> tuple[dict[str, torch.Tensor], list[Event]]:
-    """Run one forward pass on random inputs and record inputs and outputs of modules.
-
-    Args:
-        module: the module to run.
-        seed: seed of the random inputs.
-        within: context manager that acts on the modules during the run; its effects count as the
-            model's own.
-        only: names of the modules to record; all by default.
-        watch: also look for attention outside transformers' interface.
-        joint: run on pictures inside text, for models that read both.
-
-    Raises:
-        LoadError: the model does not run on the inputs that its forward names.
-        UnreadableAttention: it replaces its own modules as it runs.
-    """
+    """Run one forward pass on random inputs and record inputs and outputs of modules."""
     inputs = _joint_inputs(module, seed) if joint else probe_inputs(module, seed)
     cached = {"use_cache": False} if "use_cache" in takes(module) else {}
     with (
@@ -94,11 +80,7 @@ def probe_run(
 def probe(
     module: nn.Module, name: str, tokenizer: Any = None, revision: str | None = None
 ) -> Model:
-    """Return a `Model` whose attention sites and streams were found by one run on a few tokens.
-
-    Raises:
-        UnreadableAttention: no softmax attention was observed, with the reason.
-    """
+    """Return a `Model` whose attention sites and streams were found by one run on a few tokens."""
     inputs, events = probe_run(module)
     length = inputs["decoder_input_ids"].shape[1] if is_encoder_decoder(module) else None
     again = partial(_with_other_outputs, module, events)

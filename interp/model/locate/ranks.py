@@ -99,11 +99,7 @@ class Ranks:
 
 
 def ranks_of(module: nn.Module, sites: Sequence[Site]) -> Ranks | None:
-    """Return how a model is spread over processes, or None for a single process.
-
-    Raises:
-        UnreadableAttention: the process that holds a head cannot be determined.
-    """
+    """Return how a model is spread over processes, or None for a single process."""
     parts = [p for p in module.parameters() if isinstance(p, DTensor)]
     mesh = parts[0].device_mesh if parts else None
     if mesh is None or mesh.size() == 1:

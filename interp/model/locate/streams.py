@@ -302,14 +302,7 @@ def unavailable(site: Site | StreamLayer, name: str) -> str:
 def stirred(
     model: nn.Module, runs: Sequence[Ran], sites: Sequence[Site], blocks: Sequence[str | None]
 ) -> Iterator[None]:
-    """Replace stream inputs of layers by noise, and add noise to their outputs, in the block.
-
-    Args:
-        model: the module.
-        runs: outline of an unchanged run: modules after each attention and their sizes.
-        sites: the attention sites.
-        blocks: the layer of each site.
-    """
+    """Replace stream inputs of layers by noise, and add noise to their outputs, in the block."""
     generator = torch.Generator().manual_seed(0)
 
     def noise(like: Tensor) -> Tensor:

@@ -95,13 +95,6 @@ def with_streams(
     events: Sequence[Event],
     record: Record,
 ) -> list[Site]:
-    """Return the sites with streams that are searched when first asked for.
-
-    Args:
-        model: the module.
-        sites: its attention sites.
-        events: events of an unchanged run.
-        record: function that records a run of the module inside a context manager.
-    """
+    """Return the sites with streams that are searched when first asked for."""
     search = _Search(model, sites, outline(events), record)
     return [replace(site, streams=Streams(search, i)) for i, site in enumerate(sites)]

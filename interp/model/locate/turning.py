@@ -35,16 +35,7 @@ Turn = Float[Tensor, "#head pos given entering"]
 
 
 def turns(model: Model, inputs: dict[str, Any]) -> dict[tuple[Site, str], Turn]:
-    """Return by site and part ("q", "k") the map between projection and scores at every position.
-
-    Args:
-        model: the loaded model.
-        inputs: tensors of a run; positions and length are taken from its first row.
-
-    Raises:
-        UnreadableAttention: queries or keys are not columns of one matrix, or attention runs
-            several times in a forward.
-    """
+    """By site and part ("q", "k") the map between projection and scores at every position."""
     sites, found = layouts(model).sites, {}
     for site, layout in sites.items():
         _check(site, layout)
@@ -202,13 +193,7 @@ def _check(site: Site, layout: Layout) -> None:
 
 
 def _token_axis(x: Tensor, tokens: int, single: tuple[int, ...] | None) -> int | None:
-    """Return the axis that counts tokens; None where batch and tokens share the first axis.
-
-    Args:
-        x: the tensor.
-        tokens: the number of tokens.
-        single: its shape without batch in a run on single tokens.
-    """
+    """Return the axis that counts tokens; None where batch and tokens share the first axis."""
     if single is None or len(single) + 1 != x.dim():
         return 1 if x.dim() > 2 else None
     fits = [i + 1 for i, size in enumerate(single) if size == 1 and x.shape[i + 1] == tokens]

@@ -173,21 +173,13 @@ class HeadWeights:
 
     @cached_property
     def OV(self) -> LowRank:
-        """Map from the attended input to the head's output: `written = x OV`.
-
-        Raises:
-            UnreadableAttention: values or output are not a single matrix, or are gated in between.
-        """
+        """Map from the attended input to the head's output: `written = x OV`."""
         self.require("ov")
         w = self.folded
         return LowRank(w.W_V[self._kv_heads()], w.W_O)
 
     def require(self, circuit: str) -> None:
-        """Raise unless a circuit, "qk" or "ov", is a fixed matrix between streams.
-
-        Raises:
-            UnreadableAttention: with the reason.
-        """
+        """Raise unless a circuit, "qk" or "ov", is a fixed matrix between streams."""
         parts = (
             (self.layout.q, self.layout.k) if circuit == "qk" else (self.layout.v, self.layout.o)
         )
@@ -251,11 +243,7 @@ class Embeddings:
     model: Transformer
 
     def W_E(self, stream: str = "decoder") -> Float[Tensor, "d_vocab d_model"]:
-        """Return each token's contribution to the first stream, without positions.
-
-        Raises:
-            UnreadableAttention: the stream is not made of tokens, or not by a linear map.
-        """
+        """Return each token's contribution to the first stream, without positions."""
         entering = layouts(self.model).vocabulary.entering.get(stream)
         if entering is None or isinstance(entering, str):
             raise UnreadableAttention(entering or f"{self.model.name} has no {stream} stream")
@@ -268,11 +256,7 @@ class Embeddings:
 
     @cached_property
     def W_U(self) -> Float[Tensor, "d_model d_vocab"]:
-        """Map from the last stream to logits.
-
-        Raises:
-            UnreadableAttention: there is no unembedding, or a nonlinear layer precedes it.
-        """
+        """Map from the last stream to logits."""
         leaving = layouts(self.model).vocabulary.leaving
         if isinstance(leaving, str):
             raise UnreadableAttention(leaving)
@@ -306,9 +290,6 @@ def predicting_sites(model: Transformer) -> list[Site]:
     """Return the attention sites that read token streams and write the stream of the logits.
 
     The encoder of an encoder-decoder is not included.
-
-    Raises:
-        UnreadableAttention: there are none, with the reason.
     """
     vocabulary = layouts(model).vocabulary
     if isinstance(vocabulary.leaving, str):
@@ -329,11 +310,7 @@ def predicting_sites(model: Transformer) -> list[Site]:
 
 
 def composed_pairs(model: Transformer, part: str) -> list[tuple[Site, Site]]:
-    """Return pairs of sites where the first writes the stream that `part` of the later reads.
-
-    Raises:
-        UnreadableAttention: there is no such pair.
-    """
+    """Return pairs of sites where the first writes the stream that `part` of the later reads."""
     sites = circuit_sites(model.sites)
     found = [
         (first, later)
@@ -350,12 +327,7 @@ def composed_pairs(model: Transformer, part: str) -> list[tuple[Site, Site]]:
 
 
 def why_unreadable(model: Transformer, parts: Iterable[str]) -> str | None:
-    """Explain in one line why the weights that an analysis needs are not available, or return None.
-
-    Args:
-        model: the loaded model.
-        parts: any of "qk", "ov", "vocabulary" and "pairs".
-    """
+    """Explain in one line why weights that an analysis needs are not available, or return None."""
     parts = set(parts)
     for part in parts - set(PARTS):
         raise UnknownName("part of the weights", part, PARTS)

@@ -111,11 +111,7 @@ def arguments_of(module: nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> d
 
 
 def refuse_cached_state(module: nn.Module, arguments: Mapping[str, Any], method: str) -> None:
-    """Raise if a method of the given cache returns a state of this layer, or does not exist.
-
-    Raises:
-        UnreadableAttention: the inputs before the state are not known.
-    """
+    """Raise if a method of the given cache returns a state of this layer, or does not exist."""
     cache = given_cache(arguments)
     if cache is not None and not hasattr(cache, method):
         raise UnreadableAttention(
@@ -132,11 +128,7 @@ def refuse_cached_state(module: nn.Module, arguments: Mapping[str, Any], method:
 
 
 def refuse_state(module: nn.Module, arguments: Mapping[str, Any]) -> None:
-    """Raise if a recurrent mixer continues from a cached state.
-
-    Raises:
-        UnreadableAttention: the inputs before the state are not known.
-    """
+    """Raise if a recurrent mixer continues from a cached state."""
     refuse_cached_state(module, arguments, "has_previous_state")
     packed = [n for n in ("seq_idx", "cu_seq_lens_q") if arguments.get(n) is not None]
     if packed:

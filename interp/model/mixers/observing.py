@@ -15,11 +15,7 @@ from interp.model.mixers.mixer import Forward, Mixer, arguments_of
 
 
 def _read(mixer: Mixer, module: nn.Module, forward: Forward) -> MapCall:
-    """Return the call of one forward, once all its parts have been seen to run.
-
-    Raises:
-        UnreadableAttention: another implementation took the place of a part.
-    """
+    """Return the call of one forward, once all its parts have been seen to run."""
     missing = [name for name in mixer.watched if name not in forward.returned]
     if missing:
         raise UnreadableAttention(
@@ -40,13 +36,6 @@ def observing(
     """Pass to `show` each forward of a mixer in the block, just before its output projection.
 
     If `show` assigns the call's z, the projection receives the input that this z gives.
-
-    Args:
-        model: the whole module.
-        mixers: the modules with their adapters.
-        forwards: receives what is observed in the running forward of each module.
-        show: receives the module and the call.
-        active: whether this block reports a module here; hooks run in every thread.
     """
     handles = []
 

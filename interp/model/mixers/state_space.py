@@ -20,13 +20,7 @@ from interp.model.mixers.mixer import Forward, Mixer, real_positions, refuse_sta
 
 
 def decay(log_decay: Tensor, rows: Tensor) -> Tensor:
-    """Return exp(sum of log decays over j+1..i), 0 where j > i.
-
-    Args:
-        log_decay: cumulative sum over positions in float64, `[batch, head, pos]`: differences of
-            large sums would be coarse in float32.
-        rows: indices i, `[row]`.
-    """
+    """Return exp(sum of log decays over j+1..i), 0 where j > i."""
     later = torch.arange(log_decay.shape[-1], device=rows.device) > rows[:, None]
     gap = log_decay[:, :, rows, None] - log_decay[:, :, None, :]
     return gap.masked_fill_(later, -torch.inf).exp_()

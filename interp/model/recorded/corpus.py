@@ -19,17 +19,7 @@ Corpus = Path | Prompts | Tensor | Iterable[Any]
 
 
 def corpus_ids(corpus: Corpus, model: Model, max_length: int | None) -> Iterator[tuple[int, ...]]:
-    """Yield the token ids of a corpus, prompt by prompt.
-
-    Args:
-        corpus: the corpus; empty lines of a file are left out.
-        model: the model, for its tokenizer and limits.
-        max_length: tokens to which a longer prompt is cut; None to refuse prompts that are too
-            long for the model.
-
-    Raises:
-        PromptError: the file cannot be read, or a prompt does not fit the model; names the prompt.
-    """
+    """Yield the token ids of a corpus, prompt by prompt."""
     items = _lines(corpus) if isinstance(corpus, Path) else iter(_items(corpus))
     for number, item in enumerate(items):
         if isinstance(item, (int, np.integer)):

@@ -65,11 +65,7 @@ class RecordingIndex:
 
 
 def read_index(folder: Path) -> RecordingIndex:
-    """Read and check the index of a folder.
-
-    Raises:
-        StoreError: there is no index, it is damaged, or its shards do not follow each other.
-    """
+    """Read and check the index of a folder."""
     path = folder / INDEX
     if not path.exists():
         raise StoreError(
@@ -135,13 +131,7 @@ def file_sha256(path: Path) -> str:
 
 
 def fault(folder: Path, shard: RecordedShard, *, checksum: bool = True) -> str | None:
-    """Return what is wrong with a shard's file, or None.
-
-    Args:
-        folder: the folder of the recording.
-        shard: the entry in the index.
-        checksum: read the whole file; without it only its size is compared.
-    """
+    """Return what is wrong with a shard's file, or None."""
     path = folder / shard.file
     if not path.exists():
         return f"{shard.file} is missing"

@@ -223,11 +223,7 @@ class _Recorder:
         self.n_bytes = 0
 
     def take_again(self, number: int, shard: RecordedShard, prompts: list[Tokens]) -> None:
-        """Compare the corpus with a finished shard, and compute the shard again if it is damaged.
-
-        Raises:
-            PromptError: the corpus has other prompts there.
-        """
+        """Compare the corpus with a finished shard; compute the shard again if it is damaged."""
         if prompts_sha256(prompts) != shard.prompts_sha256:
             last = shard.first_prompt + shard.n_prompts - 1
             raise PromptError(
@@ -250,11 +246,7 @@ class _Recorder:
             self._close()
 
     def finish(self) -> None:
-        """Write what is left, and mark the recording as complete.
-
-        Raises:
-            PromptError: the corpus held no prompts.
-        """
+        """Write what is left, and mark the recording as complete."""
         if self.prompts:
             self._close()
         if not self.index.shards:

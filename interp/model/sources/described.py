@@ -24,11 +24,7 @@ UNLOADABLE = (OSError, ValueError, ImportError, RuntimeError, SafetensorError, *
 
 
 def module_of_config(folder: str) -> nn.Module:
-    """Return the model that a folder's config describes, as its class initialises it.
-
-    Raises:
-        LoadError: the config cannot be read or used.
-    """
+    """Return the model that a folder's config describes, as its class initialises it."""
     check_config(Path(folder) / "config.json")
     config = config_of(folder, {"trust_remote_code": False, "revision": None}, local=True)
     cls = class_of(config, folder, trusted=False)
@@ -79,9 +75,6 @@ def require_finite_config(config: Any, name: str) -> None:
     """Refuse a config with a number that is not finite, such as the epsilon of a norm.
 
     An upper limit (a name with "max" or "limit") may be infinite, as in the configs of Mamba.
-
-    Raises:
-        NonFiniteError: it has one.
     """
     todo: list[tuple[str, Any]] = [("", getattr(config, "__dict__", {}))]
     seen: set[int] = set()

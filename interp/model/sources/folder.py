@@ -27,11 +27,7 @@ def is_address(source: str) -> bool:
 
 
 def refuse_address(source: str) -> None:
-    """Refuse the address of a server in place of a model.
-
-    Raises:
-        LoadError: it is one.
-    """
+    """Refuse the address of a server in place of a model."""
     if is_address(source):
         raise LoadError(
             f"{source} is an address, and a served model gives no heads; "

@@ -22,12 +22,7 @@ _NO_TOKENIZER = object()  # the package would look for a tokenizer by the model'
 
 
 def unwrap(held: Any, attention: str | None = None) -> Held:
-    """Return the Hugging Face model that the eager backend runs.
-
-    Raises:
-        LoadError: another backend holds the model, it is being steered, its weights are not in
-            memory, or an attention kernel is requested.
-    """
+    """Return the Hugging Face model that the eager backend runs."""
     if isinstance(held, engine.SyncModel):
         held = held.model
     if not isinstance(held, engine.EagerModel):
@@ -46,11 +41,7 @@ def unwrap(held: Any, attention: str | None = None) -> Held:
 
 
 def wrap(module: nn.Module, tokenizer: Any) -> Any:
-    """Return the eager model of interp-engine around a Hugging Face model, which it freezes.
-
-    Raises:
-        LoadError: interp-engine does not know the family.
-    """
+    """Return the eager model of interp-engine around a Hugging Face model, which it freezes."""
     kind = type(module).__name__
     config: Any = module.config
     # a copy, since a tokenizer without a padding token is given one

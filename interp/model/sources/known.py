@@ -13,13 +13,7 @@ _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
 def require_known(source: str) -> None:
-    """Check a model by its name alone; what only its files or the hub can tell is not checked.
-
-    Raises:
-        UnknownName: no model of this kind has this name.
-        OptionError: the name joins compiled programs that cannot be joined.
-        LoadError: the folder does not exist or holds no model, or the text is no hub id.
-    """
+    """Check a model by its name alone; what only its files or the hub can tell is not checked."""
     refuse_address(source)
     kind, colon, name = source.partition(":")
     if colon and kind in KINDS:
@@ -45,11 +39,7 @@ def require_known(source: str) -> None:
 
 
 def require_listed(name: str) -> None:
-    """Ask the hub whether it has a model that its cache does not hold; no answer is no error.
-
-    Raises:
-        LoadError: the hub says that there is none.
-    """
+    """Ask the hub whether it has a model that its cache does not hold; no answer is no error."""
     from huggingface_hub import constants, errors, model_info
 
     held = Path(constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}"

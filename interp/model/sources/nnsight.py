@@ -38,11 +38,7 @@ class VersionWarning(UserWarning):
 
 
 def unwrap(held: Any, attention: str | None = None) -> Held:
-    """Return the module that nnsight wraps.
-
-    Raises:
-        LoadError: its weights are not on this machine, or an attention kernel is requested.
-    """
+    """Return the module that nnsight wraps."""
     if attention is not None:
         raise LoadError("attention cannot be chosen of a model that nnsight holds")
     module = held._module
@@ -63,11 +59,7 @@ def wrap(module: nn.Module, tokenizer: Any) -> Any:
 
 
 def by_name(name: str, revision: str | None = None) -> Any:
-    """Return an nnsight model without weights, known by its name on the hub.
-
-    Raises:
-        LoadError: the config or the tokenizer cannot be read.
-    """
+    """Return an nnsight model without weights, known by its name on the hub."""
     options = {} if revision is None else {"revision": revision}
     try:
         return nnsight.TransformersModel(name, **options)
@@ -79,19 +71,7 @@ def by_name(name: str, revision: str | None = None) -> Any:
 
 
 def remote(held: Any, where: bool | str, name: str | None, tokenizer: Any) -> RemoteModel:
-    """Return a remote model, whose attention is found by one remote run.
-
-    Args:
-        held: the nnsight model.
-        where: True for the configured server, its address, or "local" to serialize the run and
-            execute it in this process, without access to the caller's own modules.
-        name: name of the model in results.
-        tokenizer: tokenizer for text prompts.
-
-    Raises:
-        LoadError: the server does not answer, refuses, or runs another version of nnsight.
-        UnreadableAttention: a trace does not show the attention.
-    """
+    """Return a remote model, whose attention is found by one remote run."""
     if not hasattr(held, "to_model_key"):
         raise LoadError(
             f"{type(held).__name__} names no model for a server; use "
@@ -283,11 +263,7 @@ def _address(where: bool | str) -> str:
 
 
 def _require_server(held: Any, where: str) -> None:
-    """Check that the server answers and runs the same versions as this machine.
-
-    Raises:
-        LoadError: it does not answer, or its nnsight differs: traces use nnsight's own format.
-    """
+    """Check that the server answers and runs the same versions as this machine."""
     import httpx
     from huggingface_hub.errors import HFValidationError
 
@@ -323,11 +299,7 @@ def _require_server(held: Any, where: str) -> None:
 
 
 def _attentions(module: nn.Module) -> list[str]:
-    """Return the modules that call transformers' attention interface, in running order.
-
-    Raises:
-        UnreadableAttention: no module does, or one runs several times in a forward.
-    """
+    """Return the modules that call transformers' attention interface, in running order."""
     named = {path: m for path, m in module.named_modules() if _calls_interface(type(m))}
     if not named:
         raise UnreadableAttention(

@@ -54,12 +54,7 @@ def package_of(x: object) -> str | None:
 
 
 def adapter(name: str) -> Any:
-    """Import the `Adapter` of a source.
-
-    Raises:
-        UnknownName: there is no such source.
-        LoadError: the package is not installed, or the module is not an adapter.
-    """
+    """Import the `Adapter` of a source."""
     if name not in sources():
         raise UnknownName("source", name, registered_names())
     package, ours = package_name(name), sources()[name]

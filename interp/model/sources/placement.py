@@ -18,11 +18,7 @@ def placement(
     tp_plan: str | dict | None,
     offload: bool | None = None,
 ) -> dict[str, Any]:
-    """Return the options of `from_pretrained` for the requested placement.
-
-    Raises:
-        LoadError: two placements are given, or a requirement of one is missing.
-    """
+    """Return the options of `from_pretrained` for the requested placement."""
     given = {"device": device, "device_map": device_map, "tp_plan": tp_plan}
     asked = [name for name, value in given.items() if value is not None]
     if offload and asked != ["device"]:
@@ -44,13 +40,7 @@ def placement(
 
 
 def require_one_device(module: nn.Module, name: str, what: str) -> None:
-    """Raise UnreadableAttention for layers on several devices, in what adds activations of all.
-
-    Args:
-        module: the model.
-        name: its name.
-        what: what is computed, as a subject such as "the logit lens".
-    """
+    """Raise UnreadableAttention for layers on several devices, in what adds activations of all."""
     devices = sorted({str(p.device) for p in module.parameters()})
     if len(devices) > 1:
         raise UnreadableAttention(

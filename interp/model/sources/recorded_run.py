@@ -73,12 +73,7 @@ class Recorded:
         real: Sequence[Tensor],
         steps: Mapping[str, Any] | None = None,
     ) -> list[dict[str, Any]]:
-        """Return the mean over counted rows of each statistic, `[prompt, head]`, for every site.
-
-        Raises:
-            OptionError: a prompt was not recorded, or heads are edited.
-            LoadError: a file is damaged, or holds something else.
-        """
+        """Return the mean over counted rows of each statistic, `[prompt, head]`, for every site."""
         if steps:
             self._refuse("edits need the model")
         found: list[dict[str, Any]] = [{"finite": True, "means": {}} for _ in sites]
@@ -178,11 +173,7 @@ def _mean(
 
 
 def recorded_run(folder: Path, name: str | None = None, tokenizer: Any = None) -> RecordedModel:
-    """Return the recorded attention of a folder as a model.
-
-    Raises:
-        LoadError: `run.json` is damaged, or names a file that is missing or outside the folder.
-    """
+    """Return the recorded attention of a folder as a model."""
     try:
         about = parse_json((folder / RUN).read_text(encoding="utf-8"))
         if about.get("format") != FORMAT:

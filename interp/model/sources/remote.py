@@ -80,11 +80,7 @@ class RemotePadding(Padding):
     """Padding of a remote model, which is not tested."""
 
     def way(self, side: PaddingSide, longest: int, *, writing: bool = False) -> Way | None:
-        """Return the mask for padding on the right, which is assumed to change nothing.
-
-        Raises:
-            PromptError: padding on the left, whose effect on the numbers cannot be tested.
-        """
+        """Return the mask for padding on the right, which is assumed to change nothing."""
         if side == "right" and not writing:
             return "mask"
         raise PromptError(

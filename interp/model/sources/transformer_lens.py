@@ -32,18 +32,7 @@ _CLOSE = {
 
 
 def unwrap(bridge: Any, attention: str | None = None) -> Held:
-    """Return the module to run for a bridge.
-
-    Args:
-        bridge: the bridge.
-        attention: kernel of the model assembled from the original modules; by default the usual one
-            of its family.
-
-    Raises:
-        LoadError: the bridge holds no model on this machine, has hooks, or the requested kernel is
-            not available.
-        UnreadableAttention: neither modules nor hooks show the attention.
-    """
+    """Return the module to run for a bridge."""
     held = _model_in(bridge)
     _require_no_hooks(bridge)
     name = getattr(bridge.cfg, "model_name", None)
@@ -73,11 +62,7 @@ def unwrap(bridge: Any, attention: str | None = None) -> Held:
 
 
 def wrap(module: nn.Module, tokenizer: Any) -> Any:
-    """Make a bridge around a Hugging Face model, which it changes.
-
-    Raises:
-        LoadError: TransformerLens does not know the family.
-    """
+    """Make a bridge around a Hugging Face model, which it changes."""
     from transformer_lens.model_bridge.sources import build_bridge_from_module
 
     config: Any = module.config

@@ -15,11 +15,7 @@ from interp.core.errors import LoadError
 
 
 def unwrapped(module: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
-    """Return the model inside all wrappers, and the names of their classes, outermost first.
-
-    Raises:
-        LoadError: a wrapper adds to the model's input, which would be lost.
-    """
+    """Return the model inside all wrappers, and the names of their classes, outermost first."""
     taken: list[str] = []
     while True:
         inner = _inside(module)
@@ -51,11 +47,7 @@ def _inside(module: nn.Module) -> nn.Module | None:
 
 
 def require_tensors(module: nn.Module, name: str) -> None:
-    """Raise if weights are not tensors, as after `torch.ao.quantization.quantize_dynamic`.
-
-    Raises:
-        LoadError: names the first such module.
-    """
+    """Raise if weights are not tensors, as after `torch.ao.quantization.quantize_dynamic`."""
     for path, m in module.named_modules():
         if type(m).__module__.startswith(("torch.ao.nn.quantized", "torch.nn.quantized")):
             raise LoadError(

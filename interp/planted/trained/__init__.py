@@ -55,11 +55,7 @@ def untrained(case: Case) -> GPT2LMHeadModel:
 
 
 def trained_model(name: str) -> GPT2LMHeadModel:
-    """Build the model of this name from its stored weights.
-
-    Raises:
-        UnknownName: there is no such model.
-    """
+    """Build the model of this name from its stored weights."""
     import torch
     from safetensors.torch import load_file
 
@@ -78,11 +74,7 @@ def trained_model(name: str) -> GPT2LMHeadModel:
 
 @cache
 def trained_card(name: str) -> dict[str, Any]:
-    """Return what was measured on a model and how it was trained.
-
-    Raises:
-        UnknownName: there is no such model.
-    """
+    """Return what was measured on a model and how it was trained."""
     if name not in TRAINED:
         raise UnknownName("trained model", name, TRAINED)
     return parse_json((HERE / f"{name}.json").read_text(encoding="utf-8"))

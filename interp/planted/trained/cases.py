@@ -81,16 +81,7 @@ class Case:
         source: Mapping[str, np.ndarray] | None = None,
         taken: Mapping[str, Bool[np.ndarray, " prompt"]] | None = None,
     ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """Run the algorithm, with variables of some prompts set to other values.
-
-        Args:
-            ids: the prompts.
-            source: values of the variables in other prompts.
-            taken: the prompts, by variable, in which the value of `source` is used.
-
-        Returns:
-            The answers by task, the values of the variables, and where heads look, by variable.
-        """
+        """Run the algorithm, with variables of some prompts set to other values."""
         values: dict[str, np.ndarray] = {}
         looks: dict[str, np.ndarray] = {}
 

@@ -44,34 +44,19 @@ def _classes() -> dict[str, tuple[str, ast.ClassDef]]:
 
 
 def variant_names(of: str | None = None) -> tuple[str, ...]:
-    """Return the names of variants, sorted.
-
-    Args:
-        of: "text", "on_images" or "on_sources": what the variants read; all by default.
-
-    Raises:
-        UnknownName: `of` is none of these.
-    """
+    """Return the names of variants, sorted."""
     if of not in (None, *HOSTS):
         raise UnknownName("kind of attention variant", of, HOSTS)
     return tuple(sorted(name for name in _classes() if of in (None, _host(name))))
 
 
 def summary(name: str) -> str:
-    """Return the first line of a variant's docstring: its name, paper and formula.
-
-    Raises:
-        UnknownName: no variant has this name.
-    """
+    """Return the first line of a variant's docstring: its name, paper and formula."""
     return (ast.get_docstring(_found(name)[1]) or "").partition("\n")[0]
 
 
 def rule_class(name: str) -> type[Rule]:
-    """Return the rule of a variant.
-
-    Raises:
-        UnknownName: no variant has this name.
-    """
+    """Return the rule of a variant."""
     file, node = _found(name)
     return getattr(import_module(f"interp.planted.variants.rules.{file}"), node.name)
 
@@ -81,15 +66,6 @@ def build(name: str, *, seed: int = 0, gain: float = 4.0, **sizes: Any) -> Any:
 
     It is a language model, an image classifier (`rules/on_images.py`) or a translator
     (`rules/on_sources.py`).
-
-    Args:
-        name: a name of `variant_names()`.
-        seed: seed of the weights.
-        gain: factor of the projections to queries and keys, so that maps are not uniform.
-        sizes: fields of the model's config, such as `num_hidden_layers`.
-
-    Raises:
-        UnknownName: no variant has this name.
     """
     import torch
 

@@ -56,12 +56,7 @@ class VariantAttention(nn.Module):
         self.out = nn.Linear(self.rule.d_out, config.hidden_size, bias=False)
 
     def forward(self, x: Stream, context: Any = None) -> Stream:
-        """Return what the layer adds to the residual stream.
-
-        Args:
-            x: the input.
-            context: the grid of an image, or a source; None for text.
-        """
+        """Return what the layer adds to the residual stream."""
         rule = self.rule
         given = self.projected(rule.prepare(x) if context is None else rule.within(x, context))
         z = self.mixed(self.rule.mix(given))
@@ -127,12 +122,7 @@ class VariantForCausalLM(PreTrainedModel):
         attention_mask: Int[Tensor, "batch pos"] | None = None,
         **_: Any,
     ) -> CausalLMOutput:
-        """Return the logits.
-
-        Raises:
-            OptionError: padding that would change the numbers: on the left, or of a rule that
-                also sees later positions.
-        """
+        """Return the logits."""
         if attention_mask is not None and not bool(attention_mask.all()):
             left = bool((attention_mask[:, 1:] > attention_mask[:, :-1]).any())
             if left or not self.blocks[0].attention.rule.causal:  # type: ignore[union-attr]

@@ -64,11 +64,7 @@ class VariantForTranslation(PreTrainedModel):
         labels: Int[Tensor, "batch target"] | None = None,
         **_: Any,
     ) -> Seq2SeqLMOutput:
-        """Return the logits of the target, and the loss where labels are given.
-
-        Raises:
-            OptionError: a sequence is padded on the left.
-        """
+        """Return the logits of the target, and the loss where labels are given."""
         for mask in (attention_mask, decoder_attention_mask):
             if mask is not None and bool((mask[:, 1:] > mask[:, :-1]).any()):
                 raise OptionError(

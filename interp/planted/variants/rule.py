@@ -181,11 +181,7 @@ def among_largest(x: Float[Tensor, "*row item"], k: int) -> Bool[Tensor, "*row i
 
 
 def turned_by_place(x: Heads, places: Int[Tensor, " pos"]) -> Heads:
-    """Turn pairs of features by the place times 10000^(-2 c / d), so that products know distances.
-
-    Raises:
-        OptionError: the width of a head is odd.
-    """
+    """Turn pairs of features by the place times 10000^(-2 c / d): products know distances."""
     if x.shape[-1] % 2:
         raise OptionError(f"rotary positions need heads of even width, not {x.shape[-1]}")
     half = x.shape[-1] // 2

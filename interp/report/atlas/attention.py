@@ -23,22 +23,7 @@ MOST = 1_500_000
 
 
 def write_view(atlas: Atlas, model: LoadedModel, page: Path) -> dict[str, ModelView]:
-    """Write the attention of a model beside the page of an atlas.
-
-    Args:
-        atlas: the atlas.
-        model: a loaded model; it is found among the models of the atlas as in `add_model`.
-        page: the file of the atlas. The view is `NAME-MODEL.html` in its folder.
-
-    Returns:
-        The file of the view and, unless it is too large, the attention of its heads, by the `id` of
-        the model, for `atlas_page(views=...)`; empty for a model that is not in the atlas or that
-        does not read tokens.
-
-    Raises:
-        StoreError: the file cannot be written.
-        UnreadableAttention: the patterns of the model cannot be read.
-    """
+    """Write the attention of a model beside the page of an atlas."""
     found = found_model(atlas, model)
     if found is None:
         return {}
@@ -51,11 +36,7 @@ def write_view(atlas: Atlas, model: LoadedModel, page: Path) -> dict[str, ModelV
 
 
 def heads_on_text(view: View) -> dict[str, Any]:
-    """Return the texts and the weights of all heads of a short view, in 8 bits; nothing if large.
-
-    Args:
-        view: the view, token by token.
-    """
+    """Get the texts and the weights of all heads of a short view, in 8 bits; nothing if large."""
     texts, of_stacks = readings(view)
     stacks, size = [], 0
     for stack, sides in zip(view.stacks, of_stacks, strict=True):

@@ -246,12 +246,7 @@ def _at(row: Any) -> str:
 
 
 def sides(name: str, models: Sequence[str]) -> tuple[str, str] | None:
-    """Return the first and the second model of a difference "B - A", if both are known.
-
-    Args:
-        name: name of the difference.
-        models: names of known models.
-    """
+    """Return the first and the second model of a difference "B - A", if both are known."""
     for found in re.finditer(" - ", name):
         second, first = name[: found.start()], name[found.end() :]
         if first in models and second in models:

@@ -86,11 +86,7 @@ def build_atlas(
 
 
 def contents_of(sources: Iterable[HeadTable | Profile | str | os.PathLike]) -> Contents:
-    """Return what tables, profiles, files of tables and results folders hold together.
-
-    Raises:
-        StoreError: a file cannot be read, or a folder does not exist.
-    """
+    """Return what tables, profiles, files of tables and results folders hold together."""
     found = Contents()
     parts: list[tuple[str, range]] = []
     for source in sources:
@@ -133,17 +129,7 @@ def atlas_of(
     command: str | None = None,
     named: int = NAMED,
 ) -> Atlas:
-    """Return the atlas document of the contents of folders.
-
-    Args:
-        found: the contents.
-        title: title of the page.
-        command: the command line that made the page.
-        named: number of heads to name in a sentence.
-
-    Raises:
-        OptionError: there is nothing to show.
-    """
+    """Return the atlas document of the contents of folders."""
     names, scores, causal, on_text, notes = _distinguished(found)
     assigned = _roles(found, scores, causal, names)
     ids: set[str] = set()
@@ -183,11 +169,7 @@ def atlas_of(
 def _placed(
     parts: Sequence[FoundPart], models: Mapping[str, Model], names: Mapping[tuple[str, str], str]
 ) -> tuple[list[Part], dict[str, list[FoundPart]]]:
-    """Give every part an id and its place: with its model, or among the pages.
-
-    Returns:
-        The parts that belong to no model with heads, and the others by the name of their model.
-    """
+    """Give every part an id and its place: with its model, or among the pages."""
     pages: list[Part] = []
     by_model: dict[str, list[FoundPart]] = {name: [] for name in models}
     taken: set[str] = set()
@@ -246,11 +228,7 @@ def _distinguished(
     dict[str, TextProfile],
     list[str],
 ]:
-    """Give models of one name and different weights different names, and merge their tables.
-
-    Returns:
-        The shown name by name and weights; scores, causal tables and profiles by shown name; notes.
-    """
+    """Give models of one name and different weights different names, and merge their tables."""
     on_text = [profile_table(one, profile_name(one)) for one in found.profiles]
     every = [*found.scores, *found.causal, *on_text]
     parts, notes = distinguished(every)

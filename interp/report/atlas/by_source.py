@@ -10,12 +10,7 @@ from interp.report.atlas.folder import Contents
 
 
 def name_by_source(found: Contents, sources: Sequence[tuple[str, range]]) -> None:
-    """Add the source to the name of each model whose scores differ between sources, with a note.
-
-    Args:
-        found: what was read; its scores and notes change.
-        sources: each source with the indices of its tables in `found.scores`.
-    """
+    """Add the source to the name of each model whose scores differ between sources, with a note."""
     first: dict[tuple[str, str, str], tuple[str, HeadTable]] = {}
     twice: dict[tuple[str, str], None] = {}
     for source, tables in sources:

@@ -29,15 +29,7 @@ def card_of(
     parts: Sequence[FoundPart],
     near: Sequence[Nearest],
 ) -> Card:
-    """Return what is known of one head beside its scores; empty if nothing is.
-
-    Args:
-        model: the model, whose metrics hold the ablation effects.
-        at: the place of the head in the order of the model.
-        head: its role with the evidence.
-        parts: the results of the model.
-        near: heads that behave alike.
-    """
+    """Return what is known of one head beside its scores; empty if nothing is."""
     card: Card = {}
     if head is not None and head.evidence:
         card["evidence"] = [

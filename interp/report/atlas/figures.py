@@ -26,12 +26,7 @@ _DASHES = (None, "7 4", "2 4", "7 3 2 3")
 
 
 def figure_of(part: Part, signs: Mapping[str, Sign] | None = None) -> Markup | str:
-    """Return the figure of a result, or "" where it has none.
-
-    Args:
-        part: the result.
-        signs: the signs of the roles of heads, by label.
-    """
+    """Return the figure of a result, or "" where it has none."""
     figure: Any = part.get("figure")
     if not figure:
         return ""

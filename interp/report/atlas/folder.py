@@ -92,15 +92,7 @@ class Contents:
 
 
 def read_folder(folder: Path, into: Contents | None = None) -> Contents:
-    """Read the results of a folder; what cannot be read is noted.
-
-    Args:
-        folder: a folder that `interp` commands wrote to with --out.
-        into: contents of other folders to add to.
-
-    Raises:
-        StoreError: there is no such folder, or it cannot be listed.
-    """
+    """Read the results of a folder; what cannot be read is noted."""
     found = into or Contents()
     if not folder.is_dir():
         raise StoreError(f"{folder} is not a folder of results; give one that --out wrote")

@@ -39,16 +39,7 @@ _ALIKE = "overlap of attention patterns (mean Bhattacharyya coefficient)"
 
 
 def add_model(atlas: Atlas, model: LoadedModel) -> bool:
-    """Add to the cards of a model what its weights and patterns show.
-
-    Args:
-        atlas: the atlas, whose cards are extended.
-        model: the loaded model; it is found among the models of the atlas by its weights, or by its
-            name where they are not recorded.
-
-    Returns:
-        False if the atlas has no such model; it then gets a note.
-    """
+    """Add to the cards of a model what its weights and patterns show."""
     found = found_model(atlas, model)
     notes = atlas.setdefault("notes", [])
     if found is None:

@@ -24,14 +24,7 @@ _ROOM = 9  # nodes in one row
 def graph_figure(
     figure: Graph, part: str, title: str, signs: Mapping[str, Sign] | None = None
 ) -> Markup:
-    """Draw the smallest set of a circuit, or its first nodes; width is the score.
-
-    Args:
-        figure: the circuit.
-        part: id of the part that holds it.
-        title: its title.
-        signs: the signs of the roles of heads, by label.
-    """
+    """Draw the smallest set of a circuit, or its first nodes; width is the score."""
     kept = shown_nodes(figure)
     edges = [e for e in figure["edges"] if _owner(e[0]) in kept and _owner(e[1]) in kept]
     edges = edges if figure["chosen"] else edges[:_EDGES]

@@ -28,15 +28,7 @@ KVHeadKey = tuple[str, int, int]  # stack, layer, key-value head
 
 
 def part_of_file(kind: str, path: Path) -> FoundPart | None:
-    """Return the part of a stored result; None for a result that is not about single heads.
-
-    Args:
-        kind: name of its class.
-        path: its file.
-
-    Raises:
-        StoreError: the file cannot be read, or is damaged.
-    """
+    """Return the part of a stored result; None for a result that is not about single heads."""
     from interp.alignment.pictures import PairAlignment
     from interp.alignment.result import HeadAlignments
     from interp.cache.methods import RetrievalMethods

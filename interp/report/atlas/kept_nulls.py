@@ -44,13 +44,7 @@ class KeptNull:
     shared: bool = False
 
     def fits(self, metric: str, made: Mapping[str, Any], heads: Mapping[str, int]) -> bool:
-        """Tell whether these draws are of a metric of a table.
-
-        Args:
-            metric: its label.
-            made: its provenance.
-            heads: the number of heads by name of the attention.
-        """
+        """Tell whether these draws are of a metric of a table."""
         mine = {site: len(x) for site, x in self.draws[0].items()} if self.draws else {}
         return (
             self.metric == base_name(metric)
@@ -67,11 +61,7 @@ def read_nulls(folder: Path) -> list[KeptNull]:
 
 
 def read_shared_nulls(metrics: Iterable[str]) -> list[KeptNull]:
-    """Read the nulls of some metrics that the user's cache keeps; see `null_folder`.
-
-    Args:
-        metrics: labels of metrics.
-    """
+    """Read the nulls of some metrics that the user's cache keeps; see `null_folder`."""
     starts = tuple({file_start(base_name(metric)) for metric in metrics})
     paths = [path for path in null_folder().glob("*.json") if path.name.startswith(starts)]
     return [replace(one, shared=True) for one in _read(sorted(paths))]
@@ -103,11 +93,6 @@ def add_draws(model: Model, table: HeadTable, kept: Sequence[KeptNull]) -> None:
     Metrics to which several kept files fit, such as those of two models of one shape, get none.
     Where a folder has no draws, those of the user's cache are added whose mean is the null of the
     table: the key of a kept file names the architecture by a hash that tables do not hold.
-
-    Args:
-        model: the model of the document; its metrics change.
-        table: its scores.
-        kept: the nulls of the folders.
     """
     names = [stack["name"] for stack in model["stacks"]]
     heads: dict[str, int] = {}

@@ -38,15 +38,7 @@ def class_map(
     letters: Mapping[str, str] | None = None,
     **attributes: Any,
 ) -> Markup:
-    """Return a map of layers by heads, one path per class.
-
-    Args:
-        places: Where the heads are.
-        classes: The class of each head.
-        shape: The numbers of layers and heads.
-        letters: The letter of each class that has one.
-        attributes: Further attributes of the `<svg>`.
-    """
+    """Return a map of layers by heads, one path per class."""
     layers, heads = shape
     cell = cell_size(layers, heads)
     by_class: dict[str, list[Place]] = {}
@@ -157,13 +149,7 @@ def difference_map(comparison: Comparison, model: Model, stack: int) -> Markup:
 
 
 def statement_bar(one: Statement, ends: tuple[float, float], width: int = 150) -> Markup:
-    """Draw a score from zero with its interval, and an upright line at its null.
-
-    Args:
-        one: The statement.
-        ends: The ends of the bar.
-        width: The width in pixels.
-    """
+    """Draw a score from zero with its interval, and an upright line at its null."""
     low, high = ends
     if one["score"] is None or not high > low:
         return Markup("")

@@ -22,12 +22,7 @@ _COLUMNS = (".metric", ".head", "", "score", "95 % interval", "null", "p", "n")
 
 
 def metric_table(model: Model, heads: int = HEADS) -> Markup:
-    """Return the first heads of each metric, in the order of `HeadTable.top`.
-
-    Args:
-        model: one model of the document.
-        heads: the number of heads of each metric.
-    """
+    """Return the first heads of each metric, in the order of `HeadTable.top`."""
     rows = [row for metric in model["metrics"] for row in _rows(model, metric, heads)]
     return table(_COLUMNS, rows, kind="metrics", headed=False)
 

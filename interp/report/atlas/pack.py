@@ -36,14 +36,7 @@ ModelView = Mapping[str, Any]
 def packed(
     document: Atlas, found: dict[str, Sign], cut: int, views: Mapping[str, ModelView]
 ) -> str:
-    """Return a document as JSON that can stand in a script element.
-
-    Args:
-        document: The document.
-        found: The signs of its roles.
-        cut: The number of parts of `CUTS` to leave out.
-        views: Attention views by the `id` of their model.
-    """
+    """Return a document as JSON that can stand in a script element."""
     data: dict[str, Any] = {
         "roles": [[s.role, s.name, s.letter, s.class_] for s in found.values()],
         "models": [_model(one, list(found), cut) for one in document["models"]],
@@ -123,12 +116,7 @@ def _cards(model: Model, cut: int) -> dict[str, Card]:
 
 
 def column(values: Sequence[float | None], *, constant: bool = True) -> str | float | None:
-    """Return numbers as base64 of three bytes each, or one number where all are equal.
-
-    Args:
-        values: The numbers, None for one that does not exist.
-        constant: True to write equal numbers as one number.
-    """
+    """Return numbers as base64 of three bytes each, or one number where all are equal."""
     wide = np.array([math.nan if v is None else v for v in values], dtype=np.float64)
     numbers = wide.astype(np.float32)
     if constant and len(numbers) and (np.isnan(numbers).all() or (numbers == numbers[0]).all()):

@@ -52,20 +52,7 @@ def atlas_page(
     live: Mapping[str, Markup] | None = None,
     sections: Sequence[tuple[str, Sequence[Markup]]] = (),
 ) -> str:
-    """Return the atlas as one HTML page. Equal documents give equal bytes.
-
-    Args:
-        document: What the page shows.
-        budget: The largest size in bytes. A larger page leaves out details, and states which.
-        beside: Names of files in the same folder that the page links to.
-        views: Attention views by the `id` of their model, which cards show and link to.
-        scripts: Names of further scripts in the folder of templates, which run after the page's.
-        live: Data and script of the view of a local server, which the page may then ask.
-        sections: Further sections below the results, each a heading with its elements.
-
-    Raises:
-        OptionError: The document is empty, or the page exceeds the budget with the least detail.
-    """
+    """Return the atlas as one HTML page. Equal documents give equal bytes."""
     heads = any(model["heads"] for model in document["models"])
     if not heads and not document["pages"]:
         raise OptionError("The atlas has nothing to show. Give a table with at least one score.")

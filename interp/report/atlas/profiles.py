@@ -89,12 +89,7 @@ class TextProfile(Protocol):
 
 
 def profile_table(found: TextProfile, name: str) -> HeadTable:
-    """Return the numbers of a profile as a table of heads.
-
-    Args:
-        found: the profile.
-        name: name of the model in the table.
-    """
+    """Return the numbers of a profile as a table of heads."""
     rows, about = [], {}
     weights = str(found.provenance.get("content_hash") or "")
     texts = found.provenance.get("metric_texts") or _TEXTS
@@ -123,11 +118,6 @@ def add_profile(model: Model, found: TextProfile, named: int) -> None:
     """Add roles, sentences and examples of a profile to a model that has its heads.
 
     A head that the profile describes has the role of its leading rule; another one keeps its role.
-
-    Args:
-        model: the model, with the metrics of the profile.
-        found: the profile.
-        named: number of heads to name in a sentence.
     """
     names = [stack["name"] for stack in model["stacks"]]
     at = {(names[p["stack"]], p["layer"], p["head"]): i for i, p in enumerate(model["heads"])}
@@ -209,10 +199,6 @@ def _rule(label: Mapping[str, Any], *, total: bool) -> list[Any]:
     """Return phrase, share, share by position, nats, and what it explains alone, of a rule.
 
     Shares of attention and of the pattern have their intervals.
-
-    Args:
-        label: the rule of the head.
-        total: True for the share without the split between overlapping rules, without interval.
     """
     alone = [finite(label.get("alone", {}).get(name)) for name in ("value", "low", "high")]
     if total:

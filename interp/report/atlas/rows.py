@@ -61,12 +61,7 @@ def plain_value(value: Any) -> Any:
 
 
 def frame_rows(frame: pd.DataFrame, drop: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the columns and rows of a frame for a part, without columns that hold nothing.
-
-    Args:
-        frame: the frame.
-        drop: names of further columns to leave out.
-    """
+    """Return the columns and rows of a frame for a part, without columns that hold nothing."""
     kept = [
         name
         for name in frame.columns

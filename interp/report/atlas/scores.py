@@ -49,17 +49,7 @@ def model_of(
     named: int = NAMED,
     on_text: HeadTable | None = None,
 ) -> Model:
-    """Return one model without cards and results.
-
-    Args:
-        name: name of the model.
-        id: its part of a deep link.
-        scores: its scores.
-        causal: its ablations and other importances of heads.
-        roles: the roles of its heads; None without scores.
-        named: number of heads to name in a sentence.
-        on_text: numbers of a profile of its heads.
-    """
+    """Return one model without cards and results."""
     groups = {None: scores, _CAUSAL: causal, ON_TEXT: on_text}
     found = {k: table for k, table in groups.items() if table is not None and len(table)}
     tables = list(found.values())

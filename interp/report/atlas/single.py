@@ -76,13 +76,7 @@ def profile_page(found: Profile, *, title: str | None = None) -> bytes:
 
 
 def changes_page(a: Profile, b: Profile, *, command: str | None = None) -> bytes:
-    """Return the page of two profiles and of what changed between them as UTF-8.
-
-    Args:
-        a: The first profile.
-        b: The second one.
-        command: The command line.
-    """
+    """Return the page of two profiles and of what changed between them as UTF-8."""
     title = f"What changed: {profile_name(a)} and {profile_name(b)}"
     return _page(Contents(profiles=[a, b]), title, (), command)
 
@@ -94,15 +88,7 @@ def table_of_values(
     n: int,
     made: Mapping[str, Any],
 ) -> list[HeadTable]:
-    """Return one number per head as a table; no table if none of the names is a head's.
-
-    Args:
-        metric: Label of the numbers.
-        values: Name, value and standard error; names of other nodes are left out.
-        unit: Unit of the values.
-        n: Number of prompts behind them.
-        made: Provenance with the model.
-    """
+    """Return one number per head as a table; no table if none of the names is a head's."""
     model = str(made.get("model_id") or made.get("model") or "model")
     rows = []
     for name, value, sem in values:

@@ -19,11 +19,7 @@ TABLES = (".parquet", ".csv", ".json")
 
 
 def is_results(path: Path) -> bool:
-    """Return True for a table of scores, a folder of results or a HeadVis tree, not for a model.
-
-    Raises:
-        OptionError: it is a file of another kind, or an empty folder.
-    """
+    """Return True for a table of scores, a folder of results or a HeadVis tree, not for a model."""
     if path.is_file():
         if path.suffix.lower() in TABLES:
             return True
@@ -62,17 +58,7 @@ def only_metrics(tables: Sequence[HeadTable], names: Sequence[str]) -> list[Head
 def add_examples(
     atlas: Any, names: Iterable[str], load: Callable[[str], Model], out: Path
 ) -> tuple[dict[str, ModelView], list[str]]:
-    """Add the examples of models to their cards, and write their attention beside the page.
-
-    Args:
-        atlas: the atlas.
-        names: names of the models.
-        load: loads the model of a name.
-        out: file of the page.
-
-    Returns:
-        The attention views by the id of their model, and why a model has none.
-    """
+    """Add the examples of models to their cards, and write their attention beside the page."""
     from interp.report.atlas.attention import write_view
     from interp.report.atlas.from_model import add_model
 

@@ -59,12 +59,7 @@ def tree_part(found: TreeScores) -> FoundPart:
 
 
 def syntax_evidence(found: TreeScores, model: str) -> dict[_Key, list[Evidence]]:
-    """Return the evidence of each head for the role "syntax"; p is corrected over the relations.
-
-    Args:
-        found: relations and trees of one model.
-        model: its name in the table of scores.
-    """
+    """Return the evidence of each head for the role "syntax"; p is corrected over the relations."""
     out: dict[_Key, list[Evidence]] = {}
     for r in found.relations:
         if not (r.p < LEVEL and r.gain >= GAIN):

@@ -47,19 +47,7 @@ def named_edits(
     reference: str | None,
     prompts: Prompts,
 ) -> list[Edit]:
-    """Return the edits of one intervention on heads, or of one on each head; none without heads.
-
-    Args:
-        model: The model.
-        names: The heads, such as "L1H3" or "cross.L1H3".
-        interventions: One of `INTERVENTIONS`, or one per head.
-        reference: Reference prompts, one per line.
-        prompts: The prompt.
-
-    Raises:
-        OptionError: There is not one intervention per head, a head is named twice, or as for
-            `edits_of`.
-    """
+    """Return the edits of one intervention on heads, or of one on each head; none without heads."""
     heads = [stack_and_head(name, model.sites[0].stack) for name in names]
     if isinstance(interventions, str) or not heads:
         interventions = [str(interventions)] * len(heads)
@@ -86,20 +74,7 @@ def edits_of(
     reference: str | None,
     length: int,
 ) -> list[Edit]:
-    """Return the edits of an intervention on heads, one per stack.
-
-    Args:
-        model: The model.
-        heads: The heads with their stacks.
-        intervention: One of `INTERVENTIONS`.
-        reference: Reference prompts, one per line, for mean-dataset and resample.
-        length: The tokens of the prompt.
-
-    Raises:
-        OptionError: There is no head, or the intervention does not fit one prompt or its reference.
-        UnknownName: The intervention does not exist.
-        PromptError: The reference does not fit the model.
-    """
+    """Return the edits of an intervention on heads, one per stack."""
     if intervention == "mean-position":
         raise OptionError(_PER_POSITION)
     if intervention not in INTERVENTIONS:
@@ -151,10 +126,6 @@ def logits_at(
     """Return the logits of one position of a prompt of n tokens, under edits.
 
     `going_on` is called at every layer; what it raises ends the run.
-
-    Raises:
-        OptionError: The position does not exist, or its logits need too much memory.
-        PromptError: The model gives no logits over tokens.
     """
     if not 0 <= position < n:
         raise OptionError(f"position {position}; the prompt has positions 0 to {n - 1}")
@@ -172,11 +143,7 @@ def logits_at(
 def position_logits(
     model: Model, out: Float[Tensor, "1 pos d_vocab"], from_end: int
 ) -> Float[Tensor, "d_vocab"]:
-    """Return one position of a run's output, counted from 1 at its end.
-
-    Raises:
-        PromptError: The output is no logits over tokens.
-    """
+    """Return one position of a run's output, counted from 1 at its end."""
     if out.dim() != 3 or out.shape[-1] != model.d_vocab:
         raise PromptError(
             f"{model.name} returns {list(out.shape)}, not one logit per token; load it with its "
@@ -188,18 +155,7 @@ def position_logits(
 def moved(
     model: Model, before: Float[Tensor, "d_vocab"], after: Float[Tensor, "d_vocab"] | None
 ) -> dict[str, Any]:
-    """Return the likeliest tokens of both runs, and how far their distributions are apart.
-
-    Args:
-        model: The model, for its tokens.
-        before: Logits of the plain run.
-        after: Logits of the edited run, if there is one.
-
-    Returns:
-        `tokens`, the union of both runs' ten likeliest tokens in the order of the plain run, each
-        with logit, probability and rank `before` and `after`; `kl`, the KL divergence of the plain
-        run's distribution from the edited one's in nats; and `said`, the change in a sentence.
-    """
+    """Return the likeliest tokens of both runs, and how far their distributions are apart."""
     runs = [before] if after is None else [before, after]
     chosen: dict[int, None] = {}
     for logits in runs:

@@ -27,16 +27,7 @@ TYPES: Mapping[str, tuple[Mapping[str, type], Mapping[str, type]]] = {
 
 
 def answer(session: Session | None, call: str, given: Any) -> dict[str, Any]:
-    """Answer one call with data that can be written as JSON.
-
-    Args:
-        session: The model and its prompt, or None where only results are shown.
-        call: `prompt`, `ablate`, `write`, or one of `TYPES`, the methods of `Session`.
-        given: The arguments, not yet checked.
-
-    Raises:
-        InterpError: The call does not exist, its arguments do not fit, or there is no model.
-    """
+    """Answer one call with data that can be written as JSON."""
     if session is None:
         raise OptionError(NO_MODEL)
     if call == "prompt":

@@ -62,15 +62,7 @@ def application(
     port: int,
     atlas: Mapping[str, Any] | None = None,
 ) -> Starlette:
-    """Return the application for one page and, where there is a model, one session.
-
-    Args:
-        page: Returns the page, given the token; called for every request of it.
-        session: The model and its prompt, or None where only results are shown.
-        token: The token that every request must carry.
-        port: The port that the Host header must name, against DNS rebinding.
-        atlas: The atlas as data, if there are results.
-    """
+    """Return the application for one page and, where there is a model, one session."""
     from starlette.applications import Starlette
     from starlette.concurrency import run_in_threadpool
     from starlette.responses import HTMLResponse

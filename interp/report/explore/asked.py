@@ -56,14 +56,7 @@ class AskedPrompt:
         return len(self.tokens)
 
     def patterns(self, after: int | None = None) -> View:
-        """Return the patterns of a short prompt, or those under an ablation.
-
-        Args:
-            after: The number of the ablation.
-
-        Raises:
-            OptionError: The prompt is long, or the ablation is not the latest one.
-        """
+        """Return the patterns of a short prompt, or those under an ablation."""
         if not isinstance(self.shown, View):
             raise OptionError(
                 f"the prompt has {self.n:,} tokens, more than those whose patterns are stored; ask "
@@ -94,11 +87,7 @@ class AskedPrompt:
 
 
 def within_memory(run: Callable[[], Any]) -> Any:
-    """Return what a function returns; where memory runs out, say so of the prompt.
-
-    Raises:
-        PromptError: Memory ran out.
-    """
+    """Return what a function returns; where memory runs out, say so of the prompt."""
     try:
         return run()
     except InterpError:
@@ -112,11 +101,7 @@ def within_memory(run: Callable[[], Any]) -> Any:
 
 
 def checked_prompt(model: Model, text: str | Sequence[int]) -> Prompts:
-    """Return a prompt that a model can read.
-
-    Raises:
-        PromptError: It is empty, or too long for the model.
-    """
+    """Return a prompt that a model can read."""
     if isinstance(text, str):
         if not text.strip():
             raise PromptError("the text is empty")

@@ -72,11 +72,7 @@ def heads_picture(weights: dict[Head, Shares]) -> str:
 
 
 def heads_on_pair(stack: Stack, query: int, key: int) -> list[list[Any]]:
-    """Return names of the heads with the largest weights on a pair, with these weights.
-
-    Raises:
-        OptionError: There is no such query or key.
-    """
+    """Return names of the heads with the largest weights on a pair, with these weights."""
     shape = len(stack.queries), len(stack.keys)
     if not (0 <= query < shape[0] and 0 <= key < shape[1]):
         raise OptionError(

@@ -38,16 +38,7 @@ def rules_answer(found: PromptRules, shown: View) -> dict[str, Any]:
 def row_answer(
     found: PromptRules, shown: View, stack: str, head: Any, query: int, key: int
 ) -> dict[str, Any]:
-    """Return what explains one row; see `Session.explain`.
-
-    Args:
-        found: the rules on the prompt.
-        shown: the patterns.
-        stack: name of the stack.
-        head: name of the head in it.
-        query: position of the query.
-        key: position of the key.
-    """
+    """Return what explains one row; see `Session.explain`."""
     of = shown.stack(stack)
     one = of.head(head)
     place = (stack, one.layer, one.head)

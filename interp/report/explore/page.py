@@ -26,13 +26,7 @@ SCRIPTS = ("view_decode", "view_draw", "view_text", "view_lines", "view_pair", "
 
 
 def scripts(root: str, page: str, call: Sequence[str]) -> str:
-    """Return the scripts of the live view in one function, which share no name with other scripts.
-
-    Args:
-        root: The expression of the document or shadow root that they draw in.
-        page: The expression of the data.
-        call: Names of the files before them that define `call`, or its definition.
-    """
+    """Get the scripts of the live view in one function, which share no name with other scripts."""
     opening = f"const root = {root}, page = {page};\n"
     return (
         "(() => {\n"
@@ -71,17 +65,7 @@ def model_page(session: Session, token: str) -> str:
 def explore_page(
     results: Sequence[Path], session: Session | None, command: str | None = None
 ) -> tuple[Callable[[str], str], Mapping[str, Any] | None]:
-    """Return a function of the token that makes the page, and the atlas as data.
-
-    Args:
-        results: Folders and tables of results.
-        session: The model, or None where only results are shown.
-        command: The command line that made the page.
-
-    Raises:
-        StoreError: A file cannot be read.
-        OptionError: There is nothing to show.
-    """
+    """Return a function of the token that makes the page, and the atlas as data."""
     if not results:
         assert session is not None, "there are results or a model"
         return partial(model_page, session), None

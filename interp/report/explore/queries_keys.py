@@ -242,19 +242,7 @@ class KeptPrompt:
     def tile(
         self, stack: str, head: Head, block: int, row: int, column: int, going_on: GoingOn
     ) -> Shares:
-        """Return one tile of 64 by 64 blocks: the largest weight in each.
-
-        Args:
-            stack: The stack.
-            head: The head.
-            block: The tokens of a block, one of `blocks`; with 1 the weights themselves.
-            row: The tile's row, counted from 0.
-            column: The tile's column.
-            going_on: Called before each step; what it raises ends the computation.
-
-        Raises:
-            OptionError: The head, the block or the tile does not exist.
-        """
+        """Return one tile of 64 by 64 blocks: the largest weight in each."""
         if (stack, head) not in self.means:
             known = [name for name in self.means if name[0] == stack]
             raise OptionError(

@@ -12,16 +12,7 @@ _NAMES = {str: "text", int: "a whole number", list: "a list", bool: "true or fal
 
 
 def fields(given: Any, needed: Fields, optional: Fields) -> dict[str, Any]:
-    """Return the fields of a JSON object.
-
-    Args:
-        given: The object.
-        needed: Types of the fields that must be there.
-        optional: Types of the fields that may be there, or be null.
-
-    Raises:
-        OptionError: It is no object, or a field is missing, unknown or of another type.
-    """
+    """Return the fields of a JSON object."""
     if not isinstance(given, Mapping):
         raise OptionError('the body must be a JSON object, such as {"text": "The cat sat"}')
     known = dict(needed) | dict(optional)
@@ -42,11 +33,7 @@ def fields(given: Any, needed: Fields, optional: Fields) -> dict[str, Any]:
 
 
 def require_text(name: str, value: Any) -> None:
-    """Check that a value is no string with half of a surrogate pair, which is not text.
-
-    Raises:
-        OptionError: It is one.
-    """
+    """Check that a value is no string with half of a surrogate pair, which is not text."""
     if not isinstance(value, str):
         return
     try:
@@ -59,11 +46,7 @@ def require_text(name: str, value: Any) -> None:
 
 
 def numbers(given: Mapping[str, str], needed: Fields, optional: Fields) -> dict[str, Any]:
-    """Return the fields of a query string, with whole numbers read as such.
-
-    Raises:
-        OptionError: As for `fields`, or a number cannot be read.
-    """
+    """Return the fields of a query string, with whole numbers read as such."""
     known = dict(needed) | dict(optional)
     read: dict[str, Any] = {}
     for name, value in given.items():
@@ -77,11 +60,7 @@ def numbers(given: Mapping[str, str], needed: Fields, optional: Fields) -> dict[
 
 
 def prompt_of(given: Any) -> str | list[int]:
-    """Return the text or the token ids of a prompt.
-
-    Raises:
-        OptionError: Not exactly one of `text` and `ids` is given, or ids are no whole numbers.
-    """
+    """Return the text or the token ids of a prompt."""
     found = fields(given, {}, {"text": str, "ids": list})
     if len(found) != 1:
         raise OptionError("give exactly one of text and ids")
@@ -94,11 +73,7 @@ def prompt_of(given: Any) -> str | list[int]:
 
 
 def ablation_of(given: Any, *, at_position: bool = True) -> dict[str, Any]:
-    """Return the arguments of `Session.ablate`, or of `Session.write`, which has no position.
-
-    Raises:
-        OptionError: A field is missing, unknown or of another type.
-    """
+    """Return the arguments of `Session.ablate`, or of `Session.write`, which has no position."""
     several = isinstance(given, Mapping) and isinstance(given.get("intervention"), list)
     optional: dict[str, type] = {"intervention": list if several else str, "reference": str}
     optional |= {"position": int} if at_position else {}

@@ -21,11 +21,7 @@ HOST = "127.0.0.1"
 
 
 def require_server() -> None:
-    """Check that the packages of the server are installed.
-
-    Raises:
-        OptionError: They are not; the message has the command that installs them.
-    """
+    """Check that the packages of the server are installed."""
     try:
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
@@ -36,11 +32,7 @@ def require_server() -> None:
 
 
 def listening(port: int) -> socket.socket:
-    """Return a socket of this machine alone that listens at a port; 0 is any free one.
-
-    Raises:
-        OptionError: The port is in use, or may not be used.
-    """
+    """Return a socket of this machine alone that listens at a port; 0 is any free one."""
     found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -75,19 +67,7 @@ def serve(
     browser: bool = True,
     tell: Callable[[str], None] = print,
 ) -> None:
-    """Serve a page and its session until Ctrl-C.
-
-    Args:
-        page: Returns the page, given the token of its requests.
-        session: The model and its prompt, or None where only results are shown.
-        atlas: The atlas as data, if there are results.
-        port: The port; 0 is any free one.
-        browser: True to open the page in a browser.
-        tell: Called with the address once the server listens.
-
-    Raises:
-        OptionError: The port is in use, or the packages of the server are not installed.
-    """
+    """Serve a page and its session until Ctrl-C."""
     require_server()
     import uvicorn
 

@@ -106,21 +106,7 @@ class Session:
         return self._progress
 
     def prompt(self, text: str | Sequence[int]) -> dict[str, Any]:
-        """Run the model on a prompt and return all heads, coarsely where the prompt is long.
-
-        Args:
-            text: The text, or its token ids.
-
-        Returns:
-            `prompt`, the number that later calls name; `tokens`; `stacks`, each with the names of
-            its heads, a picture of all of them and the texts of its queries and keys; `block`, the
-            tokens of a point of the maps (1 if every weight can be asked for with `pattern`), and
-            `blocks`, those of the levels of `tile`; `notes`; and the likeliest next tokens.
-
-        Raises:
-            PromptError: The text is empty, too long for the model or for the memory limit.
-            NewerRequest: A newer prompt came.
-        """
+        """Run the model on a prompt and return all heads, coarsely where the prompt is long."""
         prompts = checked_prompt(self.model, text)
         with self._turns.taken("prompt") as going_on:
             self._advance(0, len(self.model.sites))
@@ -132,26 +118,12 @@ class Session:
             return found
 
     def stacks(self) -> tuple[Stack, ...]:
-        """Return the patterns of the latest prompt, in blocks where it is long.
-
-        Raises:
-            OptionError: There is no prompt yet.
-        """
+        """Return the patterns of the latest prompt, in blocks where it is long."""
         shown = self._latest(self._count).shown
         return shown.stacks if isinstance(shown, View) else shown.stacks()
 
     def pattern(self, prompt: int, head: str, after: int | None = None) -> dict[str, Any]:
-        """Return all weights of one head over a short prompt, and the terms of its scores.
-
-        Args:
-            prompt: The number of the prompt.
-            head: The head, such as "L1H3" or "cross.L1H3".
-            after: The number of an ablation, for the weights with its heads ablated.
-
-        Raises:
-            OptionError: The prompt or the ablation is not the latest one, the prompt is long, or
-                the head does not exist.
-        """
+        """Return all weights of one head over a short prompt, and the terms of its scores."""
         with self._turns.taken("pattern"):
             of = self._latest(prompt).patterns(after)
             stack, one = stack_and_head(head, of.stacks[0].name)
@@ -161,20 +133,7 @@ class Session:
     def tile(
         self, prompt: int, head: str, block: int, row: int, column: int, turn: int | None = None
     ) -> dict[str, Any]:
-        """Return one tile of a head's map over a long prompt.
-
-        Args:
-            prompt: The number of the prompt.
-            head: The head, such as "L1H3" or "cross.L1H3".
-            block: The tokens of a block, one of the prompt's `blocks`; 1 for single weights.
-            row: The tile's row, counted from 0; a tile has 64 by 64 blocks.
-            column: The tile's column.
-            turn: The number of the view of the map; tiles of an earlier view are replaced.
-
-        Raises:
-            OptionError: The prompt is not the latest one, or is short; or the tile does not exist.
-            NewerRequest: A newer prompt or view came.
-        """
+        """Return one tile of a head's map over a long prompt."""
         with self._turns.taken("tile", turn) as going_on:
             asked = self._latest(prompt)
             kept = asked.shown
@@ -192,26 +151,7 @@ class Session:
         position: int | None = None,
         reference: str | None = None,
     ) -> dict[str, Any]:
-        """Return the next tokens of the prompt with and without some heads, and the patterns.
-
-        Args:
-            prompt: The number of the prompt.
-            heads: The heads, such as "L1H3" or "cross.L1H3"; none for the plain run alone.
-            intervention: What replaces their output, one of `INTERVENTIONS`; or one per head.
-            position: The position whose next token is predicted; the last one by default.
-            reference: Reference prompts, one per line, for mean-dataset and resample.
-
-        Returns:
-            `intervention`, the full name of the edits; `tokens` with logit, probability and rank
-            before and after; `kl`, the KL divergence between both in nats; `said`, the change in a
-            sentence; `position` and its token. Of a short prompt also `after`, the number of the
-            ablation for `pattern`, and `pictures`, of all heads of each stack as they attend with
-            these heads ablated.
-
-        Raises:
-            OptionError: A head, the position or the intervention does not fit.
-            NewerRequest: A newer prompt or ablation came.
-        """
+        """Return the next tokens of the prompt with and without some heads, and the patterns."""
         with self._turns.taken("ablate") as going_on:
             asked = self._latest(prompt)
             at = asked.n - 1 if position is None else position
@@ -240,14 +180,6 @@ class Session:
         """Return what the model writes after a short prompt, with and without some heads.
 
         Args are those of `ablate`.
-
-        Returns:
-            `before` and `after`, the texts of up to 20 tokens; `shared`, the number of characters
-            with which both begin; and `said`, where they part, in a sentence.
-
-        Raises:
-            OptionError: As for `ablate`; or the model or an edit allows no generation.
-            NewerRequest: A newer prompt or ablation came.
         """
         with self._turns.taken("write") as going_on:
             asked = self._latest(prompt)
@@ -255,18 +187,7 @@ class Session:
             return within_memory(lambda: continuations(self.model, asked, edits, going_on))
 
     def rules(self, prompt: int) -> dict[str, Any]:
-        """Return the rules on a short prompt: where each fires, and which heads follow the user's.
-
-        Args:
-            prompt: The number of the prompt.
-
-        Returns:
-            `rules`, each with name and phrase; `masks`, of each the pairs on which it fires, as
-            bits in base64, queries down and keys across; `own`, as `PromptRules.own_scores`.
-
-        Raises:
-            OptionError: The prompt is not the latest one, or is long.
-        """
+        """Get the rules on a short prompt: where each fires, and which heads follow the user's."""
         with self._turns.taken("rules"):
             asked = self._latest(prompt)
             return rules_answer(self._on_prompt(asked), asked.patterns())
@@ -274,23 +195,7 @@ class Session:
     def explain(
         self, prompt: int, head: str, query: int, key: int, after: int | None = None
     ) -> dict[str, Any]:
-        """Return which rules fire on a pair, and how much of its row the description explains.
-
-        Args:
-            prompt: The number of the prompt.
-            head: The head, such as "L1H3".
-            query: Position of the query.
-            key: Position of the key.
-            after: The number of an ablation, for the row with its heads ablated.
-
-        Returns:
-            As `PromptRules.explain`; with a profile also the head's `sentence` and `examples`, the
-            queries of its corpus that the rules predict worst.
-
-        Raises:
-            OptionError: The prompt or the ablation is not the latest one, the prompt is long, or
-                there is no such head or pair.
-        """
+        """Return which rules fire on a pair, and how much of its row the description explains."""
         with self._turns.taken("explain"):
             asked = self._latest(prompt)
             of = asked.patterns(after)
@@ -300,19 +205,7 @@ class Session:
     def heads(
         self, prompt: int, head: str, query: int, key: int, after: int | None = None
     ) -> dict[str, Any]:
-        """Return the heads of a stack with the largest weights on a pair, as `heads`.
-
-        Args:
-            prompt: The number of the prompt.
-            head: A head of the stack, such as "L1H3" or "cross.L1H3".
-            query: Position of the query.
-            key: Position of the key.
-            after: The number of an ablation, for the weights with its heads ablated.
-
-        Raises:
-            OptionError: The prompt or the ablation is not the latest one, the prompt is long, or
-                there is no such head or pair.
-        """
+        """Return the heads of a stack with the largest weights on a pair, as `heads`."""
         with self._turns.taken("heads"):
             of = self._latest(prompt).patterns(after)
             stack, one = stack_and_head(head, of.stacks[0].name)

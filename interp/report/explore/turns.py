@@ -36,15 +36,7 @@ class Turns:
 
     @contextmanager
     def taken(self, lane: str, turn: int | None = None) -> Iterator[GoingOn]:
-        """Wait for the model and hold it; the yielded function raises once a newer request came.
-
-        Args:
-            lane: The kind of the request.
-            turn: The number of the view of the map, for tiles; None for one that is not replaced.
-
-        Raises:
-            NewerRequest: A newer request came.
-        """
+        """Wait for the model and hold it; the yielded function raises once a newer request came."""
         with self._numbers:
             if lane == "prompt":
                 self._prompts += 1

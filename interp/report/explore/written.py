@@ -25,17 +25,7 @@ NEW = 20  # tokens that are written
 def continuations(
     model: Model, asked: AskedPrompt, edits: Sequence[Edit], going_on: GoingOn
 ) -> dict[str, Any]:
-    """Return both continuations, greedily written; see `Session.write`.
-
-    Args:
-        model: The model.
-        asked: The prompt.
-        edits: The edits; none for the unchanged text alone.
-        going_on: Called before every token; what it raises ends the run.
-
-    Raises:
-        OptionError: The prompt is long, or the model or an edit allows no generation.
-    """
+    """Return both continuations, greedily written; see `Session.write`."""
     if not isinstance(asked.shown, View):
         raise OptionError("only short prompts are written on, whose patterns are stored")
     room = NEW if model.limit is None else model.limit - len(asked.prompts.ids[0]) + 1

@@ -72,14 +72,7 @@ def call(target: str) -> Any:
 
 
 def printed(results: Sequence[Any], model: str = "", by: str = "", /, **options: Any) -> str:
-    """Format results, those of one type together.
-
-    Args:
-        results: the results of a call.
-        model: name of the model, above a result whose type has no form of its own.
-        by: function for all of them, in place of those of their types.
-        options: options of the functions of these types.
-    """
+    """Format results, those of one type together."""
     parts = []
     for target, group in groupby(results, lambda one: by or of_type(TEXTS, one)):
         if target is None:

@@ -20,12 +20,7 @@ BY = {
 def behaviours(
     about: Mapping[str, Any], example: Callable[[Mapping[str, Any]], list[str]]
 ) -> list[str]:
-    """Return lines on each behaviour of a head of several; none otherwise.
-
-    Args:
-        about: the description of the head.
-        example: formats an example.
-    """
+    """Return lines on each behaviour of a head of several; none otherwise."""
     found = about.get("behaviours")
     if not found:
         return []

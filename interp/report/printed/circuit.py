@@ -26,14 +26,7 @@ LEVEL = 0.05  # p value above which a note says that the ranking is not shown to
 def found_lines(
     found: Circuit, top: int, *, against: Published | None = None, called: str = ""
 ) -> str:
-    """Format what was found in one model, before it is evaluated.
-
-    Args:
-        found: The circuit.
-        top: Number of edges and nodes to list.
-        against: A published circuit to compare with.
-        called: The name by which the user asked for that circuit.
-    """
+    """Format what was found in one model, before it is evaluated."""
     what = f"{'estimate' if _estimated(found) else 'score'} ({found.unit})"
     lines = [found.model, f"  {found.task}, {found.method}, {found.level}s: {what}"]
     if found.edges:
@@ -63,17 +56,7 @@ def evaluation_lines(
     of_set: SetEvaluation | str | None = None,
     maps: Sequence[ResultRows] = (),
 ) -> str:
-    """Format the evaluation of a circuit on held-out pairs.
-
-    Args:
-        found: The circuit.
-        measured: Its evaluation on held-out pairs.
-        held_out: Description of the pairs that it was measured on.
-        edges: The evaluation of its edges, or why there is none.
-        patched: Effects of the first nodes on these pairs, or why there are none.
-        of_set: The evaluation of its smallest set, or why there is none.
-        maps: Maps of patching over layers and positions.
-    """
+    """Format the evaluation of a circuit on held-out pairs."""
     lines: list[str] = []
     if of_set is not None and not isinstance(of_set, str):
         lines += [f"  {line}" for line in of_set.summary()]

@@ -32,11 +32,7 @@ def decoder_lens_text(found: ResultRows) -> str:
 
 
 def lens_text(found: ResultRows, position: int, name: str) -> str:
-    """Format the first tokens at one position, and the target's rank, by depth.
-
-    Raises:
-        OptionError: the position is out of range.
-    """
+    """Format the first tokens at one position, and the target's rank, by depth."""
     from interp.lens.finish import row_of
 
     at = row_of(position, len(found.tokens))

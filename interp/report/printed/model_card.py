@@ -8,12 +8,7 @@ from interp.core.shell_line import shell_line
 
 
 def model_card(source: str) -> str:
-    """Format the card of a model, such as `trained:names`, `compiled:hist+sort`, `bundled:deceive`.
-
-    Raises:
-        UnknownName: no model that comes with the package has this name.
-        OptionError: the name joins compiled programs that cannot be joined.
-    """
+    """Format the card of a model, such as `trained:names` or `compiled:hist+sort`."""
     from interp import bundled
     from interp.core.errors import UnknownName
     from interp.planted import KINDS, check_known

@@ -16,13 +16,7 @@ _NULL = {"shuffled-tokens": "shuffled tokens", "random-init": "random weights", 
 
 
 def scored_text(table: HeadTable, k: int | None, by: str = "end") -> str:
-    """Format what `interp score` prints of finished models: the verdict, then the long list.
-
-    Args:
-        table: the scores.
-        k: number of heads to list per metric; None for the verdict alone, if there is one.
-        by: order of the list; see `HeadTable.top`.
-    """
+    """Format what `interp score` prints of finished models: the verdict, then the long list."""
     parts = []
     for model in table.models:
         own = table.where(model=model)

@@ -13,15 +13,7 @@ _VERBOSE = "--verbose lists the heads of every metric"
 
 
 def verdict_text(table: HeadTable, *, hint: bool = True) -> str:
-    """Return what was found in each model, and what was looked for and not found.
-
-    Args:
-        table: the scores.
-        hint: name the option that prints the long list.
-
-    Returns:
-        Up to ten lines per model; nothing for a model none of whose metrics decides a role.
-    """
+    """Return what was found in each model, and what was looked for and not found."""
     return "\n".join(filter(None, (_of_model(table.where(model=m), hint) for m in table.models)))
 
 

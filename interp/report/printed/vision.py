@@ -17,12 +17,7 @@ if TYPE_CHECKING:
 
 
 def vision_text(results: Sequence[Result], *, top: int = 5) -> str:
-    """Format the results of one model.
-
-    Args:
-        results: the results.
-        top: number of rows to print per metric.
-    """
+    """Format the results of one model."""
     return "\n\n".join("\n".join(_result_lines(result, top)) for result in results)
 
 

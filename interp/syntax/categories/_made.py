@@ -78,11 +78,6 @@ def people_texts(n: int = 16, *, n_sentences: int = 7, seed: int = 0) -> list[La
 
     Spans: `mention` with the person as group, `person` for names, and `place` with its name as
     group. The two people of a document have different pronouns.
-
-    Args:
-        n: number of documents.
-        n_sentences: sentences of each document.
-        seed: seed of people, places and sentences.
     """
     rng = np.random.default_rng(seed)
     women, men = ([p for p, said in PEOPLE.items() if said == x] for x in ("she", "he"))
@@ -151,12 +146,7 @@ NAMES = ("total", "item", "size", "left", "result", "value", "index", "name", "d
 
 
 def code_documents(n: int = 16, *, seed: int = 0) -> list[LabelledText]:
-    """Write pieces of Python with nested brackets, with the kinds of its tokens as spans.
-
-    Args:
-        n: number of documents.
-        seed: seed of the pieces, names and numbers.
-    """
+    """Write pieces of Python with nested brackets, with the kinds of its tokens as spans."""
     rng = np.random.default_rng(seed)
     texts = []
     for number in range(n):
@@ -175,11 +165,7 @@ DELIMITER = r"[.,;:!?]+(?=\s|$)"
 
 
 def with_pattern(texts: list[LabelledText], pattern: str, label: str) -> list[LabelledText]:
-    """Return the texts with the matches of a regular expression as their spans.
-
-    Raises:
-        PromptError: there is no match.
-    """
+    """Return the texts with the matches of a regular expression as their spans."""
     found = [
         t.with_spans(Span(*m.span(), label) for m in re.finditer(pattern, t.text)) for t in texts
     ]
@@ -189,11 +175,7 @@ def with_pattern(texts: list[LabelledText], pattern: str, label: str) -> list[La
 
 
 def with_brackets(texts: list[LabelledText]) -> list[LabelledText]:
-    """Return the texts with their brackets as spans; those of code are kept, others are matched.
-
-    Raises:
-        PromptError: no bracket matches another.
-    """
+    """Return the texts with their brackets as spans; those of code are kept, others are matched."""
     sides = ("opening", "closing")
     found = []
     for text in texts:

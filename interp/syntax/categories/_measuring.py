@@ -142,22 +142,7 @@ def measured_categories(
     batch_size: int = BATCH,
     advance: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[CategoryValues]:
-    """Measure categories on every self-attention, in one forward pass per batch of texts.
-
-    Args:
-        model: the model to run.
-        at: the tokenized texts.
-        categories: the categories.
-        seed: seed of the labellings of the null.
-        draws: number of labellings; 0 leaves the null out.
-        engine: see `interp.score`; "fused" is not used.
-        batch_size: texts per forward pass.
-        advance: called with the texts done and their number.
-
-    Raises:
-        PromptError: a category has no tokens in the texts.
-        NonFiniteError: NaN or infinity in an attention output; the layer is named.
-    """
+    """Measure categories on every self-attention, in one forward pass per batch of texts."""
     for category in categories:
         if category.size == 0:
             raise PromptError(
@@ -248,12 +233,7 @@ def trials_of(
     category: Category,
     name: str,
 ) -> Trials:
-    """Return a category's values as the trials of an experiment, one per text.
-
-    Raises:
-        PromptError: the category has no tokens, or no query sees a target beside another eligible
-            token.
-    """
+    """Return a category's values as the trials of an experiment, one per text."""
     [found] = measured_categories(
         model, at, [category], seed=lab.seed, draws=DRAWS if lab.notes else 0,
         advance=lambda done, total: lab.progress(name, done, total),

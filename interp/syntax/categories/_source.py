@@ -30,15 +30,6 @@ def code_spans(source: str, language: str, where: str = "the source") -> list[Sp
     Kinds of Python, from its own tokenizer: keyword, name, number, string, comment, operator,
     delimiter (`, : ; .`) and bracket. Those of other languages are keyword, operator, delimiter
     and bracket, and the grammar's names of all other leaves of the tree, such as `identifier`.
-
-    Args:
-        source: the code.
-        language: "python", or the name of a grammar of tree-sitter.
-        where: the file in messages.
-
-    Raises:
-        PromptError: the code is not valid.
-        OptionError: the grammar is not installed.
     """
     found = _python(source, where) if language == "python" else _tree(source, language, where)
     kinds = [Span(a, b, kind) for a, b, kind in found]
@@ -46,12 +37,7 @@ def code_spans(source: str, language: str, where: str = "the source") -> list[Sp
 
 
 def bracket_spans(text: str, at: Iterable[tuple[int, int]] | None = None) -> list[Span]:
-    """Return the brackets that match, as spans `opening` and `closing` whose group is the pair.
-
-    Args:
-        text: the text.
-        at: the characters of the brackets to read; all of them if None.
-    """
+    """Return the brackets that match, as spans `opening` and `closing` whose group is the pair."""
     places = at or ((i, i + 1) for i, c in enumerate(text) if c in OPENING + CLOSING)
     stack: list[int] = []
     spans: list[Span] = []

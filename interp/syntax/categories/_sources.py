@@ -11,11 +11,7 @@ OWN = ("treebank", "topics", "people", "code")
 
 
 def texts_of_source(file: str, seed: int) -> list[LabelledText]:
-    """Return labelled texts: of a name in `OWN`, otherwise of a file or folder.
-
-    Raises:
-        PromptError: the file cannot be read or is wrong.
-    """
+    """Return labelled texts: of a name in `OWN`, otherwise of a file or folder."""
     if file == "treebank":
         from interp.core.resources import folder
         from interp.syntax.conllu import read_conllu
@@ -26,11 +22,7 @@ def texts_of_source(file: str, seed: int) -> list[LabelledText]:
 
 
 def require_label(texts: list[LabelledText], label: str, file: str) -> None:
-    """Raise unless the texts have spans of a label.
-
-    Raises:
-        OptionError: they have none; the labels that they have are given.
-    """
+    """Raise unless the texts have spans of a label."""
     known = sorted({s.label for t in texts for s in t.spans})
     if label not in known:
         raise OptionError(f"{file} has no spans of the label {label!r}; it has {', '.join(known)}")

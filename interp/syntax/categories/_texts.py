@@ -108,12 +108,7 @@ class Tokenized:
 
 
 def tokenized(model: Model, texts: Sequence[LabelledText], length: int) -> Tokenized:
-    """Tokenize texts and cut them to `length` tokens, or to what the model has positions for.
-
-    Raises:
-        PromptError: the model has no fast tokenizer, there are fewer than two texts with words, or
-            the vocabulary does not know most of their tokens.
-    """
+    """Tokenize texts and cut them to `length` tokens, or to what the model has positions for."""
     tokenizer: Any = model.tokenizer
     if tokenizer is None:
         raise PromptError(f"{model.name} has no tokenizer, so words have no tokens; load one")
@@ -157,14 +152,7 @@ def key_codes(at: Tokenized, label: str | None) -> list[Codes]:
 
 
 def linked_codes(at: Tokenized, label: str | None, *, common: bool = False) -> list[Codes]:
-    """Return the codes of linked spans: the number of the span, or of its unit, and of its group.
-
-    Args:
-        at: the tokenized texts.
-        label: the label of the spans; of any label if None.
-        common: groups of one name are the same in all texts (tags, topics); otherwise each text
-            has its own (entities).
-    """
+    """Get the codes of linked spans: the number of the span, or of its unit, and of its group."""
     groups: dict[tuple[int, str], int] = {}
     marked = []
     for i, text in enumerate(at.texts):

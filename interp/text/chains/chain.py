@@ -152,11 +152,7 @@ class Chain:
 
 
 def require_answer(chain: Chain) -> None:
-    """Raise if a chain has no answer to explain.
-
-    Raises:
-        OptionError: it has none.
-    """
+    """Raise if a chain has no answer to explain."""
     if not chain.answer:
         raise OptionError(
             f"{chain.name} has no answer; give the tokens that the effect is measured on "

@@ -59,14 +59,6 @@ def hide_spans(model: Model, spans: Sequence[Spans]) -> Edit:
     """Make the edit under which tokens after a span of keys cannot attend to it.
 
     Attention is computed again in blocks of rows, so memory is linear in the length.
-
-    Args:
-        model: the model.
-        spans: for each prompt of the batch the hidden spans, first and one-past-last position; all
-            prompts have the same length.
-
-    Raises:
-        OptionError: the model has no causal attention over tokens.
     """
 
     def new_z(call: Call, site: Site, real: Tensor) -> Tensor:
@@ -108,12 +100,7 @@ def _without(call: Call, spans: Sequence[Spans]) -> Tensor:
 def answer_log_odds(
     logits: Float[Tensor, "row d_vocab"], answer: Sequence[int]
 ) -> Float[Tensor, ""]:
-    """Sum the log odds of the answer's tokens in nats; unlike probabilities they do not saturate.
-
-    Args:
-        logits: the rows that predict the answer's tokens, one each.
-        answer: the tokens.
-    """
+    """Sum the log odds of the answer's tokens in nats; probabilities would saturate."""
     x = logits.double()
     ids = torch.as_tensor(list(answer), device=x.device)[:, None]
     own = x.gather(1, ids)[:, 0]

@@ -72,17 +72,7 @@ def largest_receivers(
 def received_scores(
     found: ResultRows, chain: str, heads: Sequence[Head] | None = None
 ) -> np.ndarray:
-    """Return the vertical score of each sentence of a chain, averaged over heads.
-
-    Args:
-        found: the result of `receiver_heads`.
-        chain: name of the chain.
-        heads: the heads; the largest receivers by default.
-
-    Raises:
-        UnknownName: there is no such chain.
-        OptionError: a head is not among the rows.
-    """
+    """Return the vertical score of each sentence of a chain, averaged over heads."""
     if chain not in found.chains:
         raise UnknownName("chain", chain, found.chains)
     names = found.heads()

@@ -35,19 +35,7 @@ SentencePairs = Float[np.ndarray, "head later earlier"]
 def visit_sentence_attention(
     model: Model, chain: Chain, use: Callable[[Site, SentencePairs], None], *, beyond: bool = False
 ) -> None:
-    """Compute the mean attention of every pair of sentences, one layer at a time.
-
-    Args:
-        model: the model.
-        chain: the text.
-        use: function called with each attention site and its `[head, later, earlier]` means over
-            the tokens of both sentences.
-        beyond: allow more tokens than the config states.
-
-    Raises:
-        PromptError: the chain does not fit the model.
-        OptionError: the model has no causal attention over tokens.
-    """
+    """Compute the mean attention of every pair of sentences, one layer at a time."""
     chain.fits(model, beyond=beyond)
     sites = frozenset(cached_sites(model))
     sizes = np.array([b - a for a, b in chain.spans], dtype=np.float32)
@@ -64,13 +52,7 @@ def visit_sentence_attention(
 
 
 def pair_sums(call: Call, labels: np.ndarray, n: int) -> SentencePairs:
-    """Sum the attention of one prompt over the queries of one sentence and the keys of another.
-
-    Args:
-        call: the attention call, of one prompt.
-        labels: sentence of each token, -1 for none; a sentence is one run of tokens.
-        n: number of sentences.
-    """
+    """Sum the attention of one prompt over the queries of one sentence and the keys of another."""
     heads, queries = call.z.shape[1:3]
     found = np.zeros((heads, n, n), dtype=np.float32)
     changes = np.flatnonzero(np.diff(labels, prepend=labels[:1] - 1))
@@ -157,9 +139,6 @@ def vertical_scores(
     """Average the attention to each sentence over all sentences at least `apart` later.
 
     The last `apart` sentences are NaN: no sentence is that far behind them.
-
-    Raises:
-        PromptError: there are not enough sentences.
 
     Reference: Bogdan et al. 2025, "Thought Anchors"; the published analysis of heads uses 4.
     """

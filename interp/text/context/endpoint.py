@@ -268,11 +268,7 @@ def endpoint_faithfulness(
 
 
 def _sentences(texts: Sequence[str], answer: str) -> list[str]:
-    """Return the sentences as a list.
-
-    Raises:
-        OptionError: there are fewer than two, or no answer.
-    """
+    """Return the sentences as a list."""
     if len(texts) < 2 or not answer.strip():
         raise OptionError("give at least two sentences, and an answer")
     return list(texts)

@@ -171,12 +171,7 @@ def judge_sources(
 
 
 def check_ways(ways: Sequence[str]) -> None:
-    """Raise if a way is not known.
-
-    Raises:
-        UnknownName: it is not among `CONTEXT_WAYS`.
-        OptionError: there is none.
-    """
+    """Raise if a way is not known."""
     for way in ways:
         if way not in CONTEXT_WAYS:
             raise UnknownName("way to find sources", way, CONTEXT_WAYS)

@@ -32,18 +32,7 @@ def judgement_rows(
     facts: Mapping[str, Any],
     made: Mapping[str, Any],
 ) -> ResultRows:
-    """Return a row per way; see `judge_sources` for the columns and facts.
-
-    Args:
-        ways: the ways, and the baseline `position`.
-        precision: precision at k in every held-out document.
-        random: expected precision of a random order, per document.
-        confidence: stated probability that each sentence is a source.
-        points: per way, shares of a document's score at which the calibration is fitted, and the
-            probabilities there.
-        facts: truth, heads_used, documents and answered.
-        made: provenance.
-    """
+    """Return a row per way; see `judge_sources` for the columns and facts."""
     stated = [confidence_scores(x, facts["truth"]) for x in confidence]
     means = score_columns(precision)
     del means["clusters"]
@@ -104,11 +93,7 @@ def stated_and_observed(judged: ResultRows, method: str, *, bins: int = 5) -> pd
 
 
 def calibrated(judged: ResultRows, way: str, scores: Float[np.ndarray, " sentence"]) -> np.ndarray:
-    """Return the probability that each sentence of a document is a source, from scores of a way.
-
-    Raises:
-        UnknownName: the way was not judged.
-    """
+    """Return the probability that each sentence of a document is a source, from scores of a way."""
     at = _at(judged, way)
     return np.interp(source_shares(scores), judged.share_points[at], judged.probability_points[at])
 

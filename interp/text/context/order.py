@@ -33,17 +33,6 @@ def place_preference(
     """Return the share of attention on each place among random items, mean over all heads.
 
     Every item stands at every place once, so that content plays no part; see `item_position`.
-
-    Args:
-        model: a causal model.
-        places: number of passages.
-        size: tokens per item.
-        question: tokens after the items, whose rows count.
-        seed: seed of the items.
-
-    Raises:
-        OptionError: there are fewer than three places.
-        PromptError: the items do not fit the model.
     """
     shares = by_slot(
         model, Lab(seed, silent), items=places, size=size, orders=places, question=question
@@ -52,11 +41,7 @@ def place_preference(
 
 
 def placed_passages(relevance: Sequence[float], preference: Sequence[float]) -> tuple[int, ...]:
-    """Return the passage of each place: the most relevant at the most preferred one.
-
-    Raises:
-        OptionError: they differ in number, or a number is not finite.
-    """
+    """Return the passage of each place: the most relevant at the most preferred one."""
     own, place = np.asarray(relevance, float), np.asarray(preference, float)
     if own.shape != place.shape or own.ndim != 1 or not np.isfinite([own, place]).all():
         raise OptionError(

@@ -28,11 +28,7 @@ class Passages:
     sources: tuple[int, ...]
 
     def chain(self, model: Model) -> Chain:
-        """Return the passages as the sentences of a chain.
-
-        Raises:
-            PromptError: the model has no tokenizer, or a passage has no token.
-        """
+        """Return the passages as the sentences of a chain."""
         ends = [sum(map(len, self.passages[: i + 1])) for i in range(len(self.passages))]
         spans = list(zip([0, *ends[:-1]], ends, strict=True))
         made = Chain.of_text(
@@ -43,11 +39,7 @@ class Passages:
 
 
 def read_passages(path: str | Path) -> list[Passages]:
-    """Read a file of passages.
-
-    Raises:
-        PromptError: the file is missing or empty, or a line is not such an object; it is named.
-    """
+    """Read a file of passages."""
     return read_objects(path, _LIKE, _passages)
 
 

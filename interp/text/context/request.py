@@ -24,15 +24,6 @@ def asked(url: str, sent: Mapping[str, Any] | None, timeout: float = 60.0) -> An
     """Return the JSON that a server answers; without anything to send, a page is fetched.
 
     The key goes to the server of the address alone: a redirect to another one is refused.
-
-    Args:
-        url: the address.
-        sent: what is sent, as JSON.
-        timeout: seconds for the whole answer.
-
-    Raises:
-        LoadError: the address does not begin with http, the server does not answer in time or
-            refuses, or it returns no JSON.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https"):

@@ -59,14 +59,6 @@ class EndpointCheck:
 def check_endpoint(url: str) -> EndpointCheck:
     """Ask a server what can be computed of its model.
 
-    Args:
-        url: address of the completions endpoint, or of what stands before `/completions`; a part
-            after # names the model, which is else the first that the server lists.
-
-    Raises:
-        LoadError: the address does not begin with http, nothing answers there, or no model is named
-            and the server does not list its models.
-
     Cost: Three requests.
     """
     base, _, name = url.partition("#")

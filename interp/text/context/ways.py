@@ -149,17 +149,6 @@ def ridge_of_ablations(
 
     Reference: Cohen-Wang et al. 2024, "ContextCite", which fits the logit of the probability with
     the lasso and removes text; here sentences are hidden, so positions stay.
-
-    Args:
-        model: the model.
-        chain: the documents with question and answer.
-        among: sentences that are hidden at random; the others stay visible and score 0.
-        ablations: random sets; a quarter more is measured to judge the fit.
-        batch_size: sets per forward pass.
-        seed: seed of the sets and of the bootstrap.
-
-    Raises:
-        OptionError: there are too few ablations.
     """
     if ablations < 4:
         raise OptionError(f"ablations={ablations}: give at least 4")

@@ -259,11 +259,7 @@ class AttentionGraph(Result):
 
 
 def adjacency_of(given: Any, nodes: tuple[str, ...]) -> np.ndarray:
-    """Return a boolean matrix from a matrix, a networkx graph, or pairs of numbers or names.
-
-    Raises:
-        OptionError: the size differs, or a node does not exist.
-    """
+    """Return a boolean matrix from a matrix, a networkx graph, or pairs of numbers or names."""
     n = len(nodes)
     if hasattr(given, "edges") and hasattr(given, "is_directed"):
         pairs = list(given.edges())

@@ -16,10 +16,6 @@ def rewired(edges: Edges, rng: np.random.Generator) -> list[tuple[int, int]]:
 
     No self-loop and no double edge arises. If every edge leads to an earlier node (causal
     attention), every edge of the result does.
-
-    Args:
-        edges: pairs of nodes.
-        rng: the generator.
     """
     found = [(int(a), int(b)) for a, b in edges]
     there = set(found)

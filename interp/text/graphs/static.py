@@ -33,9 +33,6 @@ def row_agreement(
     """Return per head Spearman's correlation of two rows, the share with one top key, and its null.
 
     Averaged over the pairs of queries that see at least three keys in common.
-
-    Raises:
-        OptionError: no two queries do.
     """
     totals, tops, nulls = [], [], []
     queries = scores.shape[1]

@@ -26,10 +26,6 @@ def kept_edges(
     the row or in the column. A node with one edge gives no evidence on that side. Of equal weights
     at the limit of a count, the earlier ones are kept.
 
-    Raises:
-        UnknownName: the kind of threshold is not known.
-        OptionError: its number is out of range.
-
     Reference: Serrano, Boguna and Vespignani 2009, "Extracting the multiscale backbone of complex
     weighted networks" (disparity).
     """

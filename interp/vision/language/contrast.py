@@ -151,13 +151,7 @@ def combined(
 def blind_tokens(
     weights: Float[Tensor, "layer image_token"], gamma: float, lam: float
 ) -> Bool[Tensor, " image_token"]:
-    """Return the tokens of a picture whose attention stands out, as AvisC defines them.
-
-    Args:
-        weights: attention of the last token to the picture in each layer, averaged over heads.
-        gamma: mass that the chosen layers hold, of the mass on the picture in all layers.
-        lam: standard deviations above the mean.
-    """
+    """Return the tokens of a picture whose attention stands out, as AvisC defines them."""
     mass = weights.sum(-1)
     share = mass / mass.sum()
     order = share.argsort(descending=True, stable=True)

@@ -101,12 +101,7 @@ def gaze_heads(
 
 
 def panel_of_tokens(n_tokens: int, n_panels: int, columns: int = 0) -> Int[np.ndarray, " token"]:
-    """Return the panel of every token of a picture, whose grid of tokens is read row by row.
-
-    Raises:
-        PromptError: the tokens are no grid of that many columns, or a panel would begin inside a
-            token.
-    """
+    """Return the panel of every token of a picture, whose grid of tokens is read row by row."""
     wide = columns or round(n_tokens**0.5)
     if wide < 1 or n_tokens % wide or (not columns and wide * wide != n_tokens):
         raise PromptError(

@@ -23,11 +23,7 @@ BINS = 32  # of the grey values of a picture, for the entropy of a patch
 
 
 def class_attention(view: Model, prompt: PicturePrompt) -> Float[Tensor, " image_token"]:
-    """Return the attention of the tower's class token to each patch, mean over last heads.
-
-    Raises:
-        PromptError: the tower has no class token, or other patches than the text has placeholders.
-    """
+    """Return the attention of the tower's class token to each patch, mean over last heads."""
     return _tower_attention(view, prompt)[0].flatten()
 
 
@@ -40,9 +36,6 @@ def flow_importance(view: Model, prompt: PicturePrompt) -> Float[Tensor, " image
 
     Reference: Yang et al. 2025, "VFlowOpt" (arXiv 2508.05211). Its abstract names the two parts;
     that they are added with equal weights is a choice made here.
-
-    Raises:
-        PromptError: as for `class_attention`.
     """
     relevance = _tower_attention(view, prompt)[1]
     grey = prompt.inputs["pixel_values"].double().cpu().flatten(0, -4).mean(1)

@@ -43,12 +43,7 @@ class PicturePrompt:
 def prompts_with_pictures(
     model: Model, inputs: Mapping[str, Any], answers: Sequence[int] | None = None
 ) -> tuple[Model, list[PicturePrompt]]:
-    """Return the view of a model with its tower, and its prompts one by one.
-
-    Raises:
-        UnreadableAttention: the model does not read pictures inside text.
-        PromptError: the inputs hold no pictures, or the answers do not fit the prompts.
-    """
+    """Return the view of a model with its tower, and its prompts one by one."""
     view = joint_view(model)
     if not pictured(view, inputs):
         raise PromptError(
@@ -91,11 +86,7 @@ def answer_log_p(view: Model, prompt: PicturePrompt) -> float:
 
 
 def selection_halves(count: int, seed: int) -> tuple[list[int], list[int]]:
-    """Return random halves of the prompts: one to select on, the other to judge on.
-
-    Raises:
-        PromptError: there are fewer than four prompts.
-    """
+    """Return random halves of the prompts: one to select on, the other to judge on."""
     if count < 4:
         raise PromptError(
             f"{count} prompts; what is found on some of them is judged on others, with an error: "

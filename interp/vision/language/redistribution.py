@@ -93,11 +93,7 @@ def redistribute(
 
 
 def edited_sites(view: Model, first_layer: int, last_layer: bool) -> list[Site]:
-    """Return the attentions over the text that are edited.
-
-    Raises:
-        OptionError: there are none.
-    """
+    """Return the attentions over the text that are edited."""
     every = text_sites(view)
     end = every[-1].layer + last_layer
     sites = [s for s in every if first_layer <= s.layer < end]
@@ -116,11 +112,7 @@ def redistributed(
     rho: float,
     least: float,
 ) -> Edit:
-    """Make the edit for given sinks; see `redistribute`.
-
-    Raises:
-        OptionError: an option is out of range.
-    """
+    """Make the edit for given sinks; see `redistribute`."""
     require_option(0 <= keep <= 1, f"keep={keep:g}: give a number from 0 to 1")
     require_option(0 <= rho <= 1 and 0 <= least <= 1, f"rho={rho:g}, least={least:g}: 0 to 1")
     picture = _stacked([p.image for p in prompts])

@@ -23,23 +23,7 @@ def token_effects(
     prompts: Sequence[PicturePrompt],
     made: Mapping[str, Any],
 ) -> ResultRows:
-    """Return a row per change to the tokens of pictures.
-
-    Args:
-        changes: name of each change.
-        measured: metric and unit.
-        change: the change of the answer.
-        random: the same with random tokens; NaN where nothing is chosen.
-        kept: number of tokens of the picture that are kept.
-        chosen: their positions, per change and prompt.
-        prompts: the prompts.
-        made: the provenance.
-
-    Returns:
-        The columns change, score (mean over prompts) with sem, n, null (the mean with random
-        tokens), kept (mean number of tokens kept) and tokens (mean number of tokens of a picture).
-        Arrays: random and kept_tokens, `[row, prompt]`; chosen.
-    """
+    """Return a row per change to the tokens of pictures."""
     tokens = np.array([float(p.image.sum()) for p in prompts])
     columns = {
         "change": changes, "score": change.mean(1), "sem": standard_error(change),

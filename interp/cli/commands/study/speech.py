@@ -142,11 +142,7 @@ def _errors(
     model: Model, recordings: list[Utterance], heads: list[str] | None, n_heads: int,
     select: float, n_random: int, seed: int, options: dict[str, Any],
 ) -> ResultRows | None:  # fmt: skip
-    """Return the errors against gold times; None where no recording has any.
-
-    Raises:
-        PromptError: only some recordings have gold times.
-    """
+    """Return the errors against gold times; None where no recording has any."""
     if not any(one.words for one in recordings):
         return None
     from interp.alignment import word_time_errors

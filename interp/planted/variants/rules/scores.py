@@ -166,13 +166,7 @@ class ProbabilisticAttention(Rule):
         return given.more["prior"][:, :, None] - self.precision.exp() * apart / 2
 
     def propagate(self, given: Projected, values: Heads, known: Bool[Tensor, " pos"]) -> Projected:
-        """Return tensors whose values take in those that are known at some positions.
-
-        Args:
-            given: tensors of a forward.
-            values: values, of which those at known positions are used.
-            known: which positions are known.
-        """
+        """Return tensors whose values take in those that are known at some positions."""
         share = self.rows(given, given.every)[:, :, known]
         stiff, a = self.value_stiff.exp(), self.precision.exp()
         sums = stiff * given.v + a * (share.mT @ values[:, :, known])
