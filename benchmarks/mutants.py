@@ -72,10 +72,10 @@ MUTANTS = [
         "circuits/test_residual_graph.py::test_one_path_equals_real_forwards_with_hooks",
     ),
     mutant(
-        "heads_cut_from_the_projections_output", "interp/model/capture.py",
-        'return torch.einsum("...hd,hdm->...hm", given, matrix[heads].to(given.dtype))',
-        'return torch.einsum("...hd,hdm->...m", given, matrix[heads].to(given.dtype))'
-        ".unflatten(-1, (len(heads), -1)).repeat_interleave(matrix.shape[0], -1)",
+        "heads_cut_from_the_projections_output", "interp/model/locate/head_outputs.py",
+        'return torch.einsum("...hv,hvm->...hm", outputs, self.matrix.to(outputs))',
+        'return torch.einsum("...hv,hvm->...m", outputs, self.matrix.to(outputs))'
+        ".unflatten(-1, (len(self.matrix), -1)).repeat_interleave(len(self.matrix), -1)",
         "model/test_capture.py::"
         "test_the_results_of_all_heads_and_the_bias_are_the_attention_output",
     ),
@@ -201,8 +201,8 @@ MUTANTS = [
     ),
     mutant(
         "precision_of_the_lowest_scores", "interp/circuits/methods/_ranking.py",
-        'order = np.argsort(-score, kind="stable")[:k]',
-        'order = np.argsort(score, kind="stable")[:k]',
+        "score[ordered(score)[:k][-1]]",
+        "score[ordered(score, lowest=True)[:k][-1]]",
         "circuits/test_codes.py::test_figures_of_a_ranking_by_hand",
     ),
     *ANALYSES,

@@ -51,8 +51,8 @@ STATISTICS = [
     ),
     mutant(
         "lowest_k_for_the_top_k", "interp/core/rank_statistics.py",
-        'np.argsort(-scores, kind="stable")[:k]',
-        'np.argsort(scores, kind="stable")[:k]',
+        "ordered(scores)[:k]",
+        "ordered(scores, lowest=True)[:k]",
         f"{RANKS}::test_ranks",
     ),
     mutant(

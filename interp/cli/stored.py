@@ -42,13 +42,13 @@ def stored_results(folder: Path) -> Store:
 
 def stored_scores(folder: Path, models: tuple[str, ...], metrics: tuple[str, ...]) -> HeadTable:
     """Return the scores in a folder, of some models and metrics."""
-    from interp.core.merge import ordered
+    from interp.core.merge import in_metric_order
     from interp.core.registry import METRICS
 
     table = stored_results(folder).read()
     if models or metrics:
         table = table.where(model=models or None, metric=metrics or None)
-    return ordered(table, list(METRICS))
+    return in_metric_order(table, list(METRICS))
 
 
 def stored_profile(path: Path, name: str = "", source: str = "") -> Profile:

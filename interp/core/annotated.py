@@ -84,6 +84,8 @@ def _parts(hint: Any) -> tuple[_Kind, Any, tuple[Any, ...]]:
 
 def _one_of(value: Any, _: Any, inner: tuple[Any, ...]) -> Any:
     """Return what a value means as the first member of a union that it fits."""
+    if isinstance(value, str) and _takes_path_or_several(inner):
+        return UNFIT  # the name of a file, or one of several texts
     wrong = None
     for each in inner:
         try:
@@ -96,6 +98,18 @@ def _one_of(value: Any, _: Any, inner: tuple[Any, ...]) -> Any:
     if wrong is not None:
         raise wrong
     return UNFIT
+
+
+def _takes_path_or_several(inner: tuple[Any, ...]) -> bool:
+    several = [each for each in inner if _parts(each)[0].fits is _are_several]
+    return Path in inner and str not in inner and bool(several)
+
+
+def _either_words(base: Any, inner: tuple[Any, ...]) -> str:
+    words = list(map(in_words, inner))
+    if _takes_path_or_several(inner):
+        words[inner.index(Path)] = "a pathlib.Path"
+    return " or ".join(dict.fromkeys(words))
 
 
 def _is_number(value: Any, base: Any, _: tuple[Any, ...]) -> bool:
@@ -212,7 +226,7 @@ _KINDS = (
         lambda base: base in (types.UnionType, typing.Union),
         lambda value, base, inner: any(fits(value, each) for each in inner),
         _one_of,
-        lambda base, inner: " or ".join(dict.fromkeys(map(in_words, inner))),
+        _either_words,
     ),
     _Kind(
         lambda base: base is typing.Literal,

@@ -51,7 +51,7 @@ def distinguished(tables: Iterable[HeadTable]) -> tuple[list[HeadTable], list[st
     return [_apart(table, several) if several else table for table in tables], notes
 
 
-def ordered(table: HeadTable, metrics: Sequence[str]) -> HeadTable:
+def in_metric_order(table: HeadTable, metrics: Sequence[str]) -> HeadTable:
     """Return the rows by name of the model, with numbers in their order, and by metric."""
     import numpy as np
 

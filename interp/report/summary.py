@@ -11,7 +11,7 @@ from pathlib import Path
 from interp.core.csv_rows import csv_text
 from interp.core.errors import DamagedResult, OptionError, PageOmitted
 from interp.core.locks import locked
-from interp.core.merge import ordered
+from interp.core.merge import in_metric_order
 from interp.core.registry import METRICS
 from interp.core.shell_line import shell_line
 from interp.core.store import Store
@@ -84,7 +84,7 @@ def write_summary(store: Store, failed: Mapping[str, str] | None = None) -> Head
         except DamagedResult:
             store.set_damaged_aside()
             table = store.read()
-        table = ordered(table, list(METRICS))
+        table = in_metric_order(table, list(METRICS))
         for name in FILES[:2]:
             table.save(folder / name)
         if several := len(table.models) > 1:

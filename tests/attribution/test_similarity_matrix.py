@@ -96,7 +96,7 @@ def test_rows_and_text(tiny_encoder) -> None:
         (("<s>", SECOND), {}, PromptError, "sentence 1 has no tokens besides"),
         ((FIRST, "<s>"), {}, PromptError, "sentence 2 has no tokens besides"),
         ((FIRST, SECOND), {"steps": 0}, OptionError, "at least 1"),
-        ((FIRST, SECOND), {"pool": "max"}, OptionError, "known: mean, first"),
+        ((FIRST, SECOND), {"pool": "max"}, OptionError, "known: first, mean"),
         ((FIRST, SECOND), {"mode": "x"}, OptionError, "known: forward, reverse"),
     ],
 )

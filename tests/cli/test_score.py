@@ -17,7 +17,7 @@ from model.test_identity import one_weight
 import interp
 from interp import bundled, planted
 from interp.core.declaration import split_names
-from interp.core.merge import ordered
+from interp.core.merge import in_metric_order
 from interp.core.registry import METRICS as KNOWN
 from interp.core.store import Store
 from interp.core.table import HeadTable
@@ -151,7 +151,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
     plain = run("score", llama_folder, command[2], *METRICS, "--json").stdout
     (tmp_path / "t.json").write_text(plain)
     printed = HeadTable.from_json(tmp_path / "t.json")
-    assert ordered(printed, list(KNOWN)) == whole
+    assert in_metric_order(printed, list(KNOWN)) == whole
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ from interp.core.dataset import (
 )
 from interp.core.errors import DamagedKept, OptionError, StoreError
 from interp.core.locks import locked
-from interp.core.merge import ordered
+from interp.core.merge import in_metric_order
 from interp.core.prompt_values import values_file
 from interp.core.read_values import read_prompt_values
 from interp.core.store import Key, Store
@@ -299,9 +299,9 @@ def test_the_order_of_the_summary_does_not_depend_on_the_order_of_commands():
     tables = [small(model, metric) for model in ("m10", "m2") for metric in ("z", "b", "b:k=2")]
     want = [(model, metric) for model in ("m2", "m10") for metric in ("b", "b:k=2", "z")]
     for order in (tables, tables[::-1]):
-        found = ordered(HeadTable.concat(order), ["b", "z"])
+        found = in_metric_order(HeadTable.concat(order), ["b", "z"])
         assert list(found.provenance) == want
-    assert next(iter(ordered(HeadTable.concat(tables), ["z"]).provenance)) == ("m2", "z")
+    assert next(iter(in_metric_order(HeadTable.concat(tables), ["z"]).provenance)) == ("m2", "z")
 
 
 def hold(folder: str, names: list[str], begun: str, seconds: float) -> None:

@@ -116,10 +116,10 @@ def read_folder(folder: Path, into: Contents | None = None) -> Contents:
 
 def by_metric(table: HeadTable) -> HeadTable:
     """Return the rows with the models in their order and the metrics in that of `METRICS`."""
-    from interp.core.merge import ordered
+    from interp.core.merge import in_metric_order
     from interp.core.registry import METRICS
 
-    each = [ordered(table.where(model=model), list(METRICS)) for model in table.models]
+    each = [in_metric_order(table.where(model=model), list(METRICS)) for model in table.models]
     return HeadTable.concat(each)
 
 
