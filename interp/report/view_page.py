@@ -22,7 +22,7 @@ from interp.heads.patterns.detail import (
 )
 from interp.heads.patterns.result import View
 from interp.report.view_parts import scale_image, static_section
-from interp.report.view_texts import as_data, largest_weight, opening_sentence, readings
+from interp.report.view_texts import as_data, largest_of_view, opening_sentence, readings
 
 SCRIPTS = ("root", "decode", "draw", "text", "lines", "pair", "page", "start")
 ZOOMING = ("zoom", "tiles")
@@ -75,7 +75,7 @@ class _Frame:
         self.view, self.title = view, title
         texts, self.of_stacks = readings(view)
         self.texts = as_data(texts)
-        one = largest_weight(view)
+        one = largest_of_view(view)
         self.opened = view.stacks[one.stack].name, one.head
         self.first = [one.stack, list(view.stacks[one.stack].weights).index(one.head)]
         self.fixed = {

@@ -77,7 +77,7 @@ class Largest(NamedTuple):
     key: str
 
 
-def largest_weight(view: View) -> Largest:
+def largest_of_view(view: View) -> Largest:
     """Return the largest weight of the first named head, or of all heads, of a view.
 
     The first query, the first key and, within one sequence, the query itself and the tokens beside

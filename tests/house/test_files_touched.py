@@ -10,7 +10,7 @@ from pathlib import Path
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 # ranks of processes stand below sources; scores have intervals; weights may be read by part;
 # arguments of public functions are checked against their annotations, and documents are sealed
-MOST = {"load": 33, "score": 34}
+MOST = {"load": 33, "score": 35}
 MEASURE = """
 import json
 from files_touched import touched_by_load, touched_by_score
