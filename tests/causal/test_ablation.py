@@ -199,5 +199,7 @@ def test_bad_intervals_and_nulls_are_refused():
     with pytest.raises(OptionError, match="known: percentile, bca"):
         bootstrap_interval(np.ones((2, 3)), method="normal")
     model = probe(zoo.FAMILIES["gpt2"].build("sdpa"), "gpt2")
-    with pytest.raises(UnknownName, match="unknown null"):
+    with pytest.raises(
+        UnknownName, match="unknown value of null 'shuffled'; known: none, random-init"
+    ):
         leave_one_out(model, repeats_task(model, n=2, max_length=4), null="shuffled")

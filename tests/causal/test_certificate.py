@@ -25,6 +25,7 @@ from interp.causal.checkpoint.choose import heads_by_name
 from interp.causal.checkpoint.save import save_pruned
 from interp.causal.checkpoint.verify import verify_certificate
 from interp.causal.task_file import make_task
+from interp.core.documents import seal, unseal
 from interp.core.errors import InterpError, StoreError
 
 SPEC = {"source": "repeats", "measure": None, "n": 6, "max_length": 8, "seed": 0}
@@ -40,12 +41,17 @@ def saved(folder, model, heads=("L0H1", "L1H0", "L1H2"), **options):
         "made_with": {"by": "me"},
     } | options
     save_pruned(model, list(heads), folder, **options)
-    return json.loads((folder / "certificate.json").read_text())
+    return unseal(json.loads((folder / "certificate.json").read_text()))
+
+
+def write_document(folder, told):
+    """Write a certificate with its checksum, so that a later check sees what it says."""
+    (folder / "certificate.json").write_text(json.dumps(seal(told)))
 
 
 def write(folder, told):
     """Write a certificate, and the sentences that fit it."""
-    (folder / "certificate.json").write_text(json.dumps(told))
+    write_document(folder, told)
     (folder / "certificate.txt").write_text(certificate_text(told) + "\n")
 
 
@@ -117,7 +123,7 @@ def unnoticed(folder, told) -> list[str]:
             try:
                 write(folder, other)
             except (KeyError, TypeError, ValueError):  # no sentences can be made of it
-                (folder / "certificate.json").write_text(json.dumps(other))
+                write_document(folder, other)
             disclaimed = any(where == x or where.startswith((f"{x}.", f"{x}[")) for x in named)
             if not disclaimed and not noticed(folder):
                 free.append(f"{where} {how}")
@@ -199,7 +205,7 @@ def test_a_value_of_another_type_is_one_clear_error(tmp_path, plain_save, path, 
     shutil.copytree(plain_save, tmp_path / "out")
     told = json.loads((tmp_path / "out" / "certificate.json").read_text())
     functools.reduce(lambda x, key: x[key], path[:-1], told)[path[-1]] = value
-    (tmp_path / "out" / "certificate.json").write_text(json.dumps(told))
+    write_document(tmp_path / "out", told)
     with pytest.raises(StoreError, match=text) as refused:
         verify_certificate(tmp_path / "out")
     assert len(str(refused.value).splitlines()) == 1

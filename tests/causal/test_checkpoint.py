@@ -24,6 +24,7 @@ from interp.causal.checkpoint.probe import gated_edits
 from interp.causal.checkpoint.save import save_pruned
 from interp.causal.checkpoint.verify import verify_certificate
 from interp.causal.gating.units import located_mlps
+from interp.core.documents import seal
 from interp.core.errors import InterpError, OptionError, StoreError, UnknownName
 from interp.model import edits
 from interp.model.calls.sites import softmax_sites
@@ -282,6 +283,9 @@ def test_a_certificate_holds_until_something_changes(tmp_path, bundled_induction
     told = json.loads(kept)
     told["tasks"][0]["after"]["value"] *= 1.1
     file.write_text(json.dumps(told))
+    with pytest.raises(StoreError, match="changed after it was written"):
+        verify_certificate(folder, tasks=[task])
+    file.write_text(json.dumps(seal(told)))  # as someone writes it who also computes the checksum
     text, line = verify_certificate(folder, tasks=[task]).differences
     assert "certificate.txt does not say what" in text
     assert "tasks[0].after.value" in line

@@ -351,7 +351,7 @@ def test_bad_sets_and_options_are_refused():
         attention_influence(model, texts, ["L9H0"])
     with pytest.raises(UnknownName, match="kind of masking 'mean-batch'"):
         attention_influence(model, texts, HEADS, kind="mean-batch")
-    with pytest.raises(UnknownName, match="way with long texts"):
+    with pytest.raises(UnknownName, match="unknown value of long 'drop'; known: truncate, windows"):
         attention_influence(model, texts, HEADS, long="drop")
     with pytest.raises(OptionError, match="n_random=1"):
         attention_influence(model, texts, HEADS, n_random=1)
@@ -359,9 +359,9 @@ def test_bad_sets_and_options_are_refused():
         attention_influence(model, texts, HEADS, max_length=1)
     with pytest.raises(OptionError, match="reads at most"):
         attention_influence(model, texts, HEADS, max_length=10**6)
-    with pytest.raises(OptionError, match="max_tokens=0"):
+    with pytest.raises(OptionError, match="max_tokens must be at least 1, not 0"):
         attention_influence(model, texts, HEADS, max_tokens=0)
-    with pytest.raises(OptionError, match=r"give a pathlib\.Path to a file"):
+    with pytest.raises(OptionError, match=r"texts must be a pathlib\.Path or a list, and the text"):
         attention_influence(model, "texts.txt", HEADS)
     with pytest.raises(PromptError, match="gpt2 has no tokenizer"):
         attention_influence(model, ["words"], HEADS)

@@ -13,6 +13,7 @@ from scipy import stats
 import interp
 from interp.causal import PruningCurve, leave_one_out, pruning_curve, repeats_task
 from interp.causal.pruning.folds import fold_orders, folds, loop_areas
+from interp.core.documents import seal
 from interp.core.errors import OptionError, StoreError
 from interp.model.locate.probe import probe
 from interp.planted import build
@@ -127,6 +128,9 @@ def test_curves_are_read_back_and_other_formats_refused(tmp_path):
     other = json.loads((tmp_path / "pruning.json").read_text())
     other["format"] = "interp PruningCurve 1"
     (tmp_path / "pruning.json").write_text(json.dumps(other))
+    with pytest.raises(StoreError, match="changed after it was written"):
+        PruningCurve.read(tmp_path)
+    (tmp_path / "pruning.json").write_text(json.dumps(seal(other)))
     with pytest.raises(StoreError, match="its 'format' is not 'interp PruningCurve 2'"):
         PruningCurve.read(tmp_path)
 

@@ -80,8 +80,12 @@ def test_what_does_not_fit_is_refused() -> None:
         retrieval_problem_task(model)
     with pytest.raises(OptionError, match="2 chains"):
         retrieval_problem(n_chains=1)
-    for wrong in ({"depths": [4]}, {"depths": []}, {"measure": "odds"}):
-        with pytest.raises(OptionError, match="give"):
+    for wrong, text in (
+        ({"depths": [4]}, "give"),
+        ({"depths": []}, "give"),
+        ({"measure": "odds"}, r"'odds'; did you mean loss\? \(known: accuracy, loss\)"),
+    ):
+        with pytest.raises(OptionError, match=text):
             retrieval_problem_task(model, **SMALL, **wrong)
 
 

@@ -184,7 +184,9 @@ def test_the_null_plays_the_same_game_on_random_weights():
     table = found.table.to_pandas()
     assert table["null"].notna().all()
     assert table["null"].abs().max() < 0.2 < table["score"].abs().max()
-    with pytest.raises(UnknownName, match="unknown null"):
+    with pytest.raises(
+        UnknownName, match="unknown value of null 'shuffled'; known: none, random-init"
+    ):
         shapley(model, task, null="shuffled")
 
 
