@@ -208,7 +208,7 @@ def test_wrong_arguments_are_refused(bundled_induction) -> None:
     for wrong in ([3], [-1], []):
         with pytest.raises(OptionError, match="give some of 0 to 2"):
             feature_cards(model, d, IDS, wrong)
-    with pytest.raises(OptionError, match="k=0"):
+    with pytest.raises(OptionError, match="k must be at least 1, not 0"):
         feature_cards(model, d, IDS, [0], k=0)
     with pytest.raises(OptionError, match="no feature has a code"):
         feature_cards(model, replace(d, b_enc=torch.full((3,), -1e9)), IDS)
