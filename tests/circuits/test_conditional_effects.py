@@ -49,9 +49,10 @@ def test_backups_still_lead_the_order(backup_circuit) -> None:
     assert abs(backup_circuit.score[backup_circuit.nodes.index("L2H0")]) < 0.01
     assert backup_circuit.largest[backup_circuit.nodes.index("L2H0")] > 5
     assert "L2H0" in backup_circuit.top(3, heads_only=True).nodes
-    first = backup_circuit.top(2)
-    assert set(first.conditional_on) == {"L1H0", "L2H0"}
-    assert (first.conditional > 5).all()
+    first = backup_circuit.top(4)  # all four are as large, up to rounding
+    known = [x for x, on in zip(first.conditional, first.conditional_on, strict=True) if on]
+    assert {on for on in first.conditional_on if on} == {"L1H0", "L2H0"}
+    assert (np.array(known) > 5).all()
     mean, low, high = backup_circuit.stability(
         3
     )  # the order that is drawn anew is the circuit's own
