@@ -287,7 +287,7 @@ def test_bad_input_is_one_line_each():
         with pytest.raises(OptionError, match=message) as error:
             shapley(model, task, **options)
         assert "\n" not in str(error.value)
-    with pytest.raises(UnknownName, match="unknown method of shapley 'kernel'"):
+    with pytest.raises(UnknownName, match="unknown value of method 'kernel'; known: auto, exact"):
         shapley(model, task, method="kernel")
     with pytest.raises(UnknownName, match="unknown player 'L9H9'"):
         interactions(model, task, among=["L0H0", "L9H9"])

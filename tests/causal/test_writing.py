@@ -135,8 +135,8 @@ def test_what_cannot_be_written_is_refused(bundled_induction, loaded) -> None:
         ({"factors": ()}, "one or more different finite numbers"),
         ({"factors": (0, 0)}, "one or more different finite numbers"),
         ({"max_new_tokens": 0}, "max_new_tokens=0; give at least 1"),
-        ({"n_random": -1}, "n_random=-1; give at least 0"),
-        ({"temperature": -1}, "temperature=-1; give 0 or a finite number"),
+        ({"n_random": -1}, "n_random must be at least 0, not -1"),
+        ({"temperature": -1}, "temperature=-1.0; give 0 or a finite number above 0"),
     ):
         with pytest.raises(OptionError, match=says):
             generate_steered(bundled_induction, "L0H1", "a", **options)

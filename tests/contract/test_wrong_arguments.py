@@ -155,6 +155,10 @@ def test_a_wrong_argument_is_named_with_what_to_give() -> None:
         (lambda: interp.zero(3), "cannot read 3 as a head; write L5H1"),  # type: ignore[arg-type]
         (lambda: loaded.attention("a text"), r"model.capture\(.a text.\)"),
         (lambda: caches.small_cache(loaded, {"L0H1": None}), "write L5KV1"),  # type: ignore[dict-item]
+        (
+            lambda: interp.record_activations(loaded, "a text", "out"),
+            "pathlib.Path or .*a list, and",
+        ),
     ):
         with pytest.raises(interp.InterpError, match=words):
             call()
