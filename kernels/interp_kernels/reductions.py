@@ -21,7 +21,6 @@ from dataclasses import dataclass, fields
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
-from interp_kernels.checks import check_dense
 from interp_kernels.errors import InvalidReduction
 
 if TYPE_CHECKING:
@@ -75,6 +74,8 @@ class Reduction:
 
 
 def _is_dense(x: object) -> bool:
+    from interp_kernels.checks import check_dense  # imports torch
+
     check_dense("it", x)
     return True
 

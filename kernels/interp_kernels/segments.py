@@ -16,9 +16,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from interp_kernels.checks import check_dense
 from interp_kernels.errors import InvalidAttention
-from interp_kernels.prompt_ids import prompt_ids
 
 if TYPE_CHECKING:
     import torch
@@ -53,6 +51,8 @@ class Segments:
         Raises:
             InvalidAttention: shape, dtype or device do not fit the call.
         """
+        from interp_kernels.checks import check_dense  # imports torch
+
         for axis, labels, size in (("key", self.keys, key), ("query", self.queries, last)):
             if labels is None and axis == "query":
                 continue
@@ -72,7 +72,7 @@ class Segments:
                 raise InvalidAttention(f"segments are on {labels.device}, q on {device}; move them")
 
     def of_prompt(
-        self, row: int, start: int, end: int, into: Callable[[Tensor], Any] = prompt_ids
+        self, row: int, start: int, end: int, into: Callable[[Tensor], Any] | None = None
     ) -> PromptSegments:
         """Return the segments of one prompt.
 
@@ -80,8 +80,11 @@ class Segments:
             row: row of the batch.
             start: index of the prompt's first position.
             end: index after its last key.
-            into: converts the numbers to what predicates index: ids or symbols.
+            into: converts the numbers to what predicates index; by default to ids.
         """
+        from interp_kernels.prompt_ids import prompt_ids  # imports torch
+
+        into = into or prompt_ids
         keys, queries = (
             None if labels is None else into(labels[row % len(labels), start:last])
             for labels, last in ((self.keys, end), (self.queries, None))
@@ -99,6 +102,8 @@ class PromptSegments:
     """
 
     def __init__(self, names: tuple[str, ...], of_keys: Any, of_queries: Any = None) -> None:
+        from interp_kernels.prompt_ids import prompt_ids  # imports torch
+
         self.names = names
         self.of_keys, self.of_queries = prompt_ids(of_keys), prompt_ids(of_queries)
 

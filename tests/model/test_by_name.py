@@ -246,14 +246,14 @@ def test_one_module_called_for_every_layer(loaded):
     )
 
 
-def test_a_gated_output_is_no_longer_z(loaded):
+def test_z_of_a_gated_attention_is_the_input_of_the_projection(loaded):
     model = loaded("qwen3_next")
     (site,) = softmax_sites(model.sites)
     assert site.gated
     cache = model.capture(zoo.FAMILIES["qwen3_next"].inputs(), ["z", "result", "attn_out"])
     matrix = model.module.get_parameter("model.layers.1.self_attn.o_proj.weight")
-    ungated = torch.einsum("bhpd,mhd->bphm", cache["z", 1], matrix.view(48, 6, 12))
-    assert not torch.allclose(ungated, cache["result", 1], atol=1e-3)
+    added = torch.einsum("bhpd,mhd->bphm", cache["z", 1], matrix.view(48, 6, 12))
+    torch.testing.assert_close(added, cache["result", 1], atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(
         cache["result", 1].sum(2), cache["attn_out", 1], atol=1e-5, rtol=1e-5
     )

@@ -120,8 +120,10 @@ def require_once(llama: interp.Model, engine: str) -> None:
 
 def test_measures_of_layers_make_each_part_once(llama: interp.Model) -> None:
     whole, by_part = (random_init(llama, 3, streamed=s) for s in (False, True))
-    _ = by_part.content_hash, by_part.padding.left, by_part.padding.right  # before the count
     prompts = [x[: 6 + i] for i, x in enumerate(IDS[:4])]
+    _ = by_part.content_hash  # this and trials of padding come before the count
+    for side in ("left", "right"):
+        by_part.padding.way(side, max(map(len, prompts)))
     weights = streams(by_part)
     weights.made = [0] * len(weights.parts)
     tables = [interp.score(m, "key_rank", prompts, null="none").to_pandas()
