@@ -31,7 +31,7 @@ class Failed(click.ClickException):
 
     def show(self, file: Any = None) -> None:
         """Print `interp: error: ...`."""
-        print_text(f"interp: error: {self.message}", err=True)
+        print_text(f"interp: error: {self.message}", err=file is not sys.stdout)
 
 
 class Wrong(Failed):
