@@ -88,6 +88,8 @@ def test_the_rule() -> None:
     assert lowest.weight == pytest.approx(2 * even)
     assert lowest.held == pytest.approx(0.95)
     assert "times uniform attention" in lowest.why
+    tied = [[(1.0, 0.3 + i * 1e-7, even)] for i in range(4)]  # equal up to rounding: all fire
+    assert choose_threshold(tied, 0.5, 0).held == 1.0
     strong = choose_threshold([[(1.0, 0.97, even)]], 0.7, 0)
     assert (strong.weight, strong.held) == (0.5, 1.0)
     asked = choose_threshold(attends, 0.7, 0.35)

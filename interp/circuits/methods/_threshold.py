@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from interp.core.errors import OptionError
-from interp.core.ties import ordered
+from interp.core.ties import ordered, tied_with
 
 if TYPE_CHECKING:
     from interp.circuits.linear_scores import LinearScores
@@ -74,7 +74,8 @@ def choose_threshold(attends: Sequence[Sequence[Attends]], reach: float, fires: 
     held = part[order].cumsum() / part.sum()
 
     def reached(share: float) -> float:
-        return float(weight[order][int(np.searchsorted(held, share - 1e-9))])
+        last = order[int(np.searchsorted(held, share - 1e-9))]
+        return float(weight[tied_with(weight, last)].min())  # equal weights fire together
 
     if fires:
         chosen, why = fires, "as requested"
