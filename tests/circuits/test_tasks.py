@@ -107,7 +107,7 @@ def test_tokenizers_that_do_not_fit(worded_gpt2) -> None:
         make_contrast(small, "subject_verb")
     with pytest.raises(UnknownName, match="did you mean ioi"):
         make_contrast(worded_gpt2, "ioj")
-    with pytest.raises(OptionError, match="n=0"):
+    with pytest.raises(OptionError, match="n must be at least 1, not 0"):
         make_contrast(worded_gpt2, "ioi", n=0)
     short = interp.load(zoo.FAMILIES["gpt2"].model("sdpa"))
     assert len(make_contrast(short, "induction", n=3)) == 3

@@ -124,7 +124,7 @@ def test_the_ratio_of_activations_leaves_only_biases_out() -> None:
     model = of_family("llama")
     assert attribution_graph(model, IDS, mlp="identity").mlp_error < 1e-4
     assert attribution_graph(model, IDS).mlp_error > 0.5  # both sides of the product count
-    with pytest.raises(UnknownName, match="linear form"):
+    with pytest.raises(UnknownName, match="unknown value of mlp 'none'; known: gradient, identity"):
         attribution_graph(model, IDS, mlp="none")  # type: ignore[arg-type]
 
 
