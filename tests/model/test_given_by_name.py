@@ -53,14 +53,23 @@ def test_something_else_is_refused_in_one_line(call) -> None:
 
 
 def test_a_task_that_is_none_is_refused_in_one_line() -> None:
-    with pytest.raises(OptionError, match=r"str is not a task; give a Task, such as what interp\."):
+    with pytest.raises(
+        OptionError,
+        match=r"task must be a Task, and the text 'induction' was given; interp\.repeats_task",
+    ):
         interp.ablate(NAME, "induction")
     with pytest.raises(
-        OptionError, match=r"int is not a contrast task; give what interp\.circuits"
+        OptionError,
+        match=r"task must be a ContrastTask or a text, and the number 3 was given;"
+        r" interp\.circuits\.tasks\.make_contrast returns one",
     ):
         interp.find_circuit(NAME, 3)
-    with pytest.raises(OptionError, match=r"repeats needs the vocabulary of a loaded model"):
-        interp.repeats(NAME)
+    with pytest.raises(OptionError, match=r"int is not a model; give what interp\.load returns"):
+        interp.repeats(3)
+
+
+def test_prompts_are_generated_for_a_model_by_name() -> None:
+    assert interp.repeats(NAME, n=2).ids == interp.repeats(interp.load(NAME), n=2).ids
 
 
 def test_signature_and_docstring_stay() -> None:
