@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import files
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,8 @@ class Finding:
     @property
     def verdict(self) -> str:
         """One of `VERDICTS`: where the interval lies."""
+        if isnan(self.low) or isnan(self.high):
+            return "undecided"
         above, below = not reaches(self.bound, self.low), not reaches(self.high, self.bound)
         if above or below:
             return "held" if above == (self.side == "above") else "did not hold"

@@ -60,7 +60,7 @@ def test_the_declarations_it_lists_exist(path: Path) -> None:
 
 def test_options_in_the_text_exist() -> None:
     every = [command for _, command in leaves(main, "interp")]
-    known = set().union(*map(flags_of, every))
+    known = {"--help"}.union(*map(flags_of, every))
     settings = set().union(*map(settings_of, every))
     for path in GUIDES:
         text = path.read_text(encoding="utf-8")
