@@ -152,7 +152,7 @@ def view(
     if run.out.suffix.lower() in (".html", ".htm"):
         made.save_html(run.out, budget=round(size * _MB))
     elif max_mb is not None:
-        raise OptionError("--max-mb limits a page; a figure has one size, so leave it out")
+        raise OptionError("--set max_mb limits a page; a figure has one size, so leave it out")
     else:
         made.save(run.out)
     run.voice.note(f"{run.out}: {run.out.stat().st_size / _MB:.2f} MB")
