@@ -37,7 +37,6 @@ REASONS = {  # tests/model/test_source_interp_engine.py holds them to numbers
     ("granite", "attn_out"): "interp gives what is added to the stream, which Granite scales; "
     "interp-engine the output of the module, before the scale",
     ("granite", "mlp_out"): "as attn_out",
-    ("qwen3_next", "z"): "interp's is before the gate of the heads, interp-engine's after it",
     ("deepseek_v32", "scores"): "to read scores interp-engine runs the model under an attention "
     "function of its own, for which this family leaves out the mask of its indexer: the logits of "
     "that run differ too",

@@ -131,16 +131,25 @@ def test_stated_differences_are_there_and_explained(at: tuple[str, str]) -> None
             model.capture(IDS, [name])[name, 1],
             scale * capture(held, ids, [f"{name}.1"])[f"{name}.1"],
         )
-    elif family == "qwen3_next":
-        z = model.capture(IDS, ["z"])["z", 1].transpose(1, 2)  # [batch, pos, head, width]
-        gate = capture(held, ids, ["attn_gate.1"])["attn_gate.1"].unflatten(-1, (z.shape[2], -1))
-        gate = gate[..., z.shape[-1] :].sigmoid()  # after each head's queries
-        same((z * gate).flatten(-2), capture(held, ids, ["z.1"])["z.1"])
     else:
         plain = model.run(IDS)
         same(logits(capture(held, ids, ["attn_probs.0"])), plain)
         asked = logits(capture(held, ids, ["attn_scores.0"]))
         assert float((asked - plain).abs().max()) > 0.1
+
+
+def test_gated_heads_are_those_of_the_engine_after_their_gate() -> None:
+    from interp_engine import capture
+
+    model, held, ids = loaded_engine("qwen3_next"), engine_of("qwen3_next"), torch.tensor(IDS)
+    assert difference(model, held, "z") <= CLOSE
+    z = model.capture(IDS, ["z"])["z", 1].transpose(1, 2)  # [batch, pos, head, width]
+    gate = capture(held, ids, ["attn_gate.1"])["attn_gate.1"].unflatten(-1, (z.shape[2], -1))
+    gate = gate[..., z.shape[-1] :].sigmoid()  # after each head's queries
+    weights, values = (model.capture(IDS, [name])[name, 1] for name in ("pattern", "v"))
+    mixed = weights @ values.repeat_interleave(weights.shape[1] // values.shape[1], 1)
+    same(gate * mixed.transpose(1, 2), z)
+    assert not torch.allclose(mixed.transpose(1, 2), z, atol=1e-3)
 
 
 # --- what is refused ------------------------------------------------------------------------------
