@@ -43,6 +43,9 @@ _MOST = 4104  # columns of the longest trial; longer prompts are not padded wher
 _WRITTEN = 4  # tokens that a trial of generation writes
 
 
+_Found = TypeVar("_Found")
+
+
 class Padding:
     """Padding of prompts for one model, including a test of whether it changes the numbers.
 
@@ -215,7 +218,7 @@ def _keeps_numbers(module: nn.Module, side: PaddingSide, way: Way, longest: int)
         inputs["position_ids"] = position_ids(real)
     # last hidden states take less memory than the logits of a long trial
     runs = module if longest <= _SHORT else getattr(module, "base_model", module)
-    together = _output(module, runs, inputs)
+    together = torch.cat(_in_parts(module, inputs, lambda part: _output(module, runs, part)))
     for padded, row, mine in zip(together, rows, real.to(together.device), strict=True):
         if len(row) == longest:
             continue  # not padded
@@ -224,6 +227,13 @@ def _keeps_numbers(module: nn.Module, side: PaddingSide, way: Way, longest: int)
         if float((got - alone).abs().max()) > _allowed(module, alone):
             return False
     return True
+
+
+def _in_parts(
+    module: nn.Module, inputs: dict[str, Tensor], run: Callable[[dict[str, Tensor]], _Found]
+) -> list[_Found]:
+    """Run the padded prompts of a trial, fewer at a time where memory runs out."""
+    return backing_off([inputs], run, type(module).__name__, told=False)  # type: ignore[arg-type]
 
 
 def _output(module: nn.Module, runs: nn.Module, inputs: dict[str, Tensor]) -> Tensor:
@@ -244,7 +254,9 @@ def _writes_alike(module: nn.Module, side: PaddingSide, longest: int) -> bool:
     Its logits are compared at each step up to a token that rounding decides.
     """
     rows = _rows(module, max(2, longest - _WRITTEN))
-    ids, logits = _written(module, _padded(module, rows, side))
+    parts = _in_parts(module, _padded(module, rows, side), lambda part: _written(module, part))
+    ids = torch.cat([ids for ids, _ in parts])
+    logits = [torch.cat(step) for step in zip(*(logits for _, logits in parts), strict=True)]
     for number, row in enumerate(rows):
         given = {"input_ids": row[None], "attention_mask": torch.ones_like(row[None])}
         own_ids, own = _written(module, given)
@@ -269,7 +281,6 @@ def _written(module: Any, inputs: dict[str, Tensor]) -> tuple[Tensor, list[Tenso
 
 
 Batch = Prompts | Mapping[str, Tensor]
-_Found = TypeVar("_Found")
 
 
 class LessAtOnce(UserWarning):
@@ -303,7 +314,9 @@ def tokens_in(batch: Batch) -> int:
     return max(x[..., 0].numel() for x in batch.values())
 
 
-def backing_off(todo: Sequence[Batch], run: Callable[[Batch], _Found], name: str) -> list[_Found]:
+def backing_off(
+    todo: Sequence[Batch], run: Callable[[Batch], _Found], name: str, *, told: bool = True
+) -> list[_Found]:
     """Return the results of `run` for every batch, split into as many parts as memory requires.
 
     Once memory ran out, no later part is larger than the largest that fitted. `run` must have no
@@ -337,6 +350,8 @@ def backing_off(todo: Sequence[Batch], run: Callable[[Batch], _Found], name: str
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
+        if not told:
+            continue
         warnings.warn(
             f"{name}: memory ran out with {n} prompts{_tokens(batch)} at a time; continuing with "
             f"{most}, which changes no number",

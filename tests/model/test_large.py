@@ -197,7 +197,20 @@ def test_later_batches_start_with_what_fitted(small_llama) -> None:
     with pytest.warns(LessAtOnce) as told:
         numbers(small_llama, batch_size=4)
     hook.remove()
-    assert len(told) == 1
+    assert len(told) == 1, "a trial of padding that runs out goes on with fewer, untold"
+    assert small_llama.padding.way("right", 10) == "mask"
+
+
+def test_a_trial_of_padding_goes_on_with_fewer_prompts(small_llama, recwarn) -> None:
+    hook = raising(small_llama.module, ERRORS["gpu"], most=2)
+    for writing in (False, True):
+        assert small_llama.padding.way("left", 10, writing=writing) is not None
+    hook.remove()
+    assert not [w for w in recwarn if w.category is LessAtOnce]
+    hook = raising(small_llama.module, ERRORS["gpu"], most=0)
+    with pytest.raises(PromptError, match="ran out with one prompt"):
+        small_llama.padding.way("right", 10)
+    hook.remove()
 
 
 def test_given_tensors_are_cut_too(loaded) -> None:
@@ -217,7 +230,7 @@ def test_given_tensors_are_cut_too(loaded) -> None:
 
 
 def test_one_prompt_that_does_not_fit_is_told(small_llama) -> None:
-    assert small_llama.padding.right  # tried before memory runs out
+    assert small_llama.padding.way("right", 10) == "mask"  # tried before memory runs out
     hook = raising(small_llama.module, ERRORS["cpu"], most=0)
     with (
         pytest.warns(LessAtOnce),
