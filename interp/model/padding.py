@@ -230,10 +230,10 @@ def _keeps_numbers(module: nn.Module, side: PaddingSide, way: Way, longest: int)
 
 
 def _in_parts(
-    module: nn.Module, inputs: dict[str, Tensor], run: Callable[[dict[str, Tensor]], _Found]
+    module: nn.Module, inputs: dict[str, Tensor], run: Callable[[Any], _Found]
 ) -> list[_Found]:
     """Run the padded prompts of a trial, fewer at a time where memory runs out."""
-    return backing_off([inputs], run, type(module).__name__, told=False)  # type: ignore[arg-type]
+    return backing_off([inputs], run, type(module).__name__, told=False)
 
 
 def _output(module: nn.Module, runs: nn.Module, inputs: dict[str, Tensor]) -> Tensor:
