@@ -11,6 +11,7 @@ import pytest
 
 from interp.causal.game.game import Game
 from interp.core.errors import DamagedKept
+from interp.core.json_document import json_document
 from interp.report.checks_folder import with_others
 
 QUICK = ("-n", "3", "--max-length", "8")
@@ -152,7 +153,7 @@ def test_checks_of_another_version_are_set_aside(tmp_path) -> None:
     """Their rows lack columns of the page, so that they can stand beside no new ones."""
     kept = tmp_path / "verify.json"
     row = {"model": "m", "metric": "induction", "purpose": "own", "task": "copy_loss"}
-    kept.write_text(json.dumps([{"provenance": {}, "checks": [row]}]))
+    kept.write_bytes(json_document([{"provenance": {}, "checks": [row]}]))
     with pytest.warns(DamagedKept, match="another version of interp"):
         assert with_others([], kept) == []
     assert (tmp_path / "verify.json.damaged").exists()
