@@ -52,18 +52,23 @@ def every_class() -> list[type[Result]]:
 
 
 def every_kind() -> set[str]:
-    """Kinds of `ResultRows`: first arguments of its calls, and `kind` of calls of `replace`."""
+    """Kinds of `ResultRows`: first arguments of its calls, and `kind` of calls of `replace`.
+
+    In `interp.model`, `kind` is that of a model's layer, which is no result.
+    """
+    model = Path(interp.__path__[0]) / "model"
     calls = [
-        node
+        (path, node)
         for path in Path(interp.__path__[0]).rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call)
     ]
-    made = [node.args[0] for node in calls if getattr(node.func, "id", "") == "ResultRows"]
+    made = [node.args[0] for _, node in calls if getattr(node.func, "id", "") == "ResultRows"]
     changed = [
         keyword.value
-        for node in calls
+        for path, node in calls
         if getattr(node.func, "attr", getattr(node.func, "id", "")) == "replace"
+        and model not in path.parents
         for keyword in node.keywords
         if keyword.arg == "kind"
     ]
