@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from interp.cache.plan_result import CachePlan
 from interp.cache.windows import KVHead, Window
 from interp.causal.gating.result import LearnedGates
 from interp.causal.steering.result import dose_rows
+from interp.core.json_document import json_document
 from interp.core.result_rows import ResultRows
 from interp.core.table import HeadTable
 from interp.probes import HeadFeatures, train_probe
@@ -173,7 +173,7 @@ def test_token_importance_is_drawn_with_its_faithfulness(folder: Path) -> None:
         "summary": {"spearman": [{"method": "rsq", "mean": 0.6, "sem": 0.1, "n": 9}]},
         "differences": {}, "limits": {}, "texts": ["a"], "provenance": {"model_id": "tiny"},
     }  # fmt: skip
-    (folder / "tokens.json").write_text(json.dumps(made), encoding="utf-8")
+    (folder / "tokens.json").write_bytes(json_document(made))
     atlas = build_atlas(folder)
     [part] = [p for p in atlas["models"][0]["results"] if p["kind"] == "attribution"]
     assert [name for name, _ in part["figure"]["rows"]] == ["rsq", "effect of hiding the token"]
