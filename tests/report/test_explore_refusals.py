@@ -80,7 +80,8 @@ def test_a_wrong_body_is_a_400_with_the_reason(client, path, given, says):
         ({"heads": ["L1H3\ud800"]}, "heads holds a lone surrogate at character 4"),
         ({"intervention": "\ud800"}, "intervention holds a lone surrogate"),
         ({"intervention": "mean-dataset", "reference": "a\udfff"}, "reference holds a lone"),
-        ({"position": 10**400}, "positions 0 to"),
+        ({"position": 10**300}, "positions 0 to"),
+        ({"position": 10**400}, "it has a whole number of 401 digits"),
         ({"heads": ["L1H3", "L1H3"]}, "named twice"),
         ({"heads": ["cross.L1H3"]}, "no stack 'cross'"),
         ({"intervention": "ablate"}, "unknown intervention"),
@@ -146,7 +147,13 @@ def test_a_page_of_another_origin_is_refused_even_with_the_token(client, origin)
 
 @pytest.mark.parametrize(
     ("ids", "says"),
-    [([10**4000], "token"), ([5, 10**25], "token"), (["\ud800"], "lone surrogate"), ([[5]], "ids")],
+    [
+        ([10**4000], "it has a whole number of 4,001 digits"),
+        ([10**300], "token"),
+        ([5, 10**25], "token"),
+        (["\ud800"], "lone surrogate"),
+        ([[5]], "ids"),
+    ],
 )
 def test_wrong_ids_are_a_400_with_the_reason(client, ids, says):
     found = client.post("/api/prompt", {"ids": ids})

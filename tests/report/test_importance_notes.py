@@ -72,7 +72,12 @@ def test_the_sentences_say_what_the_notes_say(importances) -> None:
         in told["banzhaf"]
     )
     assert "biased: not the Shapley value at any number of samples" in told["truncated"]
-    assert told["ablation"] == ""
+    alone = importances["ablation"]
+    clean, none = alone.notes["v_clean"], alone.notes["v_none"]
+    assert told["ablation"] == (
+        f"the task is {clean:.4g} nats/token with all heads and {none:.4g} with none;"
+        f" without L0H3 alone it is {clean + alone.score.max():.4g}"
+    )
     residual = abs(importances["gradients"].notes["completeness_residual"])
     assert f"joint effect of all heads by {residual:.4g} nats/token on average" in told["gradients"]
 

@@ -125,8 +125,8 @@ def application(
                     return _error(413, "PromptError", f"the request exceeds {BODY / 1e6:g} MB")
             try:
                 given = parse_json(content)
-            except (ValueError, RecursionError):
-                return _error(400, "OptionError", "the body is not JSON in UTF-8")
+            except (ValueError, RecursionError) as error:
+                return _error(400, "OptionError", f"the body is not JSON in UTF-8: {error}")
             return await answered(call, given)
 
         return endpoint

@@ -13,6 +13,7 @@ import pytest
 import interp
 from interp import planted
 from interp.core.errors import OptionError, StoreError
+from interp.core.json_document import json_document, stored_document
 from interp.core.store import Key, Store
 from interp.core.table import HeadTable
 from interp.report.atlas.build import build_atlas
@@ -133,9 +134,9 @@ def test_the_draws_behind_a_null_come_with_the_scores(tmp_path: Path) -> None:
     assert np.mean(own["drawn_values"]) == pytest.approx(np.mean(own["null_score"]), rel=1e-9)
     # of other prompts, or damaged: the page shows the nulls of the table alone
     for path in (tmp_path / "nulls").glob("*.json"):
-        document = json.loads(path.read_text())
+        document = stored_document(path.read_bytes())
         document["key"]["seed"] = 7
-        path.write_text(json.dumps(document) if "ov" in path.name else "{")
+        path.write_bytes(json_document(document) if "ov" in path.name else b"{")
     [shown] = plain(build_atlas(tmp_path))["models"]
     assert not any("drawn_values" in metric for metric in shown["metrics"])
 
@@ -180,7 +181,7 @@ def test_a_half_written_file_is_a_note_and_the_rest_is_shown(tmp_path: Path) -> 
 def test_a_document_with_missing_parts_is_a_note(tmp_path: Path) -> None:
     stored(tmp_path, scores())
     document = [{"checks": [{"model": "tiny"}], "provenance": {}}]
-    (tmp_path / "verify.json").write_text(json.dumps(document), encoding="utf-8")
+    (tmp_path / "verify.json").write_bytes(json_document(document))
     atlas = build_atlas(tmp_path)
     assert [note for note in atlas["notes"] if "verify.json could not be read" in note]
 
@@ -245,7 +246,7 @@ def test_a_circuit_becomes_a_part_and_its_heads_link_to_it(tmp_path: Path) -> No
         ],
         "pairs": "on 8 other pairs",
     }
-    (inner / "evaluation.json").write_text(json.dumps(evaluation), encoding="utf-8")
+    (inner / "evaluation.json").write_bytes(json_document(evaluation))
     [model] = plain(build_atlas(tmp_path))["models"]
     [part] = model["results"]
     assert part["kind"] == "circuit"
@@ -268,7 +269,7 @@ def test_results_of_a_model_without_scores_are_pages(tmp_path: Path) -> None:
         "directions": [], "curves": [], "sahara": {"centred": ["L0H0"]}, "refused": [1.0, 0.0],
         "provenance": {"model_id": "other"},
     }  # fmt: skip
-    (tmp_path / "safety.json").write_text(json.dumps(document), encoding="utf-8")
+    (tmp_path / "safety.json").write_bytes(json_document(document))
     atlas = plain(build_atlas(tmp_path))
     assert atlas["models"] == []
     [page] = atlas["pages"]
