@@ -38,6 +38,14 @@ def test_a_short_text_makes_a_page_of_tokens(run_view, tmp_path) -> None:
     assert "".join(data["stacks"][0]["queries"]).endswith("the cat")
 
 
+def test_a_figure_takes_no_size(run_view, tmp_path) -> None:
+    done = run_view(MODEL, "--text", "a b", "--set", "max_mb=1", "-o", tmp_path / "figure.svg")
+    assert done.exit_code == 2
+    assert "--set max_mb limits a page" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_suffix_of_the_output_is_kept_or_refused(run_view, tmp_path) -> None:
     out = tmp_path / "figure.svg"
     done = run_view(MODEL, "--text", "1 2 3", "-o", out)
