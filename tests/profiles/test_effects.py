@@ -278,7 +278,7 @@ def test_many_near_duplicates_leave_documents_to_ablate_on(effects_model: interp
 def test_numbers_that_are_too_small_are_refused(
     effects_model: interp.Model, effects_rows: list
 ) -> None:
-    with pytest.raises(OptionError, match="n_ablated=-1 is too small; give at least 0"):
+    with pytest.raises(OptionError, match="n_ablated must be at least 0, not -1"):
         interp.profile(effects_model, effects_rows, n_ablated=-1)
     with pytest.raises(OptionError, match="n_ablation_documents=3 is too small"):
         interp.profile(effects_model, effects_rows, n_ablation_documents=3)
