@@ -17,6 +17,8 @@ from typing import Any
 DEPTH = 100  # brackets within brackets; every file of interp has fewer than 20
 CHECKSUM = "checksum"
 """Entry of a sealed document with the sha256 of all its other entries."""
+ENTRY = "entry"
+"""Place of a sealed document in a list of them, such as `1 of 3`, so that none can be left out."""
 _DIGITS = 308  # of a whole number that fits into a float
 _AS_ZERO = bytes.maketrans(b"123456789E", b"000000000e")
 _LARGE = (b"0" * 308, b"0e000", b"0e+000")  # in such digits: numbers that may be too large
@@ -82,10 +84,10 @@ _TOO_DEEP = f"it is nested deeper than {DEPTH} levels"
 def seal(document: Any) -> Any:
     """Return plain data with the checksum of everything that it says, as `CHECKSUM`.
 
-    Of a list, every entry is sealed.
+    Of a list, every entry is sealed with its place.
     """
     if isinstance(document, list):
-        return [seal(each) for each in document]
+        return [seal({**each, ENTRY: place}) for each, place in _places(document)]
     said = {name: value for name, value in document.items() if name != CHECKSUM}
     return {**said, CHECKSUM: document_checksum(said)}
 
@@ -93,7 +95,7 @@ def seal(document: Any) -> Any:
 def unseal(document: Any) -> Any:
     """Return the data that `seal` was given."""
     if isinstance(document, list):
-        return [unseal(each) for each in document]
+        return [_at(unseal(each), place) for each, place in _places(document)]
     if not isinstance(document, dict):
         raise ValueError("it is not one object with named entries")
     if CHECKSUM not in document:
@@ -107,6 +109,21 @@ def unseal(document: Any) -> Any:
     if document[CHECKSUM] != document_checksum(sealed):
         raise ValueError(
             "it was changed after it was written; make it again with the command that made it"
+        )
+    return said
+
+
+def _places(documents: list[Any]) -> Iterator[tuple[Any, str]]:
+    for i, each in enumerate(documents, 1):
+        yield each, f"{i} of {len(documents)}"
+
+
+def _at(said: dict[str, Any], place: str) -> dict[str, Any]:
+    """Return an entry of a list without its place, which must be the one that it was sealed at."""
+    if said.pop(ENTRY, None) != place:
+        raise ValueError(
+            "an entry was added to it, moved or left out after it was written; make it again with "
+            "the command that made it"
         )
     return said
 

@@ -42,11 +42,13 @@ def _is_ours(path: Path) -> bool:
 
 def _documents(path: Path) -> list[Mapping[str, Any]]:
     """Return the objects of a JSON or TOML file, or the notes of a Parquet file."""
-    if path.suffix == ".parquet":
-        return [files.raw_notes(path)]
-    content = files.read_bytes(path)
-    whole = toml_data(content.decode()) if path.suffix == ".toml" else parse_json(content)
+    whole = files.raw_notes(path) if path.suffix == ".parquet" else _parsed(path)
     return [x for x in (whole if isinstance(whole, list) else [whole]) if isinstance(x, dict)]
+
+
+def _parsed(path: Path) -> Any:
+    content = files.read_bytes(path)
+    return toml_data(content.decode()) if path.suffix == ".toml" else parse_json(content)
 
 
 def _check(path: Path) -> None:
@@ -60,5 +62,4 @@ def _check(path: Path) -> None:
     elif path.suffix == ".parquet":
         files.rows_from_parquet(files.read_bytes(path))
     else:
-        for each in _documents(path):
-            unseal(each)
+        unseal(_parsed(path))

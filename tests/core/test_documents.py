@@ -154,3 +154,15 @@ def test_tables_hold_no_formula(tmp_path) -> None:
     table.save(tmp_path / "t.csv")
     assert '"=' not in (tmp_path / "t.csv").read_text()
     assert HeadTable.load(tmp_path / "t.csv") == table
+
+
+def test_no_entry_of_a_list_can_be_left_out_moved_or_added(tmp_path) -> None:
+    documents = [{"a": 1}, {"a": 2}, {"a": 3}]
+    sealed = seal(documents)
+    assert unseal(sealed) == documents
+    path = tmp_path / "verify.json"
+    for wrong in (sealed[:2], sealed[1:], sealed[::-1], [*sealed, sealed[0]]):
+        with pytest.raises(ValueError, match="added to it, moved or left out"):
+            unseal(wrong)
+        path.write_text(json.dumps(wrong))
+        assert "moved or left out" in sealed_files(tmp_path)[path]
