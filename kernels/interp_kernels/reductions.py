@@ -15,13 +15,11 @@ and `TopK`, labels) counts along the tensors' own axes. Unused so far: KeySetMas
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from numbers import Integral
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
-from interp_kernels.errors import InvalidReduction
+from interp_kernels.reduction_checks import check_fields, check_labels, require
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -55,11 +53,7 @@ class Reduction:
     name: str
 
     def __post_init__(self) -> None:
-        for each in fields(self):  # pyright: ignore[reportArgumentType] - subclasses are dataclasses
-            value, kind = getattr(self, each.name), str(each.type).removesuffix(" | None")
-            if kind == each.type or value is not None:
-                fits, words = _KINDS[re.split(r"\W", kind)[0]]
-                _require(fits(value), f"{each.name}={value!r:.60}; expected {words}")
+        check_fields(self)
 
     def output_shape(self, at: AttentionShape) -> tuple[int, ...]:
         """Return the shape of the result (of each tensor for `Chosen` and `ScoreMoments`)."""
@@ -71,42 +65,6 @@ class Reduction:
         Raises:
             InvalidReduction: states what does not fit and what would.
         """
-
-
-def _is_dense(x: object) -> bool:
-    from interp_kernels.checks import check_dense  # imports torch
-
-    check_dense("it", x)
-    return True
-
-
-_KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "str": (lambda x: isinstance(x, str), "a text"),
-    "int": (lambda x: isinstance(x, Integral), "a whole number"),
-    "tuple": (
-        lambda x: isinstance(x, Sequence) and all(isinstance(i, Integral) for i in x),
-        "a tuple of whole numbers",
-    ),
-    "Callable": (callable, "a function"),
-    "KeyRuns": (lambda x: hasattr(x, "prompts"), "the runs of a predicate"),
-    "Int": (_is_dense, "a tensor"),
-    "Float": (_is_dense, "a tensor"),
-}
-"""By the first word of a field's annotation: whether a value fits, and what does."""
-
-
-def _require(fits: bool, what: str) -> None:
-    if not fits:
-        raise InvalidReduction(what)
-
-
-def _check_labels(name: str, labels: Tensor, size: int, batch: int, axis: str) -> None:
-    whole = not labels.is_floating_point() and not labels.is_complex()
-    _require(
-        whole and labels.ndim == 2 and labels.shape[0] in (1, batch) and labels.shape[1] == size,
-        f"{name}: labels are {labels.dtype} {list(labels.shape)}; expected whole numbers "
-        f"[{batch} or 1, {size}], one per {axis}, -1 for none",
-    )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -175,7 +133,7 @@ class PairMass(Reduction):
 
     def check(self, at: AttentionShape) -> None:
         """Check that pairs are integers in three columns."""
-        _require(
+        require(
             self.pairs.ndim == 2
             and self.pairs.shape[1] == 3
             and not self.pairs.is_floating_point(),
@@ -194,7 +152,7 @@ class KeySetMass(Reduction):
 
     def check(self, at: AttentionShape) -> None:
         """Check that positions lie on the key axis."""
-        _require(
+        require(
             all(isinstance(key, int) and key >= 0 for key in self.keys),
             f"{self.name}: keys are {self.keys}; expected prompt positions from 0",
         )
@@ -214,7 +172,7 @@ class SegmentMass(Reduction):
 
     def check(self, at: AttentionShape) -> None:
         """Check that there is one label per key."""
-        _check_labels(self.name, self.labels, at.key, at.batch, "key")
+        check_labels(self.name, self.labels, at.key, at.batch, "key")
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,8 +192,8 @@ class SegmentToSegment(Reduction):
 
     def check(self, at: AttentionShape) -> None:
         """Check that there is one label per query and one per key."""
-        _check_labels(self.name, self.query_labels, at.query, at.batch, "query")
-        _check_labels(self.name, self.key_labels, at.key, at.batch, "key")
+        check_labels(self.name, self.query_labels, at.query, at.batch, "query")
+        check_labels(self.name, self.key_labels, at.key, at.batch, "key")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -258,7 +216,7 @@ class TopK(Reduction):
 
     def check(self, at: AttentionShape) -> None:
         """Check that k is at least one."""
-        _require(self.k >= 1, f"{self.name}: k is {self.k}; expected at least 1")
+        require(self.k >= 1, f"{self.name}: k is {self.k}; expected at least 1")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -295,7 +253,7 @@ class ResultNorm(Reduction):
     def check(self, at: AttentionShape) -> None:
         """Check that there is one output matrix per query head."""
         w_o = self.w_o
-        _require(
+        require(
             w_o is None or (w_o.ndim == 3 and tuple(w_o.shape[:2]) == (at.head, at.d_v)),
             f"{self.name}: w_o is {None if w_o is None else list(w_o.shape)}; expected "
             f"[{at.head}, {at.d_v}, d_model]",
@@ -316,7 +274,7 @@ class PooledMap(Reduction):
 
     def check(self, at: AttentionShape) -> None:
         """Check that a block holds at least one token."""
-        _require(self.block >= 1, f"{self.name}: block is {self.block}; expected at least 1")
+        require(self.block >= 1, f"{self.name}: block is {self.block}; expected at least 1")
 
 
 @dataclass(frozen=True, eq=False)
@@ -333,7 +291,7 @@ class Rows(Reduction):
 
     def check(self, at: AttentionShape) -> None:
         """Check that rows lie on the query axis."""
-        _require(
+        require(
             all(0 <= row < at.query for row in self.rows),
             f"{self.name}: rows {self.rows} do not all lie in 0..{at.query - 1}",
         )
@@ -354,7 +312,7 @@ class Tile(Reduction):
 
     def check(self, at: AttentionShape) -> None:
         """Check that rows lie on the query axis and keys on the key axis."""
-        _require(
+        require(
             all(0 <= row < at.query for row in self.rows)
             and all(0 <= key < at.key for key in self.keys),
             f"{self.name}: rows {self.rows} or keys {self.keys} exceed {at.query} x {at.key}",
@@ -389,7 +347,7 @@ class LeftProduct(Reduction):
     def check(self, at: AttentionShape) -> None:
         """Check that vectors run along the query axis."""
         sizes = tuple(self.vectors.shape)
-        _require(
+        require(
             len(sizes) == 4
             and sizes[0] in (1, at.batch)
             and sizes[1] in (1, at.head)
@@ -413,7 +371,7 @@ class RightProduct(Reduction):
     def check(self, at: AttentionShape) -> None:
         """Check that vectors run along the key axis."""
         sizes = tuple(self.vectors.shape)
-        _require(
+        require(
             len(sizes) == 4
             and sizes[0] in (1, at.batch)
             and sizes[1] in (1, at.head)
