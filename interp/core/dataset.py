@@ -12,6 +12,7 @@ from interp.core.columns import COLUMNS as SCORES
 from interp.core.documents import parse_json
 from interp.core.errors import OptionError, StoreError
 from interp.core.installed import package_error
+from interp.core.parquet_file import rows_from_parquet
 from interp.core.prompt_values import COLUMNS, SUFFIX, read_values, values_file
 from interp.core.sealed_files import sealed_files
 from interp.core.shards import FOLDER as SHARDS
@@ -248,7 +249,7 @@ def problems(store: Store) -> list[Problem]:
     for path in files.listed(store.folder):
         if path.name.endswith(STEPS):
             try:
-                files.rows_from_parquet(files.read_bytes(path))
+                rows_from_parquet(files.read_bytes(path))
             except (StoreError, ValueError) as error:
                 found.append(Problem(path.name, "damaged", f"finished steps: {_reason(error)}"))
     for path, wrong in other_files(store).items():

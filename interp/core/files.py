@@ -22,15 +22,21 @@ from typing import TYPE_CHECKING, Any
 
 from interp.core.columns import COLUMNS, Provenance
 from interp.core.csv_rows import csv_of_rows, read_cell
-from interp.core.documents import CHECKSUM, document_checksum, parse_json, parse_toml, seal, unseal
+from interp.core.documents import CHECKSUM, parse_json, parse_toml, seal, unseal
 from interp.core.errors import DamagedKept, StoreError
 from interp.core.json_document import plain
+from interp.core.parquet_file import (
+    OTHER_ROWS,
+    STEPS,
+    checked_parquet,
+    sealed_metadata,
+    unsealed_notes,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _FORMAT = "interp HeadTable 1"
-_ROWS_FORMAT = "interp steps 1"
 RECORD = ".provenance.json"
 """End of the name of the file beside a CSV, which holds what a plain table cannot."""
 _ABANDONED_S = 24 * 3600  # a temporary file this old belongs to a process that was killed
@@ -112,7 +118,7 @@ def to_parquet(frame: pd.DataFrame, provenance: Provenance, **extra: str) -> byt
     columns = _columns(frame)
     head = _heading(columns, provenance)
     notes = {"rows_sha256": head["rows_sha256"], "provenance": json.dumps(head["provenance"])}
-    notes = _metadata(_FORMAT, notes | extra)
+    notes = sealed_metadata(_FORMAT, notes | extra)
     schema = pa.schema([(name, kinds[kind]) for name, kind in COLUMNS.items()], metadata=notes)
     arrays = [pa.array(columns[name], kinds[kind]) for name, kind in COLUMNS.items()]
     sink = pa.BufferOutputStream()
@@ -124,7 +130,7 @@ def to_parquet(frame: pd.DataFrame, provenance: Provenance, **extra: str) -> byt
 def from_parquet(content: bytes) -> tuple[dict[str, list], Provenance, dict[str, str]]:
     """Read columns, provenance and extra texts from Parquet bytes; ValueError when damaged."""
     table = checked_parquet(content)
-    notes = _notes(table.schema.metadata)
+    notes = unsealed_notes(table.schema.metadata, _FORMAT)
     columns = {name: table[name].to_pylist() for name in _known(table.column_names)}
     head = {name: notes.pop(name) for name in ("rows_sha256", "provenance")}
     return *_checked(columns, head), notes
@@ -137,34 +143,9 @@ def parquet_notes(path: Path) -> dict[str, str]:
 
     with open_file(path) as content:
         try:
-            return _notes(pq.read_metadata(content).metadata)
+            return unsealed_notes(pq.read_metadata(content).metadata, _FORMAT)
         except (pa.ArrowException, OSError) as error:
             raise ValueError(str(error).splitlines()[0]) from error
-
-
-def rows_to_parquet(rows: Mapping[str, bytes], notes: Mapping[str, str]) -> bytes:
-    """Format named bytes as Parquet, with texts in the file's metadata."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    notes = {"rows_sha256": _rows_digest(rows), **notes}
-    columns = [("name", pa.string()), ("value", pa.large_binary())]
-    schema = pa.schema(columns, metadata=_metadata(_ROWS_FORMAT, notes))
-    table = pa.table([list(rows), list(rows.values())], schema=schema)
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
-    return sink.getvalue().to_pybytes()
-
-
-def rows_from_parquet(content: bytes) -> tuple[dict[str, bytes], dict[str, str]]:
-    """Read rows and texts from the bytes of `rows_to_parquet`; ValueError when damaged."""
-    table = checked_parquet(content)
-    notes = _notes(table.schema.metadata, _ROWS_FORMAT)
-    columns = (table[name].to_pylist() for name in ("name", "value"))
-    rows = dict(zip(*columns, strict=True))
-    if notes.pop("rows_sha256") != _rows_digest(rows):
-        raise ValueError(_OTHER_ROWS)
-    return rows, notes
 
 
 def record_of(table: Path) -> Path:
@@ -366,30 +347,10 @@ def _checked(
     columns: dict[str, list], head: Mapping[str, Any]
 ) -> tuple[dict[str, list], Provenance]:
     if head["rows_sha256"] != _digest(columns):
-        raise ValueError(_OTHER_ROWS)
+        raise ValueError(OTHER_ROWS)
     entries = head["provenance"]
     entries = parse_json(entries) if isinstance(entries, str) else entries
     return columns, {(each["model"], each["metric"]): each["provenance"] for each in entries}
-
-
-_OTHER_ROWS = "its rows are not those that were written: some are missing or changed"
-
-
-def _rows_digest(rows: Mapping[str, bytes]) -> str:
-    return document_checksum(
-        [[name, hashlib.sha256(value).hexdigest()] for name, value in rows.items()]
-    )
-
-
-def checked_parquet(content: bytes) -> Any:
-    """Read an Arrow table from Parquet bytes with all checksums; ValueError when damaged."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        return pq.read_table(pa.BufferReader(content), page_checksum_verification=True)
-    except (pa.ArrowException, OSError) as error:
-        raise ValueError(str(error).splitlines()[0]) from error
 
 
 def raw_notes(path: Path) -> dict[str, str]:
@@ -403,17 +364,5 @@ def raw_notes(path: Path) -> dict[str, str]:
         except (pa.ArrowException, OSError) as error:
             raise ValueError(str(error).splitlines()[0]) from error
     form = notes.get(b"interp", b"").decode(errors="replace")
-    sealed = {CHECKSUM: ""} if form.startswith(_ROWS_FORMAT) else {}
+    sealed = {CHECKSUM: ""} if form.startswith(STEPS) else {}
     return {"format": form, **sealed}
-
-
-def _metadata(form: str, notes: Mapping[str, str]) -> dict[str, str]:
-    """Return texts as the metadata of a Parquet file, sealed."""
-    return {"interp": form} | {f"interp.{name}": text for name, text in seal(notes).items()}
-
-
-def _notes(metadata: dict[bytes, bytes] | None, form: str = _FORMAT) -> dict[str, str]:
-    notes = {key.decode(): text.decode() for key, text in (metadata or {}).items()}
-    if notes.get("interp") != form:
-        raise ValueError("it is a Parquet file with other contents")
-    return unseal({key[7:]: text for key, text in notes.items() if key.startswith("interp.")})

@@ -102,7 +102,7 @@ def _named(index: np.ndarray, names: list[str]) -> Any:
 
 def values_from_parquet(content: bytes) -> Any:
     """Read the bytes of `values_to_parquet` as an Arrow table; ValueError when damaged."""
-    from interp.core.files import checked_parquet
+    from interp.core.parquet_file import checked_parquet
 
     table = checked_parquet(content)
     _require_format(table.schema)

@@ -15,13 +15,13 @@ from interp.core.documents import parse_json, parse_toml, seal, unseal
 from interp.core.encoding import as_json_data, remade
 from interp.core.errors import OptionError, StoreError, UnknownName
 from interp.core.files import (
-    checked_parquet,
     read_bytes,
     read_record,
     record_of,
     write_atomically,
 )
 from interp.core.json_document import plain_rows
+from interp.core.parquet_file import checked_parquet
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,6 +9,7 @@ from typing import Any
 from interp.core import files
 from interp.core.documents import CHECKSUM, parse_json, toml_data, unseal
 from interp.core.errors import StoreError
+from interp.core.parquet_file import rows_from_parquet
 from interp.core.result_files import FORMAT, stored_state
 from interp.core.table import HeadTable
 
@@ -60,6 +61,6 @@ def _check(path: Path) -> None:
     elif FORMAT in form:
         stored_state(table)
     elif path.suffix == ".parquet":
-        files.rows_from_parquet(files.read_bytes(path))
+        rows_from_parquet(files.read_bytes(path))
     else:
         unseal(_parsed(path))

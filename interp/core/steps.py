@@ -20,6 +20,7 @@ from typing import Any
 
 from interp.core import files
 from interp.core.errors import DamagedKept, StoreError
+from interp.core.parquet_file import rows_from_parquet, rows_to_parquet
 
 UNFINISHED = "unfinished.sqlite"
 _TABLE = """CREATE TABLE IF NOT EXISTS steps
@@ -87,7 +88,7 @@ class Steps:
             if names and keep:
                 self._read_finished()
                 self._held |= self._select(db, names)
-                files.write_atomically(self.finished, files.rows_to_parquet(self._held, self.notes))
+                files.write_atomically(self.finished, rows_to_parquet(self._held, self.notes))
             if db.execute("SELECT 1 FROM steps WHERE run != ?", [self._run]).fetchone() is None:
                 # This transaction wrote nothing, so it leaves no journal behind. SQLite reports to
                 # processes that wait for the lock that their file has moved.
@@ -116,7 +117,7 @@ class Steps:
             if (stamp := (stat.st_ino, stat.st_mtime_ns, stat.st_size)) == self._stamp:
                 return
             try:
-                rows, notes = files.rows_from_parquet(files.read_bytes(self.finished))
+                rows, notes = rows_from_parquet(files.read_bytes(self.finished))
                 if notes["key"] != self.notes["key"]:
                     raise ValueError("it belongs to another run")
                 self._held, self._stamp, self.version = rows, stamp, notes["version"]

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from interp import __version__
 from interp.core.documents import parse_json
-from interp.core.files import read_bytes, rows_from_parquet, set_aside
+from interp.core.files import read_bytes, set_aside
+from interp.core.parquet_file import rows_from_parquet
 from interp.core.steps import Steps
 from interp.core.store import Store
 

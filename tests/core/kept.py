@@ -6,7 +6,7 @@ import contextlib
 import sqlite3
 from pathlib import Path
 
-from interp.core.files import rows_from_parquet
+from interp.core.parquet_file import rows_from_parquet
 
 UNFINISHED = "unfinished.sqlite"
 

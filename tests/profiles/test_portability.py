@@ -114,7 +114,7 @@ def test_altered_corpora_are_made_of_the_same_windows(carried_model: interp.Mode
     assert made["a, without first token"]["first_token"] == "text"
     assert made["a"]["tokens"] - made["a, without first token"]["tokens"] == len(rows)
     assert abs(made["a, packed"]["tokens"] - made["a"]["tokens"]) < len(rows[0])
-    with pytest.raises(OptionError, match="alter must be a list .each 'first_token' or 'packed'."):
+    with pytest.raises(OptionError, match=r"alter must be a list .each 'first_token' or 'packed'."):
         portability(model, {"a": rows}, alter=["shuffled"], **SIZE)
 
 

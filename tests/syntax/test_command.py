@@ -17,7 +17,7 @@ import interp
 import interp.syntax.search
 from interp.cli.commands.study.trees import passes
 from interp.core.errors import CheckError
-from interp.core.files import rows_from_parquet
+from interp.core.parquet_file import rows_from_parquet
 from interp.core.resources import folder
 from interp.syntax.attention import WordReading
 from interp.syntax.conllu import read_conllu
