@@ -17,6 +17,7 @@ import interp
 import interp.syntax.search
 from interp.cli.commands.study.trees import passes
 from interp.core.errors import CheckError
+from interp.core.json_document import stored_document
 from interp.core.parquet_file import rows_from_parquet
 from interp.core.resources import folder
 from interp.syntax.attention import WordReading
@@ -39,7 +40,7 @@ def test_json_has_the_numbers_of_the_python_call(
 ) -> None:
     result = run_trees(bert_folder, *FEW, "--json")
     assert result.exit_code == 0
-    [told] = json.loads(result.stdout)
+    [told] = stored_document(result.stdout)
     assert told == json.loads(json.dumps(bert_trees.to_dict()))
     assert told["provenance"]["treebank"]["sha256"] == BANK.content_hash
 
@@ -71,7 +72,7 @@ def test_files_are_written_and_say_the_same(
 ) -> None:
     result = run_trees(bert_folder, *FEW, "-o", tmp_path / "out")
     assert result.exit_code == 0
-    [told] = json.loads((tmp_path / "out" / "trees.json").read_text())
+    [told] = stored_document((tmp_path / "out" / "trees.json").read_text())
     assert told == json.loads(json.dumps(bert_trees.to_dict()))
     relations = pd.read_csv(tmp_path / "out" / "relations.csv", keep_default_na=False)
     assert relations["accuracy"].tolist() == [r.accuracy for r in bert_trees.relations]
@@ -243,7 +244,7 @@ def test_heads_chosen_on_one_file_and_reported_on_another(
         interp.load(bert_folder, name="bert"), test, train=train, controls=False, seed=3,
         reading=WordReading(to="max", attending="first"),
     )  # fmt: skip
-    assert json.loads(result.stdout) == [json.loads(json.dumps(want.to_dict()))]
+    assert stored_document(result.stdout) == [json.loads(json.dumps(want.to_dict()))]
 
 
 def test_a_decoder_is_read_by_its_text(run_trees: Run) -> None:
