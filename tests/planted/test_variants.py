@@ -117,13 +117,17 @@ def test_rows_in_blocks_are_rows_of_the_whole_map(name, monkeypatch):
 @torch.no_grad()
 @pytest.mark.parametrize("name", SCORED)
 def test_ablating_a_head_takes_its_part_from_the_projections_input(name):
-    """Independent of the edit: the rule's own `after`, with a head of z at zero."""
+    """Independent of the edit: the projection's own input, with the part of a head at zero."""
     model = loaded(name)
-    call, attention = calls_of(model)[0], model.module.blocks[0].attention
-    z, head = call.z.clone(), min(1, call.z.shape[1] - 1)
-    z[:, head] = 0
-    given = call.to_projection(z)
-    handle = attention.out.register_forward_pre_hook(lambda module, args: (given,))
+    heads = model.sites[0].n_heads
+    head = min(1, heads - 1)
+
+    def without(module, args):
+        given = args[0].clone()
+        given.unflatten(-1, (heads, -1))[..., head, :] = 0
+        return (given,)
+
+    handle = model.module.blocks[0].attention.out.register_forward_pre_hook(without)
     try:
         expected = model.run(IDS.tolist())
     finally:

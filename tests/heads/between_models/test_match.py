@@ -58,7 +58,7 @@ def test_prompts_of_one_length_share_a_forward_pass(bundled_induction) -> None:
     for size in (2, 16):
         assert np.allclose(found[size].per_prompt, found[1].per_prompt, atol=1e-6)
         assert found[size].heads_of_b() == found[1].heads_of_b()
-    with pytest.raises(OptionError, match="batch_size=0"):
+    with pytest.raises(OptionError, match="batch_size must be at least 1, not 0"):
         interp.heads.match_heads(bundled_induction, other, ids, batch_size=0)
 
 

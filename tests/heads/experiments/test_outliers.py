@@ -235,6 +235,6 @@ def test_bad_input(llama_to_change) -> None:
         massive(llama_to_change, PROMPTS, "v")
     with pytest.raises(OptionError, match="parts"):
         replace_channel(["L0H0"], parts=["v"])
-    with pytest.raises(OptionError, match="largest or smallest"):
+    with pytest.raises(OptionError, match="known: largest, smallest"):
         replace_channel(["L0H0"], which="middle")
     assert math.isfinite(layer_outliers(llama_to_change, PROMPTS).layers[0].kurtosis)
