@@ -197,3 +197,17 @@ def test_a_run_is_interrupted_between_its_layers():
         model.read(PROMPT, visit)
     assert seen == [0]
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in module.modules())
+
+
+def test_an_interrupt_in_the_search_for_streams_leaves_it_unlocked():
+    streams = interp.load(small(), name="llama").sites[0].streams
+    lock, known = streams._search._lock, len(streams)
+    steps, _ = stepping(lambda: len(streams), None)
+    some = 0
+    for at in range(1, steps + 1):
+        for line in range(8):
+            some += stepping(lambda: len(streams), at, line)[1]
+            assert lock.acquire(timeout=1), f"line {line} of function {at} of {steps}"
+            lock.release()
+    assert some > 3
+    assert len(streams) == known

@@ -15,6 +15,7 @@ from weakref import ref
 import torch
 from torch import nn
 
+from interp.core.interrupts import held
 from interp.model.calls.sites import Site, Where
 from interp.model.hooks.inference import aside
 from interp.model.locate.find_sites import Event, Ran, outline
@@ -48,7 +49,7 @@ class _Search:
 
     def found(self) -> list[dict[str, Where]]:
         """Return the streams of each site; none if the model is gone and nobody asked before."""
-        with self._lock:
+        with held(), self._lock:  # an interrupt at the end of the block would leave it locked
             if self._found is None:
                 model = self.model()
                 if model is None:
