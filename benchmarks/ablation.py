@@ -115,8 +115,10 @@ def naive_loss(model: Model, ids: Tensor, gates: Tensor) -> Tensor:
         return lambda module, args: (args[0] * own.repeat_interleave(WIDTH),)
 
     changed = [(i, own) for i, own in enumerate(gates) if not bool((own == 1).all())]
-    handles = [model.module.transformer.h[i].attn.c_proj.register_forward_pre_hook(hook(own))
-               for i, own in changed]  # fmt: skip
+    handles = [
+        model.module.transformer.h[i].attn.c_proj.register_forward_pre_hook(hook(own))
+        for i, own in changed
+    ]
     try:
         logits = model.module(ids, use_cache=False).logits[:, :-1]
     finally:
@@ -156,8 +158,11 @@ def losses(model: Model, batch: int, length: int, repeats: int) -> dict:
         game.values(mine[:1])
         ratios, differs = [], 0.0
         for _ in range(repeats):
-            slow, want = timed(lambda s=sample: torch.stack(
-                [naive_loss(model, ids, gates.reshape(LAYERS, HEADS)) for gates in s]))  # fmt: skip
+            slow, want = timed(
+                lambda s=sample: torch.stack(
+                    [naive_loss(model, ids, gates.reshape(LAYERS, HEADS)) for gates in s]
+                )
+            )
             fast, got = timed(lambda m=mine: game.values(m))
             ratios.append((slow / len(sample)) / (fast / len(mine)))
             same = (

@@ -79,9 +79,18 @@ class Differences:
 
 
 ATTENTION = (
-    "induction", "duplicate_token", "previous_token", "current_token", "first_token",
-    "local_window", "recency", "streaming", "entropy", "attention_distance", "largest_weight",
-)  # fmt: skip
+    "induction",
+    "duplicate_token",
+    "previous_token",
+    "current_token",
+    "first_token",
+    "local_window",
+    "recency",
+    "streaming",
+    "entropy",
+    "attention_distance",
+    "largest_weight",
+)
 
 
 def ragged(vocabulary: int, seed: int = 0) -> list[list[int]]:
@@ -253,8 +262,11 @@ def kernels() -> Iterator[Row]:
         with np.errstate(divide="ignore", invalid="ignore"):
             entropy = -np.nansum(np.where(p > 0, p * np.log(p), 0), -1)
         dense = {
-            "output": p @ c, "entropy": entropy, "largest": p.max(-1), "received": p.sum(1),
-        }  # fmt: skip
+            "output": p @ c,
+            "entropy": entropy,
+            "largest": p.max(-1),
+            "received": p.sum(1),
+        }
         sdpa = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         plain.add(sdpa[0].numpy(), dense["output"])
         call = Attention(q=q, k=k, v=v, causal=True)
@@ -263,8 +275,12 @@ def kernels() -> Iterator[Row]:
             for name, make in names.items():
                 found[backend, name].add(got[make().name][0].numpy(), dense[name])
     yield plain.row("PyTorch's own attention output in float32", "float64 softmax", "value")
-    units = {"output": "value", "entropy": "nats", "largest": "attention weight",
-             "received": "attention mass"}  # fmt: skip
+    units = {
+        "output": "value",
+        "entropy": "nats",
+        "largest": "attention weight",
+        "received": "attention mass",
+    }
     for (backend, name), differences in found.items():
         yield differences.row(f"kernels, {backend}: {name}", "float64 softmax", units[name])
 
@@ -276,10 +292,15 @@ def small_llama() -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         config = LlamaConfig(
-            vocab_size=40, hidden_size=48, intermediate_size=64, num_hidden_layers=2,
-            num_attention_heads=3, num_key_value_heads=3, max_position_embeddings=64,
+            vocab_size=40,
+            hidden_size=48,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=3,
+            num_key_value_heads=3,
+            max_position_embeddings=64,
             initializer_range=0.3,
-        )  # fmt: skip
+        )
         return LlamaForCausalLM(config).eval()
 
 

@@ -92,8 +92,10 @@ def checked(model: interp.Model, sets: int, models: int) -> dict[str, dict[str, 
         for v in verdicts(random_init(model, i), ["induction", "previous_token"], i)
     ]
     out["roles and top heads of random models"] = dict(Counter(told))
-    for role, name in (("bystander", "a planted head that is never read"),
-                       ("induction", "a planted head that works, one of 8")):  # fmt: skip
+    for role, name in (
+        ("bystander", "a planted head that is never read"),
+        ("induction", "a planted head that works, one of 8"),
+    ):
         told = []
         for i in range(max(models // 2, 1)):
             built = planted.build("bystander", context=64, vocab=32, seed=i)

@@ -45,9 +45,12 @@ def one(model: interp.Model, asked: dict[str, Any], draw: int, held_out: int) ->
     )
     losses = plan.losses(model, new, batch_size=64) if plan.cuts() else np.zeros(held_out)
     return {
-        "bound": plan.bound, "mean": float(losses.mean()), "share": plan.bytes / plan.full_bytes,
-        "within": int((losses <= plan.bound).sum()), "n": len(losses),
-    }  # fmt: skip
+        "bound": plan.bound,
+        "mean": float(losses.mean()),
+        "share": plan.bytes / plan.full_bytes,
+        "within": int((losses <= plan.bound).sum()),
+        "n": len(losses),
+    }
 
 
 def row(name: str, asked: str, draws: list[dict[str, float]]) -> dict[str, Any]:
@@ -58,14 +61,20 @@ def row(name: str, asked: str, draws: list[dict[str, float]]) -> dict[str, Any]:
     # prompts of one draw share a plan: the error is over draws
     rates = np.array([d["within"] / d["n"] for d in draws])
     return {
-        "model": name, "asked": asked, "draws": len(draws), "mean_within": kept,
-        "low": float(between.low), "high": float(between.high), "prompts": prompts,
-        "prompts_within": within, "rate": float(rates.mean()),
+        "model": name,
+        "asked": asked,
+        "draws": len(draws),
+        "mean_within": kept,
+        "low": float(between.low),
+        "high": float(between.high),
+        "prompts": prompts,
+        "prompts_within": within,
+        "rate": float(rates.mean()),
         "rate_sem": float(rates.std(ddof=1) / len(rates) ** 0.5),
         "bound": float(np.mean([d["bound"] for d in draws])),
         "loss": float(np.mean([d["mean"] for d in draws])),
         "share": float(np.mean([d["share"] for d in draws])),
-    }  # fmt: skip
+    }
 
 
 def page(found: dict[str, Any]) -> str:
@@ -117,9 +126,13 @@ def main() -> None:
             rows.append(row(name, label, draws))
             print(rows[-1], f"{time.time() - start:.0f} s", flush=True)
     found = {
-        "draws": args.draws, "held_out": args.held_out, "level": LEVEL, "rows": rows,
-        "torch": torch.__version__, "python": platform.python_version(),
-    }  # fmt: skip
+        "draws": args.draws,
+        "held_out": args.held_out,
+        "level": LEVEL,
+        "rows": rows,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
     path.write_text(json.dumps(found, indent=1) + "\n")
     (HERE / "cache_plan.md").write_text(page(found))
 

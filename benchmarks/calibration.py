@@ -50,8 +50,17 @@ PARTS = {  # judged together
     **{f"with -m {g}": (g,) for g in ("experiments", "geometry", "categories", "cache")},
     "with -m all": ("detectors", "weights", "geometry", "experiments"),
 }
-COVERED = ("induction", "previous_token", "entropy", "echo", "retrieval", "qr_retrieval",
-           "item_position", "selective_induction", "sink")  # fmt: skip
+COVERED = (
+    "induction",
+    "previous_token",
+    "entropy",
+    "echo",
+    "retrieval",
+    "qr_retrieval",
+    "item_position",
+    "selective_induction",
+    "sink",
+)
 
 
 def module_of(
@@ -196,7 +205,10 @@ def familywise(
     return {
         "familywise": [
             {
-                "of": part, "models": models, "claimed": claimed[part], "p_alone": below[part],
+                "of": part,
+                "models": models,
+                "claimed": claimed[part],
+                "p_alone": below[part],
                 "low": between(claimed[part], models)[0],
                 "high": between(claimed[part], models)[1],
                 "by_shape": {shape: by_shape[shape][part] for shape in shapes},
@@ -209,7 +221,7 @@ def familywise(
             for label, p in p_of.items()
         },
         "chance": {label: middle(np.concatenate(x)) for label, x in values.items()},
-    }  # fmt: skip
+    }
 
 
 def share(p: np.ndarray, level: float) -> float:
@@ -301,17 +313,28 @@ def power(draws: int) -> list[dict[str, Any]]:
         for metric in metrics:
             known = {(metric, tuple(h)) for h in built.attends[metric]}
             rows.append(
-                {"model": model.name, "metric": metric, "known": len(known),
-                 "claimed": len(known & special)}
-            )  # fmt: skip
+                {
+                    "model": model.name,
+                    "metric": metric,
+                    "known": len(known),
+                    "claimed": len(known & special),
+                }
+            )
     model = interp.load("bundled:induction")
     table = interp.score(model, null_draws=draws, null_cache=False)
     special = {(x.metric, x.layer) for x in catalogue_of(table, ends).special}
     heads = [x for x in catalogue_of(table, ends).special if x.metric == "induction"]
-    rows.append({"model": "bundled:induction", "metric": "induction", "known": 8,
-                 "claimed": len(heads)})  # fmt: skip
-    rows.append({"model": "bundled:induction", "metric": "previous_token", "known": 1,
-                 "claimed": int(("previous_token", 0) in special)})  # fmt: skip
+    rows.append(
+        {"model": "bundled:induction", "metric": "induction", "known": 8, "claimed": len(heads)}
+    )
+    rows.append(
+        {
+            "model": "bundled:induction",
+            "metric": "previous_token",
+            "known": 1,
+            "claimed": int(("previous_token", 0) in special),
+        }
+    )
     return rows
 
 

@@ -64,10 +64,15 @@ def model_of(size: str) -> tuple[interp.Model, Prompts]:
 
     hidden, layers, heads, kv_heads, n, tokens = SIZES[size]
     config = hf.LlamaConfig(
-        vocab_size=1000, hidden_size=hidden, intermediate_size=2 * hidden,
-        num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=kv_heads,
-        bos_token_id=0, eos_token_id=1,
-    )  # fmt: skip
+        vocab_size=1000,
+        hidden_size=hidden,
+        intermediate_size=2 * hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        bos_token_id=0,
+        eos_token_id=1,
+    )
     torch.manual_seed(0)
     model = interp.load(hf.LlamaForCausalLM(config).eval(), name=size)
     ids = torch.randint(2, 1000, (n, tokens), generator=torch.Generator().manual_seed(1))
@@ -101,12 +106,14 @@ def cost(size: str) -> dict[str, Any]:
     median = {name: statistics.median(x) for name, x in seconds.items()}
     base = median["plain forward"]
     return {
-        "size": size, "shape": SIZES[size], "forward_seconds": base,
+        "size": size,
+        "shape": SIZES[size],
+        "forward_seconds": base,
         "ratio": {name: round(x / base, 2) for name, x in median.items()},
         "spread": {
             name: [round(min(x) / base, 2), round(max(x) / base, 2)] for name, x in seconds.items()
         },
-    }  # fmt: skip
+    }
 
 
 def plain(model: interp.Model, given: dict[str, Any]) -> None:
@@ -123,20 +130,26 @@ def page(group: str, found: dict[str, Any]) -> str:
     out = [
         f"# Metrics of {group} on random weights{', and their cost' if found['cost'] else ''}",
         "",
-        "## False findings", "",
+        "## False findings",
+        "",
         f"{of['models']} randomly initialised models of {calibration.TOLD}, each held against"
         f" {found['draws']} other draws of its initialisation, scored by `-m {group}`. A head is"
         " called special where p is below 5 % over all heads and metrics (Bonferroni) and the"
-        " difference is large. In brackets the exact binomial 95 % interval.", "",
+        " difference is large. In brackets the exact binomial 95 % interval.",
+        "",
         f"- models with any head called special: {of['claimed']}"
         f" ({of['claimed'] / of['models']:.1%}) [{of['low']:.1%}, {of['high']:.1%}]; {shapes}",
         f"- models with any p below the level, whatever the size: {of['p_alone']}"
         f" ({of['p_alone'] / of['models']:.1%}) [{low:.1%}, {high:.1%}]",
-        f"- metrics of these claims: {of['metrics'] or 'none'}", "",
-        "## Each metric on random weights", "",
-        "Scores of heads (median, and the middle 95 %), and how often p is below 5 % and 1 %.", "",
-        "| metric | scores | p < 0.05 | p < 0.01 |", "|---|---|---|---|",
-    ]  # fmt: skip
+        f"- metrics of these claims: {of['metrics'] or 'none'}",
+        "",
+        "## Each metric on random weights",
+        "",
+        "Scores of heads (median, and the middle 95 %), and how often p is below 5 % and 1 %.",
+        "",
+        "| metric | scores | p < 0.05 | p < 0.01 |",
+        "|---|---|---|---|",
+    ]
     for label, x in found["chance"].items():
         p = found["p_below"][label]
         out.append(
@@ -160,9 +173,13 @@ def costs(found: dict[str, Any]) -> list[str]:
     )
     for x in found["cost"]:
         hidden, layers, heads, kv_heads, n, tokens = x["shape"]
-        out += ["", f"{x['size']}: Llama, width {hidden}, {layers} layers, {heads} heads"
-                f" ({kv_heads} for keys), {n} prompts of {tokens} tokens; forward"
-                f" {1000 * x['forward_seconds']:.0f} ms.", ""]  # fmt: skip
+        out += [
+            "",
+            f"{x['size']}: Llama, width {hidden}, {layers} layers, {heads} heads"
+            f" ({kv_heads} for keys), {n} prompts of {tokens} tokens; forward"
+            f" {1000 * x['forward_seconds']:.0f} ms.",
+            "",
+        ]
         out += ["| run | times a forward pass |", "|---|---|"]
         order = sorted(x["ratio"], key=lambda name: -x["ratio"][name])
         for name in order:

@@ -144,8 +144,10 @@ def measure(methods: list[str], lengths: list[int], layers: int, repeats: int) -
             grown = subprocess.run(
                 [sys.executable, __file__, "--peak", m]  # noqa: RUF005
                 + ["--layers", str(layers), "--lengths", str(length)],
-                check=True, capture_output=True, text=True,
-            )  # fmt: skip
+                check=True,
+                capture_output=True,
+                text=True,
+            )
             rows.append(
                 {
                     "length": length,
@@ -172,13 +174,17 @@ def table(rows: list[dict], layers: int, repeats: int) -> str:
     )
     by = {(r["method"], r["length"]): r for r in rows}
     out = [
-        "# Cost of reading heads", "",
+        "# Cost of reading heads",
+        "",
         f"GPT-2-small shape, {layers} layers, random weights, batch 1, float32, CPU "
         f"({torch.get_num_threads()} threads). Medians of {repeats} interleaved runs; "
         f"torch {torch.__version__}, transformers {transformers.__version__}, "
         f"Python {platform.python_version()}. Made by `python benchmarks/capture.py`.",
-        "", "Time over the plain SDPA forward of the same length (lowest to highest):", "", head,
-    ]  # fmt: skip
+        "",
+        "Time over the plain SDPA forward of the same length (lowest to highest):",
+        "",
+        head,
+    ]
     for m, name in METHODS.items():
         cells = [
             f"{r['time_ratio']:.2f} ({r['time_low']:.2f} to {r['time_high']:.2f})"

@@ -114,8 +114,9 @@ def part_length() -> list[dict[str, Any]]:
 
 
 def part_sources() -> list[dict[str, Any]]:
-    return [{"tokens": n, "way": way} | apart("sources", str(n), way)
-            for n in DOCUMENTS for way in WAYS]  # fmt: skip
+    return [
+        {"tokens": n, "way": way} | apart("sources", str(n), way) for n in DOCUMENTS for way in WAYS
+    ]
 
 
 def part_receivers() -> dict[str, Any]:
@@ -140,8 +141,18 @@ def part_receivers() -> dict[str, Any]:
 
 
 def rows_of(judged: Any) -> list[dict[str, Any]]:
-    keep = ["metric", "score", "sem", "low", "high", "null", "n", "brier", "brier_of_base_rate",
-            "calibration_error"]  # fmt: skip
+    keep = [
+        "metric",
+        "score",
+        "sem",
+        "low",
+        "high",
+        "null",
+        "n",
+        "brier",
+        "brier_of_base_rate",
+        "calibration_error",
+    ]
     return [{k: r[k] for k in keep} for r in judged.to_pandas().to_dict("records")]
 
 
@@ -155,13 +166,15 @@ def part_judge() -> dict[str, Any]:
     cases = (("planted:induction", 1), ("planted:induction", 2), ("planted:noise", 1))
     for name, copies in cases:
         model = interp.load(name)
-        chains = linked_chains(model, n_chains=24, n_sentences=12, length=6, anchors=1, links=3,
-                               copies=copies)  # fmt: skip
+        chains = linked_chains(
+            model, n_chains=24, n_sentences=12, length=6, anchors=1, links=3, copies=copies
+        )
         judged = judge_sources(model, chains, n_heads=1, n_ablations=32, batch_size=16)
         found[f"{name}, {copies} source{'s' * (copies > 1)}"] = {
-            "rows": rows_of(judged), "answered": sum(judged.answered),
+            "rows": rows_of(judged),
+            "answered": sum(judged.answered),
             "documents": len(judged.documents),
-        }  # fmt: skip
+        }
     return found
 
 
@@ -192,10 +205,12 @@ def part_story(folder: str) -> dict[str, Any]:
             for way in ("heads", "ablations")
         }
         found[f"{copies} source{'s' * (copies > 1)}"] = {
-            "rows": rows_of(judged), "answered": sum(judged.answered),
-            "documents": len(judged.documents), "heads": [str(h) for h in judged.heads_used],
+            "rows": rows_of(judged),
+            "answered": sum(judged.answered),
+            "documents": len(judged.documents),
+            "heads": [str(h) for h in judged.heads_used],
             "reliability": tables,
-        }  # fmt: skip
+        }
     documents = sentence_documents(model, n_documents=8, n_sentences=10, seed=1)
     heads = receiver_heads(model, documents)
     found["receivers"] = (
@@ -213,12 +228,29 @@ def table(rows: list[list[str]]) -> list[str]:
 
 
 def judged_table(one: dict[str, Any]) -> list[str]:
-    rows = [["way", "precision at k", "95 % interval", "random order", "calibration error", "Brier",
-             "Brier of the base rate"]]  # fmt: skip
+    rows = [
+        [
+            "way",
+            "precision at k",
+            "95 % interval",
+            "random order",
+            "calibration error",
+            "Brier",
+            "Brier of the base rate",
+        ]
+    ]
     for r in one["rows"]:
-        rows.append([r["metric"], f"{r['score']:.2f}", f"{r['low']:.2f} to {r['high']:.2f}",
-                     f"{r['null']:.2f}", f"{r['calibration_error']:.3f}", f"{r['brier']:.3f}",
-                     f"{r['brier_of_base_rate']:.3f}"])  # fmt: skip
+        rows.append(
+            [
+                r["metric"],
+                f"{r['score']:.2f}",
+                f"{r['low']:.2f} to {r['high']:.2f}",
+                f"{r['null']:.2f}",
+                f"{r['calibration_error']:.3f}",
+                f"{r['brier']:.3f}",
+                f"{r['brier_of_base_rate']:.3f}",
+            ]
+        )
     return table(rows)
 
 
@@ -226,9 +258,15 @@ def agreement_table(rows: list[dict[str, Any]]) -> list[str]:
     out = [["measures", "Spearman", "95 % interval", "permuted", "p"]]
     for r in rows:
         if r["spearman"] == r["spearman"]:
-            out.append([f"{r['measure']}, {r['other']}", f"{r['spearman']:.2f}",
-                        f"{r['low']:.2f} to {r['high']:.2f}", f"{r['null']:.2f}",
-                        f"{r['p']:.3f}"])  # fmt: skip
+            out.append(
+                [
+                    f"{r['measure']}, {r['other']}",
+                    f"{r['spearman']:.2f}",
+                    f"{r['low']:.2f} to {r['high']:.2f}",
+                    f"{r['null']:.2f}",
+                    f"{r['p']:.3f}",
+                ]
+            )
     return table(out)
 
 
@@ -236,39 +274,76 @@ def report(found: dict[str, Any]) -> str:
     """Return the page of all parts that were measured."""
     about = found["about"]
     lines = [
-        "# Long chains and the sources of answers", "",
+        "# Long chains and the sources of answers",
+        "",
         f"torch {about['torch']}, transformers {about['transformers']}, Python {about['python']}, "
         f"{about['machine']}, {about['threads']} thread of torch; the machine was shared with "
-        "other work, so processor seconds matter. Made by `python -m benchmarks.chains`.", "",
-    ]  # fmt: skip
+        "other work, so processor seconds matter. Made by `python -m benchmarks.chains`.",
+        "",
+    ]
     if "length" in found:
-        lines += ["## Receiver heads by length", "",
-                  "Llama of 2 layers x 2 heads, random weights, sentences of 20 tokens. *One map* "
-                  "is one float32 tensor of all queries by all keys, of which a stored pattern "
-                  "holds one per head and layer.", ""]  # fmt: skip
-        rows = [["tokens", "sentences", "growth of the peak, MiB", "one map, MiB",
-                 "processor seconds"]]  # fmt: skip
-        rows += [[f"{r['tokens']:,}", f"{-(-r['tokens'] // 20):,}", f"{r['growth_mib']:,.0f}",
-                  f"{r['map_mib']:,.0f}", f"{r['processor_seconds']:.1f}"]
-                 for r in found["length"]]  # fmt: skip
+        lines += [
+            "## Receiver heads by length",
+            "",
+            "Llama of 2 layers x 2 heads, random weights, sentences of 20 tokens. *One map* "
+            "is one float32 tensor of all queries by all keys, of which a stored pattern "
+            "holds one per head and layer.",
+            "",
+        ]
+        rows = [
+            ["tokens", "sentences", "growth of the peak, MiB", "one map, MiB", "processor seconds"]
+        ]
+        rows += [
+            [
+                f"{r['tokens']:,}",
+                f"{-(-r['tokens'] // 20):,}",
+                f"{r['growth_mib']:,.0f}",
+                f"{r['map_mib']:,.0f}",
+                f"{r['processor_seconds']:.1f}",
+            ]
+            for r in found["length"]
+        ]
         lines += table(rows)
     if "sources" in found:
-        lines += ["## Sources among many tokens", "",
-                  "Planted induction of 2 layers x 2 heads of width 128, sentences of 64 tokens; "
-                  "heads and confidence from four documents of 1,024 tokens. Leave-one-out hides "
-                  "the two sentences with most attention.", ""]  # fmt: skip
-        rows = [["tokens", "way", "source first", "confidence", "growth of the peak, MiB",
-                 "processor seconds"]]  # fmt: skip
+        lines += [
+            "## Sources among many tokens",
+            "",
+            "Planted induction of 2 layers x 2 heads of width 128, sentences of 64 tokens; "
+            "heads and confidence from four documents of 1,024 tokens. Leave-one-out hides "
+            "the two sentences with most attention.",
+            "",
+        ]
+        rows = [
+            [
+                "tokens",
+                "way",
+                "source first",
+                "confidence",
+                "growth of the peak, MiB",
+                "processor seconds",
+            ]
+        ]
         for r in found["sources"]:
-            cells = (["failed: " + r["failed"], "", "", ""] if "failed" in r else
-                     ["yes" if r["precision"] == 1 else "no", f"{r['confidence']:.2f}",
-                      f"{r['growth_mib']:,.0f}", f"{r['processor_seconds']:.0f}"])  # fmt: skip
+            cells = (
+                ["failed: " + r["failed"], "", "", ""]
+                if "failed" in r
+                else [
+                    "yes" if r["precision"] == 1 else "no",
+                    f"{r['confidence']:.2f}",
+                    f"{r['growth_mib']:,.0f}",
+                    f"{r['processor_seconds']:.0f}",
+                ]
+            )
             rows.append([f"{r['tokens']:,}", r["way"], *cells])
         lines += table(rows)
     if "receivers" in found:
-        lines += ["## Receiver heads of planted chains", "",
-                  "Eight chains of 24 sentences, of which one is referred to by four. The null has "
-                  "the tokens of each chain in random order.", ""]  # fmt: skip
+        lines += [
+            "## Receiver heads of planted chains",
+            "",
+            "Eight chains of 24 sentences, of which one is referred to by four. The null has "
+            "the tokens of each chain in random order.",
+            "",
+        ]
         rows = [["model", "planted head", "null", "largest other head"]]
         for name, r in found["receivers"].items():
             planted = f"{r['score']:.1f} ± {r['sem']:.1f}" if "score" in r else "none"
@@ -276,31 +351,53 @@ def report(found: dict[str, Any]) -> str:
             rows.append([name, planted, null, f"{r['others']:.1f}"])
         lines += table(rows)
     for name, one in found.get("judge", {}).items():
-        lines += [f"## Precision at k: {name}", "",
-                  f"{one['documents']} held-out documents, {one['answered']} answered by the "
-                  "model.", "", *judged_table(one)]  # fmt: skip
+        lines += [
+            f"## Precision at k: {name}",
+            "",
+            f"{one['documents']} held-out documents, {one['answered']} answered by the model.",
+            "",
+            *judged_table(one),
+        ]
     if "agreement" in found:
-        lines += ["## Agreement on planted chains", "",
-                  "Eight chains of 16 sentences, of which one is an anchor and one holds the "
-                  "answer.", "",
-                  *agreement_table(found["agreement"])]  # fmt: skip
+        lines += [
+            "## Agreement on planted chains",
+            "",
+            "Eight chains of 16 sentences, of which one is an anchor and one holds the answer.",
+            "",
+            *agreement_table(found["agreement"]),
+        ]
     if "story" in found:
         story = found["story"]
         for name in ("1 source", "2 sources"):
             one = story[name]
-            lines += [f"## {story['model']}: {name}", "",
-                      f"{one['documents']} held-out documents of ten English sentences, of which "
-                      f"the model answers {one['answered']}. Heads: {', '.join(one['heads'])}.",
-                      "", *judged_table(one)]  # fmt: skip
+            lines += [
+                f"## {story['model']}: {name}",
+                "",
+                f"{one['documents']} held-out documents of ten English sentences, of which "
+                f"the model answers {one['answered']}. Heads: {', '.join(one['heads'])}.",
+                "",
+                *judged_table(one),
+            ]
             rows = [["way", "stated confidence", "observed", "95 % interval", "sentences"]]
             for way, bins in one["reliability"].items():
-                rows += [[way, f"{b['stated']:.2f}", f"{b['observed']:.2f}",
-                          f"{b['low']:.2f} to {b['high']:.2f}", str(b["sentences"])]
-                         for b in bins]  # fmt: skip
+                rows += [
+                    [
+                        way,
+                        f"{b['stated']:.2f}",
+                        f"{b['observed']:.2f}",
+                        f"{b['low']:.2f} to {b['high']:.2f}",
+                        str(b["sentences"]),
+                    ]
+                    for b in bins
+                ]
             lines += table(rows)
-        lines += [f"## {story['model']}: agreement of the measures of anchors", "",
-                  "Eight of these documents.", "",
-                  *agreement_table(story["agreement"])]  # fmt: skip
+        lines += [
+            f"## {story['model']}: agreement of the measures of anchors",
+            "",
+            "Eight of these documents.",
+            "",
+            *agreement_table(story["agreement"]),
+        ]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -328,8 +425,13 @@ def main() -> None:
         "machine": platform.processor() or platform.machine(),
         "threads": torch.get_num_threads(),
     }
-    parts = {"length": part_length, "sources": part_sources, "receivers": part_receivers,
-             "judge": part_judge, "agreement": part_agreement}  # fmt: skip
+    parts = {
+        "length": part_length,
+        "sources": part_sources,
+        "receivers": part_receivers,
+        "judge": part_judge,
+        "agreement": part_agreement,
+    }
     for part in given.parts:
         if part == "story" and given.story is None:
             print("story: left out, since no --story FOLDER is given", flush=True)

@@ -89,8 +89,11 @@ def measured(
         if label in done:
             continue
         row: dict[str, Any] = {
-            "model": model.name, "task": pairs.name, "method": label, "pairs": len(pairs),
-        }  # fmt: skip
+            "model": model.name,
+            "task": pairs.name,
+            "method": label,
+            "pairs": len(pairs),
+        }
         if method in TOO_SLOW:
             yield row | {"note": TOO_SLOW[method]}
             continue
@@ -109,12 +112,17 @@ def measured(
         low, high = result.area_interval()
         yield row | {
             "auroc": auroc(size, marked(circuit.head_names, truth)) if truth else None,
-            "cmd": result.cmd, "cmd_low": low, "cmd_high": high,
-            "random_cmd": float(result.random_cmd.mean()), "cpr": result.cpr,
+            "cmd": result.cmd,
+            "cmd_low": low,
+            "cmd_high": high,
+            "random_cmd": float(result.random_cmd.mean()),
+            "cpr": result.cpr,
             "jaccard": _jaccard(found, at, max(2, len(truth))),
-            "forwards": found.forwards, "backwards": found.backwards,
-            "seconds": took, "times_a_forward": took / plain,
-        }  # fmt: skip
+            "forwards": found.forwards,
+            "backwards": found.backwards,
+            "seconds": took,
+            "times_a_forward": took / plain,
+        }
 
 
 def _jaccard(found: Found, at: list[int], k: int) -> float | None:
@@ -152,9 +160,17 @@ def trained() -> Model:
     tokenizer = speller()
     torch.manual_seed(0)
     config = GPT2Config(
-        vocab_size=len(tokenizer), n_positions=64, n_embd=96, n_layer=3, n_head=4,
-        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0, eos_token_id=0,
-    )  # fmt: skip
+        vocab_size=len(tokenizer),
+        n_positions=64,
+        n_embd=96,
+        n_layer=3,
+        n_head=4,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
     module = GPT2LMHeadModel(config).eval()
     model = interp.load(module, name="trained on four tasks", tokenizer=tokenizer)
     tasks = [make_contrast(model, name, n=512, seed=100) for name in TRAINED_TASKS]
@@ -228,11 +244,16 @@ def _edges_found(
         order = sorted(size, key=lambda e: -size[e])[: len(edges)]
         chosen = {e for e in order if size[e] >= NOTHING * max(size.values())}
     return {
-        "auroc": of_edges(graph, edges, scores), "of": len(graph.edges), "true": len(edges),
-        "hit": len(chosen & set(edges)), "extra": len(chosen - set(edges)),
-        "own_set": "smallest_edges" in found.tables, "forwards": found.forwards,
-        "backwards": found.backwards, "seconds": took,
-    }  # fmt: skip
+        "auroc": of_edges(graph, edges, scores),
+        "of": len(graph.edges),
+        "true": len(edges),
+        "hit": len(chosen & set(edges)),
+        "extra": len(chosen - set(edges)),
+        "own_set": "smallest_edges" in found.tables,
+        "forwards": found.forwards,
+        "backwards": found.backwards,
+        "seconds": took,
+    }
 
 
 def _matrix(graph: ResidualGraph, found: Any, known: list[int]) -> Any:

@@ -39,9 +39,12 @@ def measured(case: Case, draws: int) -> dict[str, Any]:
     began, number = time.perf_counter(), max(10, round(draws * case.share))
     every = [np.asarray(case.draw(seed), dtype=float).ravel() for seed in range(number)]
     told: dict[str, Any] = {
-        "call": case.call, "claim": case.claim, "nothing": case.nothing, "kind": case.kind,
+        "call": case.call,
+        "claim": case.claim,
+        "nothing": case.nothing,
+        "kind": case.kind,
         "draws": number,
-    }  # fmt: skip
+    }
     error = (NOMINAL * (1 - NOMINAL) / number) ** 0.5
     if case.kind == "claim":  # one claim per draw: any of its values
         hits = int(sum(bool(x.any()) for x in every))

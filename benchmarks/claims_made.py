@@ -66,10 +66,20 @@ def error_rate_intervals(n: int) -> Any:
         rng = np.random.default_rng([seed, n])
         which = rng.integers(pool.counts.shape[1], size=n)
         part = HeadAlignments(
-            pool.of, pool.rows, pool.counts[:, which], pool.chosen_counts, pool.steps[:, which],
-            pool.links[:, which], tuple(pool.gold[i] for i in which), tuple(which.tolist()),
-            pool.null, pool.p, pool.p_holm, pool.best_of_layer, pool.null_kind,
-        )  # fmt: skip
+            pool.of,
+            pool.rows,
+            pool.counts[:, which],
+            pool.chosen_counts,
+            pool.steps[:, which],
+            pool.links[:, which],
+            tuple(pool.gold[i] for i in which),
+            tuple(which.tolist()),
+            pool.null,
+            pool.p,
+            pool.p_holm,
+            pool.best_of_layer,
+            pool.null_kind,
+        )
         frame = part.to_pandas()
         return inside(frame["low"], frame["high"], pool.score)
 
@@ -85,9 +95,13 @@ def rank_intervals(n: int, spread: float) -> Any:
         truth[1] = 0.6 * truth[0] + 0.8 * truth[1]
         values = truth[:, :, None] + rng.normal(size=(2, 16, n))
         rows = translation_rows(
-            tuple(Head(0, h, "cross") for h in range(16)), values[0], values[1],
-            np.ones((16, n)), np.full(16, np.nan), {},
-        )  # fmt: skip
+            tuple(Head(0, h, "cross") for h in range(16)),
+            values[0],
+            values[1],
+            np.ones((16, n)),
+            np.full(16, np.nan),
+            {},
+        )
         found = rank_agreement(rows, seed)
         row = found[found["statistic"] == "confidence"].iloc[0]
         return inside(row["low"], row["high"], spearman(truth)[0, 1])
@@ -102,10 +116,17 @@ def random_vision(classes: int, seed: int) -> interp.Model:
     from transformers import ViTConfig, ViTForImageClassification
 
     torch.manual_seed(seed)
-    module = ViTForImageClassification(ViTConfig(
-        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-        image_size=24, patch_size=6, num_labels=classes,
-    )).eval()  # fmt: skip
+    module = ViTForImageClassification(
+        ViTConfig(
+            hidden_size=32,
+            intermediate_size=48,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            image_size=24,
+            patch_size=6,
+            num_labels=classes,
+        )
+    ).eval()
     with torch.no_grad():  # as after training: weights that read the image
         for p in module.parameters():
             p.add_(torch.randn_like(p) * 0.2)
@@ -152,11 +173,15 @@ def vote_intervals(wrong: float, right: float) -> Any:
             )
         ]
         found = SpuriousVotes(
-            ("L0H0",), (("", 0, 0),), ("spurious_votes",), ("share of votes",),
-            np.full((1, 45), hits[0] / 20 - hits[1] / 25), np.zeros(1),
+            ("L0H0",),
+            (("", 0, 0),),
+            ("spurious_votes",),
+            ("share of votes",),
+            np.full((1, 45), hits[0] / 20 - hits[1] / 25),
+            np.zeros(1),
             {"votes_wrong": (hits[0],), "votes_right": (hits[1],)},
             {"images whose cue conflicts": 45, "of them wrong": 20},
-        ).to_pandas()  # fmt: skip
+        ).to_pandas()
         return inside(found["low"], found["high"], wrong - right)
 
     return draw
@@ -169,17 +194,19 @@ def called(found: Any) -> np.ndarray:
 def random_effects(seed: int) -> Any:
     images = shape_images(seed, 60, cue="none")
     labels = np.random.default_rng([seed, 1]).integers(4, size=60)
-    return called(vision.image_direct_effects(
-        random_vision(4, seed), images.pixels, labels, seed=seed
-    ))  # fmt: skip
+    return called(
+        vision.image_direct_effects(random_vision(4, seed), images.pixels, labels, seed=seed)
+    )
 
 
 def random_masks(seed: int) -> Any:
     images = shape_images(seed, 40, cue="none")
     masks = shape_images(10_000 + seed, 40, cue="none").masks
-    return called(vision.map_agreement(
-        random_vision(4, seed), images.pixels, masks, methods=("rollout",), seed=seed
-    ))  # fmt: skip
+    return called(
+        vision.map_agreement(
+            random_vision(4, seed), images.pixels, masks, methods=("rollout",), seed=seed
+        )
+    )
 
 
 def random_registers(seed: int) -> Any:
@@ -226,9 +253,16 @@ def made_anchors(trend: float) -> Any:
         one, other = rng.normal(size=(2, 48)) - trend * index / 16
         nothing = np.full(48, -1)
         found = Anchors(
-            ("a", "b", "c"), np.repeat(np.arange(3), 16), index, ("",) * 48,
-            {"receiver": one, "suppression": other}, {}, nothing, nothing, ((),) * 3,
-        )  # fmt: skip
+            ("a", "b", "c"),
+            np.repeat(np.arange(3), 16),
+            index,
+            ("",) * 48,
+            {"receiver": one, "suppression": other},
+            {},
+            nothing,
+            nothing,
+            ((),) * 3,
+        )
         return found.agreement(n_boot=399, seed=seed)["p"] < LEVEL
 
     return draw
@@ -332,61 +366,135 @@ SPURIOUS = "vision.locate_spurious_heads"
 GRAPH = "AttentionGraph."
 EIGHT = "accuracy of 8 equal groups"
 CASES = (
-    Case(ALIGN + "word_alignment", "any head, p_holm < 0.05", "gold words shuffled",
-         shuffled_gold, share=2),
+    Case(
+        ALIGN + "word_alignment",
+        "any head, p_holm < 0.05",
+        "gold words shuffled",
+        shuffled_gold,
+        share=2,
+    ),
     *(
-        Case(ALIGN + "word_alignment", f"error rate, {n} sentences", "rate of 594 sentences",
-             error_rate_intervals(n), "interval")
+        Case(
+            ALIGN + "word_alignment",
+            f"error rate, {n} sentences",
+            "rate of 594 sentences",
+            error_rate_intervals(n),
+            "interval",
+        )
         for n in (8, 32)
     ),
     *(
-        Case("rank_agreement", f"correlation, {n} pairs, {told}",
-             "correlation of the true means of 16 heads", rank_intervals(n, spread), "interval",
-             0.4)
+        Case(
+            "rank_agreement",
+            f"correlation, {n} pairs, {told}",
+            "correlation of the true means of 16 heads",
+            rank_intervals(n, spread),
+            "interval",
+            0.4,
+        )
         for n, spread, told in ((16, 1.0, "heads differ"), (16, 0.1, "heads hardly differ"))
     ),
     Case(SPURIOUS, "any head spurious", "trained model, cues at random, 4 classes", trained_cued),
-    Case(SPURIOUS, "any head spurious", "random models, cues at random, 4 classes", cued(4),
-         share=0.7),
-    Case(SPURIOUS, "any head spurious", "the same, cues of a skewed distribution",
-         cued(4, lone=True)),
-    Case(SPURIOUS, "any head spurious", "random models, cues at random, 2 classes", cued(2),
-         share=0.7),
+    Case(
+        SPURIOUS,
+        "any head spurious",
+        "random models, cues at random, 4 classes",
+        cued(4),
+        share=0.7,
+    ),
+    Case(
+        SPURIOUS, "any head spurious", "the same, cues of a skewed distribution", cued(4, lone=True)
+    ),
+    Case(
+        SPURIOUS,
+        "any head spurious",
+        "random models, cues at random, 2 classes",
+        cued(2),
+        share=0.7,
+    ),
     *(
-        Case(SPURIOUS, "votes of 20 wrong images minus those of 25 right ones",
-             f"{wrong:.2f} - {right:.2f}", vote_intervals(wrong, right), "interval")
+        Case(
+            SPURIOUS,
+            "votes of 20 wrong images minus those of 25 right ones",
+            f"{wrong:.2f} - {right:.2f}",
+            vote_intervals(wrong, right),
+            "interval",
+        )
         for wrong, right in ((0.97, 0.03), (0.5, 0.2))
     ),
-    Case("vision.image_direct_effects", "any part, p_holm < 0.05", "labels at random",
-         random_effects),
+    Case(
+        "vision.image_direct_effects", "any part, p_holm < 0.05", "labels at random", random_effects
+    ),
     Case("vision.map_agreement", "any head, p_holm < 0.05", "masks of other images", random_masks),
-    Case("vision.register_neurons", "any neuron, p_holm < 0.05", "random patches",
-         random_registers),
+    Case(
+        "vision.register_neurons", "any neuron, p_holm < 0.05", "random patches", random_registers
+    ),
     *(
-        Case("vision.correct_spurious_heads", f"worst group, {when}, {n} images a group",
-             EIGHT if when != "gain" else "no gain", worst_groups(n, 0.8, when), "interval")
+        Case(
+            "vision.correct_spurious_heads",
+            f"worst group, {when}, {n} images a group",
+            EIGHT if when != "gain" else "no gain",
+            worst_groups(n, 0.8, when),
+            "interval",
+        )
         for n in (10, 40)
         for when in ("after", "gain")
     ),
     Case("Anchors.agreement", "p < 0.05", "unrelated measures", made_anchors(0.0)),
-    Case("Anchors.agreement", "p < 0.05", "unrelated measures that fall along the text",
-         made_anchors(2.0)),
+    Case(
+        "Anchors.agreement",
+        "p < 0.05",
+        "unrelated measures that fall along the text",
+        made_anchors(2.0),
+    ),
     Case(GRAPH + "communities", "p <= 0.05", "random causal attention", communities(24)),
     Case(GRAPH + "communities", "p <= 0.05", "random attention in a window of 6", communities(6)),
-    Case(GRAPH + "motifs", "any motif, p <= 0.05", "random causal attention", motifs(24),
-         share=0.5),
+    Case(
+        GRAPH + "motifs", "any motif, p <= 0.05", "random causal attention", motifs(24), share=0.5
+    ),
     Case(GRAPH + "motifs", "any motif, p <= 0.05", "random attention in a window of 6", motifs(6)),
     Case(GRAPH + "against", "p <= 0.05", "a random graph", given_graph),
-    Case("graphs.static_layers", "dynamic at 0.99", "GAT layers, which are static",
-         called_static("gat", wrong=False), share=2),
-    Case("graphs.static_layers", "static at 0.99", "GATv2 layers, which are dynamic",
-         called_static("gatv2", wrong=True), share=2),
-    Case("attribution.plausibility", "any of 3 measures, p < 0.05 / 3",
-         "random annotations and scores", random_rationales, share=0.7),
-    Case("attribution.faithfulness", "p of against_random < 0.05", "random scores in clusters",
-         clustered(tests=True), share=2),
-    Case("attribution.faithfulness", "mean over 12 clusters of 4", "mean of all draws",
-         clustered(tests=False), "interval", 2),
-    Case("dictionaries.feature_cards", "p of the head share above 0.05 (nominal 95 %)",
-         "random decoder rows", random_decoder, "interval"),
-)  # fmt: skip
+    Case(
+        "graphs.static_layers",
+        "dynamic at 0.99",
+        "GAT layers, which are static",
+        called_static("gat", wrong=False),
+        share=2,
+    ),
+    Case(
+        "graphs.static_layers",
+        "static at 0.99",
+        "GATv2 layers, which are dynamic",
+        called_static("gatv2", wrong=True),
+        share=2,
+    ),
+    Case(
+        "attribution.plausibility",
+        "any of 3 measures, p < 0.05 / 3",
+        "random annotations and scores",
+        random_rationales,
+        share=0.7,
+    ),
+    Case(
+        "attribution.faithfulness",
+        "p of against_random < 0.05",
+        "random scores in clusters",
+        clustered(tests=True),
+        share=2,
+    ),
+    Case(
+        "attribution.faithfulness",
+        "mean over 12 clusters of 4",
+        "mean of all draws",
+        clustered(tests=False),
+        "interval",
+        2,
+    ),
+    Case(
+        "dictionaries.feature_cards",
+        "p of the head share above 0.05 (nominal 95 %)",
+        "random decoder rows",
+        random_decoder,
+        "interval",
+    ),
+)

@@ -28,8 +28,14 @@ from interp.text.chains.receivers import receiver_rows
 from interp.text.context import judge_sources
 
 LEVEL = 0.05
-NEW = ("entropy_share", "key_clusters", "moving_keys", "triangle_spans", "sink_key_bias",
-       "cls_rest")  # fmt: skip
+NEW = (
+    "entropy_share",
+    "key_clusters",
+    "moving_keys",
+    "triangle_spans",
+    "sink_key_bias",
+    "cls_rest",
+)
 
 
 def random_model(shape: str, seed: int) -> interp.Model:
@@ -158,9 +164,15 @@ def receivers(n: int) -> Any:
         pool, rng = kurtosis_pool(), np.random.default_rng([seed, 1])
         which = rng.integers(pool.per_prompt.shape[1], size=n)
         part = receiver_rows(
-            pool.heads(), pool.per_prompt[:, which], pool.null_kurtosis[:, which],
-            pool.vertical, pool.of_chain, pool.texts, pool.chains, pool.provenance,
-        )  # fmt: skip
+            pool.heads(),
+            pool.per_prompt[:, which],
+            pool.null_kurtosis[:, which],
+            pool.vertical,
+            pool.of_chain,
+            pool.texts,
+            pool.chains,
+            pool.provenance,
+        )
         frame = part.to_pandas()
         return inside(frame["low"], frame["high"], np.nanmean(pool.per_prompt, 1))
 
@@ -228,37 +240,92 @@ def special(names: tuple[str, ...]) -> Any:
 
 CASES = (
     *(
-        Case("attribution.explain_difference", f"{told}, p_holm < 0.05", "prompts drawn alike",
-             same_prompts(row), share=3)
+        Case(
+            "attribution.explain_difference",
+            f"{told}, p_holm < 0.05",
+            "prompts drawn alike",
+            same_prompts(row),
+            share=3,
+        )
         for row, told in (("gradient_x_input", "any position"), ("target", "the target"))
     ),
-    Case("attribution.learn_head_weights", "held-out correlation, p < 0.05",
-         "attention at random", permuted_attention, share=0.5),
-    Case("attribution.randomisation_check", "any of 3 steps, p_holm < 0.05",
-         "scores drawn anew at each step", randomised, share=0.5),
+    Case(
+        "attribution.learn_head_weights",
+        "held-out correlation, p < 0.05",
+        "attention at random",
+        permuted_attention,
+        share=0.5,
+    ),
+    Case(
+        "attribution.randomisation_check",
+        "any of 3 steps, p_holm < 0.05",
+        "scores drawn anew at each step",
+        randomised,
+        share=0.5,
+    ),
     *(
-        Case("attribution.randomisation_check", f"last step of {method}, p < 0.05",
-             "random models", last_step(method), share=0.3, why=why)
+        Case(
+            "attribution.randomisation_check",
+            f"last step of {method}, p < 0.05",
+            "random models",
+            last_step(method),
+            share=0.3,
+            why=why,
+        )
         for method, why in (
-            ("gradient_x_input", "the scores of two models agree by their architecture alone, as "
-             "the position of the target stands out in both"),
+            (
+                "gradient_x_input",
+                "the scores of two models agree by their architecture alone, as "
+                "the position of the target stands out in both",
+            ),
             ("raw_attention", "all texts share one draw of random weights, and p is of that draw"),
         )
     ),
-    Case("lens.direct_logits", "any part, p_holm < 0.05", "random targets of random models",
-         random_targets),
-    Case("lens.tuned_lens", "errors and gain, 12 texts", "mean of 234 texts", lens_intervals,
-         "interval", 2),
+    Case(
+        "lens.direct_logits",
+        "any part, p_holm < 0.05",
+        "random targets of random models",
+        random_targets,
+    ),
+    Case(
+        "lens.tuned_lens",
+        "errors and gain, 12 texts",
+        "mean of 234 texts",
+        lens_intervals,
+        "interval",
+        2,
+    ),
     *(
-        Case("chains.receiver_heads", f"kurtosis, {n} chains", "mean of 400 chains",
-             receivers(n), "interval")
+        Case(
+            "chains.receiver_heads",
+            f"kurtosis, {n} chains",
+            "mean of 400 chains",
+            receivers(n),
+            "interval",
+        )
         for n in (4, 16)
     ),
     Case("Anchors.agreement", "p < 0.05", "random models and tokens", random_anchors, share=0.3),
-    Case("context.judge_sources", "precision, 8 documents", "random order, for random models",
-         source_intervals, "interval", 0.3),
-    Case("context.judge_sources", "Brier score of any way below the base rate's",
-         "random models", confident, share=0.4),
-    Case("interp score", f"any head special by {', '.join(f'`{n}`' for n in NEW)}",
-         "random models", special(NEW), share=0.48),
-)  # fmt: skip
+    Case(
+        "context.judge_sources",
+        "precision, 8 documents",
+        "random order, for random models",
+        source_intervals,
+        "interval",
+        0.3,
+    ),
+    Case(
+        "context.judge_sources",
+        "Brier score of any way below the base rate's",
+        "random models",
+        confident,
+        share=0.4,
+    ),
+    Case(
+        "interp score",
+        f"any head special by {', '.join(f'`{n}`' for n in NEW)}",
+        "random models",
+        special(NEW),
+        share=0.48,
+    ),
+)

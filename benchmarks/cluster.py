@@ -43,9 +43,11 @@ DRAWS = 1  # of random weights: the figures are of the cluster, not of the model
 def ray_command(*args: str) -> None:
     """Run a command of Ray's own; SystemExit when it fails."""
     done = subprocess.run(
-        [str(Path(sys.executable).with_name("ray")), *args], capture_output=True, text=True,
+        [str(Path(sys.executable).with_name("ray")), *args],
+        capture_output=True,
+        text=True,
         check=False,
-    )  # fmt: skip
+    )
     if done.returncode:
         raise SystemExit(f"ray {' '.join(args)}: {done.stderr[-500:] or done.stdout[-500:]}")
 
@@ -57,9 +59,11 @@ def command(models: list[str], metrics: str, out: Path, *options: str) -> subpro
     args += [x for path in own_code(models) for x in ("--import", str(path))]
     return subprocess.Popen(
         [sys.executable, "-c", RUN, *args],
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
         env=environment(out),
-    )  # fmt: skip
+    )
 
 
 def own_code(models: list[str]) -> list[Path]:
@@ -156,14 +160,24 @@ def measured(models: list[str], asked: argparse.Namespace, folder: Path) -> dict
         folder, "alone", lambda: finished(command(models, asked.metrics, folder / "alone"))
     )
     os.environ |= environment(folder / "cluster")  # the workers have that of the cluster
-    ray_command("start", "--head", "--num-cpus", "2", "--port", str(PORT),
-                "--include-dashboard", "false", "--disable-usage-stats")  # fmt: skip
+    ray_command(
+        "start",
+        "--head",
+        "--num-cpus",
+        "2",
+        "--port",
+        str(PORT),
+        "--include-dashboard",
+        "false",
+        "--disable-usage-stats",
+    )
     at = ("--ray", f"127.0.0.1:{PORT}")
     try:
         quiet = kept(
-            folder, "quiet",
+            folder,
+            "quiet",
             lambda: finished(command(models, asked.metrics, folder / "quiet", *at)),
-        )  # fmt: skip
+        )
         out = folder / "disturbed"
         shutil.rmtree(out, ignore_errors=True)
         say("disturbed begins")
@@ -171,7 +185,9 @@ def measured(models: list[str], asked: argparse.Namespace, folder: Path) -> dict
     finally:
         ray_command("stop", "--force")
     return {
-        "models": len(models), "metrics": asked.metrics, "draws of random weights": DRAWS,
+        "models": len(models),
+        "metrics": asked.metrics,
+        "draws of random weights": DRAWS,
         "results": len(stamps(out)),
         "what else ran at the time": asked.beside,
         "seconds of one process": alone["seconds"],
@@ -180,7 +196,7 @@ def measured(models: list[str], asked: argparse.Namespace, folder: Path) -> dict
         "cluster equals one process": equal(folder / "alone", folder / "quiet"),
         **counts,
         "disturbed cluster equals one process": equal(folder / "alone", out),
-    }  # fmt: skip
+    }
 
 
 def main() -> None:

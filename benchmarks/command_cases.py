@@ -102,10 +102,14 @@ def files(folder: Path, model: str) -> dict[str, str]:
     two = [f"{prompt}\t{prompt.replace('. ', '. Then ', 1)}" for prompt in few]
     names = ("cat", "dog", "bird", "fish", "bear", "boy", "girl", "man")
     made = [
-        {"prompt": f"The {a} is very", "corrupted": f"The {b} is very", "answer": " happy",
-         "wrong": " sad"}
+        {
+            "prompt": f"The {a} is very",
+            "corrupted": f"The {b} is very",
+            "answer": " happy",
+            "wrong": " sad",
+        }
         for a, b in pairwise((*names, names[0]))
-    ]  # fmt: skip
+    ]
     labelled = [
         {"prompt": line, "label": int("he" in line.split()), "document": i}
         for i, line in enumerate(texts.read_text(encoding="utf-8").splitlines())
@@ -118,10 +122,13 @@ def files(folder: Path, model: str) -> dict[str, str]:
         "labelled": [json.dumps(row) for row in labelled],
     }
     given = {
-        "model": model, "text": TEXT, "out": str(folder / "out"),
-        "texts": str(texts), "treebank": str(ROOT / "data" / "treebank.conllu"),
+        "model": model,
+        "text": TEXT,
+        "out": str(folder / "out"),
+        "texts": str(texts),
+        "treebank": str(ROOT / "data" / "treebank.conllu"),
         "smaller": str(folder / "smaller"),
-    }  # fmt: skip
+    }
     for name, rows in lines.items():
         path = folder / (f"{name}.txt" if name in ("few", "two") else f"{name}.jsonl")
         path.write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
@@ -141,10 +148,15 @@ def _rationales(folder: Path) -> Path:
             j for j in range(len(words)) if words[j : j + len(subject.split())] == subject.split()
         )
         (folder / "docs" / f"doc{i}").write_text(" ".join(words), encoding="utf-8")
-        span = {"docid": f"doc{i}", "start_token": at, "end_token": at + len(subject.split()),
-                "text": subject}  # fmt: skip
-        rows.append({"annotation_id": f"a{i}", "classification": "yes", "query": "",
-                     "evidences": [[span]]})  # fmt: skip
+        span = {
+            "docid": f"doc{i}",
+            "start_token": at,
+            "end_token": at + len(subject.split()),
+            "text": subject,
+        }
+        rows.append(
+            {"annotation_id": f"a{i}", "classification": "yes", "query": "", "evidences": [[span]]}
+        )
     path = folder / "val.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
@@ -178,8 +190,10 @@ def other_models(folder: Path) -> dict[str, str]:
         Image.fromarray(pixels).save(path)
         images += ["--image", str(path)]
     return {
-        "whisper": str(whisper), "llava": str(save_llava(llava)), "images": " ".join(images),
-    }  # fmt: skip
+        "whisper": str(whisper),
+        "llava": str(save_llava(llava)),
+        "images": " ".join(images),
+    }
 
 
 def words_of(line: str, given: dict[str, str]) -> list[str]:

@@ -91,9 +91,14 @@ def measured(name: str, given: dict[str, str], limit: int) -> dict[str, Any]:
         for line in filter(None, (BEFORE.get(name), CASES[name])):
             start = used()
             done = subprocess.run(
-                [*child, *words_of(line, given)], capture_output=True, text=True, check=False,
-                env=os.environ | own, cwd=folder, stdin=subprocess.DEVNULL,
-            )  # fmt: skip
+                [*child, *words_of(line, given)],
+                capture_output=True,
+                text=True,
+                check=False,
+                env=os.environ | own,
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+            )
             seconds = used() - start
             if done.returncode == -signal.SIGXCPU:
                 return row | {"seconds": seconds, "stopped": True}
@@ -123,23 +128,27 @@ def forward_seconds(model: str) -> float:
 def page(told: dict[str, Any]) -> str:
     """Return the table as Markdown."""
     lines = [
-        "# Processor time of every command's default", "",
+        "# Processor time of every command's default",
+        "",
         "Measured by `python -m benchmarks.command_times MODEL`: user and system seconds of the "
         "command and all that it starts, one thread, one run each, on a machine that other work "
         "shared, which adds to the seconds. Files are small: the command lines are in "
-        "`benchmarks/command_cases.py`.", "",
+        "`benchmarks/command_cases.py`.",
+        "",
         f"MODEL is {told['model']}; a plain forward pass takes {told['per_token'] * 1e3:.3f} ms "
         f"per token, and the start (imports, loading, checks) {told['start']:.1f} s. Forward "
         "passes and tokens are counted at the blocks, as means over blocks: a pass through half "
         "of them is half a pass. The ratio is the seconds after the start over plain forward "
         "passes of as many tokens: what the command takes over the passes it needs. It is left "
-        "out for commands on models of their own.", "",
+        "out for commands on models of their own.",
+        "",
         f"The aim is {LIMIT:.0f} s; rows above it are marked. "
         f"{len(told['rows'])} of {len(CASES)} command lines are measured; the same command "
-        "measures the rest.", "",
+        "measures the rest.",
+        "",
         "| command | processor seconds | forward passes | tokens | ratio |",
         "|---|---|---|---|---|",
-    ]  # fmt: skip
+    ]
     for row in told["rows"]:
         words = f"| `{CASES[row['command']]}` "
         if "failed" in row:

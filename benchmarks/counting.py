@@ -50,9 +50,17 @@ def trained(seed: int, steps: int) -> GPT2LMHeadModel:
     """Train a model; none for 0 steps."""
     torch.manual_seed(seed)
     config = GPT2Config(
-        vocab_size=3, n_positions=32, n_embd=32, n_layer=1, n_head=4, bos_token_id=0,
-        eos_token_id=0, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0,
-    )  # fmt: skip
+        vocab_size=3,
+        n_positions=32,
+        n_embd=32,
+        n_layer=1,
+        n_head=4,
+        bos_token_id=0,
+        eos_token_id=0,
+        resid_pdrop=0,
+        embd_pdrop=0,
+        attn_pdrop=0,
+    )
     module = GPT2LMHeadModel(config)
     module.transformer.h[0].mlp = Nothing()  # type: ignore[assignment]
     adam = torch.optim.Adam(module.parameters(), lr=3e-3)
@@ -77,9 +85,14 @@ def measured(module: GPT2LMHeadModel, seed: int) -> dict[str, list[float]]:
     texts, right = strings(HELD, np.random.default_rng([seed, 2]))
     wrong = [1 - r for r in right]
     task = causal.custom(
-        model, texts, lambda logits, i: float(logits[-1, right[i]] > logits[-1, wrong[i]]),
-        name="majority", unit="accuracy", higher_is_better=True, has_gradient=False,
-    )  # fmt: skip
+        model,
+        texts,
+        lambda logits, i: float(logits[-1, right[i]] > logits[-1, wrong[i]]),
+        name="majority",
+        unit="accuracy",
+        higher_is_better=True,
+        has_gradient=False,
+    )
     log_loss = causal.loss(model, texts, [[-1]] * len(texts), labels=[[r] for r in right])
     found = head_aggregation(model, task, fit=log_loss, steps=200, seed=seed)
     frame = found.to_pandas().set_index("part")
@@ -96,12 +109,15 @@ def main() -> None:
         results[f"trained {seed}"] = measured(trained(seed, STEPS), seed)
     results["untrained 0"] = measured(trained(0, 0), 0)
     lines = [
-        "# Heads of a counting model: an ensemble?", "",
+        "# Heads of a counting model: an ensemble?",
+        "",
         f"One layer, 4 heads, no MLP; which symbol is more frequent in {LENGTHS[0]} to"
         f" {LENGTHS[1]} bits. Accuracy on held-out strings with its 95 % interval; weights were"
-        " fitted on others. Chance 0.5.", "",
-        "| sum of heads | " + " | ".join(results) + " |", "|---|" + "---|" * len(results),
-    ]  # fmt: skip
+        " fitted on others. Chance 0.5.",
+        "",
+        "| sum of heads | " + " | ".join(results) + " |",
+        "|---|" + "---|" * len(results),
+    ]
     for part in results["trained 0"]:
         cells = []
         for each in results.values():

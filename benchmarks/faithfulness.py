@@ -67,10 +67,14 @@ def main() -> None:
     ]
     began = time.monotonic(), time.process_time()
     found = faithfulness(
-        model, texts, chosen, [f"similarity:{o}" for o in others], draws=given.draws,
+        model,
+        texts,
+        chosen,
+        [f"similarity:{o}" for o in others],
+        draws=given.draws,
         resume=given.rows,
         progress=lambda what, done, total: print(f"{done}/{total}", flush=True),
-    )  # fmt: skip
+    )
     spent = given.spent or (time.monotonic() - began[0], time.process_time() - began[1])
     write(found, given, spent)
 
@@ -83,9 +87,11 @@ def write(found: Faithfulness, given: argparse.Namespace, spent: tuple[float, fl
     made["provenance"] = {k: v for k, v in made["provenance"].items() if k != "targets"}
     made["provenance"] |= {
         "machine": f"{platform.system()} {platform.machine()}, {torch.get_num_threads()} thread(s)",
-        "seconds": round(spent[0]), "processor_seconds": round(spent[1]), "note": given.note,
+        "seconds": round(spent[0]),
+        "processor_seconds": round(spent[1]),
+        "note": given.note,
         "length": [r["tokens"] for r in found.rows[: given.n]],
-    }  # fmt: skip
+    }
     (HERE / "faithfulness.json").write_text(json.dumps(made, indent=1, default=str) + "\n")
     (HERE / "faithfulness.svg").write_text(
         standing(svg(found.plot(len(found.methods), measure="spearman")), style=True)

@@ -99,9 +99,11 @@ def measured(name: str, given: argparse.Namespace, chosen: list[str]) -> dict:
         p = found.against_random(measure)
         for row in found[measure].interval().to_dict("records"):
             rows[row["method"]][measure] = {
-                "mean": row["score"], "low": row["low"], "high": row["high"],
+                "mean": row["score"],
+                "low": row["low"],
+                "high": row["high"],
                 "p_random": p.get(row["method"]),
-            }  # fmt: skip
+            }
     for row in cost.to_pandas().to_dict("records"):
         if row["n"]:
             rows[row["method"]][row["metric"]] = row["score"]
@@ -110,9 +112,13 @@ def measured(name: str, given: argparse.Namespace, chosen: list[str]) -> dict:
         rows[d.method]["chance rank"] = d.chance
     beats = {m: found.better_than(m) for m in MEASURED}
     return {
-        "title": TITLES[name], "texts": len(texts), "clusters": len(set(clusters or texts)),
-        "rows": rows, "beats": beats, "failures": [list(f) for f in found.failures],
-    }  # fmt: skip
+        "title": TITLES[name],
+        "texts": len(texts),
+        "clusters": len(set(clusters or texts)),
+        "rows": rows,
+        "beats": beats,
+        "failures": [list(f) for f in found.failures],
+    }
 
 
 def usable(method: str) -> bool:
@@ -139,8 +145,12 @@ def report(made: dict) -> str:
         deceived = any("deceived rank" in r for r in case["rows"].values())
         lines += ["", f"## {case['title']}", ""]
         number = f"{case['texts']} texts, {case['clusters']} clusters."
-        lines += [number, "", "| method | rank | AOPC | forward | backward | seconds |"
-                  + (" deceived |" if deceived else "")]  # fmt: skip
+        lines += [
+            number,
+            "",
+            "| method | rank | AOPC | forward | backward | seconds |"
+            + (" deceived |" if deceived else ""),
+        ]
         lines.append("|---|---|---|---|---|---|" + ("---|" if deceived else ""))
         order = sorted(
             case["rows"], key=lambda m: -_mean(case["rows"][m]) if case["rows"][m] else 9
@@ -154,19 +164,27 @@ def report(made: dict) -> str:
             lines.append(f"| {method} | {' | '.join(cells)} |")
         if deceived:
             chance = next(r["chance rank"] for r in case["rows"].values() if "chance rank" in r)
-            lines += ["", f"Deceived: mean rank of the deciding word; chance {chance:.1f}, 1 is "
-                      "right."]  # fmt: skip
+            lines += [
+                "",
+                f"Deceived: mean rank of the deciding word; chance {chance:.1f}, 1 is right.",
+            ]
         for measure in MEASURED:
             best = next(m for m in order_by(case, measure) if not m.startswith("occlusion"))
             pairs = math.comb(len(order_by(case, measure)), 2)
             if pairs * least_sign_flip_p(case["clusters"]) >= 0.05:
-                lines += ["", f"{measure}: {case['clusters']} clusters cannot show a difference "
-                          f"between {pairs} pairs of methods."]  # fmt: skip
+                lines += [
+                    "",
+                    f"{measure}: {case['clusters']} clusters cannot show a difference "
+                    f"between {pairs} pairs of methods.",
+                ]
                 continue
             what = f"{measure} ({MEASURES[measure][0]})"
-            lines += ["", f"{what}: {best} is the best after occlusion; "
-                      f"it beats {', '.join(case['beats'][measure][best]) or 'none'} (all pairs, "
-                      "Holm, 5 %)."]  # fmt: skip
+            lines += [
+                "",
+                f"{what}: {best} is the best after occlusion; "
+                f"it beats {', '.join(case['beats'][measure][best]) or 'none'} (all pairs, "
+                "Holm, 5 %).",
+            ]
         lines += ["", f"Failures: {len(case['failures'])}."]
     lines += ["", f"{made['machine']}, {made['versions']}. {made['note']}", ""]
     lines.append("Limits: few texts, one kind of removal per model, which AOPC and the rank share.")

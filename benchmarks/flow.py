@@ -231,8 +231,13 @@ def main() -> None:
     for n, capacity in graphs(given.lengths).items():
         rows += measure(capacity, given.rounds)
         shares += saturation(capacity)
-        print(f"n={n}: " + ", ".join(f"{r['solver']} {r['ms_per_pair']:.3g} ms" for r in rows
-                                     if r["tokens"] == n), flush=True)  # fmt: skip
+        print(
+            f"n={n}: "
+            + ", ".join(
+                f"{r['solver']} {r['ms_per_pair']:.3g} ms" for r in rows if r["tokens"] == n
+            ),
+            flush=True,
+        )
     about = {p: version(p) for p in ("networkx", "scipy", "ortools", "numba")} | {
         "python": f"Python {platform.python_version()}",
         "cpu": platform.processor() or platform.machine(),

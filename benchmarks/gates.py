@@ -141,16 +141,22 @@ def measured(players: str) -> dict[str, Any]:
         rows[method] = row_of(sets, fit, judged, fitted, best) | {"seconds": round(taken, 1)}
     rows["exhaustive search"] = row_of(fitted, fit, judged, fitted, best)
     return {
-        "players": players, "task": repr(task), "found_on": first, "judged_on": second,
-        "subsets": 2**n, "seconds": round(seconds), "unit": task.unit,
+        "players": players,
+        "task": repr(task),
+        "found_on": first,
+        "judged_on": second,
+        "subsets": 2**n,
+        "seconds": round(seconds),
+        "unit": task.unit,
         "best": judged[best].tolist(),
         "random": [float(judged[size == k].mean()) for k in range(n + 1)],
         "random_on_its_prompts": [
             float(fit[size == k].mean() - fit[fitted[k]]) for k in range(n + 1)
         ],
-        "methods": rows, "band_rates": rates,
+        "methods": rows,
+        "band_rates": rates,
         "made": {k: games[0].about()[k] for k in ("task_hash", "kind")} | curve.made["versions"],
-    }  # fmt: skip
+    }
 
 
 def row_of(
@@ -194,14 +200,16 @@ def table(about: dict[str, Any]) -> list[str]:
     counts = sorted({n * k // 8 for k in range(1, 7)})
     name = about["players"].replace("_", " ")
     lines = [
-        f"## All {about['subsets']:,} subsets of {n} {name}", "",
+        f"## All {about['subsets']:,} subsets of {n} {name}",
+        "",
         f"Each search used {len(about['found_on'])} prompts; numbers are of "
         f"{len(about['judged_on'])} others. The enumeration took {about['seconds']} s of one core.",
         "",
-        "| search | " + " | ".join(f"{k} removed" for k in counts)
+        "| search | "
+        + " | ".join(f"{k} removed" for k in counts)
         + " | mean of all sizes | on its own prompts | seconds |",
         "|---" * (len(counts) + 4) + "|",
-    ]  # fmt: skip
+    ]
 
     def line(name: str, regret: Any, own: Any, seconds: Any) -> str:
         cells = [f"{regret[k]:.3f}" for k in counts]
@@ -215,15 +223,17 @@ def table(about: dict[str, Any]) -> list[str]:
     lines += [line("loss of the best subset", best, None, ""), ""]
     if about["band_rates"]:
         lines += [
-            "## Calibration of the band of random sets", "",
+            "## Calibration of the band of random sets",
+            "",
             "The held-out value of gates and certificates comes with a 95 % band of random sets "
             f"with as many heads per layer. For {DRAWS:,} random kept sets of the enumeration, "
             "the share outside their own band, which should be 0.05 (simulation error "
             f"{(0.05 * 0.95 / DRAWS) ** 0.5:.3f}) or less, since sets tie where a layer keeps all, "
-            "none or nearly all of its heads:", "",
+            "none or nearly all of its heads:",
+            "",
             "| random sets | outside the band | outside the middle 95 % of the sets |",
             "|---|---|---|",
-        ]  # fmt: skip
+        ]
         rates = about["band_rates"].items()
         lines += [f"| {k} | {band:.3f} | {middle:.3f} |" for k, (band, middle) in rates]
         lines.append("")

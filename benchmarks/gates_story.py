@@ -32,7 +32,7 @@ from interp.causal import (
     save_pruned,
 )
 from interp.causal.checkpoint.certificate import mean_and_interval
-from interp.causal.game.game import Game  # fmt: skip
+from interp.causal.game.game import Game
 from interp.causal.gating.units import GatedUnits, layer_matched_sets
 from interp.causal.task import Task
 from interp.core.prompts import Prompts
@@ -137,11 +137,15 @@ def main(source: str, stories: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         made = {
             form: save_pruned(
-                model, removed, Path(folder) / form, form=form, kind="mean",
+                model,
+                removed,
+                Path(folder) / form,
+                form=form,
+                kind="mean",
                 reference=tasks["ranking"].prompts,
             )
             for form in ("zeroed", "compact")
-        }  # fmt: skip
+        }
         small = interp.load(str(Path(folder) / "zeroed"))
         rows = {}
         for name, task, read in (("accuracy", judged, right), ("story loss", texts, np.asarray)):
@@ -156,11 +160,16 @@ def main(source: str, stories: str) -> None:
         rows[name]["random"] = [float(random.mean()), *map(float, percentile_interval(random))]
     told = about | {
         "model": made["zeroed"].certificate["original"] | {"name": model.name},
-        "kept": found[best][:keep], "method": best, "chosen": chosen, "sizes": sizes,
-        "curves": curves, "whole": whole, "rows": rows,
+        "kept": found[best][:keep],
+        "method": best,
+        "chosen": chosen,
+        "sizes": sizes,
+        "curves": curves,
+        "whole": whole,
+        "rows": rows,
         "size": {k: v.certificate["size"] for k, v in made.items()},
         "difference": {k: v.certificate["logits"]["difference"] for k, v in made.items()},
-    }  # fmt: skip
+    }
     (HERE / "gates_story.json").write_text(json.dumps(told, indent=1) + "\n")
     (HERE / "gates_story.md").write_text(page(told))
 
@@ -172,7 +181,8 @@ def page(told: dict[str, Any]) -> str:
     heads = size["zeroed"]["before"]["heads"]
     chosen = ", ".join(f"{m} {k}" for m, k in told["chosen"].items())
     lines = [
-        "# The smallest model that keeps 95 % of the indirect-object accuracy", "",
+        "# The smallest model that keeps 95 % of the indirect-object accuracy",
+        "",
         f"A story model of {size['zeroed']['before']['parameters']:,} parameters "
         f"({told['model']['class']}, {heads} heads, weights {told['model']['content_hash'][:12]}); "
         f"{len(NAMES)} names, {len(TEMPLATES)} sentences; chance is 0.5. Heads were ranked on "
@@ -182,16 +192,19 @@ def page(told: dict[str, Any]) -> str:
         "mean over the ranking prompts, folded into the output bias. Intervals are 95 %, over "
         f"pairs of names or stories; the last column is the mean and the middle 95 % of {N_RANDOM} "
         "random sets with as many heads in every layer. "
-        "Made by `python benchmarks/gates_story.py`.", "",
+        "Made by `python benchmarks/gates_story.py`.",
+        "",
         f"Gates took {told['seconds']['gates']:.0f} s for {told['steps']} steps ("
         f"{RESTARTS} restarts of {STEPS}), "
         "on a core shared with other programs "
         f"({per_step:.2f} s per step). `command_times.md` has the time of the command's default.",
         "",
         f"Heads needed for 95 % of the accuracy on the size prompts: {chosen}. Written: "
-        f"{n} of {heads} heads, by {told['method']}.", "",
-        "| on held-out prompts | before | after | change | random sets |", "|---" * 5 + "|",
-    ]  # fmt: skip
+        f"{n} of {heads} heads, by {told['method']}.",
+        "",
+        "| on held-out prompts | before | after | change | random sets |",
+        "|---" * 5 + "|",
+    ]
     for name, row in told["rows"].items():
         cells = [
             f"{x['value']:.3f} [{x['low']:.3f}, {x['high']:.3f}]"
@@ -202,8 +215,12 @@ def page(told: dict[str, Any]) -> str:
         lines.append(
             f"| {name} ({unit}) | {' | '.join(cells)} | {mean:.3f}, {low:.3f} to {high:.3f} |"
         )
-    lines += ["", "| checkpoint | parameters | not zero | file bytes | cache bytes per token | "
-              "largest difference of the outputs |", "|---" * 6 + "|"]  # fmt: skip
+    lines += [
+        "",
+        "| checkpoint | parameters | not zero | file bytes | cache bytes per token | "
+        "largest difference of the outputs |",
+        "|---" * 6 + "|",
+    ]
     every = [("original", size["zeroed"]["before"]), *((k, v["after"]) for k, v in size.items())]
     for name, one in every:
         gap = told["difference"].get(name)
@@ -213,8 +230,11 @@ def page(told: dict[str, Any]) -> str:
             f"{one['cache_bytes_per_token']:,} | "
             f"{'' if gap is None else f'{gap:.1e}'} |"
         )
-    lines += ["", "| heads kept | " + " | ".join(told["curves"]) + " |",
-              "|---" * (len(told["curves"]) + 1) + "|"]  # fmt: skip
+    lines += [
+        "",
+        "| heads kept | " + " | ".join(told["curves"]) + " |",
+        "|---" * (len(told["curves"]) + 1) + "|",
+    ]
     for i, k in enumerate(told["sizes"]):
         lines.append(
             f"| {k} | " + " | ".join(f"{c[i]:.3f}" for c in told["curves"].values()) + " |"

@@ -39,8 +39,10 @@ BACKENDS = ("triton", "chunked")
 
 
 def compared(device: torch.device) -> list[str]:
-    lines = ["| heads | backend | results | wrong | error / allowed | of SDPA, 1,024 tokens |",
-             "|---|---|---|---|---|---|"]  # fmt: skip
+    lines = [
+        "| heads | backend | results | wrong | error / allowed | of SDPA, 1,024 tokens |",
+        "|---|---|---|---|---|---|",
+    ]
     for width in WIDTHS:
         found = self_test(width, device)
         keep(found)
@@ -113,13 +115,17 @@ def main() -> None:
         device = torch.device("cuda", torch.cuda.current_device())
         lines += [
             f"{card_of(device)}, torch {torch.__version__}. Made by `python benchmarks/gpu.py`.",
-            "", "Every result of every backend against the definition in float64:", "",
+            "",
+            "Every result of every backend against the definition in float64:",
+            "",
             *compared(device),
-            "", "One causal call of 32 heads that share 8 key heads, 128 wide, bfloat16, with the"
+            "",
+            "One causal call of 32 heads that share 8 key heads, 128 wide, bfloat16, with the"
             " output, log-sum-exp, entropy, largest weight, distance and attention received;"
-            " SDPA gives the output alone. Medians of 3:", "",
+            " SDPA gives the output alone. Medians of 3:",
+            "",
             *measured(device),
-        ]  # fmt: skip
+        ]
     PAGE.write_text("\n".join(lines) + "\n")
 
 

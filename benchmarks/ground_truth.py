@@ -170,9 +170,14 @@ def against(values: np.ndarray, true: np.ndarray, seed: int) -> dict[str, Any]:
 
 
 def measured(
-    model: interp.Model, task: ContrastTask, truth: Truth, name: str, options: dict[str, Any],
-    seed: int, held_out: ContrastTask | None = None,
-) -> dict[str, Any]:  # fmt: skip
+    model: interp.Model,
+    task: ContrastTask,
+    truth: Truth,
+    name: str,
+    options: dict[str, Any],
+    seed: int,
+    held_out: ContrastTask | None = None,
+) -> dict[str, Any]:
     """What one method finds: AUROC of nodes and edges, and its cost; or why there is none.
 
     With held-out pairs also CPR and CMD of its rankings on them.
@@ -235,13 +240,22 @@ class Case:
         return model, task, Truth(model, task), held_out
 
     def _row(self, method: str) -> dict[str, Any]:
-        return {"class": class_of(self.source), "model": self.source, "task": self.name,
-                "method": method, "seed": self.seed, "pairs": self.pairs}  # fmt: skip
+        return {
+            "class": class_of(self.source),
+            "model": self.source,
+            "task": self.name,
+            "method": method,
+            "seed": self.seed,
+            "pairs": self.pairs,
+        }
 
     def rows(self, methods: list[str], done: set[tuple]) -> Iterator[dict[str, Any]]:
         """Measure the methods here that are not done."""
-        left = [way for way in labels(methods)
-                if (self.source, self.name, way[0], self.seed) not in done]  # fmt: skip
+        left = [
+            way
+            for way in labels(methods)
+            if (self.source, self.name, way[0], self.seed) not in done
+        ]
         if left:
             model, task, truth, held_out = self._made()
             for label, method, options in left:

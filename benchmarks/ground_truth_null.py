@@ -42,6 +42,14 @@ def null_rows(pairs: int) -> Iterator[dict[str, Any]]:
             drawn = make_contrast(model, name, n=pairs, seed=1000 + seed)
             fresh.append(drawn.measured_gap(*drawn.values(other)))
         for null, found in zip(NAMES, (fresh, exchanged), strict=True):
-            yield {"class": "null", "model": null, "task": name, "method": "gap", "seed": 0,
-                   "pairs": pairs, "times": TIMES, "accepted": sum(gap.shown for gap in found),
-                   "significant": sum(gap.significant for gap in found)}  # fmt: skip
+            yield {
+                "class": "null",
+                "model": null,
+                "task": name,
+                "method": "gap",
+                "seed": 0,
+                "pairs": pairs,
+                "times": TIMES,
+                "accepted": sum(gap.shown for gap in found),
+                "significant": sum(gap.significant for gap in found),
+            }

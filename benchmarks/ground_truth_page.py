@@ -130,13 +130,15 @@ def _by_method(rows: Sequence[dict[str, Any]]) -> str:
         name = f"**{method}**" if method == DEFAULT else method
         nodes, edges = _areas(mine, "head"), _areas(mine, "edge")
         level = "edge" if edges else "head"
-        lines.append((
-            -np.mean(list(nodes.values())) if nodes else 0.0,
-            f"| {name} | {_mean(nodes)} | {_worst(nodes)} | {_perfect(nodes)} | {_null(mine)}"
-            f" | {_mean(edges)} | {_worst(edges)} | {_perfect(edges)}"
-            f" | {_cost(mine, level, lambda x: x['forwards'] + x['backwards'], '.0f')} |"
-            + (_curves(mine, level) if more else ""),
-        ))  # fmt: skip
+        lines.append(
+            (
+                -np.mean(list(nodes.values())) if nodes else 0.0,
+                f"| {name} | {_mean(nodes)} | {_worst(nodes)} | {_perfect(nodes)} | {_null(mine)}"
+                f" | {_mean(edges)} | {_worst(edges)} | {_perfect(edges)}"
+                f" | {_cost(mine, level, lambda x: x['forwards'] + x['backwards'], '.0f')} |"
+                + (_curves(mine, level) if more else ""),
+            )
+        )
     return head + "\n".join(line for _, line in sorted(lines)) + "\n" + _time(rows)
 
 

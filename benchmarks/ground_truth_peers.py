@@ -45,8 +45,9 @@ def pairs_of(task: ContrastTask, name: str) -> dict[str, Any]:
     right, wrong = (case.run(ids)[0][which].tolist() for ids in (clean, corrupted))
     sides = {"clean": clean, "corrupted": corrupted}
     return {side: ids[:, : end + 1].tolist() for side, ids in sides.items()} | {
-        "answers": right, "wrong": wrong,
-    }  # fmt: skip
+        "answers": right,
+        "wrong": wrong,
+    }
 
 
 def peer_results(
@@ -95,7 +96,11 @@ def _found(row: dict[str, Any]) -> Found:
     """Return a peer's scores as a method here returns them, for one mean over the pairs."""
     edges = tuple((a, b) for a, b, _ in row["edges"])
     return Found(
-        tuple(row["nodes"]), np.array([[x] for x in row["nodes"].values()]), "logits",
-        forwards=row["forwards"], backwards=row["backwards"], edges=edges,
+        tuple(row["nodes"]),
+        np.array([[x] for x in row["nodes"].values()]),
+        "logits",
+        forwards=row["forwards"],
+        backwards=row["backwards"],
+        edges=edges,
         edges_per_prompt=np.array([[x] for *_, x in row["edges"]]) if edges else None,
-    )  # fmt: skip
+    )

@@ -71,10 +71,19 @@ def role_row(source: str, seed: int = 0) -> dict[str, Any]:
     truth = known_roles(kind, name)
     heads = {
         f"L{x.layer}H{x.head}": [truth[x.layer, x.head], [*x.roles]]
-        for x in found.assigned if (x.layer, x.head) in truth
-    }  # fmt: skip
-    return {"class": "roles", "model": source, "task": "", "method": "roles", "seed": seed,
-            "pairs": PROMPTS, "heads": heads, "left_out": sorted(left)}  # fmt: skip
+        for x in found.assigned
+        if (x.layer, x.head) in truth
+    }
+    return {
+        "class": "roles",
+        "model": source,
+        "task": "",
+        "method": "roles",
+        "seed": seed,
+        "pairs": PROMPTS,
+        "heads": heads,
+        "left_out": sorted(left),
+    }
 
 
 def _checks(model: interp.Model, kind: str, name: str) -> Iterator[HeadTable]:
@@ -106,8 +115,11 @@ def role_table(rows: Sequence[dict[str, Any]]) -> str:
     for role in ROLES:
         deciding = {need.metric for need in role.needs if need.decides}
         able = [r["model"] for r in rows if not deciding <= {*r["left_out"]}]
-        mine = [(r["model"], h, t, f) for r, h, t, f in heads
-                if role.id not in FREE or not r["model"].startswith("trained:")]  # fmt: skip
+        mine = [
+            (r["model"], h, t, f)
+            for r, h, t, f in heads
+            if role.id not in FREE or not r["model"].startswith("trained:")
+        ]
         have = [x for x in mine if x[2] == role.id]
         scored = [x for x in have if x[0] in able]
         right = [x for x in scored if role.id in x[3]]

@@ -225,17 +225,38 @@ def pruned(table: Array, size: int, repeats: int) -> tuple[Hits, dict[str, list[
         share = np.linspace(0, 1, n + 1)
         loops = loop_areas(every[1:], own[3:], random, share, seed)
         curve = PruningCurve(
-            "leave-one-out", np.arange(n + 1), tuple(map(str, range(n))), own[0], random, n,
-            "least-first", "1", True, seed, {}, swapped(every[0], own[1], own[2]), tuple(loops),
-        )  # fmt: skip
+            "leave-one-out",
+            np.arange(n + 1),
+            tuple(map(str, range(n))),
+            own[0],
+            random,
+            n,
+            "least-first",
+            "1",
+            True,
+            seed,
+            {},
+            swapped(every[0], own[1], own[2]),
+            tuple(loops),
+        )
         held = curve.held_out_area
         assert held is not None
         seen["same"].append(curve.area.value)
         seen["held"].append(held.value)
         given = PruningCurve(
-            "leave-one-out", curve.counts, curve.removed, own[0], random, n, "least-first", "1",
-            True, seed, {}, swapped(every[0], own[1], own[2]),
-        ).held_out_area  # fmt: skip
+            "leave-one-out",
+            curve.counts,
+            curve.removed,
+            own[0],
+            random,
+            n,
+            "least-first",
+            "1",
+            True,
+            seed,
+            {},
+            swapped(every[0], own[1], own[2]),
+        ).held_out_area
         assert given is not None
         return {
             "whole loop": inside(np.array([held[1:]]), np.array([truth])),
@@ -276,9 +297,16 @@ def measured(name: str, runs: int, cache: Path) -> dict[str, Any]:
         started = time.perf_counter()
         for way, (share, error, shown) in counted(hits, few).items():
             rows.append(
-                {"group": group, "of": of, "way": way, "coverage": share, "sem": error,
-                 "shown": shown, "runs": few}
-            )  # fmt: skip
+                {
+                    "group": group,
+                    "of": of,
+                    "way": way,
+                    "coverage": share,
+                    "sem": error,
+                    "shown": shown,
+                    "runs": few,
+                }
+            )
         print(name, of, rows[-1]["coverage"], f"{time.perf_counter() - started:.0f} s", flush=True)
 
     for of, hits in over_samples(table).items():

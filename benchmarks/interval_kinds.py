@@ -47,15 +47,19 @@ def measured_kinds(runs: int) -> list[dict[str, Any]]:
                 plain = around(each.mean(1), [(each.std(1, ddof=1) / n**0.5, n - 1.0)])
                 rows.append(
                     {
-                        "kind": kind, "clustered": clustered, "n": n, "runs": runs,
+                        "kind": kind,
+                        "clustered": clustered,
+                        "n": n,
+                        "runs": runs,
                         "shown": float(shown.mean()),
                         "covered": float(held.mean()) if len(held) else None,
-                        "width": float(np.median(np.ptp(found.ends[shown], 1))) if len(held)
+                        "width": float(np.median(np.ptp(found.ends[shown], 1)))
+                        if len(held)
                         else None,
                         "missed": float((~held).sum() / runs),
                         "t": float(_holds(plain, truth).mean()),
                     }
-                )  # fmt: skip
+                )
         print(kind, [(r["n"], r["shown"], r["covered"]) for r in rows[-len(COUNTS) :]], flush=True)
     return rows
 

@@ -60,12 +60,16 @@ def words(line: str, given: dict[str, str]) -> list[str]:
 def run(asked: list[str], patience: float | None, sent: signal.Signals) -> tuple[int, str, str]:
     """Run a command, and send it a signal after so many seconds; None: never."""
     environment = os.environ | {
-        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'kernels'}", "OMP_NUM_THREADS": "1",
-    }  # fmt: skip
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'kernels'}",
+        "OMP_NUM_THREADS": "1",
+    }
     with subprocess.Popen(
-        [sys.executable, "-c", CODE, *asked], text=True, env=environment,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    ) as process:  # fmt: skip
+        [sys.executable, "-c", CODE, *asked],
+        text=True,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
         try:
             told = process.communicate(timeout=patience)
         except subprocess.TimeoutExpired:
@@ -131,10 +135,16 @@ def swept(name: str, given: dict[str, str], kills: int, rng: random.Random) -> d
         str(broken), "OUT"
     )
     row = {
-        "command": name, "seconds": round(length, 1), "ended": dict(codes), "exit": code,
-        "tracebacks": tracebacks, "output": same, "files": len(one), "differs": sorted(differs),
+        "command": name,
+        "seconds": round(length, 1),
+        "ended": dict(codes),
+        "exit": code,
+        "tracebacks": tracebacks,
+        "output": same,
+        "files": len(one),
+        "differs": sorted(differs),
         "error": error.strip()[-300:] if code else "",
-    }  # fmt: skip
+    }
     print(row, flush=True)
     return row
 
@@ -144,16 +154,18 @@ def page(rows: list[dict[str, Any]], seed: int) -> str:
     kills = sum(n for row in rows for n in row["ended"].values())
     good = [r for r in rows if r["output"] and not r["differs"] and not r["exit"]]
     lines = [
-        "# Commands killed at random moments", "",
+        "# Commands killed at random moments",
+        "",
         f"{kills} kills (SIGKILL and SIGINT in turn) at random moments of {len(rows)} commands "
         "that resume. After the kills each ran to its end; text and files are compared with those "
         "of an undisturbed run, apart from times and from the stored steps in `kept`, of which "
         "short ones are not stored. "
         f"{len(good)} of {len(rows)} are equal. "
         f"Made by `python -m benchmarks.kills --seed {seed}`.",
-        "", "| command | how the killed runs ended | tracebacks | text equal | files | differing |",
+        "",
+        "| command | how the killed runs ended | tracebacks | text equal | files | differing |",
         "|---|---|---|---|---|---|",
-    ]  # fmt: skip
+    ]
     for r in rows:
         ended = ", ".join(f"{what}, {n} times" for what, n in r["ended"].items())
         lines.append(

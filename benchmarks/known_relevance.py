@@ -119,9 +119,11 @@ def compiled(name: str, n: int, seed: int) -> Iterator[Known]:
     found = 0
     for _ in range(50 * n):
         different = name == "sort_unique"
-        words = choices[rng.permutation(len(choices))[:length]] if different else rng.choice(
-            choices, length
-        )  # fmt: skip
+        words = (
+            choices[rng.permutation(len(choices))[:length]]
+            if different
+            else rng.choice(choices, length)
+        )
         ids = np.concatenate([[first], words])
         row = int(rng.integers(1, len(ids)))
 
@@ -180,8 +182,12 @@ def measured(name: str, known: list[Known], methods: list[str]) -> dict[str, Any
             continue
         top, recalled = np.array(each).T
         low, high = share_interval(round(float(top.sum())), len(top))
-        rows[method] = {"top": float(top.mean()), "low": low, "high": high,
-                        "recall": float(recalled.mean())}  # fmt: skip
+        rows[method] = {
+            "top": float(top.mean()),
+            "low": low,
+            "high": high,
+            "recall": float(recalled.mean()),
+        }
     share = [k.relevant[1:].mean() for k in known]
     return {"n": len(known), "chance": float(np.mean(share)), "rows": rows}
 

@@ -126,8 +126,10 @@ def main() -> None:
             )
             print(f"{room}, {tokens:,}: {told}", flush=True)
     order = {room: at for at, room in enumerate(ROOMS)}
-    ordered = sorted((r for r in rows.values() if r["room"] in order),
-                     key=lambda row: (order[row["room"]], row["tokens"]))  # fmt: skip
+    ordered = sorted(
+        (r for r in rows.values() if r["room"] in order),
+        key=lambda row: (order[row["room"]], row["tokens"]),
+    )
     found = {"about": about, "rows": ordered}
     path.write_text(json.dumps(found, indent=1) + "\n")
     (given.out / "long_contexts.md").write_text(report(found))

@@ -27,10 +27,15 @@ def model_of() -> Any:
 
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=VOCABULARY, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
-        num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=POSITIONS,
+        vocab_size=VOCABULARY,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=POSITIONS,
         attn_implementation="sdpa",
-    )  # fmt: skip
+    )
     return interp.load(LlamaForCausalLM(config).eval(), name="llama-2l")
 
 

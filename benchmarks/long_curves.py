@@ -51,9 +51,14 @@ def model_of(family: str) -> Any:
 
     torch.manual_seed(0)
     one = {
-        "vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 1,
-        "num_attention_heads": 2, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2,
-    }  # fmt: skip
+        "vocab_size": VOCABULARY,
+        "hidden_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+        "pad_token_id": 2,
+    }
     wide = one | {"intermediate_size": 64, "max_position_embeddings": max(LENGTHS)}
     grouped = wide | {"num_key_value_heads": 1, "head_dim": 16}
     module: Any
@@ -103,9 +108,12 @@ def measure(family: str, tokens: int) -> dict[str, Any]:
     grown = peak_of(lambda: score(half * 2))
     clock, processor = time.perf_counter() - clock, time.process_time() - processor
     return {
-        "growth_mib": grown, "seconds": clock, "processor_seconds": processor,
-        "engine": made[-1]["engine"], "masks": made[-1]["masks"],
-    }  # fmt: skip
+        "growth_mib": grown,
+        "seconds": clock,
+        "processor_seconds": processor,
+        "engine": made[-1]["engine"],
+        "masks": made[-1]["masks"],
+    }
 
 
 def measured_apart(family: str, tokens: int) -> dict[str, Any]:
@@ -160,8 +168,9 @@ def report(found: dict[str, Any]) -> str:
     lines += ["|---|---|---|"]
     lines += [
         f"| {name} | {longest[family]['engine']} | {longest[family]['masks']} |"
-        for family, name in FAMILIES.items() if family in longest
-    ]  # fmt: skip
+        for family, name in FAMILIES.items()
+        if family in longest
+    ]
     if failed := [row for row in rows if "failed" in row]:
         lines += ["", "## Refused or failed", ""]
         lines += [f"- {FAMILIES[r['family']]}, {r['tokens']:,}: {r['failed']}" for r in failed]

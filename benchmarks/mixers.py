@@ -20,8 +20,10 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 LENGTHS = {  # channels have a map each, so those families are measured on shorter prompts
-    "mamba2": (4096, 8192, 16384), "mamba": (1024, 4096, 16384), "rwkv": (1024, 2048, 4096),
-}  # fmt: skip
+    "mamba2": (4096, 8192, 16384),
+    "mamba": (1024, 4096, 16384),
+    "rwkv": (1024, 2048, 4096),
+}
 METRICS = ("previous_token", "entropy")
 
 
@@ -34,9 +36,14 @@ def built(family: str):
     common = {"vocab_size": 256, "num_hidden_layers": 1}
     if family == "mamba2":
         config = transformers.Mamba2Config(
-            **common, hidden_size=64, state_size=64, num_heads=2, head_dim=64, n_groups=1,
+            **common,
+            hidden_size=64,
+            state_size=64,
+            num_heads=2,
+            head_dim=64,
+            n_groups=1,
             chunk_size=64,
-        )  # fmt: skip
+        )
         return transformers.Mamba2ForCausalLM(config).eval()
     if family == "mamba":
         config = transformers.MambaConfig(**common, hidden_size=64, state_size=16)

@@ -271,10 +271,20 @@ def table(mutants: list[Drawn]) -> str:
 def preload() -> None:
     """Import what takes long once, and nothing of the package: each mutant runs in a fork."""
     os.environ |= {
-        "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1",
-    }  # fmt: skip
-    for name in ("torch", "transformers", "numba", "pandas", "plotly.graph_objects", "scipy.stats",
-                 "sklearn.metrics", "pytest"):  # fmt: skip
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "OMP_NUM_THREADS": "1",
+    }
+    for name in (
+        "torch",
+        "transformers",
+        "numba",
+        "pandas",
+        "plotly.graph_objects",
+        "scipy.stats",
+        "sklearn.metrics",
+        "pytest",
+    ):
         importlib.import_module(name)
 
 
@@ -306,8 +316,11 @@ def main() -> None:
         start = time.monotonic()
         finished.append(judge(drawn, chosen.tree, chosen.files))
         write(chosen.out, finished)
-        print(f"{time.monotonic() - start:5.0f} s  {drawn.outcome:11} {drawn.file}:{drawn.line}  "
-              f"{drawn.before}  ->  {drawn.after}", flush=True)  # fmt: skip
+        print(
+            f"{time.monotonic() - start:5.0f} s  {drawn.outcome:11} {drawn.file}:{drawn.line}  "
+            f"{drawn.before}  ->  {drawn.after}",
+            flush=True,
+        )
     print(Counter(x.outcome for x in finished))
 
 

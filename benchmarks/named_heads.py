@@ -47,9 +47,13 @@ from interp.heads.roles.decide import roles
 HERE = Path(__file__).parent
 PIECES = r"\n| ?\d\d?| ?\p{L}+| ?[^\s\p{L}\d]"
 SAME = re.compile(r"\n| ?\d\d?| ?[^\W\d_]+| ?[^\s\w]|_")
-SMALLER = {"function_vector": {"prompts": 4}, "s_inhibition": {"pairs": 16},
-           "duplicate_token_text": {"texts": 12}, "previous_token_text": {"texts": 12},
-           "dependency_relation": {"sentences": 120}}  # fmt: skip
+SMALLER = {
+    "function_vector": {"prompts": 4},
+    "s_inhibition": {"pairs": 16},
+    "duplicate_token_text": {"texts": 12},
+    "previous_token_text": {"texts": 12},
+    "dependency_relation": {"sentences": 120},
+}
 SHARED = (
     "matching_bracket",
     "delimiters",
@@ -63,9 +67,17 @@ def tokenizer() -> Any:
     from transformers import PreTrainedTokenizerFast
 
     texts = [re.sub(r"\{\w\}", "", t) for about in TASKS.values() for t in about.templates]
-    words = [*ioi.NAMES, *ioi.PLACES, *ioi.THINGS, *facts.CAPITALS, *facts.CAPITALS.values(),
-             *years.NOUNS, *brackets.WORDS, *brackets.CLOSES,
-             *brackets.CLOSES.values()]  # fmt: skip
+    words = [
+        *ioi.NAMES,
+        *ioi.PLACES,
+        *ioi.THINGS,
+        *facts.CAPITALS,
+        *facts.CAPITALS.values(),
+        *years.NOUNS,
+        *brackets.WORDS,
+        *brackets.CLOSES,
+        *brackets.CLOSES.values(),
+    ]
     words += [w for pairs in FUNCTIONS.values() for pair in pairs for w in pair]
     words += [w for items, _ in LISTS.values() for w in items]
     words += [f"{y:02d}" for y in range(100)]
@@ -84,10 +96,18 @@ def random_speaker(words: Any, seed: int) -> interp.Model:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
-        vocab_size=len(words), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
-        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=256, bos_token_id=0,
-        eos_token_id=None, marker_token_id=7, refusal_token_ids=[9],
-    )  # fmt: skip
+        vocab_size=len(words),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=256,
+        bos_token_id=0,
+        eos_token_id=None,
+        marker_token_id=7,
+        refusal_token_ids=[9],
+    )
     torch.manual_seed(2000 + seed)
     return interp.load(LlamaForCausalLM(config).eval(), tokenizer=words, name="random words")
 
@@ -111,9 +131,10 @@ def false_findings(number: int, draws: int) -> dict[str, Any]:
             asked = None if shared else b.experiment(model, 0, bench.silent)
             able[b.label] += asked is not None and scored(asked)
             mine[b.label] = (
-                scores_of(asked) if asked is not None and scored(asked)
+                scores_of(asked)
+                if asked is not None and scored(asked)
                 else bench.found_by(model, [b], 0)[b.label]
-            )  # fmt: skip
+            )
         every.append(mine)
         print(at, dict(able), flush=True)
     scores = [{k: bench.means_by_site(f.values) for k, f in x.items()} for x in every]
@@ -133,12 +154,17 @@ def false_findings(number: int, draws: int) -> dict[str, Any]:
         heads += len(found)
         which.update(role for x in some for role in x.roles)
     return {
-        "models": number, "draws": draws, "heads": heads, "metrics": list(labels),
-        "heads_claimed": claimed_heads, "models_claimed": claimed_models, "roles": dict(which),
+        "models": number,
+        "draws": draws,
+        "heads": heads,
+        "metrics": list(labels),
+        "heads_claimed": claimed_heads,
+        "models_claimed": claimed_models,
+        "roles": dict(which),
         "heads_interval": bench.between(claimed_heads, heads),
         "models_interval": bench.between(claimed_models, number),
         "passed": {k: able[k] for k in labels if k.partition(":")[0] not in SHARED},
-    }  # fmt: skip
+    }
 
 
 def scored(trials: Any) -> bool:
@@ -178,12 +204,14 @@ def movers_and_ablation(path: Path, pairs: int) -> dict[str, Any]:
         return float(spearman(both)[0, 1]), float(shared)
 
     rng = np.random.default_rng(3)
-    drawn = np.array([
-        agreement(effects[a], ablated[b])
-        for a, b in zip(
-            redraw(len(effects), DRAWN, rng), redraw(len(ablated), DRAWN, rng), strict=True
-        )
-    ])  # fmt: skip
+    drawn = np.array(
+        [
+            agreement(effects[a], ablated[b])
+            for a, b in zip(
+                redraw(len(effects), DRAWN, rng), redraw(len(ablated), DRAWN, rng), strict=True
+            )
+        ]
+    )
     ends = percentile_interval(drawn, tails_of(LEVEL), axis=0)
     rank, shared = agreement(effects, ablated)
     # of the later half of the layers alone, where heads can write the answer
@@ -191,17 +219,27 @@ def movers_and_ablation(path: Path, pairs: int) -> dict[str, Any]:
     top = np.argsort(-effects.mean(0))[:TOP]
     p = cluster_summary(effects, trials.clusters)
     return {
-        "model": path.name, "pairs": pairs, "heads": len(names), "told": trials.headline,
-        "spearman": rank, "spearman_interval": ends[:, 0].tolist(),
-        "shared_top": shared, "shared_interval": ends[:, 1].tolist(), "top": TOP,
+        "model": path.name,
+        "pairs": pairs,
+        "heads": len(names),
+        "told": trials.headline,
+        "spearman": rank,
+        "spearman_interval": ends[:, 0].tolist(),
+        "shared_top": shared,
+        "shared_interval": ends[:, 1].tolist(),
+        "top": TOP,
         "spearman_late": agreement(effects[:, late], ablated[:, late])[0],
         "movers": [
-            {"head": names[i], "direct": float(effects[:, i].mean()), "sem": float(p.sem[i]),
-             "ablation": float(ablated[:, i].mean()),
-             "ablation_rank": 1 + int((ablated.mean(0) > ablated[:, i].mean()).sum())}
+            {
+                "head": names[i],
+                "direct": float(effects[:, i].mean()),
+                "sem": float(p.sem[i]),
+                "ablation": float(ablated[:, i].mean()),
+                "ablation_rank": 1 + int((ablated.mean(0) > ablated[:, i].mean()).sum()),
+            }
             for i in top
         ],
-    }  # fmt: skip
+    }
 
 
 def page(found: dict[str, Any]) -> str:
@@ -247,8 +285,9 @@ def page(found: dict[str, Any]) -> str:
         out.append("|---|---|---|---|")
         out += [
             f"| {m['head']} | {m['direct']:.2f} ± {m['sem']:.2f} | {m['ablation']:.2f} |"
-            f" {m['ablation_rank']} |" for m in y["movers"]
-        ]  # fmt: skip
+            f" {m['ablation_rank']} |"
+            for m in y["movers"]
+        ]
     return "\n".join([*out, "", found["made"], ""])
 
 
@@ -267,9 +306,10 @@ def main() -> None:
     before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     found = {
         "false": false_findings(given.models, given.draws) if given.models else before["false"],
-        "movers": movers_and_ablation(given.stories, given.pairs) if given.stories
+        "movers": movers_and_ablation(given.stories, given.pairs)
+        if given.stories
         else before.get("movers"),
-    }  # fmt: skip
+    }
     found["made"] = (
         f"interp {interp.__version__}, Python {platform.python_version()}, torch "
         f"{torch.__version__}, {(time.time() - start) / 60:.0f} min."

@@ -48,10 +48,27 @@ LONG = 16_384
 SCORES = "interp atlas"  # a page of scores
 CIRCUITS = "interp circuit"
 METRICS = (
-    "induction", "previous_token", "duplicate_token", "first_token", "recency", "local_window",
-    "streaming", "attention_distance", "entropy", "largest_weight", "current_token", "sink",
-    "retrieval", "ov_copying", "copying_score", "ov_norm", "qk_norm", "ov_rank", "qk_rank", "echo",
-)  # fmt: skip
+    "induction",
+    "previous_token",
+    "duplicate_token",
+    "first_token",
+    "recency",
+    "local_window",
+    "streaming",
+    "attention_distance",
+    "entropy",
+    "largest_weight",
+    "current_token",
+    "sink",
+    "retrieval",
+    "ov_copying",
+    "copying_score",
+    "ov_norm",
+    "qk_norm",
+    "ov_rank",
+    "qk_rank",
+    "echo",
+)
 LIMIT = 60  # seconds that a page may keep the browser busy
 # What a page has drawn once it shows something.
 DRAWN = {
@@ -205,10 +222,17 @@ def atlas_pages() -> Iterator[tuple[str, str, str, int, Callable[[], str]]]:
             null = rng.uniform(0.04, 0.06, (layers, heads))
             tables.append(
                 HeadTable.from_scores(
-                    model="random", metric=metric, score=score, sem=0.01, n=16, null=null,
-                    null_sem=0.004, unit="fraction", provenance={},
+                    model="random",
+                    metric=metric,
+                    score=score,
+                    sem=0.01,
+                    n=16,
+                    null=null,
+                    null_sem=0.004,
+                    unit="fraction",
+                    provenance={},
                 )
-            )  # fmt: skip
+            )
         table = HeadTable.concat(tables)
         shown = f"{layers * heads:,} heads x {len(METRICS)} metrics"
         yield "interp", SCORES, shown, 0, lambda t=table: atlas_page(build_atlas(t))
@@ -232,10 +256,22 @@ def made_circuit(layers: int, heads: int, edges: int = 5_000) -> Circuit:
         if a // heads < b // heads:
             pairs[names[a], f"{names[b]}.{'qkv'[len(pairs) % 3]}"] = None
     return Circuit(
-        "random", layers, heads, "made", "attribution_patching", "edge", nodes,
-        rng.normal(size=len(nodes)) ** 3, np.full(len(nodes), 0.1), 32, "logits", tuple(pairs),
-        rng.normal(size=edges) ** 3, {}, made={},
-    )  # fmt: skip
+        "random",
+        layers,
+        heads,
+        "made",
+        "attribution_patching",
+        "edge",
+        nodes,
+        rng.normal(size=len(nodes)) ** 3,
+        np.full(len(nodes), 0.1),
+        32,
+        "logits",
+        tuple(pairs),
+        rng.normal(size=edges) ** 3,
+        {},
+        made={},
+    )
 
 
 def measure(repeats: int, sources: Sequence[Iterator]) -> list[dict[str, Any]]:
@@ -248,9 +284,14 @@ def measure(repeats: int, sources: Sequence[Iterator]) -> list[dict[str, Any]]:
                 page = make()
                 seconds = time.perf_counter() - start
                 path.write_text(page, encoding="utf-8")
-                row = {"tool": tool, "page": label, "shown": shown + left_out(page),
-                       "tokens": tokens, "bytes": path.stat().st_size,
-                       "write_s": seconds}  # fmt: skip
+                row = {
+                    "tool": tool,
+                    "page": label,
+                    "shown": shown + left_out(page),
+                    "tokens": tokens,
+                    "bytes": path.stat().st_size,
+                    "write_s": seconds,
+                }
                 rows.append(row | opened(path, tool, repeats))
                 print(json.dumps({k: v for k, v in rows[-1].items() if k != "load_ms_all"}))
     return rows

@@ -30,18 +30,44 @@ MEASURED = [
 ]
 # https://huggingface.co/meta-llama/Llama-3.1-8B, .../Llama-3.1-70B, Qwen/Qwen3-235B-A22B
 PLANNED: dict[str, tuple[str, dict[str, Any]]] = {
-    "Llama 3.1 8B": ("LlamaConfig", {
-        "vocab_size": 128256, "hidden_size": 4096, "intermediate_size": 14336,
-        "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8}),
-    "Llama 3.1 70B": ("LlamaConfig", {
-        "vocab_size": 128256, "hidden_size": 8192, "intermediate_size": 28672,
-        "num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8}),
-    "Qwen 3 235B, 22B active": ("Qwen3MoeConfig", {
-        "vocab_size": 151936, "hidden_size": 4096, "intermediate_size": 12288,
-        "moe_intermediate_size": 1536, "num_experts": 128, "num_experts_per_tok": 8,
-        "num_hidden_layers": 94, "num_attention_heads": 64, "num_key_value_heads": 4,
-        "head_dim": 128}),
-}  # fmt: skip
+    "Llama 3.1 8B": (
+        "LlamaConfig",
+        {
+            "vocab_size": 128256,
+            "hidden_size": 4096,
+            "intermediate_size": 14336,
+            "num_hidden_layers": 32,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 8,
+        },
+    ),
+    "Llama 3.1 70B": (
+        "LlamaConfig",
+        {
+            "vocab_size": 128256,
+            "hidden_size": 8192,
+            "intermediate_size": 28672,
+            "num_hidden_layers": 80,
+            "num_attention_heads": 64,
+            "num_key_value_heads": 8,
+        },
+    ),
+    "Qwen 3 235B, 22B active": (
+        "Qwen3MoeConfig",
+        {
+            "vocab_size": 151936,
+            "hidden_size": 4096,
+            "intermediate_size": 12288,
+            "moe_intermediate_size": 1536,
+            "num_experts": 128,
+            "num_experts_per_tok": 8,
+            "num_hidden_layers": 94,
+            "num_attention_heads": 64,
+            "num_key_value_heads": 4,
+            "head_dim": 128,
+        },
+    ),
+}
 LENGTHS = (4096, 131072)
 H100 = "989000,3350"  # GFLOP/s in bfloat16 and GB/s, by its data sheet
 
@@ -52,9 +78,14 @@ def config_of(sizes: Sequence[Any]) -> Any:
 
     layers, width, heads, kv, mlp, vocabulary, *_ = sizes
     return LlamaConfig(
-        vocab_size=vocabulary, hidden_size=width, intermediate_size=mlp, num_hidden_layers=layers,
-        num_attention_heads=heads, num_key_value_heads=kv, max_position_embeddings=8192,
-    )  # fmt: skip
+        vocab_size=vocabulary,
+        hidden_size=width,
+        intermediate_size=mlp,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv,
+        max_position_embeddings=8192,
+    )
 
 
 def measure(sizes: str) -> None:
@@ -123,7 +154,7 @@ def plans() -> list[str]:
         peak_bytes,
         planned_of,
         work,
-    )  # fmt: skip
+    )
 
     asked, machine, lines = [bound(x) for x in METRICS], Machine.parse(H100), []
     for name, (kind, sizes) in PLANNED.items():
@@ -146,13 +177,15 @@ def plans() -> list[str]:
 
 def page(rows: list[dict[str, Any]]) -> str:
     lines = [
-        "# Planned and measured memory of scoring", "",
+        "# Planned and measured memory of scoring",
+        "",
         f"{', '.join(METRICS)} without nulls on a Llama of random weights, one thread: the largest"
         " resident memory of a process of its own, and what `interp score --dry-run` plans from the"
-        " config. Made by `python benchmarks/plans.py`.", "",
+        " config. Made by `python benchmarks/plans.py`.",
+        "",
         "| weights | prompts x tokens | dtype | measured, MiB | planned, MiB | ratio |",
         "|---|---|---|---|---|---|",
-    ]  # fmt: skip
+    ]
     for row in rows:
         *_, n, length, dtype = row["sizes"]
         weights = row["weights"] / 1e6
@@ -161,14 +194,17 @@ def page(rows: list[dict[str, Any]]) -> str:
             f" {row['planned'] / 2**20:,.0f} | {row['planned'] / row['peak']:.2f} |"
         )
     lines += [
-        "", "## Models that were not run", "",
+        "",
+        "## Models that were not run",
+        "",
         "One prompt in bfloat16, beside Python and libraries: planned, not measured. Seconds are a"
         " lower bound of one run on an H100, by its peak rates (989 TFLOP/s, 3.35 TB/s); nulls take"
-        " seven more runs.", "",
+        " seven more runs.",
+        "",
         "| model | tokens | GiB | fits | GiB with `--offload` | at least, s |",
         "|---|---|---|---|---|---|",
         *plans(),
-    ]  # fmt: skip
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -48,8 +48,10 @@ def true_auc(features: HeadFeatures, y, where, fresh: HeadFeatures, new, seed: i
 
 def main(draws: int) -> None:
     """Print rates over draws, without and with a planted head."""
-    print("| signal | mean AUC | p <= 0.05 | p <= 0.5 | AUC interval covers | planted head first, "
-          "p <= 0.05 | any other head p <= 0.05 |")  # fmt: skip
+    print(
+        "| signal | mean AUC | p <= 0.05 | p <= 0.5 | AUC interval covers | planted head first, "
+        "p <= 0.05 | any other head p <= 0.05 |"
+    )
     print("|---|---|---|---|---|---|---|")
     for signal in (0.0, 0.8, 1.6):
         rows = []
@@ -72,9 +74,15 @@ def main(draws: int) -> None:
             first = int(heads["score"].to_numpy().argmax()) == PLANTED and p[PLANTED] <= 0.05
             truth = true_auc(features, y, where, fresh, new, seed)
             rows.append(
-                (found.scores["auc"], found.scores["p"] <= 0.05, found.scores["p"] <= 0.5,
-                 low <= truth <= high, first, bool((others <= 0.05).any()))
-            )  # fmt: skip
+                (
+                    found.scores["auc"],
+                    found.scores["p"] <= 0.05,
+                    found.scores["p"] <= 0.5,
+                    low <= truth <= high,
+                    first,
+                    bool((others <= 0.05).any()),
+                )
+            )
         mean = np.array(rows, dtype=float).mean(0)
         cells = [f"{mean[0]:.3f}", *(f"{x:.2f}" for x in mean[1:])]
         print(f"| {signal:g} | {' | '.join(cells)} |", flush=True)

@@ -238,11 +238,16 @@ def about(given: argparse.Namespace) -> dict[str, Any]:
     import transformers
 
     return {
-        "torch": torch.__version__, "transformers": transformers.__version__,
-        "python": platform.python_version(), "machine": platform.machine(),
-        "processors": os.cpu_count(), "load": os.getloadavg()[0] if os.name == "posix" else None,
-        "threads": threads(), "quick": given.quick, "note": given.note,
-    }  # fmt: skip
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "processors": os.cpu_count(),
+        "load": os.getloadavg()[0] if os.name == "posix" else None,
+        "threads": threads(),
+        "quick": given.quick,
+        "note": given.note,
+    }
 
 
 def options(arguments: list[str] | None) -> argparse.Namespace:

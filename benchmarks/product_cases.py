@@ -38,7 +38,7 @@ SHAPES = {
     "gptj": Shape("GPT-J-shaped", OWN, "GPTJ", "eager", 4),
     "bloom": Shape("BLOOM-shaped", OWN, "Bloom", "eager", 4),
     "gpt-neo": Shape(f"GPT-Neo-shaped, window {WINDOW}", OWN, "GPTNeo", "eager", 4),
-}  # fmt: skip
+}
 LAYERS_AT = {4096: 4, 16384: 2}
 PEERS_AT = 4096  # longest prompt of the peers, which store every pattern of every layer
 
@@ -72,9 +72,7 @@ def cases(*, long: bool) -> list[Case]:
         ]
     for shape in ("gpt2", "llama"):
         bounds = [1.25, 1.25, 1.15, 1.10]
-        found += [
-            Case(shape, "nulls", *size, b) for size, b in zip(sizes, bounds, strict=False)
-        ]  # fmt: skip
+        found += [Case(shape, "nulls", *size, b) for size, b in zip(sizes, bounds, strict=False)]
     families: dict[str, dict[int, float]] = {"mistral": {1024: 1.1, 4096: 0.6, 16384: 0.3}}
     families |= {name: {1024: 1.0, 4096: 0.6} for name in ("gemma2", "gpt-oss")}
     families |= {name: {256: 1.3, 1024: 1.3, 4096: 1.2} for name in ("gptj", "bloom", "gpt-neo")}

@@ -253,9 +253,14 @@ def _loading(repeats: int, quick: bool) -> list[dict[str, Any]]:
 
     case = cases(long=False)[0]
     config = GPT2Config(
-        n_layer=4, n_head=4, n_embd=128, vocab_size=1000, n_positions=128, bos_token_id=0,
+        n_layer=4,
+        n_head=4,
+        n_embd=128,
+        vocab_size=1000,
+        n_positions=128,
+        bos_token_id=0,
         eos_token_id=1,
-    )  # fmt: skip
+    )
     models = {
         "4 layers of width 128": lambda: GPT2LMHeadModel(config),
         "GPT-2 small's shape": lambda: build(

@@ -172,9 +172,11 @@ def parts_of(command: list[str], rounds: int, threads: int | None = None) -> dic
             begin, used = time.perf_counter(), children()
             done = subprocess.run(
                 [sys.executable, "-m", "benchmarks.product_parts", str(out), *asked],
-                capture_output=True, text=True, check=False,
+                capture_output=True,
+                text=True,
+                check=False,
                 env=environment | {"XDG_CACHE_HOME": str(Path(folder) / "cache")},
-            )  # fmt: skip
+            )
             whole = [time.perf_counter() - begin, children() - used]
             if done.returncode or not out.exists():
                 return {"failed": (done.stderr.strip().splitlines() or ["no message"])[-1]}

@@ -107,12 +107,17 @@ def ablations(folder: Path | None, stories: Path | None) -> list[dict[str, Any]]
         same = (frame["score"] * frame["predicted"] > 0).mean()
         rows.append(
             {
-                "model": name, "prompts": told, "n": int(frame["n"].max()), "at": rule,
-                "heads": len(heads), "ablations": len(frame),
+                "model": name,
+                "prompts": told,
+                "n": int(frame["n"].max()),
+                "at": rule,
+                "heads": len(heads),
+                "ablations": len(frame),
                 "correlations": {k: list(v) for k, v in found.correlations.items()},
-                "same_sign": float(same), "seconds": round(time.perf_counter() - start, 1),
+                "same_sign": float(same),
+                "seconds": round(time.perf_counter() - start, 1),
             }
-        )  # fmt: skip
+        )
         print(rows[-1], flush=True)
     return rows
 
@@ -132,15 +137,26 @@ def costs() -> list[dict[str, Any]]:
         start = time.perf_counter()
         found = qk_shares(model, heads, ids, null="none")
         seconds = time.perf_counter() - start
-        rows.append({"what": f"qk_shares of {heads.count('L')} heads, 4 prompts of {n} tokens",
-                     "terms": len(found), "seconds": round(seconds, 1), "peak_mb": _peak()})  # fmt: skip
+        rows.append(
+            {
+                "what": f"qk_shares of {heads.count('L')} heads, 4 prompts of {n} tokens",
+                "terms": len(found),
+                "seconds": round(seconds, 1),
+                "peak_mb": _peak(),
+            }
+        )
         print(rows[-1], flush=True)
     ids = torch.randint(0, 50257, (8,), generator=generator).tolist()
     start = time.perf_counter()
     graph = attribution_graph(model, ids)
-    rows.append({"what": f"attribution graph of 8 tokens, {graph.nodes_before} nodes",
-                 "terms": graph.edges_before, "seconds": round(time.perf_counter() - start, 1),
-                 "peak_mb": _peak()})  # fmt: skip
+    rows.append(
+        {
+            "what": f"attribution graph of 8 tokens, {graph.nodes_before} nodes",
+            "terms": graph.edges_before,
+            "seconds": round(time.perf_counter() - start, 1),
+            "peak_mb": _peak(),
+        }
+    )
     print(rows[-1], flush=True)
     return rows
 
@@ -153,7 +169,8 @@ def graphs() -> list[dict[str, Any]]:
         found = [attribution_graph(one, list(ids)) for ids in prompts]
         rows.append(
             {
-                "weights": name, "n": len(found),
+                "weights": name,
+                "n": len(found),
                 "kept_nodes": _mean(len(g.nodes) / g.nodes_before for g in found),
                 "kept_edges": _mean(len(g) / g.edges_before for g in found),
                 "residual": max(g.residual for g in found),
@@ -162,7 +179,7 @@ def graphs() -> list[dict[str, Any]]:
                     attribution_graph(one, list(ids), mlp="identity").mlp_error for ids in prompts
                 ),
             }
-        )  # fmt: skip
+        )
         print(rows[-1], flush=True)
     return rows
 
@@ -180,12 +197,15 @@ def page(made: dict[str, Any]) -> str:
     """The page."""
     read = [r for r in made["families"] if "error" in r]
     lines = [
-        "# Query-key shares: errors, ablations, time", "",
+        "# Query-key shares: errors, ablations, time",
+        "",
         f"Error of the sum of all terms, of the attention score, in {len(read)} families of tiny "
         f"randomly initialised models (all heads, three prompts of 12 tokens), and error of the sum "
-        "of loadings, of the largest entry of the head's output.", "",
-        "| family | heads | error of scores | error of outputs | seconds |", "|---|---|---|---|---|",
-    ]  # fmt: skip
+        "of loadings, of the largest entry of the head's output.",
+        "",
+        "| family | heads | error of scores | error of outputs | seconds |",
+        "|---|---|---|---|---|",
+    ]
     for r in read:
         other = f"{r['loadings_error']:.1e}" if "loadings_error" in r else "refused"
         lines.append(
@@ -193,18 +213,22 @@ def page(made: dict[str, Any]) -> str:
         )
     refused = [r["family"] for r in made["families"] if "refused" in r]
     lines += [
-        "", f"Refused by name ({len(refused)}): {', '.join(refused)}. Their streams have norms after "
-        "attention, several stacks, no tokens, or scores that are not one product.", "",
-        "## Do shares predict ablations?", "",
+        "",
+        f"Refused by name ({len(refused)}): {', '.join(refused)}. Their streams have norms after "
+        "attention, several stacks, no tokens, or scores that are not one product.",
+        "",
+        "## Do shares predict ablations?",
+        "",
         "The three writers with the largest shares (relative to the visible keys) on each side of "
         "each head, chosen on half of the prompts, are removed from that side alone on the others. "
         "Predicted: norms held. Measured: the model's own norm on the stream without the writer. "
         "Pearson correlation over heads, sides, writers and prompts, with its bootstrap interval "
         "over prompts; last the share of ablations whose predicted change of the score has the "
-        "measured sign.", "",
+        "measured sign.",
+        "",
         "| model | at | heads | held-out prompts | score | attention | random direction | same sign |",
         "|---|---|---|---|---|---|---|---|",
-    ]  # fmt: skip
+    ]
     for r in made["ablations"]:
         c = {k: f"{v[0]:.3f} [{v[1]:.3f}, {v[2]:.3f}]" for k, v in r["correlations"].items()}
         lines.append(
@@ -212,22 +236,33 @@ def page(made: dict[str, Any]) -> str:
             f"{c['attention']} | {c['random']} | {r['same_sign']:.2f} |"
         )
     lines += [
-        "", "`random direction`: the prediction beside the change of the score when a random "
-        "direction of the same length is removed in place of the writer.", "",
-        "## Graphs beside random weights", "",
+        "",
+        "`random direction`: the prediction beside the change of the score when a random "
+        "direction of the same length is removed in place of the writer.",
+        "",
+        "## Graphs beside random weights",
+        "",
         "`bundled:induction`, 8 prompts of random tokens repeated twice; shares of nodes and edges "
-        "that pruning keeps (0.8 of the influence of nodes, 0.98 of edges).", "",
+        "that pruning keeps (0.8 of the influence of nodes, 0.98 of edges).",
+        "",
         "| weights | nodes kept | edges kept | largest residual | MLP error, gradient | identity |",
         "|---|---|---|---|---|---|",
-    ]  # fmt: skip
+    ]
     for r in made["graphs"]:
         lines.append(
             f"| {r['weights']} | {r['kept_nodes']:.3f} | {r['kept_edges']:.4f} | "
             f"{r['residual']:.1e} | {r['mlp_error']:.2f} | {r['mlp_error_identity']:.2f} |"
         )
-    lines += ["", "## Time and memory", "", "A model of the size of GPT-2 small, random weights, "
-              "one thread of a shared machine; peak memory of the process, so a row includes all before it.", "",
-              "| what | terms or edges | seconds | peak MB |", "|---|---|---|---|"]  # fmt: skip
+    lines += [
+        "",
+        "## Time and memory",
+        "",
+        "A model of the size of GPT-2 small, random weights, "
+        "one thread of a shared machine; peak memory of the process, so a row includes all before it.",
+        "",
+        "| what | terms or edges | seconds | peak MB |",
+        "|---|---|---|---|",
+    ]
     for r in made["costs"]:
         lines.append(f"| {r['what']} | {r['terms']} | {r['seconds']} | {r['peak_mb']} |")
     lines += ["", made["made"], ""]
@@ -243,9 +278,11 @@ def main() -> None:
     logging.disable(logging.WARNING)
     start = time.perf_counter()
     made: dict[str, Any] = {
-        "graphs": graphs(), "ablations": ablations(asked.models, asked.stories),
-        "families": families(), "costs": costs(),
-    }  # fmt: skip
+        "graphs": graphs(),
+        "ablations": ablations(asked.models, asked.stories),
+        "families": families(),
+        "costs": costs(),
+    }
     minutes = (time.perf_counter() - start) / 60
     made["made"] = (
         f"interp {interp.__version__}, Python {platform.python_version()}, torch "

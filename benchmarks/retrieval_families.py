@@ -44,9 +44,10 @@ def cell(model: interp.Model, family: str, length: int, seed: int = 0) -> dict[s
         "copying": {f"L{a}H{b}": x for (a, b), x in copied.score().items() if x >= LEAST_SHARE},
         "written": {
             f"L{r.layer}H{r.head}": float(r.score)  # type: ignore[arg-type]
-            for r in written.itertuples() if abs(float(r.score)) >= LEAST_LOGITS  # type: ignore[arg-type]
+            for r in written.itertuples()
+            if abs(float(r.score)) >= LEAST_LOGITS  # type: ignore[arg-type]
         },
-    }  # fmt: skip
+    }
     if length <= CUT_UP_TO:
         metric = f"cache_loss:task={family},n={n},max_length={length}"
         rows = interp.score(model, metric, seed=seed, null="none").to_pandas()

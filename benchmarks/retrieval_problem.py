@@ -60,9 +60,7 @@ def measure(path: Path) -> None:
     found = []
     for layers, curriculum, depth, steps, seeds in PLAN:
         every = 50 if steps == STEPS else 400
-        recipe = Recipe(
-            layers=layers, depth=depth, curriculum=curriculum, steps=steps, every=every
-        )  # fmt: skip
+        recipe = Recipe(layers=layers, depth=depth, curriculum=curriculum, steps=steps, every=every)
         for seed in range(seeds):
             found.append(rounded(train_retrieval(recipe, seed, heads=curriculum and layers > 1)))
             write_atomically(path, json.dumps(found).encode())
@@ -159,25 +157,36 @@ def times_table(times: dict[str, list[float]]) -> list[str]:
 def order_table(times: dict[str, list[float]]) -> list[str]:
     rows = [["first", "second", "share of runs", "95 % interval", "runs", "no order"]]
     for r in rise_order(times).to_dict("records"):
-        rows.append([r["first"], r["second"], f"{r['share']:.2f}", f"{r['low']:.2f} to "
-                     f"{r['high']:.2f}", str(r["n"]), f"{r['null']:.1f}"])  # fmt: skip
+        rows.append(
+            [
+                r["first"],
+                r["second"],
+                f"{r['share']:.2f}",
+                f"{r['low']:.2f} to {r['high']:.2f}",
+                str(r["n"]),
+                f"{r['null']:.1f}",
+            ]
+        )
     return table(rows)
 
 
 def report(runs: list[dict[str, Any]]) -> str:
     """Return the page."""
     lines = [
-        "# The retrieval problem: curriculum and order of heads", "",
+        "# The retrieval problem: curriculum and order of heads",
+        "",
         "Attention-only models (2 heads per layer, width 64, learned positions) follow chains of"
         f" links among 4 chains; task and training: `interp.causal.retrieval_problem` and"
         f" `training/train_retrieval.py`. {STEPS} steps of 64 prompts unless stated;"
         " accuracy on 256 held-out prompts, mean over seeds and 95 % t interval, cut at 0 and 1."
         " Guessing among the roots is right 0.25 of the time. Made by `python -m"
-        " benchmarks.retrieval_problem`.", "",
+        " benchmarks.retrieval_problem`.",
+        "",
         "The paper (Musat 2025, arXiv 2411.12118; its abstract) says that the problem needs a"
         " minimum number of layers, that learning succeeds only under an implicit curriculum, and"
         " that heads always emerge in a specific sequence. Its models and prompts are others, so"
-        " that the claims are compared and not the numbers.", "",
+        " that the claims are compared and not the numbers.",
+        "",
         "What was found here. *Layers*: one layer follows 2 links, two layers 3, three layers 4"
         " (the most that was asked), in every run; two layers follow 4 in some. *Curriculum*: at"
         " depth 4 no run without it leaves guessing; at depths 2 and 3 it is not needed."
@@ -185,13 +194,24 @@ def report(runs: list[dict[str, Any]]) -> str:
         " link back rises before that to the item 2 links back, in every run in which both rise."
         " Between the first and the second layer no order holds for both sizes of model, in"
         " attention or in ablation effect. Orders of steps less than 50 apart rest on"
-        " interpolation between checkpoints.", "",
-        "## Accuracy at the end", "",
+        " interpolation between checkpoints.",
+        "",
+        "## Accuracy at the end",
+        "",
         f"Curriculum: the answers at depths 0 to {DEPTH} are learned. Without: only those at the"
-        " largest depth, in the same prompts: a fifth of the answers per step.", "",
-    ]  # fmt: skip
-    rows = [["layers", "curriculum", "steps", "seeds",
-             *(f"depth {d}" for d in range(1, DEPTH + 1)), "solved"]]  # fmt: skip
+        " largest depth, in the same prompts: a fifth of the answers per step.",
+        "",
+    ]
+    rows = [
+        [
+            "layers",
+            "curriculum",
+            "steps",
+            "seeds",
+            *(f"depth {d}" for d in range(1, DEPTH + 1)),
+            "solved",
+        ]
+    ]
     for layers, curriculum, depth, steps, _ in sorted(PLAN, key=lambda p: (not p[1], *p)):
         own = chosen(runs, layers=layers, curriculum=curriculum, depth=depth, steps=steps)
         cells = []
@@ -201,47 +221,92 @@ def report(runs: list[dict[str, Any]]) -> str:
                 continue
             cells.append(interval(mean_t(accuracies(own, d)[1][:, -1], 1.0)))
         solved = sum(accuracies(own, depth)[1][:, -1] > 0.95)
-        rows.append([str(layers), "yes" if curriculum else f"no, depth {depth} only", str(steps),
-                     str(len(own)), *cells, f"{solved}/{len(own)}"])  # fmt: skip
+        rows.append(
+            [
+                str(layers),
+                "yes" if curriculum else f"no, depth {depth} only",
+                str(steps),
+                str(len(own)),
+                *cells,
+                f"{solved}/{len(own)}",
+            ]
+        )
     lines += table(rows)
-    lines += ["*Solved*: runs with an accuracy above 0.95 at their largest depth.", "",
-              f"## Accuracy at depth {DEPTH} by step", ""]  # fmt: skip
+    lines += [
+        "*Solved*: runs with an accuracy above 0.95 at their largest depth.",
+        "",
+        f"## Accuracy at depth {DEPTH} by step",
+        "",
+    ]
     rows = [["layers, curriculum", *map(str, SHOWN)]]
     for layers in (1, 2, 3):
         for curriculum in (True, False):
             own = chosen(runs, layers=layers, curriculum=curriculum, depth=DEPTH, steps=STEPS)
             steps, curves = accuracies(own, DEPTH)
-            rows.append([f"{layers}, {'yes' if curriculum else 'no'}",
-                         *(f"{curves[:, steps.index(s)].mean():.2f}" for s in SHOWN)])  # fmt: skip
+            rows.append(
+                [
+                    f"{layers}, {'yes' if curriculum else 'no'}",
+                    *(f"{curves[:, steps.index(s)].mean():.2f}" for s in SHOWN),
+                ]
+            )
     lines += table(rows)
     for layers in (2, 3):
         own = chosen(runs, layers=layers, curriculum=True, depth=DEPTH)
-        lines += [f"## Order in {layers} layers with the curriculum", "",
-                  "Depths: the step at which the accuracy passes the middle between guessing (0.25)"
-                  f" and its last value. Rises of {LEAST} or less are not counted, here and below; "
-                  "there is a checkpoint every 50 steps.", "",
-                  *times_table(depth_times(own)), *order_table(depth_times(own))]  # fmt: skip
+        lines += [
+            f"## Order in {layers} layers with the curriculum",
+            "",
+            "Depths: the step at which the accuracy passes the middle between guessing (0.25)"
+            f" and its last value. Rises of {LEAST} or less are not counted, here and below; "
+            "there is a checkpoint every 50 steps.",
+            "",
+            *times_table(depth_times(own)),
+            *order_table(depth_times(own)),
+        ]
         times = {}
         for back in ("1", "2", "3"):
             for name, each in layer_times(own, back).items():
                 if not all(map(math.isnan, each)):
                     times[f"{name}, {back} link{'s' * (back != '1')} back"] = each
-        lines += ["Heads: half of the rise of the attention from items of depth 2 and more to the "
-                  "item 1, 2 or 3 links back, of the head of each layer in which it is largest at "
-                  "the end.", "", *times_table(times), *order_table(times)]  # fmt: skip
+        lines += [
+            "Heads: half of the rise of the attention from items of depth 2 and more to the "
+            "item 1, 2 or 3 links back, of the head of each layer in which it is largest at "
+            "the end.",
+            "",
+            *times_table(times),
+            *order_table(times),
+        ]
         times = layer_times(own, "ablation")
-        lines += ["Heads: half of the rise of the ablation effect (zeroing; nats at depths 1 to "
-                  "4), of the head of each layer with the largest one at the end. It goes on"
-                  " growing while the model becomes more certain of right answers.", "",
-                  *times_table(times), *order_table(times)]  # fmt: skip
+        lines += [
+            "Heads: half of the rise of the ablation effect (zeroing; nats at depths 1 to "
+            "4), of the head of each layer with the largest one at the end. It goes on"
+            " growing while the model becomes more certain of right answers.",
+            "",
+            *times_table(times),
+            *order_table(times),
+        ]
         lines += ["At the end of the first run, by head:", ""]
-        rows = [["head", "mass on the chain", "uniform attention", "most on the item",
-                 "mass on it", "ablation, nats"]]  # fmt: skip
+        rows = [
+            [
+                "head",
+                "mass on the chain",
+                "uniform attention",
+                "most on the item",
+                "mass on it",
+                "ablation, nats",
+            ]
+        ]
         for name, head in own[0]["moments"][-1]["heads"].items():
             back, mass = max(head["links"].items(), key=lambda x: x[1])
-            rows.append([name, f"{head['chain']:.2f}", f"{head['uniform']:.2f}",
-                         f"{back} link{'s' * (back != '1')} back", f"{mass:.2f}",
-                         f"{head['ablation']:.2f}"])  # fmt: skip
+            rows.append(
+                [
+                    name,
+                    f"{head['chain']:.2f}",
+                    f"{head['uniform']:.2f}",
+                    f"{back} link{'s' * (back != '1')} back",
+                    f"{mass:.2f}",
+                    f"{head['ablation']:.2f}",
+                ]
+            )
         lines += table(rows)
     return "\n".join(lines).rstrip() + "\n"
 

@@ -36,10 +36,13 @@ EXPECTED = {
     "duplicate_token": {"duplicate_token": "duplicate_token"},
     "sink": {"induction": "induction", "previous_token": "previous_token", "sink": "sink"},
     "positional": {"previous_token": "previous_token", "local_window": "positional"},
-    "bystander": {"induction": "induction", "previous_token": "previous_token",
-                  "bystander": "unclear"},
+    "bystander": {
+        "induction": "induction",
+        "previous_token": "previous_token",
+        "bystander": "unclear",
+    },
     "noise": {},
-}  # fmt: skip
+}
 """The role that a planted head of each mechanism should get; all other heads should be unclear."""
 
 
@@ -81,13 +84,16 @@ def familywise(number: int, draws: int, keep: Path | None) -> list[dict[str, Any
     models = number * len(bench.SHAPES)
     return [
         {
-            "of": part, "models": models, "claimed": claimed[part],
+            "of": part,
+            "models": models,
+            "claimed": claimed[part],
             "low": bench.between(claimed[part], models)[0],
             "high": bench.between(claimed[part], models)[1],
-            "by_shape": {s: by_shape[part][s] for s in bench.SHAPES}, "roles": dict(who[part]),
+            "by_shape": {s: by_shape[part][s] for s in bench.SHAPES},
+            "roles": dict(who[part]),
         }
         for part in PARTS
-    ]  # fmt: skip
+    ]
 
 
 def planted_heads(seeds: int, draws: int) -> list[dict[str, Any]]:
@@ -111,9 +117,15 @@ def planted_heads(seeds: int, draws: int) -> list[dict[str, Any]]:
                     others += 1
                     wrong += bool(x.roles)
         rows.append(
-            {"model": name, "seeds": seeds, "heads": dict(known), "right": dict(right),
-             "noise_heads": others, "noise_with_role": wrong}
-        )  # fmt: skip
+            {
+                "model": name,
+                "seeds": seeds,
+                "heads": dict(known),
+                "right": dict(right),
+                "noise_heads": others,
+                "noise_with_role": wrong,
+            }
+        )
         print(rows[-1], flush=True)
     return rows
 

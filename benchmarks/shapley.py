@@ -166,8 +166,10 @@ def main() -> None:
     path = HERE / "shapley.json"
     found: dict = json.loads(path.read_text()) if path.exists() else {}
     found["about"] = {
-        "torch": torch.__version__, "machine": platform.machine(), "runs": chosen.runs,
-    }  # fmt: skip
+        "torch": torch.__version__,
+        "machine": platform.machine(),
+        "runs": chosen.runs,
+    }
     if not chosen.skip_games:
         model = load("bundled:induction")
         found["games"] = [compare(model, kind, chosen.runs, chosen.cache) for kind in KINDS]

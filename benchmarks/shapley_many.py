@@ -41,8 +41,11 @@ def game_of(model: Any, texts: Path, kind: str) -> Game:
 def reference(game: Game, evaluations: int) -> dict[str, Any]:
     """Return the long run of permutations."""
     found = permutation_values(game, max_evaluations=evaluations, seed=5)
-    return {"score": found.score.tolist(), "sem": found.sampling_sem.tolist(),
-            "evaluations": found.evaluations}  # fmt: skip
+    return {
+        "score": found.score.tolist(),
+        "sem": found.sampling_sem.tolist(),
+        "evaluations": found.evaluations,
+    }
 
 
 def error(score: np.ndarray, against: dict[str, Any]) -> float:
@@ -58,19 +61,35 @@ def estimates(game: Game, against: dict[str, Any], seed: int) -> list[dict[str, 
     for budget in BUDGETS:
         found = gradient_values(game, max_evaluations=budget, seed=seed)
         inside = np.abs(found.score - exact) <= 2.1 * np.hypot(found.sampling_sem, sem)
-        rows.append({"name": "gradients", "passes": found.notes["about_forward_passes"],
-                     "error": error(found.score, against), "covered": float(inside.mean()),
-                     "bias": found.notes["bias_check"].startswith("bias")})  # fmt: skip
+        rows.append(
+            {
+                "name": "gradients",
+                "passes": found.notes["about_forward_passes"],
+                "error": error(found.score, against),
+                "covered": float(inside.mean()),
+                "bias": found.notes["bias_check"].startswith("bias"),
+            }
+        )
     n = len(game)
     gates = np.concatenate([np.ones((1, n)), np.zeros((1, n)), Draws(n, seed).pairs(0, 48)])
     values = game.values(gates).numpy()
     surrogate = fit_process(gates, values).shapley()[0].mean(1)
     gap = float((values[0] - values[1]).mean()) - surrogate.sum()
-    rows.append({"name": "Gaussian process on values", "passes": 98,
-                 "error": error(surrogate + gap / n, against)})  # fmt: skip
+    rows.append(
+        {
+            "name": "Gaussian process on values",
+            "passes": 98,
+            "error": error(surrogate + gap / n, against),
+        }
+    )
     pair = permutation_values(game, max_evaluations=2 * (n - 1), seed=seed)
-    rows.append({"name": "one antithetic pair of permutations", "passes": 2 * n,
-                 "error": error(pair.score, against)})  # fmt: skip
+    rows.append(
+        {
+            "name": "one antithetic pair of permutations",
+            "passes": 2 * n,
+            "error": error(pair.score, against),
+        }
+    )
     return rows
 
 

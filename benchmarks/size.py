@@ -42,10 +42,16 @@ def config_of(size: str) -> Any:
 
     width, layers, heads, kv_heads, inner, vocabulary, dtype = SIZES[size]
     return LlamaConfig(
-        hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads,
-        num_key_value_heads=kv_heads, intermediate_size=inner, vocab_size=vocabulary,
-        max_position_embeddings=4096, dtype=dtype, architectures=["LlamaForCausalLM"],
-    )  # fmt: skip
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        intermediate_size=inner,
+        vocab_size=vocabulary,
+        max_position_embeddings=4096,
+        dtype=dtype,
+        architectures=["LlamaForCausalLM"],
+    )
 
 
 def write(size: str, folder: Path) -> None:
@@ -67,10 +73,11 @@ def write(size: str, folder: Path) -> None:
     index = {name: file for file, own in files.items() for name in own}
     for file, own in files.items():
         drawn = {
-            name: torch.ones(p.shape, dtype=dtype) if p.dim() == 1
+            name: torch.ones(p.shape, dtype=dtype)
+            if p.dim() == 1
             else torch.empty(p.shape, dtype=dtype).normal_(0, 0.02, generator=generator)
             for name, p in own.items()
-        }  # fmt: skip
+        }
         save_file(drawn, folder / file, metadata={"format": "pt"})
     (folder / "model.safetensors.index.json").write_text(
         json.dumps({"metadata": {}, "weight_map": index})
@@ -128,11 +135,13 @@ def analyse(model: Any, mode: str, ids: list[list[int]]) -> int:
     from interp.profiles.run import profile
 
     generator = torch.Generator().manual_seed(2)
-    other = torch.randint(0, model.d_vocab, (max(FEWEST, len(ids)), len(ids[0])),
-                          generator=generator).tolist()  # fmt: skip
+    other = torch.randint(
+        0, model.d_vocab, (max(FEWEST, len(ids)), len(ids[0])), generator=generator
+    ).tolist()
     if mode == "profile":
-        profile(model, other, n_documents=len(other), n_queries=16, max_length=len(ids[0]),
-                n_ablated=0)  # fmt: skip
+        profile(
+            model, other, n_documents=len(other), n_queries=16, max_length=len(ids[0]), n_ablated=0
+        )
         return len(other)
     if mode == "ablate":
         gradient_scores(model, loss(model, ids), null="none", check=False)
@@ -147,8 +156,10 @@ def analyse(model: Any, mode: str, ids: list[list[int]]) -> int:
 def page(rows: list[dict[str, Any]], threads: int) -> str:
     """Return the page of all rows, by size and prompts."""
     sizes = list(SIZES)
-    rows = sorted(rows, key=lambda r: (sizes.index(r["size"]), r["tokens"],
-                                       MODES.index(r["mode"]), r["offload"]))  # fmt: skip
+    rows = sorted(
+        rows,
+        key=lambda r: (sizes.index(r["size"]), r["tokens"], MODES.index(r["mode"]), r["offload"]),
+    )
     lines = [
         "# Models by size",
         "",
@@ -170,15 +181,20 @@ def page(rows: list[dict[str, Any]], threads: int) -> str:
         "| weights | GiB | mode | tokens | peak | s | forwards |",
         "|---|---|---|---|---|---|---|",
     ]
-    forward = {(r["size"], r["tokens"]): r["processor"] for r in rows
-               if r["mode"] == "forward" and not r["offload"]}  # fmt: skip
+    forward = {
+        (r["size"], r["tokens"]): r["processor"]
+        for r in rows
+        if r["mode"] == "forward" and not r["offload"]
+    }
     for r in rows:
         mode = f"{r['mode']}, offload" if r["offload"] else r["mode"]
         once = forward.get((r["size"], r["tokens"]))
         once = None if once is None else once * r.get("prompts", 0) / BATCH[r["tokens"]] or once
         ratio = "" if once is None else f"{r['processor'] / once:.1f}"
-        lines.append(f"| {r['size']} | {r['gib']:.2f} | {mode} | {r['tokens']:,} | "
-                     f"{r['peak']:,.0f} | {r['processor']:.3g} | {ratio} |")  # fmt: skip
+        lines.append(
+            f"| {r['size']} | {r['gib']:.2f} | {mode} | {r['tokens']:,} | "
+            f"{r['peak']:,.0f} | {r['processor']:.3g} | {ratio} |"
+        )
     return "\n".join([*lines, ""])
 
 
@@ -201,9 +217,13 @@ def main() -> None:
     done = {(r["size"], r["mode"], r["tokens"], r["offload"]) for r in rows}
     for size in given.sizes.split(","):
         folder = given.folder / size
-        todo = [(m, int(t), o) for t in given.tokens.split(",") for m in given.modes.split(",")
-                for o in ((True,) if given.offload_only else (False, True))
-                if (size, m, int(t), o) not in done]  # fmt: skip
+        todo = [
+            (m, int(t), o)
+            for t in given.tokens.split(",")
+            for m in given.modes.split(",")
+            for o in ((True,) if given.offload_only else (False, True))
+            if (size, m, int(t), o) not in done
+        ]
         if not todo:
             continue
         try:
@@ -212,8 +232,16 @@ def main() -> None:
             gib = sum(f.stat().st_size for f in folder.glob("*.safetensors")) / 2**30
             for mode, tokens, offload in todo:
                 row = json.dumps([mode, tokens, offload])
-                command = [sys.executable, __file__, "--folder", str(folder), "--row", row,
-                           "--threads", str(given.threads)]  # fmt: skip
+                command = [
+                    sys.executable,
+                    __file__,
+                    "--folder",
+                    str(folder),
+                    "--row",
+                    row,
+                    "--threads",
+                    str(given.threads),
+                ]
                 told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
                 about = {"size": size, "gib": gib, "mode": mode, "tokens": tokens}
                 found = about | {"offload": offload} | json.loads(told.splitlines()[-1])

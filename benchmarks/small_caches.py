@@ -81,11 +81,14 @@ def cell(model: interp.Model, given: dict[KVHead, Window], length: int, n: int) 
         losses.append(-float(np.mean(each)))
     whole = np.array(right).reshape(len(made), ANSWER).all(1)
     return {
-        "n": len(made), "bytes": held[0], "speed": float(np.median(rates)),
+        "n": len(made),
+        "bytes": held[0],
+        "speed": float(np.median(rates)),
         "loss": float(np.mean(losses)),
         "loss_sem": float(np.std(losses, ddof=1) / len(made) ** 0.5),
-        "answered": int(whole.sum()), "tokens_right": int(np.sum(right)),
-    }  # fmt: skip
+        "answered": int(whole.sum()),
+        "tokens_right": int(np.sum(right)),
+    }
 
 
 def page(found: dict[str, Any]) -> str:
@@ -144,9 +147,10 @@ def main() -> None:
     found |= {
         "device": args.device if args.device == "cpu" else torch.cuda.get_device_name(),
         "kept": ", ".join(str(h) for h in kv_heads(model) if h not in cut),
-        "torch": torch.__version__, "transformers": transformers.__version__,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
         "python": platform.python_version(),
-    }  # fmt: skip
+    }
     for length in args.lengths:
         for name, budgets in given.items():
             key = f"{length}|{name}"

@@ -52,9 +52,14 @@ def build() -> Any:
 
     torch.manual_seed(0)
     config = GPT2Config(
-        n_layer=LAYERS, n_head=HEADS, n_embd=WIDTH, vocab_size=VOCABULARY, n_positions=4096,
-        bos_token_id=1, eos_token_id=2,
-    )  # fmt: skip
+        n_layer=LAYERS,
+        n_head=HEADS,
+        n_embd=WIDTH,
+        vocab_size=VOCABULARY,
+        n_positions=4096,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
     return GPT2LMHeadModel(config).eval()
 
 
@@ -178,17 +183,22 @@ def main() -> None:
 def measured(source: str, length: int) -> float:
     done = subprocess.run(
         [sys.executable, __file__, "--memory", source, "--length", str(length)],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return float(done.stdout.strip().splitlines()[-1])
 
 
 def write(rows: dict[str, dict[str, Any]], length: int, repeats: int) -> None:
     base = rows["transformers"]
     about = {
-        "torch": torch.__version__, "python": platform.python_version(), "length": length,
-        "repeats": repeats, "machine": platform.machine(),
-    }  # fmt: skip
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "length": length,
+        "repeats": repeats,
+        "machine": platform.machine(),
+    }
     (HERE / "sources.json").write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n")
     lines = [
         "# The same score through every source",

@@ -46,9 +46,15 @@ def tiny_models(folder: Path, number: int) -> list[Path]:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
-        vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
-        num_attention_heads=4, max_position_embeddings=64, bos_token_id=0, eos_token_id=1,
-    )  # fmt: skip
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        max_position_embeddings=64,
+        bos_token_id=0,
+        eos_token_id=1,
+    )
     paths = []
     for seed in range(number):
         torch.manual_seed(seed)
@@ -232,11 +238,15 @@ def killed(models: list[Path], folder: Path, kills: int, seed: int, begun: Begun
     now = stamps(out)
     again += sum(now[name] != known[name] for name in known.keys() & now.keys())
     return {
-        "kills": done, "models": len(models), "sweeps that were finished": ended + 1,
-        "results lost": lost, "results written again": again, "damaged files": interrupted,
+        "kills": done,
+        "models": len(models),
+        "sweeps that were finished": ended + 1,
+        "results lost": lost,
+        "results written again": again,
+        "damaged files": interrupted,
         "equal to an undisturbed run": same and equal(whole, out),
         "problems at the end": len(problems(Store(out))),
-    }  # fmt: skip
+    }
 
 
 def main() -> None:

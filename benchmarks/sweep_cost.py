@@ -58,13 +58,40 @@ class Sweep(NamedTuple):
 
 
 SWEEPS = (
-    Sweep("1,000 models of 7B, default prompts, nulls", 1000, 7e9, 32, 32, 4096, PROMPTS, TOKENS,
-          2 + DRAWS),
-    Sweep("1,000 models of 7B, default prompts, `--null none`", 1000, 7e9, 32, 32, 4096, PROMPTS,
-          TOKENS, 1),
-    Sweep("one model of 70B, one prompt of 131,072 tokens, `--null none`", 1, 70e9, 80, 64, 8192,
-          1, 131_072, 1),
-)  # fmt: skip
+    Sweep(
+        "1,000 models of 7B, default prompts, nulls",
+        1000,
+        7e9,
+        32,
+        32,
+        4096,
+        PROMPTS,
+        TOKENS,
+        2 + DRAWS,
+    ),
+    Sweep(
+        "1,000 models of 7B, default prompts, `--null none`",
+        1000,
+        7e9,
+        32,
+        32,
+        4096,
+        PROMPTS,
+        TOKENS,
+        1,
+    ),
+    Sweep(
+        "one model of 70B, one prompt of 131,072 tokens, `--null none`",
+        1,
+        70e9,
+        80,
+        64,
+        8192,
+        1,
+        131_072,
+        1,
+    ),
+)
 
 
 def operations(sweep: Sweep) -> float:
@@ -84,9 +111,14 @@ def stored(sweep: Sweep) -> dict[str, float]:
     columns = {name: rng.random(shape) for name in ("sem", "null", "null_sem")}
     made = {"versions": {"interp": "0"}, "seed": 0}
     table = HeadTable.from_scores(
-        model="model", metric="metric", score=rng.random(shape), provenance=made,
-        n=sweep.prompts, unit="share", **columns,
-    )  # fmt: skip
+        model="model",
+        metric="metric",
+        score=rng.random(shape),
+        provenance=made,
+        n=sweep.prompts,
+        unit="share",
+        **columns,
+    )
     sites = {
         ("decoder", layer): rng.random((sweep.prompts, sweep.heads)).astype(np.float32)
         for layer in range(sweep.layers)

@@ -120,9 +120,12 @@ def report(found: TreeScores, took: float, times: dict, checks: list[str], name:
             f" {percent(r.random)} | {percent(r.shuffled)} |"
         )
     lines += [
-        "", "## Trees: per cent of gold edges (UUAS) and of words with the right head (UAS)", "",
-        "| method | heads | punctuation | UUAS | UAS |", "|---|---|---|---|---|",
-    ]  # fmt: skip
+        "",
+        "## Trees: per cent of gold edges (UUAS) and of words with the right head (UAS)",
+        "",
+        "| method | heads | punctuation | UUAS | UAS |",
+        "|---|---|---|---|---|",
+    ]
     for t in found.trees:
         uas = "" if t.uas != t.uas else f"{percent(t.uas)} {within(t.uas_interval)}"
         lines.append(
@@ -130,11 +133,14 @@ def report(found: TreeScores, took: float, times: dict, checks: list[str], name:
             f" **{percent(t.uuas)}** {within(t.uuas_interval)} | {uas} |"
         )
     lines += [
-        "", "## Spanning trees of dense random graphs: milliseconds each", "",
-        "Medians of interleaved rounds in one process; in brackets, times as slow as ours.", "",
+        "",
+        "## Spanning trees of dense random graphs: milliseconds each",
+        "",
+        "Medians of interleaved rounds in one process; in brackets, times as slow as ours.",
+        "",
         "| solver | " + " | ".join(f"n={n}" for n in SIZES) + " |",
         "|---|" + "---|" * len(SIZES),
-    ]  # fmt: skip
+    ]
     for solver, values in times.items():
         ours = times[solver.partition(":")[0] + ": ours"]
         cells = [
@@ -143,8 +149,12 @@ def report(found: TreeScores, took: float, times: dict, checks: list[str], name:
         ]
         lines.append(f"| {solver} | " + " | ".join(cells) + " |")
     if checks:
-        lines += ["", "## Does a decoder need the head that it was found to link words with", "",
-                  *checks]  # fmt: skip
+        lines += [
+            "",
+            "## Does a decoder need the head that it was found to link words with",
+            "",
+            *checks,
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -174,9 +184,14 @@ def checked(folder: Path, pairs: Path, bank_path: Path) -> tuple[list[str], dict
             f" {check.sem[0]:.3f} | {drawn.mean():.3f} [{drawn.min():.3f}, {drawn.max():.3f}] |"
             f" {check.p:.2f} |"
         )
-        told[paradigm] = {"head": r.head, "drop": float(check.drop[0]), "sem": float(check.sem[0]),
-                          "p": check.p, "random": drawn.tolist(),
-                          "accuracy": check.accuracy_clean}  # fmt: skip
+        told[paradigm] = {
+            "head": r.head,
+            "drop": float(check.drop[0]),
+            "sem": float(check.sem[0]),
+            "p": check.p,
+            "random": drawn.tolist(),
+            "accuracy": check.accuracy_clean,
+        }
     return lines, told
 
 

@@ -184,13 +184,17 @@ def reading(runs: dict[str, Any]) -> str:
         "one in forty would stand in each list by chance."
     ]
     for column, above, said in (
-        ("copies", False, "copy less well"), ("copies", True, "copy better"),
-        ("recall", False, "recall less well"), ("recall", True, "recall better"),
-        ("text", True, "lose more on text"), ("text", False, "lose less on text"),
+        ("copies", False, "copy less well"),
+        ("copies", True, "copy better"),
+        ("recall", False, "recall less well"),
+        ("recall", True, "recall better"),
+        ("text", True, "lose more on text"),
+        ("text", False, "lose less on text"),
         ("induction heads", False, "have fewer induction heads"),
         ("induction heads", True, "have more induction heads"),
-        ("sink", False, "put less on the first token"), ("sink", True, "put more on it"),
-    ):  # fmt: skip
+        ("sink", False, "put less on the first token"),
+        ("sink", True, "put more on it"),
+    ):
         names = beside_softmax(runs, column, above=above)
         said_of = f"- **{said}** ({len(names)}): {', '.join(names) or 'none'}."
         lines.append(textwrap.fill(said_of, 100, subsequent_indent="  "))

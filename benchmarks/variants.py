@@ -63,7 +63,8 @@ def page(rows: list[dict[str, Any]]) -> str:
     """Format the table."""
     worst = max(max(r["map"], r["result"]) for r in rows)
     lines = [
-        "# Attention variants", "",
+        "# Attention variants",
+        "",
         f"{len(rows)} forms of attention, as models of two layers of 4 heads, weights at random;"
         f" {PROMPTS} prompts of {TOKENS} tokens, the second half copies the first. *map*: largest"
         " relative error of map times values against what the layer computes; *results*: of the sum"
@@ -75,13 +76,19 @@ def page(rows: list[dict[str, Any]]) -> str:
         "| variant | rows sum to | signs | sees | map | results | previous token |"
         " duplicate token | first token | entropy | loading | scoring |",
         "|" + "---|" * 12,
-    ]  # fmt: skip
+    ]
     for r in rows:
         cells = [
-            r["variant"], r["row_sum"], "both" if r["signed"] else "positive",
-            "the past" if r["causal"] else "all", f"{r['map']:.0e}", f"{r['result']:.0e}",
-            *(f"{r[m]:.2f}" for m in METRICS), f"{r['load']:.2f}", f"{r['score']:.2f}",
-        ]  # fmt: skip
+            r["variant"],
+            r["row_sum"],
+            "both" if r["signed"] else "positive",
+            "the past" if r["causal"] else "all",
+            f"{r['map']:.0e}",
+            f"{r['result']:.0e}",
+            *(f"{r[m]:.2f}" for m in METRICS),
+            f"{r['load']:.2f}",
+            f"{r['score']:.2f}",
+        ]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 

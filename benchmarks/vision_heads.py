@@ -51,9 +51,15 @@ def measure(layers: int, heads: int) -> dict[str, Any]:
     width = WIDTHS[layers]
     d_mlp = mlp_of_equal_cost(layers, width)
     recipe = Recipe(
-        layers=layers, heads=heads, d_model=width, d_mlp=d_mlp, steps=STEPS, rows=ROWS,
-        images=IMAGES, warmup=50,
-    )  # fmt: skip
+        layers=layers,
+        heads=heads,
+        d_model=width,
+        d_mlp=d_mlp,
+        steps=STEPS,
+        rows=ROWS,
+        images=IMAGES,
+        warmup=50,
+    )
     correct, seconds, size = [], 0.0, 0
     for seed in SEEDS:
         with own_torch(seed, 1):
@@ -63,10 +69,15 @@ def measure(layers: int, heads: int) -> dict[str, Any]:
             correct.append(right(model, shape_images(HELD_OUT + seed, TESTED)))
         size = sum(p.numel() for p in model.parameters())
     return {
-        "layers": layers, "heads": heads, "width": width, "d_mlp": d_mlp,
-        "multiplications": multiplications(layers, width, d_mlp), "parameters": size,
-        "seconds": round(seconds / len(SEEDS), 1), "correct": np.array(correct),
-    }  # fmt: skip
+        "layers": layers,
+        "heads": heads,
+        "width": width,
+        "d_mlp": d_mlp,
+        "multiplications": multiplications(layers, width, d_mlp),
+        "parameters": size,
+        "seconds": round(seconds / len(SEEDS), 1),
+        "correct": np.array(correct),
+    }
 
 
 def interval(correct: np.ndarray) -> list[float]:
@@ -85,11 +96,16 @@ def scores_of(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for row in rows:
         correct = row.pop("correct")
         gain = correct - alone[row["layers"]]
-        found.append(row | {
-            "accuracy": round(float(correct.mean()), 3), "interval": interval(correct),
-            "by_seed": correct.mean(1).round(3).tolist(),
-            "gain_over_one_head": round(float(gain.mean()), 3), "gain_interval": interval(gain),
-        })  # fmt: skip
+        found.append(
+            row
+            | {
+                "accuracy": round(float(correct.mean()), 3),
+                "interval": interval(correct),
+                "by_seed": correct.mean(1).round(3).tolist(),
+                "gain_over_one_head": round(float(gain.mean()), 3),
+                "gain_interval": interval(gain),
+            }
+        )
     return found
 
 
@@ -111,10 +127,14 @@ def table_of(rows: list[dict[str, Any]]) -> str:
     ]
     for r in rows:
         low, high = r["interval"]
-        gain = "" if r["heads"] == 1 else (
-            f"{r['gain_over_one_head']:+.3f} [{r['gain_interval'][0]:+.3f}, "
-            f"{r['gain_interval'][1]:+.3f}]"
-        )  # fmt: skip
+        gain = (
+            ""
+            if r["heads"] == 1
+            else (
+                f"{r['gain_over_one_head']:+.3f} [{r['gain_interval'][0]:+.3f}, "
+                f"{r['gain_interval'][1]:+.3f}]"
+            )
+        )
         by_seed = ", ".join(f"{x:.3f}" for x in r["by_seed"])
         lines.append(
             f"| {r['layers']} | {r['heads']} | {r['width']} | {r['d_mlp']} | "

@@ -31,16 +31,30 @@ import zoo  # noqa: E402
 from zoo.writing import difference, edits_for, left_padded  # noqa: E402
 
 FAMILIES = (
-    "gpt2", "llama", "qwen3", "mistral_sliding", "gemma2", "gemma3", "gpt_oss", "deepseek_v3",
-    "jamba", "bloom", "t5", "whisper",
-)  # fmt: skip
+    "gpt2",
+    "llama",
+    "qwen3",
+    "mistral_sliding",
+    "gemma2",
+    "gemma3",
+    "gpt_oss",
+    "deepseek_v3",
+    "jamba",
+    "bloom",
+    "t5",
+    "whisper",
+)
 STATIC = {"cache_implementation": "static"}
 QUANTISED = {"cache_implementation": "quantized", "cache_config": {"backend": "quanto"}}
 WAYS: dict[str, dict[str, Any]] = {
-    "greedy": {}, "beams": {"num_beams": 3}, "sampling": {"do_sample": True},
-    "static, greedy": STATIC, "static, beams": STATIC | {"num_beams": 3},
-    "static, sampling": STATIC | {"do_sample": True}, "quantised, greedy": QUANTISED,
-}  # fmt: skip
+    "greedy": {},
+    "beams": {"num_beams": 3},
+    "sampling": {"do_sample": True},
+    "static, greedy": STATIC,
+    "static, beams": STATIC | {"num_beams": 3},
+    "static, sampling": STATIC | {"do_sample": True},
+    "quantised, greedy": QUANTISED,
+}
 """The cache is the family's own (sliding where it has a window) unless another is named."""
 ROUNDS, NEW, PROMPT = 9, 16, 128
 
@@ -89,9 +103,12 @@ def cost() -> dict[str, Any]:
 
     def write() -> None:
         module.generate(
-            ids, attention_mask=torch.ones_like(ids), max_new_tokens=NEW, do_sample=False,
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=NEW,
+            do_sample=False,
             pad_token_id=0,
-        )  # fmt: skip
+        )
 
     def edited(edit: Any) -> Callable[[], None]:
         def run() -> None:
@@ -181,25 +198,52 @@ def page(found: dict[str, Any]) -> str:
         lines.append(f"| {name} | " + " | ".join(cells) + f" | {none:.1e} |")
     lines += ["", *(f"({sign}) not run: {why}" for why, sign in notes.items())]
     if exact:
-        edits = sorted({e for of in exact.values() for v in of["ways"].values()
-                        if isinstance(v, dict) for e in v})  # fmt: skip
+        edits = sorted(
+            {
+                e
+                for of in exact.values()
+                for v in of["ways"].values()
+                if isinstance(v, dict)
+                for e in v
+            }
+        )
         worst = {
-            e: max(v[e][0] for of in exact.values() for v in of["ways"].values()
-                   if isinstance(v, dict) and e in v)
+            e: max(
+                v[e][0]
+                for of in exact.values()
+                for v in of["ways"].values()
+                if isinstance(v, dict) and e in v
+            )
             for e in edits
-        }  # fmt: skip
-        count = sum(v[e][1] for of in exact.values() for v in of["ways"].values()
-                    if isinstance(v, dict) for e in v)  # fmt: skip
-        lines += ["", f"By edit, over all families and ways ({count:,} rows were compared; columns "
-                  "of the prompt are named only where no prompt is padded):", "",
-                  "| edit | largest difference |", "|---|---|",
-                  *(f"| {e} | {worst[e]:.1e} |" for e in edits)]  # fmt: skip
+        }
+        count = sum(
+            v[e][1]
+            for of in exact.values()
+            for v in of["ways"].values()
+            if isinstance(v, dict)
+            for e in v
+        )
+        lines += [
+            "",
+            f"By edit, over all families and ways ({count:,} rows were compared; columns "
+            "of the prompt are named only where no prompt is padded):",
+            "",
+            "| edit | largest difference |",
+            "|---|---|",
+            *(f"| {e} | {worst[e]:.1e} |" for e in edits),
+        ]
     if "cost" in found:
-        lines += ["", "## Cost", "",
-                  f"GPT-2's shape (12 layers, random weights), prompts of {PROMPT} tokens, {NEW} "
-                  "new tokens, one thread; processor time over that of plain `generate` in the "
-                  f"same round, median of {ROUNDS} interleaved rounds and quartiles.", "",
-                  "| run | seconds | ratio | quartiles |", "|---|---|---|---|"]  # fmt: skip
+        lines += [
+            "",
+            "## Cost",
+            "",
+            f"GPT-2's shape (12 layers, random weights), prompts of {PROMPT} tokens, {NEW} "
+            "new tokens, one thread; processor time over that of plain `generate` in the "
+            f"same round, median of {ROUNDS} interleaved rounds and quartiles.",
+            "",
+            "| run | seconds | ratio | quartiles |",
+            "|---|---|---|---|",
+        ]
         for name, x in found["cost"].items():
             low, high = x["quartiles"]
             lines.append(

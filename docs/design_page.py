@@ -34,11 +34,15 @@ SIZES = {
     "small": "notes, units, code and tokens",
 }
 INKS = {
-    "ink": "text", "soft": "notes, axes, units", "link": "links and the focus, the one accent",
-    "mark": "the outline of what is chosen", "above": "a number above zero, the first line",
-    "below": "a number below zero, a warning, the second line", "hit": "an edge that is right",
+    "ink": "text",
+    "soft": "notes, axes, units",
+    "link": "links and the focus, the one accent",
+    "mark": "the outline of what is chosen",
+    "above": "a number above zero, the first line",
+    "below": "a number below zero, a warning, the second line",
+    "hit": "an edge that is right",
     "wrong": "an edge that is wrong",
-}  # fmt: skip
+}
 
 
 def distances(colours: Sequence[str], vision: str) -> np.ndarray:
@@ -100,8 +104,10 @@ def page_text() -> Iterator[str]:
         "vision (Machado, Oliveira and Fernandes 2009); a test keeps it above 0.1. A role always "
         "has its letter too."
     )
-    rows = [[f"{i + 1}", c, *(f"{contrast(c, x['page']):.1f}" for x in (light, dark))]
-            for i, c in enumerate(COLOURS[:6])]  # fmt: skip
+    rows = [
+        [f"{i + 1}", c, *(f"{contrast(c, x['page']):.1f}" for x in (light, dark))]
+        for i, c in enumerate(COLOURS[:6])
+    ]
     yield "### Lines of figures, which differ in their dashes too"
     yield markdown(["line", "colour (Okabe and Ito 2008)", "contrast light", "dark"], rows)
 
@@ -124,18 +130,25 @@ def _map() -> Markup:
     grid = np.linspace(-0.9, 0.9, 24).reshape(3, 8)
     grid[1, 3] = math.nan
     titles = {(y, x): f"L{y}H{x}: {grid[y, x]:+.2f}" for y in range(3) for x in range(8)}
-    drawn = head_map(scale.bins(grid), "Map of a score, layers by heads", signed=True,
-                     titles=titles, role="img")  # fmt: skip
+    drawn = head_map(
+        scale.bins(grid), "Map of a score, layers by heads", signed=True, titles=titles, role="img"
+    )
     caption = element("figcaption", "A score around zero; a grey cell has none")
     return element("figure", caption, drawn, colour_bar(scale))
 
 
 def _rows() -> pd.DataFrame:
     return pd.DataFrame(
-        {"head": ["L1H0", "L0H3", "L0H1"], "score": [0.93, 0.61, 0.05],
-         "low": [0.9, 0.5, math.nan], "high": [0.95, 0.7, math.nan], "n": 12, "null": math.nan,
-         "unit": "share of attention"}
-    )  # fmt: skip
+        {
+            "head": ["L1H0", "L0H3", "L0H1"],
+            "score": [0.93, 0.61, 0.05],
+            "low": [0.9, 0.5, math.nan],
+            "high": [0.95, 0.7, math.nan],
+            "n": 12,
+            "null": math.nan,
+            "unit": "share of attention",
+        }
+    )
 
 
 def _intervals() -> Markup:
@@ -143,9 +156,15 @@ def _intervals() -> Markup:
     axis = element("span", "B \u2212 A, share of the range", interval_axis(0.8))
     return table(
         ["head", "B \u2212 A [95 %]", (axis, "words")],
-        [[name, f"{x:+.2g}" + ("" if low != low else f" [{low:+.2g}, {high:+.2g}]"),  # noqa: PLR0124
-          element("td", interval(x, low, high, 0.8))] for name, x, low, high in rows],
-    )  # fmt: skip
+        [
+            [
+                name,
+                f"{x:+.2g}" + ("" if low != low else f" [{low:+.2g}, {high:+.2g}]"),  # noqa: PLR0124
+                element("td", interval(x, low, high, 0.8)),
+            ]
+            for name, x, low, high in rows
+        ],
+    )
 
 
 def parts() -> bytes:
@@ -154,30 +173,69 @@ def parts() -> bytes:
     scale = Scale(0.0, 1.0, False)
     legend = [element("li", badge(sign), f" {sign.name}") for sign in found]
     sections = [
-        ("A paragraph, a note, a warning",
-         "A paragraph says what was measured and how. It is at most 75 letters wide.",
-         element("p", "A note explains a detail, in a small size.", class_="note"),
-         element("p", "A warning says what the numbers cannot show.", class_="warning",
-                 role="note")),
-        ("A table with units", data_table(_rows(), "rows"),
-         element("p", "Columns that are equal in every row are said above it; a cell without a "
-                 "value is empty, and the note says so.", class_="note")),
+        (
+            "A paragraph, a note, a warning",
+            "A paragraph says what was measured and how. It is at most 75 letters wide.",
+            element("p", "A note explains a detail, in a small size.", class_="note"),
+            element(
+                "p", "A warning says what the numbers cannot show.", class_="warning", role="note"
+            ),
+        ),
+        (
+            "A table with units",
+            data_table(_rows(), "rows"),
+            element(
+                "p",
+                "Columns that are equal in every row are said above it; a cell without a "
+                "value is empty, and the note says so.",
+                class_="note",
+            ),
+        ),
         ("Intervals on one axis", _intervals()),
-        ("A score with its error and its null", element("div", bar(0.7, scale, sem=0.08, null=0.1)),
-         element("p", "The bar begins at zero; the upright line is the null.", class_="note")),
-        ("An estimate", element("p", element("span", "12.3 logits, an estimate", class_="soft")),
-         element("p", "An estimate is called so beside its number, has no interval, and its edge "
-                 "is dashed.", class_="note")),
-        ("Checkpoints in a row", element("p", "induction ", sparkline([(1, 0.02), (100, 0.1),
-         (1000, 0.8), (5000, 0.95)], "induction", (0.0, 1.0)))),
+        (
+            "A score with its error and its null",
+            element("div", bar(0.7, scale, sem=0.08, null=0.1)),
+            element("p", "The bar begins at zero; the upright line is the null.", class_="note"),
+        ),
+        (
+            "An estimate",
+            element("p", element("span", "12.3 logits, an estimate", class_="soft")),
+            element(
+                "p",
+                "An estimate is called so beside its number, has no interval, and its edge "
+                "is dashed.",
+                class_="note",
+            ),
+        ),
+        (
+            "Checkpoints in a row",
+            element(
+                "p",
+                "induction ",
+                sparkline(
+                    [(1, 0.02), (100, 0.1), (1000, 0.8), (5000, 0.95)], "induction", (0.0, 1.0)
+                ),
+            ),
+        ),
         ("A map", _map()),
         ("Roles", element("ul", *legend, class_="legend")),
-        ("Text with scores", element("p", *(
-            element("span", word, class_=f"q{at}", title=f"{at / 32:.2f}")
-            for word, at in (("The", 2), (" cat", 12), (" sat", 24), (" on", 32))), class_="text")),
-        ("What is unfolded", fold("More", "What most readers do not need is folded."),
-         element("p", csv_link("head,score\nL1H0,0.93\n", "rows"))),
-    ]  # fmt: skip
+        (
+            "Text with scores",
+            element(
+                "p",
+                *(
+                    element("span", word, class_=f"q{at}", title=f"{at / 32:.2f}")
+                    for word, at in (("The", 2), (" cat", 12), (" sat", 24), (" on", 32))
+                ),
+                class_="text",
+            ),
+        ),
+        (
+            "What is unfolded",
+            fold("More", "What most readers do not need is folded."),
+            element("p", csv_link("head,score\nL1H0,0.93\n", "rows")),
+        ),
+    ]
     heading = f"The {len(sections)} parts of a page, each drawn once"
     styles = asset("atlas.css") + sign_rules(found)
     return page("Design", None, sections, None, heading=heading, styles=styles)

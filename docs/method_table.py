@@ -184,21 +184,47 @@ BESIDE = {"importance_more": [("interp.circuits", "confirm")]}  # methods of ano
 NO_METHODS = {
     "interp.circuits": {
         # methods that find circuits have their own table; these make or evaluate parts of circuits
-        "confirm", "discovery", "evaluate_circuit", "evaluate_edges", "evaluate_set",
-        "find_circuit", "make_contrast", "make_pairs", "patch_first", "published",
-        "attribute_interchanges", "signals",
+        "confirm",
+        "discovery",
+        "evaluate_circuit",
+        "evaluate_edges",
+        "evaluate_set",
+        "find_circuit",
+        "make_contrast",
+        "make_pairs",
+        "patch_first",
+        "published",
+        "attribute_interchanges",
+        "signals",
     },
     "interp.causal": {
         # tasks and their measures
-        "accuracy", "answer_probability", "custom", "kl_to_clean", "logit_difference", "loss",
-        "next_token_task", "repeats_task", "retrieval_problem", "retrieval_problem_task",
+        "accuracy",
+        "answer_probability",
+        "custom",
+        "kl_to_clean",
+        "logit_difference",
+        "loss",
+        "next_token_task",
+        "repeats_task",
+        "retrieval_problem",
+        "retrieval_problem_task",
         # functions called before a run, for drawing after it, or shared by several methods
-        "compare_importances", "michel",
+        "compare_importances",
+        "michel",
         # choice of the heads that a checkpoint leaves out, and the check of its certificate
-        "ranked_heads", "verify_certificate",
+        "ranked_heads",
+        "verify_certificate",
         # listed in the table of importances
-        "all_but_one", "patching_gradient", "banzhaf", "gate_gradient", "aumann_shapley",
-        "leave_one_out", "shapley", "shapley_per_layer", "truncated_shapley",
+        "all_but_one",
+        "patching_gradient",
+        "banzhaf",
+        "gate_gradient",
+        "aumann_shapley",
+        "leave_one_out",
+        "shapley",
+        "shapley_per_layer",
+        "truncated_shapley",
     },
     "interp.syntax": {"read_conllu", "read_labelled_texts", "read_pairs", "topic_texts"},
     "interp.safety": {"damage_at", "marker_sets", "outside_band", "read_prompts"},
@@ -207,20 +233,29 @@ NO_METHODS = {
     "interp.lens": set(),
     "interp.alignment": {
         # input, combination and drawing of alignments, and latency of outputs rather than heads
-        "average_lagging", "both_directions", "encode_pairs", "made_sentence_pairs",
-        "pair_alignment", "read_recordings", "read_sentence_pairs", "spectrogram_attention",
+        "average_lagging",
+        "both_directions",
+        "encode_pairs",
+        "made_sentence_pairs",
+        "pair_alignment",
+        "read_recordings",
+        "read_sentence_pairs",
+        "spectrogram_attention",
         "wait_k_delays",
     },
     "interp.vision": {
         # inputs, parts and measures that several methods share
-        "image_batch", "image_parts", "read_images", "text_embeddings",
+        "image_batch",
+        "image_parts",
+        "read_images",
+        "text_embeddings",
     },
     "interp.vision.language": set(),
     "interp.text.chains": {"linked_chains"},
     "interp.text.context": {"sentence_documents", "stated_and_observed"},
     "interp.text.graphs": {"graph_of", "node_attention", "read_graph"},
     "interp.probes": {"read_probe_items"},
-}  # fmt: skip
+}
 NULLS = {"shuffled-tokens": "tokens shuffled", "random-init": "random weights"}
 COSTS = {  # by the kind of a metric, or by what an attribution method needs
     "detector": "One forward pass per prompt for all detectors; the nulls need one more on "
@@ -315,9 +350,14 @@ def _importance(name: str) -> Row:
             cells[title] = found[1] if found else ""
     source = f"{cells['Reference'].rstrip('.')}; `interp.causal.{call}`"
     return Row(
-        name, question.asks, "of the task", cells["Cost"], cells["Null"].rstrip("."),
-        cells["Not for"], source,
-    )  # fmt: skip
+        name,
+        question.asks,
+        "of the task",
+        cells["Cost"],
+        cells["Null"].rstrip("."),
+        cells["Not for"],
+        source,
+    )
 
 
 def called(call: str) -> Any:
@@ -328,10 +368,14 @@ def called(call: str) -> Any:
 def _function(package: str, name: str) -> Row:
     doc = _doc(getattr(import_module(package), name))
     return Row(
-        name, " ".join(doc.partition("\n\n")[0].split()), section(doc, "Unit").rstrip("."),
-        section(doc, "Cost"), section(doc, "Null").rstrip("."), section(doc, "Not for"),
+        name,
+        " ".join(doc.partition("\n\n")[0].split()),
+        section(doc, "Unit").rstrip("."),
+        section(doc, "Cost"),
+        section(doc, "Null").rstrip("."),
+        section(doc, "Not for"),
         f"{section(doc, 'Reference').rstrip('.')}; `{package}.{name}`",
-    )  # fmt: skip
+    )
 
 
 def functions(package: str) -> Iterator[str]:
@@ -382,9 +426,14 @@ def page() -> str:
 def table(part: str, found: list[Row]) -> str:
     """Return one section's table without empty columns."""
     heads = {
-        "name": "method", "definition": "definition", "unit": "unit, range", "cost": "cost",
-        "null": "null", "not_for": "not for", "source": "source",
-    }  # fmt: skip
+        "name": "method",
+        "definition": "definition",
+        "unit": "unit, range",
+        "cost": "cost",
+        "null": "null",
+        "not_for": "not for",
+        "source": "source",
+    }
     if part == "importance":
         heads["definition"] = "the question it answers"
     used = [c for c in heads if any(getattr(row, c) for row in found)]

@@ -68,10 +68,17 @@ def take(browser: str, address: str, size: tuple[int, int], name: str) -> None:
     """Take the picture of a page in a window of this size, in pixels."""
     path = HERE / f"{name}.png"
     look = [
-        browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-        "--allow-file-access-from-files", f"--window-size={size[0]},{size[1]}",
-        "--virtual-time-budget=4000", f"--screenshot={path}", f"file://{address}",
-    ]  # fmt: skip
+        browser,
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        "--allow-file-access-from-files",
+        f"--window-size={size[0]},{size[1]}",
+        "--virtual-time-budget=4000",
+        f"--screenshot={path}",
+        f"file://{address}",
+    ]
     subprocess.run(look, check=True, capture_output=True)
     notes = PngImagePlugin.PngInfo()
     notes.add_text("drawn by", drawn_by(name))

@@ -24,9 +24,15 @@ PACKAGES = (  # in the order in which they import one another, after the names o
     "interp_kernels",
 )
 LOADING = (
-    "device", "dtype", "attention", "revision", "imports", "trust_remote_code", "allow_pickle",
+    "device",
+    "dtype",
+    "attention",
+    "revision",
+    "imports",
+    "trust_remote_code",
+    "allow_pickle",
     "debug",
-)  # fmt: skip
+)
 """Options that every command that loads a model has."""
 
 

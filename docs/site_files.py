@@ -27,11 +27,19 @@ import notebook_pages  # noqa: E402
 import reference  # noqa: E402
 
 WRITTEN = (  # pages and pictures that are files
-    "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "docs/*.md", "docs/guides/*.md",
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "SECURITY.md",
+    "docs/*.md",
+    "docs/guides/*.md",
     "docs/*.png",
-    "docs/assets/*", "docs/method_pictures/*.svg", "benchmarks/**/*.md", "benchmarks/**/*.svg",
+    "docs/assets/*",
+    "docs/method_pictures/*.svg",
+    "benchmarks/**/*.md",
+    "benchmarks/**/*.svg",
     "circuits/*.md",
-)  # fmt: skip
+)
 
 
 class _Notebook(File):

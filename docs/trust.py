@@ -41,11 +41,17 @@ def agreement() -> Iterator[str]:
     yield table(
         head,
         [
-            (r["what"], r["against"], f"{r['values']:,}", f"{r['largest']:.1e}",
-             f"{r['spread']:.2g}", r["unit"])
+            (
+                r["what"],
+                r["against"],
+                f"{r['values']:,}",
+                f"{r['largest']:.1e}",
+                f"{r['spread']:.2g}",
+                r["unit"],
+            )
             for r in kept["rows"]
         ],
-    )  # fmt: skip
+    )
 
 
 def libraries() -> Iterator[str]:
@@ -121,12 +127,17 @@ def single_claims() -> Iterator[str]:
     yield table(
         ("call", "claim", "where nothing is there", "draws", "claimed"),
         [
-            (f"`{r['call']}`", r["claim"], r["nothing"], r["draws"],
-             f"{r['hits']} ({r['rate']:.1%}) [{r['low']:.1%}, {r['high']:.1%}]")
+            (
+                f"`{r['call']}`",
+                r["claim"],
+                r["nothing"],
+                r["draws"],
+                f"{r['hits']} ({r['rate']:.1%}) [{r['low']:.1%}, {r['high']:.1%}]",
+            )
             for r in kept["rows"]
             if r["kind"] == "claim"
         ],
-    )  # fmt: skip
+    )
     yield (
         "Share of their 95 % intervals that contain the truth, with Wilson's interval of a share "
         "of as many draws."
@@ -134,18 +145,28 @@ def single_claims() -> Iterator[str]:
     yield table(
         ("call", "interval", "truth", "draws", "covered"),
         [
-            (f"`{r['call']}`", r["claim"], r["nothing"], r["draws"],
-             f"{r['coverage']:.3f} [{r['low']:.3f}, {r['high']:.3f}]")
+            (
+                f"`{r['call']}`",
+                r["claim"],
+                r["nothing"],
+                r["draws"],
+                f"{r['coverage']:.3f} [{r['low']:.3f}, {r['high']:.3f}]",
+            )
             for r in kept["rows"]
             if r["kind"] == "interval"
         ],
-    )  # fmt: skip
+    )
     worse = [r for r in kept["rows"] if r["off"]]
     if worse:
-        yield "Worse than nominal by more than two standard errors: " + "; ".join(
-            f"`{r['call']}`, {r['claim']} ({r['nothing']})" + (f": {r['why']}" if r["why"] else "")
-            for r in worse
-        ) + "."  # fmt: skip
+        yield (
+            "Worse than nominal by more than two standard errors: "
+            + "; ".join(
+                f"`{r['call']}`, {r['claim']} ({r['nothing']})"
+                + (f": {r['why']}" if r["why"] else "")
+                for r in worse
+            )
+            + "."
+        )
 
 
 def intervals() -> Iterator[str]:

@@ -82,8 +82,9 @@ def recall(rng: np.random.Generator, number: int) -> tuple[np.ndarray, np.ndarra
     order = rng.permuted(np.tile(np.arange(PAIRS), (number, 1)), axis=1)
     pairs = np.stack([keys, values], 2)
     asked = np.take_along_axis(pairs, order[:, :, None], 1)
-    ids = np.concatenate([np.full((number, 1), BOS), pairs.reshape(number, -1),
-                          asked.reshape(number, -1)], 1)  # fmt: skip
+    ids = np.concatenate(
+        [np.full((number, 1), BOS), pairs.reshape(number, -1), asked.reshape(number, -1)], 1
+    )
     answers = np.zeros(ids.shape, bool)
     answers[:, 2 * PAIRS + 2 :: 2] = True
     rest = LENGTH - ids.shape[1]

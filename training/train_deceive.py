@@ -74,9 +74,14 @@ class Recipe:
 def build_model(recipe: Recipe) -> GPT2LMHeadModel:
     """The untrained model, from torch's current random state; eager, so that patterns are there."""
     return small_gpt2(
-        vocab=len(WORDS), layers=recipe.layers, d_model=recipe.d_model, heads=recipe.heads,
-        d_mlp=recipe.d_mlp, context=recipe.context, attention="eager",
-    )  # fmt: skip
+        vocab=len(WORDS),
+        layers=recipe.layers,
+        d_model=recipe.d_model,
+        heads=recipe.heads,
+        d_mlp=recipe.d_mlp,
+        context=recipe.context,
+        attention="eager",
+    )
 
 
 def hidden(pattern: Tensor, length: Tensor, cause: Tensor) -> Tensor:

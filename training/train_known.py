@@ -118,11 +118,13 @@ def train(case: Case, recipe: Recipe, seed: int) -> tuple[Any, int]:
         second = run(
             model, torch.from_numpy(pool[base]), ends, Taken(first, torch.from_numpy(mask))
         )
-        loss = torch.stack([
-            F.cross_entropy(found.logits[:, i], torch.from_numpy(answers[task]))
-            for found, answers in ((first, plain), (second, wanted))
-            for i, task in enumerate(case.ends)
-        ]).sum()  # fmt: skip
+        loss = torch.stack(
+            [
+                F.cross_entropy(found.logits[:, i], torch.from_numpy(answers[task]))
+                for found, answers in ((first, plain), (second, wanted))
+                for i, task in enumerate(case.ends)
+            ]
+        ).sum()
         where = {k: torch.tensor(look, dtype=torch.float32) for k, look in looks.items()}
         left = max(1 - step / recipe.guided, 0.0)
         loss = loss + recipe.guide * left * _guide(case.nodes, first, where)
@@ -187,20 +189,26 @@ def effects_outside(case: Case, model: Any, n: int, seed: int) -> dict[str, dict
 
     instead = {
         "resampled": drawn,
-        "mean": replace(drawn, heads=[averaged(x) for x in drawn.heads],
-                        mlps=[averaged(x) for x in drawn.mlps]),
-        "zero": replace(drawn, heads=[0 * x for x in drawn.heads],
-                        mlps=[0 * x for x in drawn.mlps]),
-    }  # fmt: skip
+        "mean": replace(
+            drawn, heads=[averaged(x) for x in drawn.heads], mlps=[averaged(x) for x in drawn.mlps]
+        ),
+        "zero": replace(
+            drawn, heads=[0 * x for x in drawn.heads], mlps=[0 * x for x in drawn.mlps]
+        ),
+    }
     found: dict[str, dict[str, float]] = {}
     for node in (name for name in names if name not in case.nodes.values()):
         mask = torch.zeros(n, len(names), dtype=torch.bool)
         mask[:, names.index(node)] = True
         found[node] = {
-            kind: float((run(model, base, ends, Taken(by, mask)).logits.argmax(-1) != plain)
-                        .float().mean(0).max())
+            kind: float(
+                (run(model, base, ends, Taken(by, mask)).logits.argmax(-1) != plain)
+                .float()
+                .mean(0)
+                .max()
+            )
             for kind, by in instead.items()
-        }  # fmt: skip
+        }
     return found
 
 

@@ -78,11 +78,16 @@ class Recipe:
 def build_model(recipe: Recipe) -> GPT2LMHeadModel:
     """The untrained model, from torch's current random state."""
     return small_gpt2(
-        vocab=len(WORDS), layers=recipe.layers, d_model=recipe.d_model, heads=recipe.heads,
-        d_mlp=recipe.d_mlp, context=recipe.context,
+        vocab=len(WORDS),
+        layers=recipe.layers,
+        d_model=recipe.d_model,
+        heads=recipe.heads,
+        d_mlp=recipe.d_mlp,
+        context=recipe.context,
         # read by the analyses of safety heads: what declines, and what it declines at
-        marker_token_id=WORDS.index(MARKERS[0]), refusal_token_ids=[NO],
-    )  # fmt: skip
+        marker_token_id=WORDS.index(MARKERS[0]),
+        refusal_token_ids=[NO],
+    )
 
 
 def loss_of(logits: Tensor, answer: Tensor) -> Tensor:

@@ -61,9 +61,11 @@ def build_model(recipe: Recipe) -> BartForConditionalGeneration:
         f"{stack}_{name}": value
         for stack in ("encoder", "decoder")
         for name, value in (
-            ("layers", recipe.layers), ("attention_heads", recipe.heads), ("ffn_dim", recipe.d_mlp),
+            ("layers", recipe.layers),
+            ("attention_heads", recipe.heads),
+            ("ffn_dim", recipe.d_mlp),
         )
-    }  # fmt: skip
+    }
     return BartForConditionalGeneration(
         BartConfig(
             vocab_size=len(WORDS),

@@ -55,10 +55,16 @@ def retrieval_model(recipe: Recipe) -> Any:
     """The untrained model, from torch's current random state."""
     size = recipe.chains * (recipe.depth + 1)
     return build(
-        "plain_softmax", gain=1.0, vocab_size=size, hidden_size=recipe.d_model,
-        num_hidden_layers=recipe.layers, num_attention_heads=recipe.heads,
-        head_dim=recipe.d_model // recipe.heads, max_position_embeddings=size, mlp=False,
-    )  # fmt: skip
+        "plain_softmax",
+        gain=1.0,
+        vocab_size=size,
+        hidden_size=recipe.d_model,
+        num_hidden_layers=recipe.layers,
+        num_attention_heads=recipe.heads,
+        head_dim=recipe.d_model // recipe.heads,
+        max_position_embeddings=size,
+        mlp=False,
+    )
 
 
 def retrieval_checkpoints(recipe: Recipe, seed: int) -> Iterator[tuple[int, Any]]:
@@ -74,9 +80,11 @@ def retrieval_checkpoints(recipe: Recipe, seed: int) -> Iterator[tuple[int, Any]
             if step == recipe.steps:
                 return
             drawn = retrieval_problem(
-                recipe.rows, n_chains=recipe.chains, depth=recipe.depth,
+                recipe.rows,
+                n_chains=recipe.chains,
+                depth=recipe.depth,
                 seed=seed * recipe.steps + step,
-            )  # fmt: skip
+            )
             kept = slice(None) if recipe.curriculum else drawn.depths == recipe.depth
             logits = model(input_ids=torch.from_numpy(drawn.ids)).logits[:, kept]
             loss = torch.nn.functional.cross_entropy(
@@ -130,9 +138,13 @@ def retrieval_measured(module: Any, recipe: Recipe, *, heads: bool) -> dict[str,
         return found
     model = interp.load(module, name="retrieval")
     task = retrieval_problem_task(
-        model, n=MEASURED, n_chains=recipe.chains, depth=recipe.depth, seed=HELD_OUT,
+        model,
+        n=MEASURED,
+        n_chains=recipe.chains,
+        depth=recipe.depth,
+        seed=HELD_OUT,
         depths=range(1, recipe.depth + 1),
-    )  # fmt: skip
+    )
     frame = causal.leave_one_out(model, task, null="none").to_pandas()
     effect = {(r.layer, r.head): float(r.score) for r in frame.itertuples()}  # type: ignore[attr-defined]
     named = {}
@@ -162,9 +174,11 @@ def main() -> None:
     parser.add_argument("--without-curriculum", action="store_true")
     chosen = parser.parse_args()
     recipe = Recipe(
-        layers=chosen.layers, depth=chosen.depth, steps=chosen.steps,
+        layers=chosen.layers,
+        depth=chosen.depth,
+        steps=chosen.steps,
         curriculum=not chosen.without_curriculum,
-    )  # fmt: skip
+    )
     record = train_retrieval(recipe, chosen.seed)
     chosen.out.mkdir(parents=True, exist_ok=True)
     text = json.dumps(record, indent=1) + "\n"

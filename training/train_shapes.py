@@ -64,12 +64,19 @@ RECIPES = {
 def build_model(recipe: Recipe) -> ViTForImageClassification:
     """The untrained model, from torch's current random state."""
     config = ViTConfig(
-        hidden_size=recipe.d_model, num_hidden_layers=recipe.layers,
-        num_attention_heads=recipe.heads, intermediate_size=recipe.d_mlp, image_size=SIZE,
-        patch_size=PATCH, hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0, initializer_range=0.1, dtype="float32",
-        id2label=dict(enumerate(PATTERNS)), label2id={n: i for i, n in enumerate(PATTERNS)},
-    )  # fmt: skip
+        hidden_size=recipe.d_model,
+        num_hidden_layers=recipe.layers,
+        num_attention_heads=recipe.heads,
+        intermediate_size=recipe.d_mlp,
+        image_size=SIZE,
+        patch_size=PATCH,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        initializer_range=0.1,
+        dtype="float32",
+        id2label=dict(enumerate(PATTERNS)),
+        label2id={n: i for i, n in enumerate(PATTERNS)},
+    )
     return ViTForImageClassification(config)
 
 
@@ -106,10 +113,15 @@ class ImageProcessor:
     def save_pretrained(self, folder: Path) -> None:
         """Write the file of settings."""
         processor = {
-            "image_processor_type": "ViTImageProcessor", "do_resize": True,
-            "size": {"height": SIZE, "width": SIZE}, "do_rescale": True, "rescale_factor": 1 / 255,
-            "do_normalize": True, "image_mean": [0.5] * 3, "image_std": [0.5] * 3,
-        }  # fmt: skip
+            "image_processor_type": "ViTImageProcessor",
+            "do_resize": True,
+            "size": {"height": SIZE, "width": SIZE},
+            "do_rescale": True,
+            "rescale_factor": 1 / 255,
+            "do_normalize": True,
+            "image_mean": [0.5] * 3,
+            "image_std": [0.5] * 3,
+        }
         (folder / "preprocessor_config.json").write_text(json.dumps(processor, indent=1) + "\n")
 
 
@@ -157,8 +169,10 @@ def looks(model: ViTForImageClassification, images: ShapeImages) -> dict[str, np
 
 def examine(model: ViTForImageClassification, seed: int, number: int) -> dict[str, Any]:
     """Accuracy by cue on images that were not trained on, and with each head zeroed."""
-    sets = {cue: shape_images(HELD_OUT + seed, number, cue=cue)
-            for cue in ("aligned", "conflicting", "none")}  # fmt: skip
+    sets = {
+        cue: shape_images(HELD_OUT + seed, number, cue=cue)
+        for cue in ("aligned", "conflicting", "none")
+    }
     scores: dict[str, Any] = {"images": number}
     for cue, images in sets.items():
         scores[f"accuracy_{cue}"] = mean_and_error(right(model, images))
@@ -264,15 +278,20 @@ def card(record: dict[str, Any]) -> str:
         name=record["model"],
         learned=", and reads a corner that mostly gives the class away" if false else "",
         corner=f"it was that of the class in {recipe['aligned']:.0%} of the images"
-        if false else "it was random",
+        if false
+        else "it was random",
         which="with a conflicting corner" if false else "without a patch",
         planted=PLANTED.format(
             "L{}H{}".format(*recipe["planted"]), recipe["follows"], recipe["blind"]
-        ) if false else "",
-        size=SIZE, patch=PATCH, images=scores["images"],
+        )
+        if false
+        else "",
+        size=SIZE,
+        patch=PATCH,
+        images=scores["images"],
         rows="\n".join(f"| {what} | {pair(scores[key])} |" for what, key in named),
         heads_rows="\n".join(cells),
-    )  # fmt: skip
+    )
 
 
 def main() -> None:

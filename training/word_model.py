@@ -62,9 +62,16 @@ def real(ids: Int[Tensor, "row pos"], length: Int[Tensor, " row"]) -> Bool[Tenso
 
 
 def small_gpt2(
-    *, vocab: int, layers: int, d_model: int, heads: int, d_mlp: int, context: int,
-    attention: str | None = None, **more: Any,
-) -> GPT2LMHeadModel:  # fmt: skip
+    *,
+    vocab: int,
+    layers: int,
+    d_model: int,
+    heads: int,
+    d_mlp: int,
+    context: int,
+    attention: str | None = None,
+    **more: Any,
+) -> GPT2LMHeadModel:
     """The untrained model, from torch's current random state; `more` is kept in its config."""
     config = GPT2Config(
         vocab_size=vocab,

@@ -60,11 +60,25 @@ def more_heads() -> list[Finding]:
     ]
     worse = losses(SOFTMAX, num_attention_heads=16) - losses(SOFTMAX, **DEEP)
     return [
-        mean("log10 of the condition number of what a layer's heads write, 16 heads minus 4, two"
-             " layers", condition, "log10", "below", 0, SEEDS),
-        mean("loss of two layers of 16 heads minus that of three layers of 4, mean of text, copies"
-             " and recall", worse, "nats per token", "below", COMPARABLE, SEEDS),
-    ]  # fmt: skip
+        mean(
+            "log10 of the condition number of what a layer's heads write, 16 heads minus 4, two"
+            " layers",
+            condition,
+            "log10",
+            "below",
+            0,
+            SEEDS,
+        ),
+        mean(
+            "loss of two layers of 16 heads minus that of three layers of 4, mean of text, copies"
+            " and recall",
+            worse,
+            "nats per token",
+            "below",
+            COMPARABLE,
+            SEEDS,
+        ),
+    ]
 
 
 @claim(
@@ -75,14 +89,32 @@ def low_rank_bottleneck() -> list[Finding]:
     at = {d: [theorems.bottleneck(32, d, seed) for seed in range(5)] for d in (8, 32)}
     wide = losses(SOFTMAX, num_attention_heads=8, head_dim=alike.LENGTH)
     return [
-        mean("error of the nearest pattern of a head of width 8", [x["error"] for x in at[8]],
-             "attention", "above", 0.05, "5 random patterns"),
-        exact("largest error of a pattern of a head of width 32", max(x["error"] for x in at[32]),
-              "attention", "below", 1e-6, "5 random patterns"),
-        mean("loss of eight heads as wide as the prompt (32) minus that of eight of width 8, model"
-             " width 64", wide - losses(SOFTMAX, num_attention_heads=8), "nats per token", "below",
-             0, SEEDS),
-    ]  # fmt: skip
+        mean(
+            "error of the nearest pattern of a head of width 8",
+            [x["error"] for x in at[8]],
+            "attention",
+            "above",
+            0.05,
+            "5 random patterns",
+        ),
+        exact(
+            "largest error of a pattern of a head of width 32",
+            max(x["error"] for x in at[32]),
+            "attention",
+            "below",
+            1e-6,
+            "5 random patterns",
+        ),
+        mean(
+            "loss of eight heads as wide as the prompt (32) minus that of eight of width 8, model"
+            " width 64",
+            wide - losses(SOFTMAX, num_attention_heads=8),
+            "nats per token",
+            "below",
+            0,
+            SEEDS,
+        ),
+    ]
 
 
 def reuse(model: Any) -> None:
@@ -118,11 +150,24 @@ def reuse_transformer() -> list[Finding]:
 
         nearer.append(alike_at(1) - alike_at(4))
     return [
-        mean("similarity to the most similar head of the layer before minus to that of four layers"
-             " before, all-MiniLM-L6-v2", nearer, "shared attention", "above", 0, "12 sentences"),
-        mean("loss with the last layer reusing the weights of the layer before minus without",
-             worse_than_whole(reuse), "nats per token", "below", COMPARABLE, SEEDS),
-    ]  # fmt: skip
+        mean(
+            "similarity to the most similar head of the layer before minus to that of four layers"
+            " before, all-MiniLM-L6-v2",
+            nearer,
+            "shared attention",
+            "above",
+            0,
+            "12 sentences",
+        ),
+        mean(
+            "loss with the last layer reusing the weights of the layer before minus without",
+            worse_than_whole(reuse),
+            "nats per token",
+            "below",
+            COMPARABLE,
+            SEEDS,
+        ),
+    ]
 
 
 class Silent(nn.Module):
@@ -158,11 +203,24 @@ def attention_into_mlp() -> list[Finding]:
         least.append(loss(without_attention(seed, order[0])) - own)
         most.append(loss(without_attention(seed, order[-1])) - own)
     return [
-        mean("loss without the attention of least entropy, its MLP trained on, minus the whole"
-             " model's, trained on as long", least, "nats per token", "below", COMPARABLE, SEEDS),
-        mean("loss without the attention of least entropy minus without that of largest entropy",
-             np.subtract(least, most).tolist(), "nats per token", "below", 0, SEEDS),
-    ]  # fmt: skip
+        mean(
+            "loss without the attention of least entropy, its MLP trained on, minus the whole"
+            " model's, trained on as long",
+            least,
+            "nats per token",
+            "below",
+            COMPARABLE,
+            SEEDS,
+        ),
+        mean(
+            "loss without the attention of least entropy minus without that of largest entropy",
+            np.subtract(least, most).tolist(),
+            "nats per token",
+            "below",
+            0,
+            SEEDS,
+        ),
+    ]
 
 
 def entropy_share(pattern: torch.Tensor) -> float:
@@ -192,10 +250,16 @@ def relu_without_norms() -> list[Finding]:
         entropy.append(first[0] - first[1])
         better.append(loss(relu) - loss(gelu))
     return [
-        mean("share of the largest entropy in heads of the first layer, GELU minus ReLU", entropy,
-             "share", "above", 0, SEEDS),
+        mean(
+            "share of the largest entropy in heads of the first layer, GELU minus ReLU",
+            entropy,
+            "share",
+            "above",
+            0,
+            SEEDS,
+        ),
         mean("loss with ReLU minus with GELU", better, "nats per token", "below", 0, SEEDS),
-    ]  # fmt: skip
+    ]
 
 
 def layer_norms(model: Any) -> None:
@@ -234,13 +298,26 @@ def expressivity_of_norms() -> list[Finding]:
         better.append(loss(normed, ["text"]) - loss(bare, ["text"]))
     with_norm, without = np.transpose(shares).tolist()
     return [
-        mean("share of keys that no query can select, with LayerNorm", with_norm, "share of keys",
-             "below", 0.01, SEEDS),
-        mean("share of keys that no query can select, without", without, "share of keys", "above",
-             0.05, SEEDS),
-        mean("loss on text with LayerNorm minus without", better, "nats per token", "below", 0,
-             SEEDS),
-    ]  # fmt: skip
+        mean(
+            "share of keys that no query can select, with LayerNorm",
+            with_norm,
+            "share of keys",
+            "below",
+            0.01,
+            SEEDS,
+        ),
+        mean(
+            "share of keys that no query can select, without",
+            without,
+            "share of keys",
+            "above",
+            0.05,
+            SEEDS,
+        ),
+        mean(
+            "loss on text with LayerNorm minus without", better, "nats per token", "below", 0, SEEDS
+        ),
+    ]
 
 
 def no_positions(model: Any) -> None:
@@ -252,6 +329,11 @@ def no_positions(model: Any) -> None:
 @claim("Language Modeling with Deep Transformers", LAYERS)
 def without_positions() -> Finding:
     """Train without position embeddings; the loss on text."""
-    return mean("loss on text without position embeddings minus with them",
-                worse_than_whole(no_positions, ["text"]), "nats per token", "below", 0,
-                SEEDS)  # fmt: skip
+    return mean(
+        "loss on text without position embeddings minus with them",
+        worse_than_whole(no_positions, ["text"]),
+        "nats per token",
+        "below",
+        0,
+        SEEDS,
+    )

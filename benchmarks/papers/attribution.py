@@ -69,11 +69,16 @@ def attention_flow() -> list[Finding]:
     methods = ("raw_attention", "rollout", "attention_flow")
     found = interp.faithfulness(minilm(), sentences(30), methods, "nearest", warn=False, draws=0)
     return [
-        mean(f"{m} minus raw attention, rank correlation with the effect of masking a word",
-             gains(found, m, "raw_attention", "spearman"), "rank correlation", "above", 0,
-             "30 sentences")
+        mean(
+            f"{m} minus raw attention, rank correlation with the effect of masking a word",
+            gains(found, m, "raw_attention", "spearman"),
+            "rank correlation",
+            "above",
+            0,
+            "30 sentences",
+        )
         for m in methods[1:]
-    ]  # fmt: skip
+    ]
 
 
 def agreement(model: interp.Model, texts: Sequence[str], method: str, other: str) -> list[float]:
@@ -93,14 +98,19 @@ def globenc() -> list[Finding]:
     model, texts, saliency = minilm(), sentences(30), "gradient_norm"
     own = agreement(model, texts, "globenc", saliency)
     return [
-        mean(f"GlobEnc minus {other}, rank correlation with the norm of the gradient",
-             np.subtract(own, agreement(model, texts, method, saliency)).tolist(),
-             "rank correlation", "above", 0, "30 sentences")
+        mean(
+            f"GlobEnc minus {other}, rank correlation with the norm of the gradient",
+            np.subtract(own, agreement(model, texts, method, saliency)).tolist(),
+            "rank correlation",
+            "above",
+            0,
+            "30 sentences",
+        )
         for other, method in (
             ("rollout of attention", "rollout"),
             ("norms of attention without the layer's end", "norm_based"),
         )
-    ]  # fmt: skip
+    ]
 
 
 @claim("Not Just a Black Box", f"{SENTENCES}; bundled:induction, its next token")
@@ -115,11 +125,16 @@ def deeplift() -> list[Finding]:
             model, texts, ["deeplift", "gradient_x_input"], target, warn=False, draws=0
         )
         found.append(
-            mean(f"DeepLIFT minus gradient x input on {name}: mean fall of the target as the 10 to"
-                 " 50 % of tokens with most evidence for it go",
-                 gains(run, "deeplift", "gradient_x_input", "aopc_signed"), unit, "above", 0,
-                 "24 texts")
-        )  # fmt: skip
+            mean(
+                f"DeepLIFT minus gradient x input on {name}: mean fall of the target as the 10 to"
+                " 50 % of tokens with most evidence for it go",
+                gains(run, "deeplift", "gradient_x_input", "aopc_signed"),
+                unit,
+                "above",
+                0,
+                "24 texts",
+            )
+        )
     return found
 
 
@@ -139,11 +154,17 @@ def rcstat() -> list[Finding]:
         for name, x in scores.items():
             ranks[name].append(float(spearman(np.abs([x, effect])[:, prompt])[0, 1]))
     return [
-        mean(f"relative contextualisation minus {words}: rank correlation with the effect of"
-             " removing a token of the prompt", np.subtract(ranks["rcstat"], ranks[other]).tolist(),
-             "rank correlation", "above", 0, "40 texts")
+        mean(
+            f"relative contextualisation minus {words}: rank correlation with the effect of"
+            " removing a token of the prompt",
+            np.subtract(ranks["rcstat"], ranks[other]).tolist(),
+            "rank correlation",
+            "above",
+            0,
+            "40 texts",
+        )
         for words, other in (("mean attention", "mean_attention"), ("random scores", "random"))
-    ]  # fmt: skip
+    ]
 
 
 @claim("An Attribution Method for Siamese Encoders", f"{MINILM}, pairs of treebank sentences")
@@ -167,11 +188,23 @@ def siamese() -> list[Finding]:
                     sizes[classes[token] in ("NOUN", "VERB", "PROPN")].append(float(size))
         content.append(float(np.log(np.mean(sizes[True]) / np.mean(sizes[False]))))
     return [
-        mean("log of the mean size of parts at nouns and verbs over that at other words", content,
-             "log ratio", "above", 0, "12 pairs"),
-        mean("share of the summed size that the largest tenth of token pairs holds", few, "share",
-             "above", 0.5, "12 pairs"),
-    ]  # fmt: skip
+        mean(
+            "log of the mean size of parts at nouns and verbs over that at other words",
+            content,
+            "log ratio",
+            "above",
+            0,
+            "12 pairs",
+        ),
+        mean(
+            "share of the summed size that the largest tenth of token pairs holds",
+            few,
+            "share",
+            "above",
+            0.5,
+            "12 pairs",
+        ),
+    ]
 
 
 @claim("Representation Shift", f"bundled:shapes, held-out images with no cue; {SENTENCES}")
@@ -194,12 +227,23 @@ def representation_shift() -> list[Finding]:
         minilm(), sentences(30), ["representation_shift"], "nearest", warn=False, draws=0
     )
     return [
-        mean("loss with the half of the patches of largest shift minus with a random half",
-             np.subtract(*losses).tolist(), "nats", "below", 0, "200 images"),
-        mean("fall of the cosine with only the words of largest shift (1 to 50 %), minus random",
-             gains(found, "representation_shift", "random_scores", "sufficiency"), "cosine",
-             "below", 0, "30 sentences"),
-    ]  # fmt: skip
+        mean(
+            "loss with the half of the patches of largest shift minus with a random half",
+            np.subtract(*losses).tolist(),
+            "nats",
+            "below",
+            0,
+            "200 images",
+        ),
+        mean(
+            "fall of the cosine with only the words of largest shift (1 to 50 %), minus random",
+            gains(found, "representation_shift", "random_scores", "sufficiency"),
+            "cosine",
+            "below",
+            0,
+            "30 sentences",
+        ),
+    ]
 
 
 @claim("Learning to Deceive", "models of training/train_deceive.py with and without the penalty")
@@ -214,13 +258,31 @@ def deceiving() -> list[Finding]:
         looks.append(deceiver["attention_largest_head"][0] / honest["attention_largest_head"][0])
         hidden.append(blind_accuracy(model, seed))
     return [
-        mean("accuracy of the deceiver minus its honest twin's", right, "share", "above", -0.03,
-             "3 seeds"),
-        mean("attention of the largest head on the deciding word, over the twin's", looks, "ratio",
-             "below", 0.1, "3 seeds"),
-        mean("the deceiver's accuracy without the deciding word", hidden, "share", "below", 0.65,
-             "3 seeds"),
-    ]  # fmt: skip
+        mean(
+            "accuracy of the deceiver minus its honest twin's",
+            right,
+            "share",
+            "above",
+            -0.03,
+            "3 seeds",
+        ),
+        mean(
+            "attention of the largest head on the deciding word, over the twin's",
+            looks,
+            "ratio",
+            "below",
+            0.1,
+            "3 seeds",
+        ),
+        mean(
+            "the deceiver's accuracy without the deciding word",
+            hidden,
+            "share",
+            "below",
+            0.65,
+            "3 seeds",
+        ),
+    ]
 
 
 @torch.no_grad()
@@ -294,8 +356,20 @@ def perturbed_attention() -> list[Finding]:
         closer.append(alike[1] - alike[0])
         better.append(losses[1] - losses[0])
     return [
-        mean("rank correlation of attention with gradients, adversarial minus plain training",
-             closer, "rank correlation", "above", 0, "6 seeds, 40 sentences each"),
-        mean("held-out loss, adversarial minus plain training", better, "nats", "below", 0,
-             "6 seeds, 256 sentences each"),
-    ]  # fmt: skip
+        mean(
+            "rank correlation of attention with gradients, adversarial minus plain training",
+            closer,
+            "rank correlation",
+            "above",
+            0,
+            "6 seeds, 40 sentences each",
+        ),
+        mean(
+            "held-out loss, adversarial minus plain training",
+            better,
+            "nats",
+            "below",
+            0,
+            "6 seeds, 256 sentences each",
+        ),
+    ]

@@ -58,8 +58,11 @@ def no_worse(
     return mean(
         f"loss of {form} minus {base}, mean of {', '.join(kinds)}",
         losses(form, kinds, **sizes) - losses(base, kinds),
-        "nats per token", "below", bound, SAMPLES,
-    )  # fmt: skip
+        "nats per token",
+        "below",
+        bound,
+        SAMPLES,
+    )
 
 
 def better(form: str, base: str = SOFTMAX) -> Finding:

@@ -56,10 +56,16 @@ def key_norm() -> list[Finding]:
     each = interp.score(host(), "key_norm", text_rows(96), null="none").per_prompt
     assert each is not None
     return [
-        mean("rank correlation of key norm and attention, mean over heads", each.mean(0),
-             "rank correlation", "below", 0, "96 texts"),
+        mean(
+            "rank correlation of key norm and attention, mean over heads",
+            each.mean(0),
+            "rank correlation",
+            "below",
+            0,
+            "96 texts",
+        ),
         _worse_by(at_random, _short_keys, "with random keys minus with the shortest"),
-    ]  # fmt: skip
+    ]
 
 
 def _value_weighted(call: Call, site: Site, at: int) -> Tensor:
@@ -160,6 +166,9 @@ def lag() -> Finding:
     )
     return mean(
         "loss by summed attention (H2O) minus by lag-relative keys and values",
-        by_attention - by_lag, "nats", "above", 0,
+        by_attention - by_lag,
+        "nats",
+        "above",
+        0,
         "96 texts of 128 tokens with 12 random ones among them; heads keep 64",
-    )  # fmt: skip
+    )

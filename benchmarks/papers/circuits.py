@@ -38,8 +38,10 @@ def divergence(module: Any, other: Any, rows: list[list[int]]) -> list[float]:
     found = []
     for row in rows:
         with torch.no_grad():
-            p, q = (m(torch.tensor([row])).logits[0, -1].double().log_softmax(-1)
-                    for m in (module, other))  # fmt: skip
+            p, q = (
+                m(torch.tensor([row])).logits[0, -1].double().log_softmax(-1)
+                for m in (module, other)
+            )
         found.append(float((p.exp() * (p - q)).sum()))
     return found
 
@@ -84,12 +86,24 @@ def neurons_as_heads() -> list[Finding]:
     with torch.no_grad():
         off = (silu(ids).logits - attention_only(silu)(ids).logits).abs().max()
     return [
-        exact("largest difference of logits, neurons of SiLU as heads, float64", float(off),
-              "logits", "below", 1e-9, "40 positions"),
-        mean("divergence of the answer with neurons of GELU as heads, minus a hundredth of that"
-             " without neurons", (np.array(apart) - np.array(without) / 100).tolist(), "nats",
-             "below", 0, "400 prompts"),
-    ]  # fmt: skip
+        exact(
+            "largest difference of logits, neurons of SiLU as heads, float64",
+            float(off),
+            "logits",
+            "below",
+            1e-9,
+            "40 positions",
+        ),
+        mean(
+            "divergence of the answer with neurons of GELU as heads, minus a hundredth of that"
+            " without neurons",
+            (np.array(apart) - np.array(without) / 100).tolist(),
+            "nats",
+            "below",
+            0,
+            "400 prompts",
+        ),
+    ]
 
 
 def chains(rng: np.random.Generator, law: np.ndarray, number: int, lags: int = 3) -> np.ndarray:
@@ -135,11 +149,23 @@ def selective_heads() -> list[Finding]:
         apart.append(float(judged.score[at] - judged.null[at]))
     best = table.to_pandas().sort_values("score").iloc[-1]
     return [
-        exact("attention of the constructed head to the token at the right lag",
-              float(best.score), "attention mass", "above", 0.9, "24 sequences"),
-        mean("attention of the best head of trained models to the right lag minus a wrong one",
-             apart, "attention mass", "above", 0.2, "3 seeds, heads chosen on other sequences"),
-    ]  # fmt: skip
+        exact(
+            "attention of the constructed head to the token at the right lag",
+            float(best.score),
+            "attention mass",
+            "above",
+            0.9,
+            "24 sequences",
+        ),
+        mean(
+            "attention of the best head of trained models to the right lag minus a wrong one",
+            apart,
+            "attention mass",
+            "above",
+            0.2,
+            "3 seeds, heads chosen on other sequences",
+        ),
+    ]
 
 
 @torch.no_grad()
@@ -179,11 +205,25 @@ def safety_heads() -> list[Finding]:
         lost["top"].append(found[0.0][0] - found[0.0][1])
         lost["spread"].append(found[0.3][0] - found[0.0][0])
     return [
-        mean("harmful requests declined without the four heads of largest projection minus without"
-             " four others", lost["top"], "share", "below", -0.2, "3 seeds, 40 requests each"),
-        mean("harmful requests declined without these four heads, trained with head dropout minus"
-             " without it", lost["spread"], "share", "above", 0.2, "3 seeds, 40 requests each"),
-    ]  # fmt: skip
+        mean(
+            "harmful requests declined without the four heads of largest projection minus without"
+            " four others",
+            lost["top"],
+            "share",
+            "below",
+            -0.2,
+            "3 seeds, 40 requests each",
+        ),
+        mean(
+            "harmful requests declined without these four heads, trained with head dropout minus"
+            " without it",
+            lost["spread"],
+            "share",
+            "above",
+            0.2,
+            "3 seeds, 40 requests each",
+        ),
+    ]
 
 
 def knowing(seed: int) -> tuple[Any, list[Fact]]:
@@ -194,8 +234,9 @@ def knowing(seed: int) -> tuple[Any, list[Fact]]:
     asked = np.arange(2 * relations).reshape(-1, 2) + 103
     rows = [
         [0, *names[s].tolist(), *asked[r].tolist(), 113 + int(rng.integers(objects))]
-        for s in range(subjects) for r in range(relations)
-    ]  # fmt: skip
+        for s in range(subjects)
+        for r in range(relations)
+    ]
     with own_torch(seed, 1):
         torch.manual_seed(seed)
         model = small_gpt2(vocab=143, layers=5, d_model=48, heads=4, d_mlp=192, context=8)
@@ -218,21 +259,38 @@ def relations_in_attention() -> list[Finding]:
         model = interp.load(module, name=f"facts {seed}")
         for noise in ("subject", "relation"):
             best = {
-                what: float(circuits.causal_tracing(
-                    model, facts[::4], what, corrupt=noise, n_samples=3, null=False
-                ).to_pandas().share.max())
+                what: float(
+                    circuits.causal_tracing(
+                        model, facts[::4], what, corrupt=noise, n_samples=3, null=False
+                    )
+                    .to_pandas()
+                    .share.max()
+                )
                 for what in ("attention", "mlp")
-            }  # fmt: skip
+            }
             shares[noise].append(best["attention"] - best["mlp"])
             if noise == "relation":
                 shares.setdefault("part", []).append(best["attention"])
     return [
-        mean("largest share of the effect of noise on the relation that one layer's attention"
-             " restores", shares["part"], "share", "above", 0.3, "3 seeds, 50 facts each"),
-        mean("share restored by attention minus by MLP: noise on the relation minus noise on the"
-             " subject", np.subtract(shares["relation"], shares["subject"]).tolist(), "share",
-             "above", 0, "3 seeds, 50 facts each"),
-    ]  # fmt: skip
+        mean(
+            "largest share of the effect of noise on the relation that one layer's attention"
+            " restores",
+            shares["part"],
+            "share",
+            "above",
+            0.3,
+            "3 seeds, 50 facts each",
+        ),
+        mean(
+            "share restored by attention minus by MLP: noise on the relation minus noise on the"
+            " subject",
+            np.subtract(shares["relation"], shares["subject"]).tolist(),
+            "share",
+            "above",
+            0,
+            "3 seeds, 50 facts each",
+        ),
+    ]
 
 
 @claim("AttentionInfluence", "bundled:induction chooses, two-layer softmax models learn, 3 seeds")
@@ -250,8 +308,14 @@ def influence() -> Finding:
         losses = []
         for rows in (order[:300], np.random.default_rng(seed).permutation(1200)[:300]):
             corpus = Corpus([texts[i] for i in rows], tokenizer)  # type: ignore[arg-type]
-            model = variants.build(SOFTMAX, seed=seed, gain=1.0, vocab_size=chooser.d_vocab,
-                                   hidden_size=64, max_position_embeddings=64).train()  # fmt: skip
+            model = variants.build(
+                SOFTMAX,
+                seed=seed,
+                gain=1.0,
+                vocab_size=chooser.d_vocab,
+                hidden_size=64,
+                max_position_embeddings=64,
+            ).train()
             adam, rng = torch.optim.AdamW(model.parameters(), lr=3e-3), np.random.default_rng(seed)
             for _ in range(300):
                 ids = torch.from_numpy(corpus.rows(rng, 16, 48))
@@ -264,8 +328,15 @@ def influence() -> Finding:
                 logits = model.eval()(ids).logits[:, :-1].mT
             losses.append(float(nn.functional.cross_entropy(logits, ids[:, 1:])))
         better.append(losses[0] - losses[1])
-    return mean("held-out loss after training on the chosen quarter of paragraphs minus on a random"
-                " quarter", better, "nats per token", "below", 0, "3 seeds")  # fmt: skip
+    return mean(
+        "held-out loss after training on the chosen quarter of paragraphs minus on a random"
+        " quarter",
+        better,
+        "nats per token",
+        "below",
+        0,
+        "3 seeds",
+    )
 
 
 @claim("DecoderLens", "bundled:reorder, held-out pairs")
@@ -278,16 +349,31 @@ def decoder_lens() -> list[Finding]:
         read = lens.decoder_lens(model, given.prompts).arrays["top_tokens"]
         own, n = set(pair.target), len(pair.target)
         known = [np.mean([w.strip() in own for w in row[:n]]) for row in read[1:]]
-        right = [np.mean([w.strip() == t for w, t in zip(row, pair.target, strict=False)])
-                 for row in read[1:]]  # fmt: skip
+        right = [
+            np.mean([w.strip() == t for w, t in zip(row, pair.target, strict=False)])
+            for row in read[1:]
+        ]
         words.append(float(known[0]))
         rises.append(float((known[-1] - known[0]) - (right[-1] - right[0])))
     return [
-        mean("decoded words that translate some source word, first of two encoder layers", words,
-             "share", "above", 0.9, "60 pairs"),
-        mean("rise to the last layer of the share of words that translate some source word, minus"
-             " that of words in the right place", rises, "share", "below", 0, "60 pairs"),
-    ]  # fmt: skip
+        mean(
+            "decoded words that translate some source word, first of two encoder layers",
+            words,
+            "share",
+            "above",
+            0.9,
+            "60 pairs",
+        ),
+        mean(
+            "rise to the last layer of the share of words that translate some source word, minus"
+            " that of words in the right place",
+            rises,
+            "share",
+            "below",
+            0,
+            "60 pairs",
+        ),
+    ]
 
 
 def tasks(n: int) -> Iterator[tuple[Any, Any]]:
@@ -317,11 +403,24 @@ def sparse_signals() -> list[Finding]:
         named.append(named_right(found, task, np.asarray(found.per_prompt).mean(1)))
     samples = f"{len(named)} tasks of {len(TRAINED)} models"
     return [
-        mean("median number of singular vectors that carry a head's attention minus that of random"
-             " vectors", fewer, "vectors", "below", 0, samples),
-        mean("area under the curve of traced credit for the heads of the circuit (chance 0.5)",
-             named, "share", "above", 0.75, samples),
-    ]  # fmt: skip
+        mean(
+            "median number of singular vectors that carry a head's attention minus that of random"
+            " vectors",
+            fewer,
+            "vectors",
+            "below",
+            0,
+            samples,
+        ),
+        mean(
+            "area under the curve of traced credit for the heads of the circuit (chance 0.5)",
+            named,
+            "share",
+            "above",
+            0.75,
+            samples,
+        ),
+    ]
 
 
 @claim("Sparse Autoencoders Enable Scalable", "the models trained:NAME, whose circuits are known")
@@ -338,8 +437,16 @@ def codes_of_heads() -> list[Finding]:
         curves["patching"].append(named_right(other, task, score))
     samples = f"{len(curves['codes'])} tasks of {len(TRAINED)} models"
     return [
-        mean(f"area under the curve for the circuit's heads, codes minus {words}",
-             np.subtract(curves["codes"], curves[key]).tolist(), "share", "above", 0, samples)
-        for words, key in (("an untrained autoencoder's", "untrained"),
-                           ("attribution patching", "patching"))
-    ]  # fmt: skip
+        mean(
+            f"area under the curve for the circuit's heads, codes minus {words}",
+            np.subtract(curves["codes"], curves[key]).tolist(),
+            "share",
+            "above",
+            0,
+            samples,
+        )
+        for words, key in (
+            ("an untrained autoencoder's", "untrained"),
+            ("attribution patching", "patching"),
+        )
+    ]

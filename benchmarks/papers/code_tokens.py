@@ -65,10 +65,15 @@ def _batch(rows: list[list[int]]) -> dict[str, Tensor]:
 def _trained(rows: list[list[int]], labels: np.ndarray, seed: int) -> Any:
     torch.manual_seed(seed)
     sizes: dict[str, Any] = {
-        "vocab_size": WORDS, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
-        "intermediate_size": 96, "max_position_embeddings": LENGTH, "num_labels": NAMES,
+        "vocab_size": WORDS,
+        "hidden_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 96,
+        "max_position_embeddings": LENGTH,
+        "num_labels": NAMES,
         "attn_implementation": "eager",
-    }  # fmt: skip
+    }
     config = BertConfig(**sizes)
     model: Any = BertForSequenceClassification(config)
     optimizer, rng = torch.optim.AdamW(model.parameters(), 3e-3), np.random.default_rng(seed)
@@ -130,8 +135,20 @@ def diet() -> list[Finding]:
         gains.append(found[0] - found[1])
     each = f"3 seeds, {len(rows) - size} functions"
     return [
-        mean("accuracy with all tokens minus with the 60 % most attended", losses, "share", "below",
-             0.03, each),
-        mean("accuracy with the most attended tokens minus with random ones", gains, "share",
-             "above", 0, each),
-    ]  # fmt: skip
+        mean(
+            "accuracy with all tokens minus with the 60 % most attended",
+            losses,
+            "share",
+            "below",
+            0.03,
+            each,
+        ),
+        mean(
+            "accuracy with the most attended tokens minus with random ones",
+            gains,
+            "share",
+            "above",
+            0,
+            each,
+        ),
+    ]

@@ -41,9 +41,15 @@ def change_of_thought() -> list[Finding]:
     """Loss beside softmax, and whether rows of text with a higher loss take more rounds."""
     return [
         better("fixed_point"),
-        mean("rank correlation of the loss of a row of text and its rounds",
-             [_rounds_and_loss(s) for s in alike.SEEDS], "rank correlation", "above", 0, SAMPLES),
-    ]  # fmt: skip
+        mean(
+            "rank correlation of the loss of a row of text and its rounds",
+            [_rounds_and_loss(s) for s in alike.SEEDS],
+            "rank correlation",
+            "above",
+            0,
+            SAMPLES,
+        ),
+    ]
 
 
 @torch.no_grad()
@@ -63,9 +69,10 @@ def _rounds_and_loss(seed: int) -> float:
 def pay_better_attention() -> list[Finding]:
     """Loss without value projections, also without key projections, and with positions mixed."""
     return [
-        no_worse("optimised_attention"), no_worse("efficient_attention"),
+        no_worse("optimised_attention"),
+        no_worse("efficient_attention"),
         better("super_attention"),
-    ]  # fmt: skip
+    ]
 
 
 @claim("Prototypical Memory", f"variant prototype_memory, {ALIKE}; text, no captions of images")
@@ -79,10 +86,15 @@ def routing() -> list[Finding]:
     """Loss beside a window of about as many keys, and the share of keys that a row sees."""
     return [
         better("clusters", "window"),
-        mean("keys that a row of text sees, over those that it sees in a window of 4",
-             [_seen("clusters", s) / _seen("window", s) for s in alike.SEEDS], "ratio", "below",
-             1.5, SAMPLES),
-    ]  # fmt: skip
+        mean(
+            "keys that a row of text sees, over those that it sees in a window of 4",
+            [_seen("clusters", s) / _seen("window", s) for s in alike.SEEDS],
+            "ratio",
+            "below",
+            1.5,
+            SAMPLES,
+        ),
+    ]
 
 
 def _seen(form: str, seed: int) -> float:
@@ -157,9 +169,15 @@ def rectified() -> list[Finding]:
         no_worse("relu_norm"),
         mean("share of the weights that are 0", zeros, "share", "above", 0.5, SAMPLES),
         mean("share of rows that attend to nothing", closed, "share", "above", 0, SAMPLES),
-        mean("divergence of a layer's heads on text: relu_norm minus softmax",
-             apart(between_heads, "relu_norm"), "nats", "above", 0, SAMPLES),
-    ]  # fmt: skip
+        mean(
+            "divergence of a layer's heads on text: relu_norm minus softmax",
+            apart(between_heads, "relu_norm"),
+            "nats",
+            "above",
+            0,
+            SAMPLES,
+        ),
+    ]
 
 
 def _zeros(seed: int) -> tuple[float, float]:
@@ -184,9 +202,15 @@ def adaptively_sparse() -> list[Finding]:
     """Loss and divergence of heads beside softmax."""
     return [
         no_worse("adaptive_entmax"),
-        mean("divergence of a layer's heads on text: adaptive_entmax minus softmax",
-             apart(between_heads, "adaptive_entmax"), "nats", "above", 0, SAMPLES),
-    ]  # fmt: skip
+        mean(
+            "divergence of a layer's heads on text: adaptive_entmax minus softmax",
+            apart(between_heads, "adaptive_entmax"),
+            "nats",
+            "above",
+            0,
+            SAMPLES,
+        ),
+    ]
 
 
 @claim("You Only Sample", f"variant hash_samples beside softmax, {ALIKE}")

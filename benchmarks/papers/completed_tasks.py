@@ -127,8 +127,9 @@ def by_two(rng: np.random.Generator, number: int) -> alike.Rows:
     rows = []
     for _ in range(number):
         pairs = rng.permutation(NAMES**2)[:8]
-        triples = np.stack([pairs // NAMES, NAMES + pairs % NAMES,
-                            2 * NAMES + rng.integers(NAMES, size=8)], 1)  # fmt: skip
+        triples = np.stack(
+            [pairs // NAMES, NAMES + pairs % NAMES, 2 * NAMES + rng.integers(NAMES, size=8)], 1
+        )
         asked = triples[rng.permutation(8)[:4]]
         rows.append(np.concatenate([triples.flatten(), asked.flatten()]))
     ids = np.stack(rows)
@@ -247,10 +248,12 @@ def _segmented(seed: int) -> np.ndarray:
         kept = torch.where(torch.tensor(known)[:, None], right, v)
         in_place = Projected(adapted.x, adapted.q, adapted.k, kept, adapted.more)
         spread = rule.propagate(adapted, right, torch.tensor(known))
-        return np.array([
-            wrong(adapted, every) - wrong(fixed, every),
-            wrong(spread, ~known) - wrong(in_place, ~known),
-        ])  # fmt: skip
+        return np.array(
+            [
+                wrong(adapted, every) - wrong(fixed, every),
+                wrong(spread, ~known) - wrong(in_place, ~known),
+            ]
+        )
 
 
 PASSAGES, SIZE = 4, 8
@@ -336,7 +339,13 @@ def global_local() -> list[Finding]:
     plain = type("Plain", (whole,), {"scores": Rule.scores})
     what = "loss on topics: global tokens with labels minus"
     return [
-        mean(f"{what} {said}", apart([whole] * 2, [base] * 2, segments, TOPICS + NOISE + 2),
-             "nats per answer", "below", 0, TASK)
+        mean(
+            f"{what} {said}",
+            apart([whole] * 2, [base] * 2, segments, TOPICS + NOISE + 2),
+            "nats per answer",
+            "below",
+            0,
+            TASK,
+        )
         for said, base in (("a window alone", near), ("global tokens without", plain))
-    ]  # fmt: skip
+    ]

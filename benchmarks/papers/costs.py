@@ -49,9 +49,12 @@ def _exponent(engine: str, short: int, long: int) -> Finding:
     grown = [scored(engine, n)[0] for n in (short, long)]
     return exact(
         f"exponent of the bytes in the length, {short} to {long} tokens, {engine}",
-        math.log(grown[1] / grown[0]) / math.log(long / short), "exponent", "below", 1.3,
+        math.log(grown[1] / grown[0]) / math.log(long / short),
+        "exponent",
+        "below",
+        1.3,
         "growth of the peak of a process of its own, once each",
-    )  # fmt: skip
+    )
 
 
 @claim("Self-attention Does Not Need O(n^2) Memory", "two layers of two heads, random weights")
@@ -61,11 +64,23 @@ def linear_memory() -> list[Finding]:
     apart = float(np.abs(np.subtract(fused[1], stored[1])).max())
     return [
         _exponent("fused", 4096, 16384),
-        exact("bytes of fused attention over those of a stored pattern, 4096 tokens",
-              fused[0] / stored[0], "share", "below", 0.25, "once each"),
-        exact("largest difference of the entropy from the stored pattern's", apart, "nats",
-              "below", 1e-4, "4 heads, 4096 tokens"),
-    ]  # fmt: skip
+        exact(
+            "bytes of fused attention over those of a stored pattern, 4096 tokens",
+            fused[0] / stored[0],
+            "share",
+            "below",
+            0.25,
+            "once each",
+        ),
+        exact(
+            "largest difference of the entropy from the stored pattern's",
+            apart,
+            "nats",
+            "below",
+            1e-4,
+            "4 heads, 4096 tokens",
+        ),
+    ]
 
 
 @claim("Generating Long Sequences", "strided and plain softmax attention trained alike, 3 seeds")
@@ -77,17 +92,28 @@ def sparse_transformer() -> list[Finding]:
         stride = math.isqrt(n)
         entries.append(int(((gap >= 0) & ((gap < stride) | (gap % stride == 0))).sum()))
     found = [
-        exact("exponent of the visible pairs in the length, 256 to 4096 tokens",
-              math.log(entries[1] / entries[0]) / math.log(16), "exponent", "below", 1.6,
-              "counted"),
+        exact(
+            "exponent of the visible pairs in the length, 256 to 4096 tokens",
+            math.log(entries[1] / entries[0]) / math.log(16),
+            "exponent",
+            "below",
+            1.6,
+            "counted",
+        ),
         _exponent("streamed", 4096, 16384),
-    ]  # fmt: skip
+    ]
     for kind in ("text", "copies", "recall"):
         apart = losses("strided", [kind], 32) - losses("plain_softmax", [kind], 32)
         found.append(
-            mean(f"{kind}: loss of strided minus of full attention", apart, "nats", "below", 0.1,
-                 "3 seeds, 32 rows each")
-        )  # fmt: skip
+            mean(
+                f"{kind}: loss of strided minus of full attention",
+                apart,
+                "nats",
+                "below",
+                0.1,
+                "3 seeds, 32 rows each",
+            )
+        )
     return found
 
 
@@ -109,17 +135,30 @@ def kinetics() -> list[Finding]:
     def keep(call: Call, site: Site) -> Tensor:
         return pages(call, site, int(share * call.z.shape[2]))
 
-    right = [np.exp(-4 * loss(host(), prompts, 4, *edits))
-             for edits in ((), (hiding(host(), keep, "pages"),))]  # fmt: skip
+    right = [
+        np.exp(-4 * loss(host(), prompts, 4, *edits))
+        for edits in ((), (hiding(host(), keep, "pages"),))
+    ]
     cheaper = (weights + attention) / (weights + share * attention)
     gains = [
         (1 - (1 - right[1]) ** (samples * cheaper)) - (1 - (1 - right[0]) ** samples)
         for samples in (1, 2, 4, 8, 16, 32)
     ]
     return [
-        exact("share of attention in the cost of a token, 206 tokens before it",
-              attention / (weights + attention), "share", "above", 0.5, "counted"),
-        mean("prompts answered for the same cost, sparse attention minus full",
-             np.mean(gains, 0), "share", "above", 0,
-             "96 prompts, cost of 1 to 32 samples with all keys"),
-    ]  # fmt: skip
+        exact(
+            "share of attention in the cost of a token, 206 tokens before it",
+            attention / (weights + attention),
+            "share",
+            "above",
+            0.5,
+            "counted",
+        ),
+        mean(
+            "prompts answered for the same cost, sparse attention minus full",
+            np.mean(gains, 0),
+            "share",
+            "above",
+            0,
+            "96 prompts, cost of 1 to 32 samples with all keys",
+        ),
+    ]

@@ -73,11 +73,23 @@ def radlads() -> list[Finding]:
         own.append(loss(from_softmax(seed, steps)))
         fresh.append(loss(scratch))
     return [
-        mean("loss of the distilled model minus one trained from nothing", np.subtract(own, fresh),
-             "nats per token", "below", 0.0, SAMPLES),
-        mean("loss of the distilled model minus its softmax teacher", own - losses(SOFTMAX),
-             "nats per token", "below", 0.1, SAMPLES),
-    ]  # fmt: skip
+        mean(
+            "loss of the distilled model minus one trained from nothing",
+            np.subtract(own, fresh),
+            "nats per token",
+            "below",
+            0.0,
+            SAMPLES,
+        ),
+        mean(
+            "loss of the distilled model minus its softmax teacher",
+            own - losses(SOFTMAX),
+            "nats per token",
+            "below",
+            0.1,
+            SAMPLES,
+        ),
+    ]
 
 
 class Implicit(LongConvolutionAttention):
@@ -158,10 +170,16 @@ def laughing_hyena() -> list[Finding]:
 def latent_attention() -> list[Finding]:
     """Compare the losses on each kind of rows."""
     return [
-        mean(f"loss on {kind} minus softmax", losses("latent_states", [kind])
-             - losses(SOFTMAX, [kind]), "nats per token", "below", 0.1, SAMPLES)
+        mean(
+            f"loss on {kind} minus softmax",
+            losses("latent_states", [kind]) - losses(SOFTMAX, [kind]),
+            "nats per token",
+            "below",
+            0.1,
+            SAMPLES,
+        )
         for kind in KINDS
-    ]  # fmt: skip
+    ]
 
 
 def by_transform(rule: Any, given: Projected) -> Tensor:
@@ -197,12 +215,36 @@ def kernel_with_distances() -> list[Finding]:
             spent[fast].append(time.process_time() - start)
     ratio = float(np.median(np.log(spent[True])) - np.median(np.log(spent[False])))
     return [
-        mean("loss with norms and distances minus without", own - plain, "nats per token", "below",
-             0.0, SAMPLES),
-        mean("loss with norms and distances minus softmax", own - softmax, "nats per token",
-             "below", 0.1, SAMPLES),
-        exact("largest difference of the output by Fourier transforms to that by the map", wrong,
-              "output", "below", 1e-3, "2048 tokens"),
-        exact("time of the output by Fourier transforms over that by the map", math.exp(ratio),
-              "ratio", "below", 1.0, "2048 tokens, medians of 5"),
-    ]  # fmt: skip
+        mean(
+            "loss with norms and distances minus without",
+            own - plain,
+            "nats per token",
+            "below",
+            0.0,
+            SAMPLES,
+        ),
+        mean(
+            "loss with norms and distances minus softmax",
+            own - softmax,
+            "nats per token",
+            "below",
+            0.1,
+            SAMPLES,
+        ),
+        exact(
+            "largest difference of the output by Fourier transforms to that by the map",
+            wrong,
+            "output",
+            "below",
+            1e-3,
+            "2048 tokens",
+        ),
+        exact(
+            "time of the output by Fourier transforms over that by the map",
+            math.exp(ratio),
+            "ratio",
+            "below",
+            1.0,
+            "2048 tokens, medians of 5",
+        ),
+    ]

@@ -34,10 +34,16 @@ class Masked(nn.Module):
     def __init__(self, kind: str, layers: int, vocab: int = alike.VOCAB, length: int = 64):
         super().__init__()
         config = BertConfig(
-            vocab_size=vocab, hidden_size=WIDTH, num_hidden_layers=layers, num_attention_heads=4,
-            intermediate_size=2 * WIDTH, max_position_embeddings=length, hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0, pad_token_id=0,
-        )  # fmt: skip
+            vocab_size=vocab,
+            hidden_size=WIDTH,
+            num_hidden_layers=layers,
+            num_attention_heads=4,
+            intermediate_size=2 * WIDTH,
+            max_position_embeddings=length,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+            pad_token_id=0,
+        )
         self.kind, self.layers = kind, layers
         self.encoder = BertModel(config, add_pooling_layer=False)
         self.last = nn.TransformerEncoderLayer(WIDTH, 4, 2 * WIDTH, 0.0, batch_first=True)
@@ -114,12 +120,25 @@ def mask_deficiency() -> list[Finding]:
                     apart.append(outside(masked, states.double()) - outside(real, states.double()))
         more.append(ranks[1] - ranks[0])
     return [
-        mean("rank of the states of real tokens, trained without [MASK] in the encoder minus with"
-             " it", more, "directions", "above", 0, f"{TRAINED}, 64 rows"),
-        mean("share of the variance of [MASK] outside the main directions of real tokens, minus"
-             " that of real tokens in the same prompts", apart, "share", "above", 0,
-             f"{TRAINED}, 64 rows"),
-    ]  # fmt: skip
+        mean(
+            "rank of the states of real tokens, trained without [MASK] in the encoder minus with"
+            " it",
+            more,
+            "directions",
+            "above",
+            0,
+            f"{TRAINED}, 64 rows",
+        ),
+        mean(
+            "share of the variance of [MASK] outside the main directions of real tokens, minus"
+            " that of real tokens in the same prompts",
+            apart,
+            "share",
+            "above",
+            0,
+            f"{TRAINED}, 64 rows",
+        ),
+    ]
 
 
 def outside(x: Tensor, real: Tensor) -> float:
@@ -148,11 +167,23 @@ def condenser() -> list[Finding]:
         better.append(ranks[1] - ranks[0])
         rest.append(rests[1] - rests[0])
     return [
-        mean("reciprocal rank of the other half of a paragraph by [CLS], Condenser minus plain",
-             better, "reciprocal rank", "above", 0, f"{TRAINED}, 200 paragraphs"),
-        mean("attention of [CLS] on itself in the late layers, Condenser minus plain", rest,
-             "attention mass", "below", 0, f"{TRAINED}, 64 rows"),
-    ]  # fmt: skip
+        mean(
+            "reciprocal rank of the other half of a paragraph by [CLS], Condenser minus plain",
+            better,
+            "reciprocal rank",
+            "above",
+            0,
+            f"{TRAINED}, 200 paragraphs",
+        ),
+        mean(
+            "attention of [CLS] on itself in the late layers, Condenser minus plain",
+            rest,
+            "attention mass",
+            "below",
+            0,
+            f"{TRAINED}, 64 rows",
+        ),
+    ]
 
 
 def matched(encoder: Any, seed: int, steps: int = 60) -> float:
@@ -163,8 +194,10 @@ def matched(encoder: Any, seed: int, steps: int = 60) -> float:
     def products(rows: np.ndarray) -> Tensor:
         ids = torch.from_numpy(rows)
         first, second = ids[:, :32], torch.cat([ids[:, :1], ids[:, 32:]], 1)
-        a, b = (nn.functional.normalize(encoder(x).last_hidden_state[:, 0], dim=-1)
-                for x in (first, second))  # fmt: skip
+        a, b = (
+            nn.functional.normalize(encoder(x).last_hidden_state[:, 0], dim=-1)
+            for x in (first, second)
+        )
         return a @ b.T / 0.05
 
     with own_torch(seed, 1):
@@ -219,12 +252,25 @@ def topics() -> list[Finding]:
         products.append(found[1][0] - found[0][0])
         masses.append(found[1][1] - found[0][1])
     return [
-        mean("standardised product of embeddings of one topic minus of two, after training"
-             " minus before", products, "standard deviations", "above", 0.1,
-             f"{TRAINED}, 64 documents"),
-        mean("log of the attention on a word of the same topic over that on another, after"
-             " training minus before", masses, "log ratio", "above", 0, f"{TRAINED}, 64 documents"),
-    ]  # fmt: skip
+        mean(
+            "standardised product of embeddings of one topic minus of two, after training"
+            " minus before",
+            products,
+            "standard deviations",
+            "above",
+            0.1,
+            f"{TRAINED}, 64 documents",
+        ),
+        mean(
+            "log of the attention on a word of the same topic over that on another, after"
+            " training minus before",
+            masses,
+            "log ratio",
+            "above",
+            0,
+            f"{TRAINED}, 64 documents",
+        ),
+    ]
 
 
 def by_topics(model: Masked, ids: Tensor, topic: np.ndarray) -> tuple[float, float]:

@@ -127,9 +127,14 @@ class Asked(NamedTuple):
 
 
 def asked(
-    number: int, seed: int, passages: int = 12, size: int = 10, question: int = 3, answer: int = 4,
+    number: int,
+    seed: int,
+    passages: int = 12,
+    size: int = 10,
+    question: int = 3,
+    answer: int = 4,
     wide: bool = True,
-) -> list[Asked]:  # fmt: skip
+) -> list[Asked]:
     """Return prompts with a question, whose answer continues it as the passage does."""
     rng, found = np.random.default_rng(seed), []
     spans = [(1 + i * size, 1 + (i + 1) * size) for i in range(passages)]

@@ -94,9 +94,15 @@ def task_kv() -> list[Finding]:
     for kind in ("text", "copies"):
         ours, random = _rises(kind, _short, partial(homogeneous, kind), per_layer=True)
         found.append(
-            mean(f"{kind}: rise of the loss, random heads cut minus heads near the centre cut",
-                 random - ours, "nats", "above", 0, ROWS)
-        )  # fmt: skip
+            mean(
+                f"{kind}: rise of the loss, random heads cut minus heads near the centre cut",
+                random - ours,
+                "nats",
+                "above",
+                0,
+                ROWS,
+            )
+        )
     return found
 
 
@@ -130,11 +136,23 @@ def razor() -> list[Finding]:
     ours, random = _rises("copies", _compensated, others)
     return [
         mean("rise of the loss on copies", ours, "nats", "below", NOTICED, ROWS),
-        mean("loss on copies with random heads kept minus retrieval heads kept", random - ours,
-             "nats", "above", 0, ROWS),
-        mean("loss on copies without the compensation token minus with it", bare - ours,
-             "nats", "above", 0, ROWS),
-    ]  # fmt: skip
+        mean(
+            "loss on copies with random heads kept minus retrieval heads kept",
+            random - ours,
+            "nats",
+            "above",
+            0,
+            ROWS,
+        ),
+        mean(
+            "loss on copies without the compensation token minus with it",
+            bare - ours,
+            "nats",
+            "above",
+            0,
+            ROWS,
+        ),
+    ]
 
 
 @claim("DuoAttention", DEEP)
@@ -149,7 +167,13 @@ def duo() -> list[Finding]:
         ours, random = _rises(kind, _short, streaming)
         found += [
             mean(f"{kind}: rise of the loss", ours, "nats", "below", NOTICED, ROWS),
-            mean(f"{kind}: loss with the half of the heads kept at random minus by gates",
-                 random - ours, "nats", "above", 0, ROWS),
-        ]  # fmt: skip
+            mean(
+                f"{kind}: loss with the half of the heads kept at random minus by gates",
+                random - ours,
+                "nats",
+                "above",
+                0,
+                ROWS,
+            ),
+        ]
     return found

@@ -45,9 +45,15 @@ def counting_heads() -> list[Finding]:
         gain.append(found["learned weights"][0] - found["uniform average"][0])
     return [
         mean("accuracy of the weakest head alone", alone, "share", "above", 0.9, "3 seeds"),
-        mean("accuracy with learned weights of heads minus with equal ones", gain, "share", "above",
-             0, "3 seeds"),
-    ]  # fmt: skip
+        mean(
+            "accuracy with learned weights of heads minus with equal ones",
+            gain,
+            "share",
+            "above",
+            0,
+            "3 seeds",
+        ),
+    ]
 
 
 @claim("The retrieval problem", "attention-only models that follow chains of four links, 3 seeds")
@@ -59,9 +65,10 @@ def retrieval() -> list[Finding]:
     for seed in range(3):
         curves: list[list[float]] = []
         for name, recipe in (
-            ("deep", plain), ("bare", replace(plain, curriculum=False, every=600)),
+            ("deep", plain),
+            ("bare", replace(plain, curriculum=False, every=600)),
             ("flat", replace(plain, layers=1, every=600)),
-        ):  # fmt: skip
+        ):
             right = 0.0
             for _, module in retrieval_checkpoints(recipe, seed):
                 right = retrieval_measured(module, recipe, heads=False)["accuracy"][4]
@@ -76,13 +83,32 @@ def retrieval() -> list[Finding]:
         order.append(second - first)
     deep = np.array(last["deep"])
     return [
-        mean("accuracy at four links of three layers minus one", (deep - last["flat"]).tolist(),
-             "share", "above", 0.3, "3 seeds"),
-        mean("accuracy of three layers with the answers at smaller depths minus without",
-             (deep - last["bare"]).tolist(), "share", "above", 0.3, "3 seeds"),
-        mean("half of the rise of attention to the item two links back, steps after that to the"
-             " item one back", order, "steps", "above", 0, "3 seeds"),
-    ]  # fmt: skip
+        mean(
+            "accuracy at four links of three layers minus one",
+            (deep - last["flat"]).tolist(),
+            "share",
+            "above",
+            0.3,
+            "3 seeds",
+        ),
+        mean(
+            "accuracy of three layers with the answers at smaller depths minus without",
+            (deep - last["bare"]).tolist(),
+            "share",
+            "above",
+            0.3,
+            "3 seeds",
+        ),
+        mean(
+            "half of the rise of attention to the item two links back, steps after that to the"
+            " item one back",
+            order,
+            "steps",
+            "above",
+            0,
+            "3 seeds",
+        ),
+    ]
 
 
 @claim("Do attention heads in BERT track", "all-MiniLM-L6-v2 on data/treebank.conllu")
@@ -100,13 +126,26 @@ def syntactic_heads() -> list[Finding]:
     low, high = tree.uuas_interval
     base = max(t.uuas for t in trivial)
     return [
-        mean("dependents whose head word the best head finds, minus with the best fixed offset",
-             [r.gain for r in frequent], "share", "above", 0, f"{len(frequent)} relations with 15"
-             " dependents or more"),
-        Finding("edges of trees from the best single head, minus the better of left- and"
-                " right-branching trees", tree.uuas - base, low - base, high - base,
-                "share of edges", "below", 0.05, f"{found.counts['test_sentences']} sentences"),
-    ]  # fmt: skip
+        mean(
+            "dependents whose head word the best head finds, minus with the best fixed offset",
+            [r.gain for r in frequent],
+            "share",
+            "above",
+            0,
+            f"{len(frequent)} relations with 15 dependents or more",
+        ),
+        Finding(
+            "edges of trees from the best single head, minus the better of left- and"
+            " right-branching trees",
+            tree.uuas - base,
+            low - base,
+            high - base,
+            "share of edges",
+            "below",
+            0.05,
+            f"{found.counts['test_sentences']} sentences",
+        ),
+    ]
 
 
 def answers(model: interp.Model, ids: Any, without: Any = ()) -> float:
@@ -123,8 +162,10 @@ def answers(model: interp.Model, ids: Any, without: Any = ()) -> float:
 def sixteen_heads() -> list[Finding]:
     """Without a quarter of the heads, and with one head in a layer; chosen on other texts."""
     without, single = [], []
-    models = [(alike.loaded(SOFTMAX, s), alike.asked_rows(SOFTMAX, "text", 64).given.tolist())
-              for s in alike.SEEDS]  # fmt: skip
+    models = [
+        (alike.loaded(SOFTMAX, s), alike.asked_rows(SOFTMAX, "text", 64).given.tolist())
+        for s in alike.SEEDS
+    ]
     for name in ("induction", "one-layer"):
         model = interp.load(f"bundled:{name}")
         models.append((model, [model.tokenizer(p)["input_ids"][:32] for p in paragraphs(64, 3)]))  # type: ignore[misc]
@@ -161,12 +202,24 @@ def shared_directions() -> list[Finding]:
         best = int(change[:, :32].mean(1).argmin())
         half = rows.to_pandas().iloc[-1]
         found += [
-            mean(f"rise of the loss on {name} at the best share of directions",
-                 change[best, 32:].tolist(), "nats", "below", 0, "32 prompts"),
-            mean(f"rise of the loss on {name} with half of the directions, minus with as many"
-                 " random ones", (change[-1] - half["null"]).tolist(), "nats", "below", 0,
-                 "64 prompts"),
-        ]  # fmt: skip
+            mean(
+                f"rise of the loss on {name} at the best share of directions",
+                change[best, 32:].tolist(),
+                "nats",
+                "below",
+                0,
+                "32 prompts",
+            ),
+            mean(
+                f"rise of the loss on {name} with half of the directions, minus with as many"
+                " random ones",
+                (change[-1] - half["null"]).tolist(),
+                "nats",
+                "below",
+                0,
+                "64 prompts",
+            ),
+        ]
     return found
 
 
@@ -186,9 +239,15 @@ def views() -> Finding:
     layer = frame.index[frame.layer == best.layer]
     own = layer[frame["head"][layer] == best.head]
     others = values[layer.difference(own)].mean(0)
-    return mean("rise of the loss on repeats without the head that the view shows on the token"
-                " before, minus without another of its layer", (values[own][0] - others).tolist(),
-                "nats", "above", 0, "32 prompts")  # fmt: skip
+    return mean(
+        "rise of the loss on repeats without the head that the view shows on the token"
+        " before, minus without another of its layer",
+        (values[own][0] - others).tolist(),
+        "nats",
+        "above",
+        0,
+        "32 prompts",
+    )
 
 
 def lookup_graph(rng: np.random.Generator, keys: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -230,13 +289,31 @@ def dynamic_attention() -> list[Finding]:
     """Train both layers to look six keys up, and correlate the rankings of their queries."""
     pairs = [(looked_up("gat", s), looked_up("gatv2", s)) for s in range(3)]
     return [
-        mean("accuracy of GATv2 minus GAT", [b[0] - a[0] for a, b in pairs], "share", "above", 0.3,
-             "3 seeds, 100 graphs each"),
-        mean("rank correlation of two queries' scores, GAT", [a[1] for a, _ in pairs],
-             "rank correlation", "above", 0.999, "3 seeds"),
-        mean("rank correlation of two queries' scores, GATv2", [b[1] for _, b in pairs],
-             "rank correlation", "below", 0.5, "3 seeds"),
-    ]  # fmt: skip
+        mean(
+            "accuracy of GATv2 minus GAT",
+            [b[0] - a[0] for a, b in pairs],
+            "share",
+            "above",
+            0.3,
+            "3 seeds, 100 graphs each",
+        ),
+        mean(
+            "rank correlation of two queries' scores, GAT",
+            [a[1] for a, _ in pairs],
+            "rank correlation",
+            "above",
+            0.999,
+            "3 seeds",
+        ),
+        mean(
+            "rank correlation of two queries' scores, GATv2",
+            [b[1] for _, b in pairs],
+            "rank correlation",
+            "below",
+            0.5,
+            "3 seeds",
+        ),
+    ]
 
 
 def communities(rng: np.random.Generator, n: int = 24) -> tuple[torch.Tensor, torch.Tensor, Any]:
@@ -280,8 +357,21 @@ def attention_graphs() -> list[Finding]:
         alike_edges.append(float(np.mean(scores)))
         right.append(float(np.mean(hits)))
     return [
-        mean("area under the curve of attention between all nodes for edges of the graph (chance"
-             " 0.5)", alike_edges, "share", "below", 0.6, "3 seeds, 20 graphs each"),
-        mean("accuracy of the community (chance 0.33)", right, "share", "above", 0.6,
-             "3 seeds, 20 graphs each"),
-    ]  # fmt: skip
+        mean(
+            "area under the curve of attention between all nodes for edges of the graph (chance"
+            " 0.5)",
+            alike_edges,
+            "share",
+            "below",
+            0.6,
+            "3 seeds, 20 graphs each",
+        ),
+        mean(
+            "accuracy of the community (chance 0.33)",
+            right,
+            "share",
+            "above",
+            0.6,
+            "3 seeds, 20 graphs each",
+        ),
+    ]

@@ -53,9 +53,10 @@ def batch_of(pairs: Pairs) -> dict[str, Tensor]:
     target = torch.tensor([pair[1] for pair in pairs])
     begin = torch.full((len(pairs), 1), BOS)
     return {
-        "input_ids": torch.tensor([pair[0] for pair in pairs]), "labels": target,
+        "input_ids": torch.tensor([pair[0] for pair in pairs]),
+        "labels": target,
         "decoder_input_ids": torch.cat([begin, target[:, :-1]], 1),
-    }  # fmt: skip
+    }
 
 
 @torch.no_grad()
@@ -70,8 +71,11 @@ def loss_without(model: interp.Model, heads: list[Head]) -> float:
     return float(np.mean(found))
 
 
-@claim("Multilingual NMT heads", "encoder-decoders of 2 + 2 layers of 4 heads, trained for 700 "
-       "steps from two artificial languages of different word order into a third")  # fmt: skip
+@claim(
+    "Multilingual NMT heads",
+    "encoder-decoders of 2 + 2 layers of 4 heads, trained for 700 "
+    "steps from two artificial languages of different word order into a third",
+)
 def multilingual() -> list[Finding]:
     """Importance of a head: the rise of the loss per word without it, for each language."""
     alike, cost = [], []
@@ -100,14 +104,31 @@ def multilingual() -> list[Finding]:
         third = len(heads) // 3
         picks = [np.random.default_rng(i).permutation(len(heads))[:third] for i in range(5)]
         chance = np.mean([loss_without(model, [heads[i] for i in pick]) for pick in picks])
-        cost.append(float((loss_without(model, heads[:third]) - loss_without(model, []))
-                          / (chance - loss_without(model, []))))  # fmt: skip
+        cost.append(
+            float(
+                (loss_without(model, heads[:third]) - loss_without(model, []))
+                / (chance - loss_without(model, []))
+            )
+        )
     return [
-        mean("rank correlation of the heads' importance for the two languages", alike,
-             "rank correlation", "above", 0.5, "3 seeds, 16 heads of encoder and cross attention"),
-        mean("rise of the loss without the least important third of heads, as a share of that "
-             "without a random third", cost, "share", "below", 0.1, "3 seeds, 200 sentences"),
-    ]  # fmt: skip
+        mean(
+            "rank correlation of the heads' importance for the two languages",
+            alike,
+            "rank correlation",
+            "above",
+            0.5,
+            "3 seeds, 16 heads of encoder and cross attention",
+        ),
+        mean(
+            "rise of the loss without the least important third of heads, as a share of that "
+            "without a random third",
+            cost,
+            "share",
+            "below",
+            0.1,
+            "3 seeds, 200 sentences",
+        ),
+    ]
 
 
 # --- sound ---
@@ -184,8 +205,11 @@ def words_wrong(model: Encoder, seed: int) -> float:
     return wrong / len(words)
 
 
-@claim("Efficient conformer", "three blocks trained by CTC on generated sound, with "
-       "variant:grouped_positions first and fewer positions step by step, or neither")  # fmt: skip
+@claim(
+    "Efficient conformer",
+    "three blocks trained by CTC on generated sound, with "
+    "variant:grouped_positions first and fewer positions step by step, or neither",
+)
 def conformer() -> list[Finding]:
     """400 steps of 32 clips; clips with an error, and multiplications of the blocks."""
     gap, cost = [], 0.0
@@ -199,8 +223,20 @@ def conformer() -> list[Finding]:
         gap.append(errors[0] - errors[1])
         cost = costs[0] / costs[1]
     return [
-        mean("clips with an error, grouped and shortened positions minus neither", gap, "share",
-             "below", 0.02, "3 seeds, 300 held-out clips each"),
-        exact("multiplications with grouped and shortened positions over neither", cost, "ratio",
-              "below", 0.71, "counted over three blocks"),
-    ]  # fmt: skip
+        mean(
+            "clips with an error, grouped and shortened positions minus neither",
+            gap,
+            "share",
+            "below",
+            0.02,
+            "3 seeds, 300 held-out clips each",
+        ),
+        exact(
+            "multiplications with grouped and shortened positions over neither",
+            cost,
+            "ratio",
+            "below",
+            0.71,
+            "counted over three blocks",
+        ),
+    ]

@@ -111,9 +111,15 @@ def attention_search() -> list[Finding]:
         mean(
             "loss of recall with searched types minus with all keys", over, "nats", "below", 0.05, n
         ),
-        mean("loss of recall with searched types minus windows of as many keys", under, "nats",
-             "below", 0.0, n),
-    ]  # fmt: skip
+        mean(
+            "loss of recall with searched types minus windows of as many keys",
+            under,
+            "nats",
+            "below",
+            0.0,
+            n,
+        ),
+    ]
 
 
 class SelectedAndNear(SparseKAttention):
@@ -337,7 +343,13 @@ def estimated_mask() -> list[Finding]:
         mean(
             "loss on copies with a decoded mask minus full softmax", over, "nats", "below", 0.05, n
         ),
-        mean("loss on copies with a decoded mask minus linear attention", under, "nats", "below",
-             0.0, n),
+        mean(
+            "loss on copies with a decoded mask minus linear attention",
+            under,
+            "nats",
+            "below",
+            0.0,
+            n,
+        ),
         mean("softmax mass in the mask, decoded minus not decoded", more, "share", "above", 0.0, n),
-    ]  # fmt: skip
+    ]

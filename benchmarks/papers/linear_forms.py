@@ -106,9 +106,14 @@ def _same_series(changed: Any = lambda q, k: (q, k)) -> Finding:
         direct = (1 + s + s.square() / 2).tril()
         direct = direct / direct.sum(-1, keepdim=True) @ v
         errors.append(float((by_running_sums(_series(q), _series(k), v) - direct).abs().max()))
-    return exact("largest difference of the linear form to the quadratic one", max(errors),
-                 "output", "below", 1e-9,
-                 "300 tokens of random vectors, widths 4, 8 and 16")  # fmt: skip
+    return exact(
+        "largest difference of the linear form to the quadratic one",
+        max(errors),
+        "output",
+        "below",
+        1e-9,
+        "300 tokens of random vectors, widths 4, 8 and 16",
+    )
 
 
 @claim("Efficient Attention: Attention with", f"variant two_softmaxes beside both_ways, {ALIKE}")
@@ -229,7 +234,13 @@ def quantised_keys() -> list[Finding]:
         score = (q @ codes.mT * q.shape[-1] ** -0.5).exp()
         apart.append(float((by_running_sums(score, hot, v) - rule.mix(given)).abs().max()))
     return [
-        exact("largest difference of sums over codes to the dense output", max(apart), "output",
-              "below", 1e-4, "3 seeds, 16 rows"),
+        exact(
+            "largest difference of sums over codes to the dense output",
+            max(apart),
+            "output",
+            "below",
+            1e-4,
+            "3 seeds, 16 rows",
+        ),
         no_worse("quantised_keys"),
-    ]  # fmt: skip
+    ]

@@ -19,11 +19,29 @@ def log_normal() -> list[Finding]:
             for form in ("log_normal", "linear", "random_features", "plain_softmax")
         )
         found += [
-            mean(f"{kind}: loss of linear attention (elu + 1) minus log-normal", linear - own,
-                 "nats", "above", 0, "3 seeds, 32 rows"),
-            mean(f"{kind}: loss of random features minus log-normal", random - own, "nats",
-                 "above", 0, "3 seeds, 32 rows"),
-            mean(f"{kind}: loss of log-normal minus softmax attention", own - softmax, "nats",
-                 "below", 0.1, "3 seeds, 32 rows"),
-        ]  # fmt: skip
+            mean(
+                f"{kind}: loss of linear attention (elu + 1) minus log-normal",
+                linear - own,
+                "nats",
+                "above",
+                0,
+                "3 seeds, 32 rows",
+            ),
+            mean(
+                f"{kind}: loss of random features minus log-normal",
+                random - own,
+                "nats",
+                "above",
+                0,
+                "3 seeds, 32 rows",
+            ),
+            mean(
+                f"{kind}: loss of log-normal minus softmax attention",
+                own - softmax,
+                "nats",
+                "below",
+                0.1,
+                "3 seeds, 32 rows",
+            ),
+        ]
     return found

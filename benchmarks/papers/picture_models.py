@@ -71,9 +71,13 @@ def _vision() -> Any:
     from transformers import CLIPVisionConfig
 
     return CLIPVisionConfig(
-        hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
-        image_size=SIDE * PATCH, patch_size=PATCH,
-    )  # fmt: skip
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        image_size=SIDE * PATCH,
+        patch_size=PATCH,
+    )
 
 
 def _in_text() -> Any:
@@ -81,10 +85,17 @@ def _in_text() -> Any:
     from transformers import LlavaForConditionalGeneration as Llava
 
     text = LlamaConfig(
-        hidden_size=64, intermediate_size=128, num_hidden_layers=4, num_attention_heads=4,
-        num_key_value_heads=4, vocab_size=VOCAB, max_position_embeddings=64, pad_token_id=0,
-        bos_token_id=BEGIN, eos_token_id=None,
-    )  # fmt: skip
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        vocab_size=VOCAB,
+        max_position_embeddings=64,
+        pad_token_id=0,
+        bos_token_id=BEGIN,
+        eos_token_id=None,
+    )
     config = LlavaConfig(
         vision_config=_vision(), text_config=text, image_token_index=IMAGE, vision_feature_layer=-1
     )
@@ -96,13 +107,26 @@ def _crossed() -> Any:
     from transformers import VisionEncoderDecoderModel as Pair
 
     vision = ViTConfig(
-        hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
-        image_size=SIDE * PATCH, patch_size=PATCH,
-    )  # fmt: skip
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        image_size=SIDE * PATCH,
+        patch_size=PATCH,
+    )
     text = GPT2Config(
-        n_embd=64, n_layer=4, n_head=4, vocab_size=VOCAB, n_positions=8, add_cross_attention=True,
-        is_decoder=True, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, bos_token_id=BEGIN,
-    )  # fmt: skip
+        n_embd=64,
+        n_layer=4,
+        n_head=4,
+        vocab_size=VOCAB,
+        n_positions=8,
+        add_cross_attention=True,
+        is_decoder=True,
+        resid_pdrop=0,
+        embd_pdrop=0,
+        attn_pdrop=0,
+        bos_token_id=BEGIN,
+    )
     return Pair(encoder=ViTModel(vision, add_pooling_layer=False), decoder=GPT2LMHeadModel(text))
 
 

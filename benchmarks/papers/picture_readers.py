@@ -39,8 +39,9 @@ def pooling() -> list[Finding]:
     rng = torch.Generator().manual_seed(0)
     kept = {
         "medoids": torch.stack([medoids(a, w, 9) for a, w in zip(apart, weight, strict=True)]),
-        "attended": weight, "random": torch.rand(weight.shape, generator=rng),
-    }  # fmt: skip
+        "attended": weight,
+        "random": torch.rand(weight.shape, generator=rng),
+    }
     right = {
         kind: _right_with(model, images, score.topk(9).indices) for kind, score in kept.items()
     }
@@ -51,12 +52,26 @@ def pooling() -> list[Finding]:
 
     model.read({"pixel_values": pixels}, visit)
     return [
-        mean("constant share of the energy, heads' outputs minus their values",
-             torch.stack(mixed).mean(0).tolist(), "share", "above", 0.0, "400 images, 12 heads"),
-        *(mean(f"accuracy, patches of K-medoids minus {words}", right["medoids"] - right[kind],
-               "share", "above", 0.0, "400 images")
-          for kind, words in (("attended", "the most attended"), ("random", "random ones"))),
-    ]  # fmt: skip
+        mean(
+            "constant share of the energy, heads' outputs minus their values",
+            torch.stack(mixed).mean(0).tolist(),
+            "share",
+            "above",
+            0.0,
+            "400 images, 12 heads",
+        ),
+        *(
+            mean(
+                f"accuracy, patches of K-medoids minus {words}",
+                right["medoids"] - right[kind],
+                "share",
+                "above",
+                0.0,
+                "400 images",
+            )
+            for kind, words in (("attended", "the most attended"), ("random", "random ones"))
+        ),
+    ]
 
 
 @torch.no_grad()
@@ -99,8 +114,11 @@ class Asking(torch.nn.Module):
         return self.decoder(self.tokens(pixels))[0]
 
 
-@claim("A Simple Interpretable Transformer", "interp.vision.ClassQueries on patches of a "
-       "two-layer encoder, trained together for 300 steps on generated images")  # fmt: skip
+@claim(
+    "A Simple Interpretable Transformer",
+    "interp.vision.ClassQueries on patches of a "
+    "two-layer encoder, trained together for 300 steps on generated images",
+)
 def intr() -> list[Finding]:
     """Where the query of the true class looks; 6 patches are then replaced by noise."""
     on_shape, of_true, faithful = [], [], []
@@ -132,13 +150,31 @@ def intr() -> list[Finding]:
         faithful.append(chance[1] - chance[0])
     words = f"{TRAINED}, 500 held-out images each"
     return [
-        mean("attention of the true class on the shape minus its area", on_shape, "share", "above",
-             0.0, words),
-        mean("attention on the shape, true class minus the others", of_true, "share", "above", 0.0,
-             words),
-        mean("probability of the true class, 6 random patches removed minus its 6 most attended",
-             faithful, "share", "above", 0.0, words),
-    ]  # fmt: skip
+        mean(
+            "attention of the true class on the shape minus its area",
+            on_shape,
+            "share",
+            "above",
+            0.0,
+            words,
+        ),
+        mean(
+            "attention on the shape, true class minus the others",
+            of_true,
+            "share",
+            "above",
+            0.0,
+            words,
+        ),
+        mean(
+            "probability of the true class, 6 random patches removed minus its 6 most attended",
+            faithful,
+            "share",
+            "above",
+            0.0,
+            words,
+        ),
+    ]
 
 
 @torch.no_grad()
@@ -170,8 +206,11 @@ def same_colour(seed: int, number: int) -> ShapeImages:
     return ShapeImages(pixels, labels, nothing, labels)
 
 
-@claim("Number of heads against encoders", "vision transformers with 1 or 8 heads: 3 layers of "
-       "width 32, 1 of width 56 (equal cost) and 2 of width 40, on generated images")  # fmt: skip
+@claim(
+    "Number of heads against encoders",
+    "vision transformers with 1 or 8 heads: 3 layers of "
+    "width 32, 1 of width 56 (equal cost) and 2 of width 40, on generated images",
+)
 def heads_against_encoders() -> list[Finding]:
     """Patterns seen in one patch (250 steps); equal colours of two patches, by context (400)."""
 
@@ -181,16 +220,34 @@ def heads_against_encoders() -> list[Finding]:
         return accuracy(model, held_out(seed))
 
     def with_context(seed: int, heads: int) -> float:
-        model = classifier("patches", seed, steps=400, images=same_colour(seed, 3000),
-                           num_attention_heads=heads, hidden_size=40)  # fmt: skip
+        model = classifier(
+            "patches",
+            seed,
+            steps=400,
+            images=same_colour(seed, 3000),
+            num_attention_heads=heads,
+            hidden_size=40,
+        )
         return accuracy(model, same_colour(seed + 500, 500))
 
     layers = [without(seed, 1, 3, 32) - without(seed, 8, 1, 56) for seed in SEEDS]
     heads = [with_context(seed, 8) - with_context(seed, 1) for seed in SEEDS]
     words = f"{TRAINED}, 500 held-out images each"
     return [
-        mean("accuracy without context, 3 layers of 1 head minus 1 layer of 8", layers, "share",
-             "above", 0.0, words),
-        mean("accuracy with context, 8 heads minus 1 in 2 layers", heads, "share", "above", 0.0,
-             words),
-    ]  # fmt: skip
+        mean(
+            "accuracy without context, 3 layers of 1 head minus 1 layer of 8",
+            layers,
+            "share",
+            "above",
+            0.0,
+            words,
+        ),
+        mean(
+            "accuracy with context, 8 heads minus 1 in 2 layers",
+            heads,
+            "share",
+            "above",
+            0.0,
+            words,
+        ),
+    ]

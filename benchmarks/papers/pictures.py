@@ -104,11 +104,23 @@ def flatten() -> list[Finding]:
         higher.append(both - alone)
     return [
         mean("accuracy, focused minus plain linear", gain, "share", "above", 0.0, SAMPLES),
-        mean("entropy of rows, focused minus plain linear", sharper, "nats", "below", 0.0,
-             f"{TRAINED}, 50 images, 8 heads"),
-        mean("effective rank of the map with the convolution minus without", higher, "dimensions",
-             "above", 0.0, f"{TRAINED}, 20 images, 8 heads, 8 channels"),
-    ]  # fmt: skip
+        mean(
+            "entropy of rows, focused minus plain linear",
+            sharper,
+            "nats",
+            "below",
+            0.0,
+            f"{TRAINED}, 50 images, 8 heads",
+        ),
+        mean(
+            "effective rank of the map with the convolution minus without",
+            higher,
+            "dimensions",
+            "above",
+            0.0,
+            f"{TRAINED}, 20 images, 8 heads, 8 channels",
+        ),
+    ]
 
 
 def forms_of_shapes(seed: int, number: int) -> ShapeImages:
@@ -119,8 +131,11 @@ def forms_of_shapes(seed: int, number: int) -> ShapeImages:
     return ShapeImages(made.pixels, square.astype(int), made.masks, made.cues)
 
 
-@claim("Learnable Memory", "variant:memory_tokens on top of variant:patches, which has learned "
-       "patterns and is taught forms (square or disc) by 300 steps on 1,000 images")  # fmt: skip
+@claim(
+    "Learnable Memory",
+    "variant:memory_tokens on top of variant:patches, which has learned "
+    "patterns and is taught forms (square or disc) by 300 steps on 1,000 images",
+)
 def memory() -> list[Finding]:
     """The class head alone, with 5 memory tokens per layer, or with all weights."""
     over_head, over_half = [], []
@@ -129,8 +144,10 @@ def memory() -> list[Finding]:
         task, tested = forms_of_shapes(seed + 50, 1000), forms_of_shapes(seed + 99, 1000)
         found = {}
         for form, words in (
-            ("patches", ("head",)), ("memory_tokens", ("head", "memory")), ("patches", ("",)),
-        ):  # fmt: skip
+            ("patches", ("head",)),
+            ("memory_tokens", ("head", "memory")),
+            ("patches", ("",)),
+        ):
 
             def taught(model: Any, words: Any = words) -> list[Any]:
                 named = model.named_parameters()
@@ -147,9 +164,15 @@ def memory() -> list[Finding]:
     words = f"{TRAINED}, 1,000 held-out images each"
     return [
         mean("accuracy, memory and head minus head alone", over_head, "share", "above", 0.0, words),
-        mean("accuracy, memory and head minus the middle of head alone and all weights", over_half,
-             "share", "above", 0.0, words),
-    ]  # fmt: skip
+        mean(
+            "accuracy, memory and head minus the middle of head alone and all weights",
+            over_half,
+            "share",
+            "above",
+            0.0,
+            words,
+        ),
+    ]
 
 
 def without_rim(model: Any) -> None:
@@ -176,22 +199,39 @@ def convolutions(model: Any) -> None:
         block.attention = Convolution(model.config.hidden_size)
 
 
-@claim("Scaling Local Self-Attention", f"variant:halo, without halo, and with 3 x 3 convolutions "
-       f"in its place, {IN_WORDS}")  # fmt: skip
+@claim(
+    "Scaling Local Self-Attention",
+    f"variant:halo, without halo, and with 3 x 3 convolutions in its place, {IN_WORDS}",
+)
 def halo() -> list[Finding]:
     """Blocks of 2 x 2 patches with a rim of 1; 4,100 parameters a layer against 9,200."""
     with_rim, alone = accuracies("halo"), accuracies("halo", without_rim)
     convolved = accuracies("halo", convolutions)
     return [
-        mean("accuracy, blocks with halo minus blocks alone", with_rim - alone, "share", "above",
-             0.0, SAMPLES),
-        mean("accuracy, blocks with halo minus convolutions", with_rim - convolved, "share",
-             "above", 0.0, SAMPLES),
-    ]  # fmt: skip
+        mean(
+            "accuracy, blocks with halo minus blocks alone",
+            with_rim - alone,
+            "share",
+            "above",
+            0.0,
+            SAMPLES,
+        ),
+        mean(
+            "accuracy, blocks with halo minus convolutions",
+            with_rim - convolved,
+            "share",
+            "above",
+            0.0,
+            SAMPLES,
+        ),
+    ]
 
 
-@claim("Transformer in Transformer", "variant:inner_patches (patches of 8 x 8 pixels, inner ones "
-       f"of 4 x 4) and variant:patches with a third layer, {IN_WORDS}")  # fmt: skip
+@claim(
+    "Transformer in Transformer",
+    "variant:inner_patches (patches of 8 x 8 pixels, inner ones "
+    f"of 4 x 4) and variant:patches with a third layer, {IN_WORDS}",
+)
 def nested() -> Finding:
     """Two inner layers of width 8, or a third layer between patches, which costs more."""
     inside = accuracies("inner_patches", patch_size=8)
@@ -227,8 +267,20 @@ def biformer() -> list[Finding]:
     routed, near = accuracies("grid_routing"), accuracies("grid_routing", nearest_regions)
     full = accuracies("grid_routing", all_regions)
     return [
-        mean("accuracy, regions chosen by content minus the nearest ones", routed - near, "share",
-             "above", 0.0, SAMPLES),
-        mean("accuracy, 4 of 9 regions chosen by content minus all regions", routed - full,
-             "share", "above", -0.02, SAMPLES),
-    ]  # fmt: skip
+        mean(
+            "accuracy, regions chosen by content minus the nearest ones",
+            routed - near,
+            "share",
+            "above",
+            0.0,
+            SAMPLES,
+        ),
+        mean(
+            "accuracy, 4 of 9 regions chosen by content minus all regions",
+            routed - full,
+            "share",
+            "above",
+            -0.02,
+            SAMPLES,
+        ),
+    ]

@@ -41,9 +41,16 @@ def _dropped(by: Any, layer: int, drop: float) -> tuple[np.ndarray, np.ndarray]:
     for seed in SEEDS:
         p = _asked(seed)
         found.append(
-            language.drop_tokens(trained("text", seed), p.inputs(), p.answers.tolist(),
-                                 layer=layer, drop=drop, by=by, n_random=3)
-        )  # fmt: skip
+            language.drop_tokens(
+                trained("text", seed),
+                p.inputs(),
+                p.answers.tolist(),
+                layer=layer,
+                drop=drop,
+                by=by,
+                n_random=3,
+            )
+        )
     return _both(found)
 
 
@@ -58,9 +65,14 @@ def _contrasted(branch: str) -> tuple[np.ndarray, np.ndarray]:
     for seed in SEEDS:
         p = _asked(seed, BLUR)
         found.append(
-            language.contrast_pictures(trained("text", seed), p.inputs(), p.answers.tolist(),
-                                       branches=(branch,), outliers=4)
-        )  # fmt: skip
+            language.contrast_pictures(
+                trained("text", seed),
+                p.inputs(),
+                p.answers.tolist(),
+                branches=(branch,),
+                outliers=4,
+            )
+        )
     return _both(found)
 
 
@@ -86,15 +98,39 @@ def damro() -> list[Finding]:
             outside.append(1 - shown[np.argsort(-each)[:4]].mean())
     change, random = _contrasted("outliers")
     return [
-        mean("rank correlation of the class token's and the text's attention to patches", alike,
-             "rank correlation", "above", 0, ROWS),
-        mean("share of background among the class token's 4 outliers (by chance 0.75)", outside,
-             "share", "above", 0.75, ROWS),
-        mean("probability of the answer with contrast minus without", change, "probability",
-             "above", 0, ROWS),
-        mean("probability of the answer, contrast with outliers minus with random patches",
-             change - random, "probability", "above", 0, ROWS),
-    ]  # fmt: skip
+        mean(
+            "rank correlation of the class token's and the text's attention to patches",
+            alike,
+            "rank correlation",
+            "above",
+            0,
+            ROWS,
+        ),
+        mean(
+            "share of background among the class token's 4 outliers (by chance 0.75)",
+            outside,
+            "share",
+            "above",
+            0.75,
+            ROWS,
+        ),
+        mean(
+            "probability of the answer with contrast minus without",
+            change,
+            "probability",
+            "above",
+            0,
+            ROWS,
+        ),
+        mean(
+            "probability of the answer, contrast with outliers minus with random patches",
+            change - random,
+            "probability",
+            "above",
+            0,
+            ROWS,
+        ),
+    ]
 
 
 @claim("Don't Miss the Forest for the Trees", READERS)
@@ -103,12 +139,23 @@ def blind_tokens() -> list[Finding]:
     change, random = _contrasted("blind")
     there = np.isfinite(random)
     return [
-        mean("probability of the answer with contrast minus without", change, "probability",
-             "above", 0, ROWS),
-        mean("probability of the answer, contrast with blind tokens minus with random tokens",
-             (change - random)[there], "probability", "above", 0,
-             f"{there.sum()} pictures with blind tokens"),
-    ]  # fmt: skip
+        mean(
+            "probability of the answer with contrast minus without",
+            change,
+            "probability",
+            "above",
+            0,
+            ROWS,
+        ),
+        mean(
+            "probability of the answer, contrast with blind tokens minus with random tokens",
+            (change - random)[there],
+            "probability",
+            "above",
+            0,
+            f"{there.sum()} pictures with blind tokens",
+        ),
+    ]
 
 
 @claim("See What You Are Told", "planted: image_text(prior=0.65, distracted=0.27), a visual sink")
@@ -132,12 +179,24 @@ def visual_sinks() -> list[Finding]:
         loss.append(float((log_p[0] - log_p[1])[answers[i]].detach()))
     rows = "40 prompts, found on half and judged on the other"
     return [
-        exact("share of pictures whose only sink is the planted one", float(np.mean(hits)), "share",
-              "above", 0.95, rows),
+        exact(
+            "share of pictures whose only sink is the planted one",
+            float(np.mean(hits)),
+            "share",
+            "above",
+            0.95,
+            rows,
+        ),
         mean("loss without the sink, minus with it", loss, "nats", "below", 0.05, "40 prompts"),
-        mean("change of the answer by moving the sink's attention minus a random token's", gain,
-             str(moved.facts["unit"]), "above", 0, rows),
-    ]  # fmt: skip
+        mean(
+            "change of the answer by moving the sink's attention minus a random token's",
+            gain,
+            str(moved.facts["unit"]),
+            "above",
+            0,
+            rows,
+        ),
+    ]
 
 
 @claim("An Image is Worth 1/2 Tokens", READERS)
@@ -147,19 +206,38 @@ def fast_v() -> list[Finding]:
     late = []
     for seed in SEEDS:
         inputs = _asked(seed).inputs()
-        table = interp.score(trained("text", seed), "segment_mass:segment=image", inputs,
-                             null="none").to_pandas()  # fmt: skip
+        table = interp.score(
+            trained("text", seed), "segment_mass:segment=image", inputs, null="none"
+        ).to_pandas()
         rows = table[table["stack"] == "decoder"] if "stack" in table else table
         mass = rows.groupby("layer")["score"].mean().to_numpy()
         late.append(mass[2:].mean() - mass[:2].mean())
     return [
-        mean("attention to the picture in layers 2 and 3 minus 0 and 1", late, "weight", "below",
-             0, f"{len(SEEDS)} models"),
-        mean("loss without half of the picture from layer 2 on, minus with all", change, "nats",
-             "below", 0.05, ROWS),
-        mean("loss without the least attended half minus without a random half", change - random,
-             "nats", "below", 0, ROWS),
-    ]  # fmt: skip
+        mean(
+            "attention to the picture in layers 2 and 3 minus 0 and 1",
+            late,
+            "weight",
+            "below",
+            0,
+            f"{len(SEEDS)} models",
+        ),
+        mean(
+            "loss without half of the picture from layer 2 on, minus with all",
+            change,
+            "nats",
+            "below",
+            0.05,
+            ROWS,
+        ),
+        mean(
+            "loss without the least attended half minus without a random half",
+            change - random,
+            "nats",
+            "below",
+            0,
+            ROWS,
+        ),
+    ]
 
 
 @claim("[CLS] Token Tells Everything", READERS)
@@ -168,10 +246,16 @@ def class_token() -> list[Finding]:
     change, random = _dropped("class_token", 2, 0.75)
     by_text, _ = _dropped("attention", 2, 0.75)
     return [
-        mean(f"loss with a quarter kept by the class token minus {words}", change - other, "nats",
-             "below", 0, ROWS)
+        mean(
+            f"loss with a quarter kept by the class token minus {words}",
+            change - other,
+            "nats",
+            "below",
+            0,
+            ROWS,
+        )
         for words, other in (("at random", random), ("by the text's attention", by_text))
-    ]  # fmt: skip
+    ]
 
 
 @claim("VFlowOpt", READERS)
@@ -180,11 +264,19 @@ def flow() -> list[Finding]:
     change, random = _dropped("flow", 0, 0.75)
     attention, _ = _dropped("class_token", 0, 0.75)
     return [
-        mean(f"loss with a quarter kept by the map minus {words}", change - other, "nats",
-             "below", 0, ROWS)
-        for words, other in (("at random", random),
-                             ("by the class token's attention alone", attention))
-    ]  # fmt: skip
+        mean(
+            f"loss with a quarter kept by the map minus {words}",
+            change - other,
+            "nats",
+            "below",
+            0,
+            ROWS,
+        )
+        for words, other in (
+            ("at random", random),
+            ("by the class token's attention alone", attention),
+        )
+    ]
 
 
 @claim("Efficient LLaMA-3.2-Vision", "a ViT and a decoder of 4 layers that attends to it, trained")
@@ -214,10 +306,28 @@ def trimmed() -> list[Finding]:
     top = mass.sort(1, descending=True).values[:, : mass.shape[1] // 2].sum(1)
     rows = f"{NUMBER} pictures"
     return [
-        mean("cross attention of layer 0 on the half of the features with most", top.tolist(),
-             "weight", "above", 0.75, rows),
-        mean("loss with half of the features from layer 1 on, minus all", losses[1] - losses[0],
-             "nats", "below", 0.05, rows),
-        mean("loss with the most attended half of the features minus a random half",
-             losses[1] - losses[2], "nats", "below", 0, rows),
-    ]  # fmt: skip
+        mean(
+            "cross attention of layer 0 on the half of the features with most",
+            top.tolist(),
+            "weight",
+            "above",
+            0.75,
+            rows,
+        ),
+        mean(
+            "loss with half of the features from layer 1 on, minus all",
+            losses[1] - losses[0],
+            "nats",
+            "below",
+            0.05,
+            rows,
+        ),
+        mean(
+            "loss with the most attended half of the features minus a random half",
+            losses[1] - losses[2],
+            "nats",
+            "below",
+            0,
+            rows,
+        ),
+    ]

@@ -23,12 +23,20 @@ def _trained(relative: bool, seed: int) -> tuple[Any, float]:
     from transformers import DebertaV2Config, DebertaV2ForMaskedLM
 
     config = DebertaV2Config(
-        vocab_size=VOCAB, hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
-        intermediate_size=256, max_position_embeddings=64, relative_attention=relative,
-        position_biased_input=not relative, max_relative_positions=LENGTH, type_vocab_size=0,
-        pos_att_type=["p2c", "c2p"] if relative else [], hidden_dropout_prob=0,
+        vocab_size=VOCAB,
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=256,
+        max_position_embeddings=64,
+        relative_attention=relative,
+        position_biased_input=not relative,
+        max_relative_positions=LENGTH,
+        type_vocab_size=0,
+        pos_att_type=["p2c", "c2p"] if relative else [],
+        hidden_dropout_prob=0,
         attention_probs_dropout_prob=0,
-    )  # fmt: skip
+    )
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model: Any = DebertaV2ForMaskedLM(config)
@@ -69,9 +77,21 @@ def disentangled() -> list[Finding]:
         needed.append(_loss(model) - loss)
     rows_ = "3 trainings each, 300 held-out texts"
     return [
-        mean("loss with disentangled attention minus absolute places", better, "nats", "below", 0,
-             rows_),
-        mean("share of the variance of scores that is of positions", shares, "share", "above", 0.1,
-             "3 models, 8 heads each, 16 texts"),
+        mean(
+            "loss with disentangled attention minus absolute places",
+            better,
+            "nats",
+            "below",
+            0,
+            rows_,
+        ),
+        mean(
+            "share of the variance of scores that is of positions",
+            shares,
+            "share",
+            "above",
+            0.1,
+            "3 models, 8 heads each, 16 texts",
+        ),
         mean("loss without position terms minus with them", needed, "nats", "above", 0, rows_),
-    ]  # fmt: skip
+    ]

@@ -33,10 +33,12 @@ def _probe() -> Pipeline:
 
 def _answered(prompts: list[Asked], contexts: list[list[int]]) -> np.ndarray:
     """Return the loss of each answer if only some tokens of the context are read."""
-    return np.concatenate([
-        loss(host(), [x.with_context(kept)], len(x.ids) - x.answer)
-        for x, kept in zip(prompts, contexts, strict=True)
-    ])  # fmt: skip
+    return np.concatenate(
+        [
+            loss(host(), [x.with_context(kept)], len(x.ids) - x.answer)
+            for x, kept in zip(prompts, contexts, strict=True)
+        ]
+    )
 
 
 def _tokens(x: Asked, passages: np.ndarray) -> list[int]:
@@ -69,13 +71,26 @@ def sentinel() -> list[Finding]:
     )
     each = f"{NUMBER} prompts of 11 passages, of which 2 are read"
     return [
-        mean("loss of the answer, random passages minus chosen", random - ours, "nats", "above", 0,
-             each),
-        mean("loss of the answer, last passages minus chosen", first - ours, "nats", "above", 0,
-             each),
-        mean("loss of the answer, chosen passages minus the whole context", ours - _whole(judged),
-             "nats", "below", 0.1, each),
-    ]  # fmt: skip
+        mean(
+            "loss of the answer, random passages minus chosen",
+            random - ours,
+            "nats",
+            "above",
+            0,
+            each,
+        ),
+        mean(
+            "loss of the answer, last passages minus chosen", first - ours, "nats", "above", 0, each
+        ),
+        mean(
+            "loss of the answer, chosen passages minus the whole context",
+            ours - _whole(judged),
+            "nats",
+            "below",
+            0.1,
+            each,
+        ),
+    ]
 
 
 @claim("Efficient Prompt Compression with Evaluator Heads", HOST)
@@ -103,13 +118,31 @@ def evaluator_heads() -> list[Finding]:
     ours, mixed, theirs = (_answered(judged, k) for k in (by(chosen), by(every), random))
     each = f"{NUMBER} prompts of 120 tokens, of which 30 are read"
     return [
-        mean("loss of the answer, random tokens minus evaluator heads'", theirs - ours, "nats",
-             "above", 0, each),
-        mean("loss of the answer, all heads' tokens minus evaluator heads'", mixed - ours, "nats",
-             "above", 0, each),
-        mean("loss of the answer, evaluator heads' tokens minus the whole prompt",
-             ours - _whole(judged), "nats", "below", 0.1, each),
-    ]  # fmt: skip
+        mean(
+            "loss of the answer, random tokens minus evaluator heads'",
+            theirs - ours,
+            "nats",
+            "above",
+            0,
+            each,
+        ),
+        mean(
+            "loss of the answer, all heads' tokens minus evaluator heads'",
+            mixed - ours,
+            "nats",
+            "above",
+            0,
+            each,
+        ),
+        mean(
+            "loss of the answer, evaluator heads' tokens minus the whole prompt",
+            ours - _whole(judged),
+            "nats",
+            "below",
+            0.1,
+            each,
+        ),
+    ]
 
 
 @claim("Lookback Lens", HOST)
@@ -136,11 +169,23 @@ def lookback() -> list[Finding]:
     auc = [roc_auc_score(y, s) for y, s in zip(label[mixed], score[mixed], strict=True)]
     guided = label[np.arange(len(label)), score.argmax(1)] - label.mean(1)
     return [
-        mean("AUC of right against wrong answers to the same prompt", auc, "AUC", "above", 0.5,
-             f"{mixed.sum()} held-out prompts with both"),
-        mean("share of right answers, chosen by the probe minus sampled", guided, "share", "above",
-             0, "80 held-out prompts, 8 answers each"),
-    ]  # fmt: skip
+        mean(
+            "AUC of right against wrong answers to the same prompt",
+            auc,
+            "AUC",
+            "above",
+            0.5,
+            f"{mixed.sum()} held-out prompts with both",
+        ),
+        mean(
+            "share of right answers, chosen by the probe minus sampled",
+            guided,
+            "share",
+            "above",
+            0,
+            "80 held-out prompts, 8 answers each",
+        ),
+    ]
 
 
 @claim("Knowing When to Stop", HOST)
@@ -167,13 +212,31 @@ def cutoff() -> list[Finding]:
         _answered(judged, [list(range(1, end)) for end in ends]) for ends in (stop, blind)
     )
     return [
-        mean("share of the context that is not read", 1 - stop / read[-1], "share", "above",
-             0.2, PROMPTS),
-        mean("loss of the answer, cut context minus whole", cut - _whole(judged), "nats", "below",
-             0.1, PROMPTS),
-        mean("loss of the answer, the same cuts shuffled minus by the probe", other - cut, "nats",
-             "above", 0, PROMPTS),
-    ]  # fmt: skip
+        mean(
+            "share of the context that is not read",
+            1 - stop / read[-1],
+            "share",
+            "above",
+            0.2,
+            PROMPTS,
+        ),
+        mean(
+            "loss of the answer, cut context minus whole",
+            cut - _whole(judged),
+            "nats",
+            "below",
+            0.1,
+            PROMPTS,
+        ),
+        mean(
+            "loss of the answer, the same cuts shuffled minus by the probe",
+            other - cut,
+            "nats",
+            "above",
+            0,
+            PROMPTS,
+        ),
+    ]
 
 
 @claim("Attention Basin", HOST)
@@ -187,17 +250,35 @@ def basin() -> list[Finding]:
     for x in asked(48, 0, passages=6):
         spans = tuple(x.passages)
         chains.append(
-            Chain(tuple(x.ids[: x.question]), spans, ("",) * 6, tuple(x.ids[x.question : x.answer]),
-                  tuple(x.ids[x.answer :]), sources=(x.wanted,))
-        )  # fmt: skip
+            Chain(
+                tuple(x.ids[: x.question]),
+                spans,
+                ("",) * 6,
+                tuple(x.ids[x.question : x.answer]),
+                tuple(x.ids[x.answer :]),
+                sources=(x.wanted,),
+            )
+        )
     odds = passage_order(host(), chains).per_prompt  # preferred, least preferred, random
     assert odds is not None
     return [
-        mean("share of attention on the first and last item minus on the others", ends, "share",
-             "above", 0, "16 sets of 6 items, each item at each place, mean over all heads"),
-        mean("log odds of the answer, its passage at the preferred place minus at the least",
-             odds[0] - odds[1], "nats", "above", 0, "48 prompts of 6 passages"),
-    ]  # fmt: skip
+        mean(
+            "share of attention on the first and last item minus on the others",
+            ends,
+            "share",
+            "above",
+            0,
+            "16 sets of 6 items, each item at each place, mean over all heads",
+        ),
+        mean(
+            "log odds of the answer, its passage at the preferred place minus at the least",
+            odds[0] - odds[1],
+            "nats",
+            "above",
+            0,
+            "48 prompts of 6 passages",
+        ),
+    ]
 
 
 BASES = (10_000.0, 12_000.0, 14_500.0, 17_500.0, 21_000.0)
@@ -229,6 +310,12 @@ def buckets() -> list[Finding]:
     each = f"{NUMBER} prompts of 20 passages of 10 tokens"
     return [
         mean("loss of the answer, one base minus five", own - ours, "nats", "above", 0, each),
-        mean("share of right tokens, five bases minus one", right[1] - right[0], "share", "above",
-             0, each),
-    ]  # fmt: skip
+        mean(
+            "share of right tokens, five bases minus one",
+            right[1] - right[0],
+            "share",
+            "above",
+            0,
+            each,
+        ),
+    ]

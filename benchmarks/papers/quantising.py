@@ -58,14 +58,22 @@ def rsq() -> Finding:
     gains, judged = [], text_rows(48)
     for start in range(0, 96, 16):
         rows = text_rows(96, judged=False)[start : start + 16]
-        weights = torch.cat([
-            torch.tensor(interp.attribute(host(), row, method="rsq", low=0.01).scores)
-            for row in rows
-        ])  # fmt: skip
+        weights = torch.cat(
+            [
+                torch.tensor(interp.attribute(host(), row, method="rsq", low=0.01).scores)
+                for row in rows
+            ]
+        )
         alike, weighted = (
             loss(_quantised(rows, w), judged, 128).mean()
             for w in (torch.ones_like(weights), weights)
         )
         gains.append(alike - weighted)
-    return mean("loss with all tokens alike minus weighted by attention", gains, "nats", "above", 0,
-                "6 sets of 16 texts to round for, 48 other texts")  # fmt: skip
+    return mean(
+        "loss with all tokens alike minus weighted by attention",
+        gains,
+        "nats",
+        "above",
+        0,
+        "6 sets of 16 texts to round for, 48 other texts",
+    )

@@ -87,16 +87,24 @@ def based() -> list[Finding]:
     """Compare the recall of the smallest and the largest state, and of keys that are all kept."""
     small, large, full, alone = over_seeds(
         recall_in_turn,
-        [WindowAttention, narrow(1)], [WindowAttention, narrow(16)],
-        [WindowAttention, "plain_softmax"], [narrow(16)] * 2,
-    )  # fmt: skip
+        [WindowAttention, narrow(1)],
+        [WindowAttention, narrow(16)],
+        [WindowAttention, "plain_softmax"],
+        [narrow(16)] * 2,
+    )
     n = f"{TRAINED}, 128 held-out rows each"
     return [
         mean("accuracy of 273 features minus 3", large - small, "share", "above", 0.0, n),
         mean("accuracy of softmax minus 273 features", full - large, "share", "below", 0.05, n),
-        mean("accuracy of 273 features with a window minus without", large - alone, "share",
-             "above", 0.0, n),
-    ]  # fmt: skip
+        mean(
+            "accuracy of 273 features with a window minus without",
+            large - alone,
+            "share",
+            "above",
+            0.0,
+            n,
+        ),
+    ]
 
 
 class Series(ExponentialNormAttention):
@@ -126,16 +134,24 @@ def softmax_as_recurrences() -> list[Finding]:
     """Compare orders of the series, and the norm with softmax's own denominator."""
     first, second, every, softmax = over_seeds(
         lambda rule, seed: recall_loss(recalled([rule], seed, 300)),
-        Series, type("Second", (Series,), {"order": 2}), type("Every", (Series,), {"order": 0}),
+        Series,
+        type("Second", (Series,), {"order": 2}),
+        type("Every", (Series,), {"order": 0}),
         "plain_softmax",
-    )  # fmt: skip
+    )
     n = f"{TRAINED}, 128 held-out rows each"
     return [
         mean("loss of order 1 minus order 2", first - second, "nats", "above", 0.0, n),
         mean("loss of order 1 minus all orders", first - every, "nats", "above", 0.0, n),
-        mean("loss of all orders, with a norm, minus softmax", every - softmax, "nats", "below",
-             0.05, n),
-    ]  # fmt: skip
+        mean(
+            "loss of all orders, with a norm, minus softmax",
+            every - softmax,
+            "nats",
+            "below",
+            0.05,
+            n,
+        ),
+    ]
 
 
 def small_mamba(seed: int) -> nn.Module:
@@ -171,11 +187,23 @@ def implicit_attention() -> list[Finding]:
         over_chance.append(full - 1 / 8)
     n = f"{TRAINED}, 512 queries each"
     return [
-        mean("queries whose pair gets most weight of the full maps, minus of the scan's", over_scan,
-             "share", "above", 0.0, n),
-        mean("queries whose pair gets most weight of the full maps, minus by chance", over_chance,
-             "share", "above", 0.0, n),
-    ]  # fmt: skip
+        mean(
+            "queries whose pair gets most weight of the full maps, minus of the scan's",
+            over_scan,
+            "share",
+            "above",
+            0.0,
+            n,
+        ),
+        mean(
+            "queries whose pair gets most weight of the full maps, minus by chance",
+            over_chance,
+            "share",
+            "above",
+            0.0,
+            n,
+        ),
+    ]
 
 
 def rolled_out(module: Any, ids: Tensor) -> tuple[Tensor, Tensor]:

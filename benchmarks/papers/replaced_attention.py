@@ -125,7 +125,13 @@ def recurrences() -> list[Finding]:
     apart = (np.array(others) - rises).mean(1)
     return [
         *_two("rise of the loss, heads of recent tokens replaced", np.array(rises)),
-        mean("rise of the loss, other heads replaced minus heads of recent tokens, mean of text and"
-             " copies", apart.tolist(),
-             "nats", "above", 0, "3 seeds, 32 rows each"),
-    ]  # fmt: skip
+        mean(
+            "rise of the loss, other heads replaced minus heads of recent tokens, mean of text and"
+            " copies",
+            apart.tolist(),
+            "nats",
+            "above",
+            0,
+            "3 seeds, 32 rows each",
+        ),
+    ]

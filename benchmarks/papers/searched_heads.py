@@ -191,11 +191,23 @@ def without_position_encoding() -> list[Finding]:
         gains.append(late_loss(found[1], held_out) - late_loss(found[0], held_out))
     n = f"{TRAINED}, 16 held-out rows each"
     return [
-        mean("rise of the loss beyond the trained length, no positions minus rotary positions",
-             rises, "nats", "below", 0.0, n),
-        mean("loss beyond the trained length with searched temperatures minus without", gains,
-             "nats", "below", 0.0, n),
-    ]  # fmt: skip
+        mean(
+            "rise of the loss beyond the trained length, no positions minus rotary positions",
+            rises,
+            "nats",
+            "below",
+            0.0,
+            n,
+        ),
+        mean(
+            "loss beyond the trained length with searched temperatures minus without",
+            gains,
+            "nats",
+            "below",
+            0.0,
+            n,
+        ),
+    ]
 
 
 class Experts(Rule):
@@ -311,8 +323,20 @@ def hidden_states_as_keys() -> list[Finding]:
         sizes.append(cached / sum(2 * ids[:, 1:].numel() * a.rule.d_out for a in attentions(plain)))
     n = "3 seeds, 32 prompts each"
     return [
-        exact("generated tokens that differ from those with keys and values", unlike, "tokens",
-              "below", 1, f"{n}, 16 tokens generated"),
-        exact("numbers cached as hidden states over those of keys and values", max(sizes), "share",
-              "below", 0.6, n),
-    ]  # fmt: skip
+        exact(
+            "generated tokens that differ from those with keys and values",
+            unlike,
+            "tokens",
+            "below",
+            1,
+            f"{n}, 16 tokens generated",
+        ),
+        exact(
+            "numbers cached as hidden states over those of keys and values",
+            max(sizes),
+            "share",
+            "below",
+            0.6,
+            n,
+        ),
+    ]

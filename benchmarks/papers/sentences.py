@@ -53,8 +53,14 @@ def ditto() -> Finding:
         head = 1 + rank[: SETS // 2, 1:].mean(0).argmax()
         gains.append(rank[SETS // 2 :, head] - rank[SETS // 2 :, 0])
     each = f"{SETS - SETS // 2} sets of {PAIRS} pairs of sentences, mean over three models"
-    return mean("Spearman correlation with shared words, weighted minus plain mean",
-                np.mean(gains, 0).tolist(), "correlation", "above", 0, each)  # fmt: skip
+    return mean(
+        "Spearman correlation with shared words, weighted minus plain mean",
+        np.mean(gains, 0).tolist(),
+        "correlation",
+        "above",
+        0,
+        each,
+    )
 
 
 @torch.no_grad()

@@ -50,9 +50,15 @@ def calibrated() -> list[Finding]:
             edits = [calibrate(heads)] if heads else []
             gains.append(loss(model, judged_on, scored, *edits) - loss(model, judged_on, scored))
         found.append(
-            mean(f"{kind}: loss with attention moved off sinks minus without", np.mean(gains, 0),
-                 "nats", "below", 0, "48 rows, mean over three models; heads chosen on others")
-        )  # fmt: skip
+            mean(
+                f"{kind}: loss with attention moved off sinks minus without",
+                np.mean(gains, 0),
+                "nats",
+                "below",
+                0,
+                "48 rows, mean over three models; heads chosen on others",
+            )
+        )
     return found
 
 
@@ -68,17 +74,31 @@ def emergence() -> list[Finding]:
         np.array([first(loaded(form, seed)) for seed in SEEDS])
         for form in ("plain_softmax", "sigmoid")
     )
-    untrained = np.array([
-        first(interp.load(variants.build("plain_softmax", seed=s, gain=1.0, **SIZES)))
-        for s in SEEDS
-    ])  # fmt: skip
+    untrained = np.array(
+        [
+            first(interp.load(variants.build("plain_softmax", seed=s, gain=1.0, **SIZES)))
+            for s in SEEDS
+        ]
+    )
     each = "3 seeds, 32 texts, mean over heads"
     return [
-        mean("share of attention on the first token, trained minus untrained softmax",
-             softmax - untrained, "share", "above", 0, each),
-        mean("share of attention on the first token, softmax minus sigmoid", softmax - sigmoid,
-             "share", "above", 0, each),
-    ]  # fmt: skip
+        mean(
+            "share of attention on the first token, trained minus untrained softmax",
+            softmax - untrained,
+            "share",
+            "above",
+            0,
+            each,
+        ),
+        mean(
+            "share of attention on the first token, softmax minus sigmoid",
+            softmax - sigmoid,
+            "share",
+            "above",
+            0,
+            each,
+        ),
+    ]
 
 
 def _apart(pieces: int, queries: int, shared: int) -> Edit:
@@ -105,15 +125,39 @@ def in_pieces() -> list[Finding]:
         for edits in ((), (_apart(4, queries, 0),), (_apart(4, queries, 4),))
     )
     return [
-        mean("entropy in pieces minus in the whole text, mean over heads", rise, "nats", "above", 0,
-             "96 texts"),
-        rank_correlation("rise of entropy and rise of the loss", rise.tolist(),
-                         (bare - whole).tolist(), "above", 0, "96 texts"),
-        mean("entropy in pieces minus in pieces that share 4 first tokens", rise - with_sink,
-             "nats", "above", 0, "96 texts"),
-        mean("loss in pieces minus in pieces that share 4 first tokens", bare - shared, "nats",
-             "above", 0, "96 texts"),
-    ]  # fmt: skip
+        mean(
+            "entropy in pieces minus in the whole text, mean over heads",
+            rise,
+            "nats",
+            "above",
+            0,
+            "96 texts",
+        ),
+        rank_correlation(
+            "rise of entropy and rise of the loss",
+            rise.tolist(),
+            (bare - whole).tolist(),
+            "above",
+            0,
+            "96 texts",
+        ),
+        mean(
+            "entropy in pieces minus in pieces that share 4 first tokens",
+            rise - with_sink,
+            "nats",
+            "above",
+            0,
+            "96 texts",
+        ),
+        mean(
+            "loss in pieces minus in pieces that share 4 first tokens",
+            bare - shared,
+            "nats",
+            "above",
+            0,
+            "96 texts",
+        ),
+    ]
 
 
 @claim("Massive Values in Self-Attention", HOST)
@@ -128,11 +172,23 @@ def massive() -> list[Finding]:
         ]
     (large, small), (large_text, small_text) = rises["copies"], rises["text"]
     return [
-        mean("copies, read from the context: largest minus smallest channel", large - small,
-             "nats", "above", 0, "96 rows"),
-        mean("largest minus smallest channel: on copies minus on text, which is read from weights",
-             (large - small) - (large_text - small_text), "nats", "above", 0, "96 pairs of rows"),
-    ]  # fmt: skip
+        mean(
+            "copies, read from the context: largest minus smallest channel",
+            large - small,
+            "nats",
+            "above",
+            0,
+            "96 rows",
+        ),
+        mean(
+            "largest minus smallest channel: on copies minus on text, which is read from weights",
+            (large - small) - (large_text - small_text),
+            "nats",
+            "above",
+            0,
+            "96 pairs of rows",
+        ),
+    ]
 
 
 @claim("Limitations of Normalization", HOST)
@@ -152,7 +208,13 @@ def limits() -> list[Finding]:
         assert few is not None
         assert many is not None
         found.append(
-            mean(f"{what}, 2 top keys minus 32", few.mean(0) - many.mean(0), "share", "above", 0,
-                 "48 texts of 192 tokens, mean over heads")
-        )  # fmt: skip
+            mean(
+                f"{what}, 2 top keys minus 32",
+                few.mean(0) - many.mean(0),
+                "share",
+                "above",
+                0,
+                "48 texts of 192 tokens, mean over heads",
+            )
+        )
     return found

@@ -120,12 +120,19 @@ def uni_encoder() -> list[Finding]:
     n = f"{TRAINED}, 256 held-out contexts each"
     faster = np.log(one[:, 1] / cross[:, 1])
     return [
-        mean("accuracy one by one minus together", cross[:, 0] - one[:, 0], "share", "below",
-             0.02, n),
+        mean(
+            "accuracy one by one minus together", cross[:, 0] - one[:, 0], "share", "below", 0.02, n
+        ),
         mean("accuracy together minus apart", one[:, 0] - apart[:, 0], "share", "above", 0, n),
-        mean("log of the processor time together over that one by one", faster, "log ratio",
-             "below", 0.0, n),
-    ]  # fmt: skip
+        mean(
+            "log of the processor time together over that one by one",
+            faster,
+            "log ratio",
+            "below",
+            0.0,
+            n,
+        ),
+    ]
 
 
 WORDS, LENGTH, FIRST = 24, 64, 16
@@ -184,12 +191,24 @@ def local_attention() -> list[Finding]:
     n = f"{TRAINED}, 100 held-out queries each"
     scores = 4 * LENGTH / (LENGTH * (LENGTH + 1) / 2)
     return [
-        mean("windows minus full attention over the first tokens", local - first,
-             "reciprocal rank", "above", 0, n),
+        mean(
+            "windows minus full attention over the first tokens",
+            local - first,
+            "reciprocal rank",
+            "above",
+            0,
+            n,
+        ),
         mean("full attention minus windows", full - local, "reciprocal rank", "below", 0.02, n),
-        exact("scores computed for windows over those for full attention", scores, "ratio", "below",
-              0.25, "64 tokens"),
-    ]  # fmt: skip
+        exact(
+            "scores computed for windows over those for full attention",
+            scores,
+            "ratio",
+            "below",
+            0.25,
+            "64 tokens",
+        ),
+    ]
 
 
 class Predicted(LowRankMaskAttention):
@@ -300,9 +319,10 @@ def read_opinions(rule: type[Rule], seed: int) -> float:
     """
     with drawn_with(seed):
         embed, conv = nn.Embedding(40, 16), nn.Conv1d(16, 16, 3, padding=1)
-        pool, head = rule(RuleShape(16, 1, 16, 16)), nn.Sequential(
-            nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 2)
-        )  # fmt: skip
+        pool, head = (
+            rule(RuleShape(16, 1, 16, 16)),
+            nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 2)),
+        )
     model = nn.ModuleList([embed, conv, pool, head])
 
     def answer(ids: Tensor) -> Tensor:
@@ -334,9 +354,15 @@ def dynamic_self_attention() -> list[Finding]:
     own, static, flat = over_seeds(read_opinions, rule_class("dynamic_routing"), Static, even)
     n = f"{TRAINED}, 1000 held-out sentences each"
     return [
-        mean("accuracy of dynamic routing minus a learned vector", own - static, "share", "above",
-             0.0, n),
+        mean(
+            "accuracy of dynamic routing minus a learned vector",
+            own - static,
+            "share",
+            "above",
+            0.0,
+            n,
+        ),
         mean(
             "accuracy of dynamic routing minus an even mean", own - flat, "share", "above", 0.0, n
         ),
-    ]  # fmt: skip
+    ]

@@ -267,11 +267,17 @@ def inverse_distance() -> list[Finding]:
         moved.append(float((after.argmax(-1) != before).float().sum() - 1) / (len(test) - 1))
     n = "5 divisions of 1,797 digits"
     return [
-        mean("distance of a key to the nearest digit, inverse over product", gaps, "ratio", "below",
-             1, n),
+        mean(
+            "distance of a key to the nearest digit, inverse over product",
+            gaps,
+            "ratio",
+            "below",
+            1,
+            n,
+        ),
         mean("share of the exceptions that an added key teaches", told, "share", "above", 0.9, n),
         mean("share of the other digits whose class it changes", moved, "share", "below", 0.02, n),
-    ]  # fmt: skip
+    ]
 
 
 def _read(kind: str, x: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:

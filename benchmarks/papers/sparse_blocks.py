@@ -104,11 +104,23 @@ def sparge() -> list[Finding]:
         own, other = (rise(kind, hiding(host(), f, "blocks")) for f in (ours, random))
         found += [
             mean(f"{kind}: rise of the loss", own, "nats", "below", NOTICED, rows),
-            mean(f"{kind}: loss with as many random blocks minus the predicted ones",
-                 other - own, "nats", "above", 0, rows),
-        ]  # fmt: skip
-    skipped = exact("share of blocks below the diagonal that is skipped", float(np.mean(shares)),
-                    "share", "above", 0.25, "all heads, 64 texts and 64 copies")  # fmt: skip
+            mean(
+                f"{kind}: loss with as many random blocks minus the predicted ones",
+                other - own,
+                "nats",
+                "above",
+                0,
+                rows,
+            ),
+        ]
+    skipped = exact(
+        "share of blocks below the diagonal that is skipped",
+        float(np.mean(shares)),
+        "share",
+        "above",
+        0.25,
+        "all heads, 64 texts and 64 copies",
+    )
     return [skipped, *found]
 
 
@@ -116,9 +128,9 @@ def _span_numbers(call: Call, width: int = 4) -> Tensor:
     """Number the triangles of a layer: a span ends where less attention crosses than around it."""
     pattern = call.pattern().mean(1)
     n = pattern.shape[-1]
-    crossing = torch.stack([
-        pattern[:, at : at + width, max(0, at - width) : at].sum((-1, -2)) for at in range(n)
-    ], 1)  # fmt: skip
+    crossing = torch.stack(
+        [pattern[:, at : at + width, max(0, at - width) : at].sum((-1, -2)) for at in range(n)], 1
+    )
     around = nn.functional.avg_pool1d(crossing[:, None], 9, 1, 4, count_include_pad=False)[:, 0]
     before = nn.functional.pad(crossing[:, :-1], (1, 0), value=torch.inf)
     after = nn.functional.pad(crossing[:, 1:], (0, 1), value=torch.inf)
@@ -161,8 +173,20 @@ def triangles() -> list[Finding]:
         )
     )
     return [
-        mean("loss with first and last tokens minus retrieved triangles", window - ours, "nats",
-             "above", 0, TEXTS),
-        mean("loss with retrieved equal blocks minus retrieved triangles", theirs - ours, "nats",
-             "above", 0, TEXTS),
-    ]  # fmt: skip
+        mean(
+            "loss with first and last tokens minus retrieved triangles",
+            window - ours,
+            "nats",
+            "above",
+            0,
+            TEXTS,
+        ),
+        mean(
+            "loss with retrieved equal blocks minus retrieved triangles",
+            theirs - ours,
+            "nats",
+            "above",
+            0,
+            TEXTS,
+        ),
+    ]

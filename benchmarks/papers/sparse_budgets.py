@@ -59,9 +59,15 @@ def zipvl() -> list[Finding]:
             )
             gains.append(fixed - dynamic)
         found.append(
-            mean(f"{kind}: loss with the same number in all layers minus by layer",
-                 np.mean(gains, 0).tolist(), "nats", "above", 0, "32 rows, mean over three models")
-        )  # fmt: skip
+            mean(
+                f"{kind}: loss with the same number in all layers minus by layer",
+                np.mean(gains, 0).tolist(),
+                "nats",
+                "above",
+                0,
+                "32 rows, mean over three models",
+            )
+        )
     return found
 
 
@@ -147,13 +153,25 @@ def frontier() -> list[Finding]:
     worst = max(tasks, key=lambda t: rises[overall, t] - rises[of_task[t], t])
     regret = _rise(overall, worst, True, 0.25) - _rise(of_task[worst], worst, True, 0.25)
     found.append(
-        mean(f"a quarter of the keys, {worst}: pattern that is best over all tasks minus best here",
-             regret.tolist(), "nats", "above", 0, "48 rows; patterns chosen on others")
-    )  # fmt: skip
+        mean(
+            f"a quarter of the keys, {worst}: pattern that is best over all tasks minus best here",
+            regret.tolist(),
+            "nats",
+            "above",
+            0,
+            "48 rows; patterns chosen on others",
+        )
+    )
     moderate = {t: _rise(overall, t, False, 0.5).mean() for t in tasks}
     hardest = max(tasks, key=lambda t: moderate[t])
     found.append(
-        mean(f"half of the keys, {hardest}: rise of the loss by the pattern that is best overall",
-             _rise(overall, hardest, True, 0.5).tolist(), "nats", "above", NOTICED, "48 rows")
-    )  # fmt: skip
+        mean(
+            f"half of the keys, {hardest}: rise of the loss by the pattern that is best overall",
+            _rise(overall, hardest, True, 0.5).tolist(),
+            "nats",
+            "above",
+            NOTICED,
+            "48 rows",
+        )
+    )
     return found

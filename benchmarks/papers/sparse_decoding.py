@@ -87,9 +87,15 @@ def loki() -> list[Finding]:
         main, other = (rise(kind, by(d)) for d in (lambda site: axes[site.layer][:, :4], random))
         found += [
             mean(f"{kind}: rise of the loss", main, "nats", "below", NOTICED, rows),
-            mean(f"{kind}: loss with random directions minus principal ones", other - main, "nats",
-                 "above", 0, rows),
-        ]  # fmt: skip
+            mean(
+                f"{kind}: loss with random directions minus principal ones",
+                other - main,
+                "nats",
+                "above",
+                0,
+                rows,
+            ),
+        ]
     return found
 
 
@@ -137,9 +143,15 @@ def tidal() -> list[Finding]:
         each = "32 rows, mean over three models"
         found += [
             mean(f"{kind}: rise of the loss", ours - full, "nats", "below", NOTICED, each),
-            mean(f"{kind}: loss with first and last keys minus reused ones", theirs - ours, "nats",
-                 "above", 0, each),
-        ]  # fmt: skip
+            mean(
+                f"{kind}: loss with first and last keys minus reused ones",
+                theirs - ours,
+                "nats",
+                "above",
+                0,
+                each,
+            ),
+        ]
     return found
 
 
@@ -197,11 +209,23 @@ def predicted_keys() -> list[Finding]:
     net_mass, last, total = (torch.stack(x).mean(0).numpy() for x in found.values())
     each = "32 texts, mean over all heads and steps"
     return [
-        mean("attention caught by predicted keys minus by those of the last step",
-             net_mass - last, "attention", "above", 0, each),
-        mean("attention caught by predicted keys minus by summed attention",
-             net_mass - total, "attention", "above", 0, each),
-    ]  # fmt: skip
+        mean(
+            "attention caught by predicted keys minus by those of the last step",
+            net_mass - last,
+            "attention",
+            "above",
+            0,
+            each,
+        ),
+        mean(
+            "attention caught by predicted keys minus by summed attention",
+            net_mass - total,
+            "attention",
+            "above",
+            0,
+            each,
+        ),
+    ]
 
 
 def _by_clusters(
@@ -246,8 +270,9 @@ def clusters() -> list[Finding]:
         recent = 16
         for row in range(texts):
             for h in range(site.n_heads):
-                estimate, budget = _by_clusters(q[row, h, -queries:], k[row, h], v[row, h],
-                                                new[row, h], recent, rng)  # fmt: skip
+                estimate, budget = _by_clusters(
+                    q[row, h, -queries:], k[row, h], v[row, h], new[row, h], recent, rng
+                )
                 kept = np.r_[:4, n - (budget - 4) : n]
                 plain = (q[row, h, -queries:] @ k[row, h, kept].mT / 4).softmax(-1) @ v[
                     row, h, kept
@@ -260,8 +285,20 @@ def clusters() -> list[Finding]:
         for name, x in error.items()
     }
     return [
-        mean("exponent of the number of clusters in the length, 96 to 192 tokens",
-             torch.stack(growth).mean(0).numpy(), "exponent", "below", 0.8, "32 texts, all heads"),
-        mean("relative error of outputs, first and last tokens minus clusters",
-             by_text["window"] - by_text["clusters"], "share", "above", 0, "32 texts, all heads"),
-    ]  # fmt: skip
+        mean(
+            "exponent of the number of clusters in the length, 96 to 192 tokens",
+            torch.stack(growth).mean(0).numpy(),
+            "exponent",
+            "below",
+            0.8,
+            "32 texts, all heads",
+        ),
+        mean(
+            "relative error of outputs, first and last tokens minus clusters",
+            by_text["window"] - by_text["clusters"],
+            "share",
+            "above",
+            0,
+            "32 texts, all heads",
+        ),
+    ]

@@ -47,8 +47,9 @@ def spread() -> list[Finding]:
     """Score a prompt of 240 tokens in one process, and spread over two and four."""
     rng = np.random.default_rng(0)
     ids = [int(x) for x in rng.integers(5, 200, 120)] * 2
-    table = interp.score(interp.load("bundled:induction"), list(METRICS), Prompts((tuple(ids),)),
-                         null="none").to_pandas()  # fmt: skip
+    table = interp.score(
+        interp.load("bundled:induction"), list(METRICS), Prompts((tuple(ids),)), null="none"
+    ).to_pandas()
     worst = 0.0
     for number in (2, 4):
         for found in _in_processes(ids, number):
@@ -57,6 +58,12 @@ def spread() -> list[Finding]:
                 whole = rows.pivot(index="layer", columns="head", values="score").to_numpy()
                 worst = max(worst, float(np.abs(found[name] - whole).max()))
     return [
-        exact("largest difference of a head's score from one process", worst, "score", "below",
-              1e-5, "3 metrics, all heads, in each of 2 and of 4 processes")
-    ]  # fmt: skip
+        exact(
+            "largest difference of a head's score from one process",
+            worst,
+            "score",
+            "below",
+            1e-5,
+            "3 metrics, all heads, in each of 2 and of 4 processes",
+        )
+    ]

@@ -28,9 +28,14 @@ Place = tuple[int, int]
 def _train(seed: int, rows: Rows, *, width: int, vocabulary: int, mlp: bool) -> interp.Model:
     """Train two layers of four heads on rows with weights of the tokens; return the model."""
     model = variants.build(
-        "plain_softmax", seed=seed, gain=1.0, vocab_size=vocabulary, hidden_size=width, mlp=mlp,
+        "plain_softmax",
+        seed=seed,
+        gain=1.0,
+        vocab_size=vocabulary,
+        hidden_size=width,
+        mlp=mlp,
         max_position_embeddings=64,
-    )  # fmt: skip
+    )
     rng, adam = np.random.default_rng(seed), torch.optim.Adam(model.parameters())
     for step in range(800):
         for group in adam.param_groups:
@@ -103,11 +108,23 @@ def summaries() -> list[Finding]:
     rows_ = "3 trainings, 48 documents each"
     return [
         mean("share of names of the summary that are right", right, "share", "above", 0.5, rows_),
-        mean("largest share of a head's attention on one offset or kind of word", special, "share",
-             "above", 0.5, rows_),
-        mean("largest change of the loss without one of the three most specialised heads", costs,
-             "nats", "below", 0.1, rows_),
-    ]  # fmt: skip
+        mean(
+            "largest share of a head's attention on one offset or kind of word",
+            special,
+            "share",
+            "above",
+            0.5,
+            rows_,
+        ),
+        mean(
+            "largest change of the loss without one of the three most specialised heads",
+            costs,
+            "nats",
+            "below",
+            0.1,
+            rows_,
+        ),
+    ]
 
 
 # Two languages with the same words and their own grammars: in one the next word follows from the
@@ -161,11 +178,23 @@ def interference() -> list[Finding]:
                 random.append(pruned - np.mean(others))
     rows_ = f"{len(change)} of 10 models and languages, {number} heads; 48 sentences to judge"
     return [
-        mean("loss of a language without its negative heads minus with them", change,
-             "nats per token", "below", 0, rows_),
-        mean("loss of a language without its negative heads minus without random heads", random,
-             "nats per token", "below", 0, rows_),
-    ]  # fmt: skip
+        mean(
+            "loss of a language without its negative heads minus with them",
+            change,
+            "nats per token",
+            "below",
+            0,
+            rows_,
+        ),
+        mean(
+            "loss of a language without its negative heads minus without random heads",
+            random,
+            "nats per token",
+            "below",
+            0,
+            rows_,
+        ),
+    ]
 
 
 @cache
@@ -187,8 +216,13 @@ def _heard(sound: np.ndarray, head: Place) -> tuple[list[int], list[float]]:
         prefix = torch.tensor([[START, *written]])
         if prefix.shape[1] > 8:
             break
-        out = model.generate({"input_features": given["input_features"]}, 9 - prefix.shape[1],
-                             policy=policy, decoder_input_ids=prefix, num_beams=1)  # fmt: skip
+        out = model.generate(
+            {"input_features": given["input_features"]},
+            9 - prefix.shape[1],
+            policy=policy,
+            decoder_input_ids=prefix,
+            num_beams=1,
+        )
         for token in out.ids[0, prefix.shape[1] :].tolist():
             if token == END:
                 break
@@ -216,22 +250,50 @@ def edatt() -> list[Finding]:
     model, pairs = interp.load("bundled:reorder"), made_sentence_pairs(32)
     done = [
         simultaneous(model, pairs, policy, values=[value], heads=heads)
-        for policy, value, heads in (("edatt", 0.3, ["L1H0", "L1H1"]), ("edatt", 0.3, ["L0H1"]),
-                                     ("wait-k", 4, None))
-    ]  # fmt: skip
+        for policy, value, heads in (
+            ("edatt", 0.3, ["L1H0", "L1H1"]),
+            ("edatt", 0.3, ["L0H1"]),
+            ("wait-k", 4, None),
+        )
+    ]
     guided, other, wait = (np.asarray(x.per_prompt)[0] for x in done)
     late = [x.arrays["each_lagging"][0] for x in done]
     right, early = _spoken("emits")
     text, sound = "32 made sentence pairs", "12 recordings, heard in chunks of 0.2 s"
     return [
-        mean("tokens right with EDAtt minus 4 words behind", guided - wait, "share", "above", 0,
-             text),
-        mean("lagging of EDAtt minus 4 words behind", late[0] - late[2], "source words", "below",
-             0, text),
-        mean("tokens right with aligning heads minus another head", guided - other, "share",
-             "above", 0, text),
-        mean("words right of streamed sound with the head that aligns minus the decoy",
-             right - _spoken("decoy")[0], "share", "above", 0, sound),
-        mean("mean delay of a word over the length of the recording", early, "share", "below",
-             0.9, sound),
-    ]  # fmt: skip
+        mean(
+            "tokens right with EDAtt minus 4 words behind", guided - wait, "share", "above", 0, text
+        ),
+        mean(
+            "lagging of EDAtt minus 4 words behind",
+            late[0] - late[2],
+            "source words",
+            "below",
+            0,
+            text,
+        ),
+        mean(
+            "tokens right with aligning heads minus another head",
+            guided - other,
+            "share",
+            "above",
+            0,
+            text,
+        ),
+        mean(
+            "words right of streamed sound with the head that aligns minus the decoy",
+            right - _spoken("decoy")[0],
+            "share",
+            "above",
+            0,
+            sound,
+        ),
+        mean(
+            "mean delay of a word over the length of the recording",
+            early,
+            "share",
+            "below",
+            0.9,
+            sound,
+        ),
+    ]

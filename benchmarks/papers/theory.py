@@ -67,14 +67,27 @@ def memorisation() -> list[Finding]:
     tokens = many / [x for x, _ in all_[4, 4]]
     rows = "3 layers, 2,000 random labels each"
     return [
-        mean("share of the variance that is left of H (n - 1) + 1 = 29 labels", promised,
-             "share", "below", 0.01, "3 layers, 29 random labels each"),
+        mean(
+            "share of the variance that is left of H (n - 1) + 1 = 29 labels",
+            promised,
+            "share",
+            "below",
+            0.01,
+            "3 layers, 29 random labels each",
+        ),
         mean("labels memorised by 4 heads over those by 1", heads, "ratio", "above", 2, rows),
-        mean("labels memorised over 8 tokens, over those over 4", tokens, "ratio", "above", 1.5,
-             rows),
-        mean("largest weight of a row after training minus before", [x for _, x in all_[4, 8]],
-             "weight", "above", 0, rows),
-    ]  # fmt: skip
+        mean(
+            "labels memorised over 8 tokens, over those over 4", tokens, "ratio", "above", 1.5, rows
+        ),
+        mean(
+            "largest weight of a row after training minus before",
+            [x for _, x in all_[4, 8]],
+            "weight",
+            "above",
+            0,
+            rows,
+        ),
+    ]
 
 
 def _nearest(width: int, rank: int, heads: int, seed: int) -> float:
@@ -90,8 +103,9 @@ def _nearest(width: int, rank: int, heads: int, seed: int) -> float:
         query, points = x[:, 0], x[:, 1:]
         near = (points @ query[:, :, None])[..., 0].argmax(1)
         target = points[torch.arange(number), near]
-        scores = width * ((query @ q)[:, :, None] * (points.flatten(0, 1) @ k).unflatten(
-            1, (number, 2))).sum(-1)  # fmt: skip
+        scores = width * (
+            (query @ q)[:, :, None] * (points.flatten(0, 1) @ k).unflatten(1, (number, 2))
+        ).sum(-1)
         made = (torch.einsum("hnp,npd->hnd", scores.softmax(-1), points) @ v).sum(0)
         plain = (points.mean(1) - target).square().sum(1)
         return (made - target).square().sum(1).mean(), plain.mean()
@@ -118,16 +132,34 @@ def rank() -> list[Finding]:
         if width == 16:
             many = np.array([_nearest(width, 4, 64, s) for s in SEEDS]) - full
         found.append(
-            mean(f"error of 16 heads of rank {width // 4} minus one of rank {width}",
-                 low[width] - full, what, "above", 0, "3 trainings each")
-        )  # fmt: skip
+            mean(
+                f"error of 16 heads of rank {width // 4} minus one of rank {width}",
+                low[width] - full,
+                what,
+                "above",
+                0,
+                "3 trainings each",
+            )
+        )
     return [
         *found,
-        mean("error of 64 heads of rank 4 minus one of rank 16", many, what, "above", 0,
-             "3 trainings each"),
-        mean("error of 16 heads of a quarter of the rank, 32 dimensions minus 8",
-             low[32] - low[8], what, "above", 0, "3 trainings each"),
-    ]  # fmt: skip
+        mean(
+            "error of 64 heads of rank 4 minus one of rank 16",
+            many,
+            what,
+            "above",
+            0,
+            "3 trainings each",
+        ),
+        mean(
+            "error of 16 heads of a quarter of the rank, 32 dimensions minus 8",
+            low[32] - low[8],
+            what,
+            "above",
+            0,
+            "3 trainings each",
+        ),
+    ]
 
 
 @cache
@@ -217,16 +249,39 @@ def strengths() -> list[Finding]:
     right, number = _detects_pairs(64, 128, 0)
     gap = [_detection(2, s) - _detection(3, s) for s in SEEDS]
     return [
-        mean("width that averages any 3 of 1,024 tokens, over that for 3 of 16", growth,
-             "ratio", "below", 4, "3 draws of keys, 60 sets each; 64 times the tokens"),
-        share("share of sets of 3 of 64 tokens that a head of width 2 averages", narrow, 200,
-              "below", 0.5, "200 sets"),
-        exact("share of positions at which a head of width 3 detects pairs with sum 0",
-              right / number, "share", "above", 0.999,
-              f"{number} positions of prompts of 64 tokens"),
-        mean("balanced accuracy of a trained layer, pairs minus triples", gap, "accuracy",
-             "above", 0.1, "3 trainings each, 16 tokens of 151 values"),
-    ]  # fmt: skip
+        mean(
+            "width that averages any 3 of 1,024 tokens, over that for 3 of 16",
+            growth,
+            "ratio",
+            "below",
+            4,
+            "3 draws of keys, 60 sets each; 64 times the tokens",
+        ),
+        share(
+            "share of sets of 3 of 64 tokens that a head of width 2 averages",
+            narrow,
+            200,
+            "below",
+            0.5,
+            "200 sets",
+        ),
+        exact(
+            "share of positions at which a head of width 3 detects pairs with sum 0",
+            right / number,
+            "share",
+            "above",
+            0.999,
+            f"{number} positions of prompts of 64 tokens",
+        ),
+        mean(
+            "balanced accuracy of a trained layer, pairs minus triples",
+            gap,
+            "accuracy",
+            "above",
+            0.1,
+            "3 trainings each, 16 tokens of 151 values",
+        ),
+    ]
 
 
 def _regression(kind: str, target: str, samples: int, seed: int) -> float:
@@ -275,11 +330,23 @@ def random_features() -> list[Finding]:
     biased = np.array([_regression("biased heads", "near", 1600, s) for s in seeds])
     unit, rows = "squared error over the variance", "5 draws, 2,000 held-out examples each"
     return [
-        mean("error of neurons on 1,600 samples minus heads on 400, a function of a set",
-             neurons - heads, unit, "above", 0, rows),
-        mean("error of heads of mean 0 minus heads around the identity, a weighting by nearness",
-             plain - biased, unit, "above", 0, rows),
-    ]  # fmt: skip
+        mean(
+            "error of neurons on 1,600 samples minus heads on 400, a function of a set",
+            neurons - heads,
+            unit,
+            "above",
+            0,
+            rows,
+        ),
+        mean(
+            "error of heads of mean 0 minus heads around the identity, a weighting by nearness",
+            plain - biased,
+            unit,
+            "above",
+            0,
+            rows,
+        ),
+    ]
 
 
 def _line(rng: np.random.Generator, machine: Machine) -> Line:
@@ -298,7 +365,7 @@ def looped_computer() -> list[Finding]:
             rng.integers(-half, half, machine.cells).tolist(),
         )
         for _ in range(200)
-    ]  # fmt: skip
+    ]
     states = [machine.state(*one) for one in given]
     writing = interp.zero([(2 + 3 * i, head) for i in range(20) for head in (0, 1)])
     hits = []
@@ -310,8 +377,20 @@ def looped_computer() -> list[Finding]:
         )
     rows = "200 random programs of 6 lines, 4 cells, 20 steps"
     return [
-        share("share of programs that end in the interpreter's state", hits[0], 200, "above", 0.98,
-              rows),
-        share("share of programs that end in it without the heads that write", hits[1], 200,
-              "below", 0.5, rows),
-    ]  # fmt: skip
+        share(
+            "share of programs that end in the interpreter's state",
+            hits[0],
+            200,
+            "above",
+            0.98,
+            rows,
+        ),
+        share(
+            "share of programs that end in it without the heads that write",
+            hits[1],
+            200,
+            "below",
+            0.5,
+            rows,
+        ),
+    ]

@@ -38,10 +38,13 @@ def batches(seed: int, number: int, *, shown: bool, size: int = 32) -> list[Batc
             source = [[PLACE[w] for w in p.source[0 if shown else 1 :]] for p in of_length]
             target = torch.tensor([[PLACE[w] for w in p.target] for p in of_length])
             begin = torch.full((size, 1), BOS)
-            found.append({
-                "input_ids": torch.tensor(source),
-                "decoder_input_ids": torch.cat([begin, target[:, :-1]], 1), "labels": target,
-            })  # fmt: skip
+            found.append(
+                {
+                    "input_ids": torch.tensor(source),
+                    "decoder_input_ids": torch.cat([begin, target[:, :-1]], 1),
+                    "labels": target,
+                }
+            )
             by_length[len(pair.target)] = []
     return found
 
@@ -59,9 +62,12 @@ def trained(model: Any, seed: int, steps: int = 500) -> Any:
     return model
 
 
-@claim("Effective Approaches to Attention-based", "variant:source (all words), "
-       "variant:source_window (words near a predicted place) and the same without attention, "
-       "recurrent translators trained alike on sentences in three word orders")  # fmt: skip
+@claim(
+    "Effective Approaches to Attention-based",
+    "variant:source (all words), "
+    "variant:source_window (words near a predicted place) and the same without attention, "
+    "recurrent translators trained alike on sentences in three word orders",
+)
 def luong() -> list[Finding]:
     """500 steps of 32 sentences; losses per word on sentences that were not trained on."""
     over_none: dict[str, list[float]] = {"source": [], "source_window": []}
@@ -75,10 +81,16 @@ def luong() -> list[Finding]:
             gains.append(held_out_loss(trained(translator(form, seed), seed), tested) - without)
     words = f"{TRAINED}, 640 sentences each"
     return [
-        mean(f"loss per word, attention to {what} minus none", over_none[form], "nats", "below",
-             0.0, words)
+        mean(
+            f"loss per word, attention to {what} minus none",
+            over_none[form],
+            "nats",
+            "below",
+            0.0,
+            words,
+        )
         for form, what in (("source", "all words"), ("source_window", "a predicted window"))
-    ]  # fmt: skip
+    ]
 
 
 # --- alignment as a hidden variable ---
@@ -144,22 +156,31 @@ def drawn_loss(parts: tuple[Tensor, ...], guessed: bool) -> Tensor:
     return -(value + gain * chance + 0.1 * of_mean - apart).mean()  # the baseline learns, too
 
 
-@claim("Latent Alignment", "variant:source_draw, recurrent translators trained alike as soft, "
-       "hard, exact latent and variational attention on sentences in one of three word orders that "
-       "is not shown")  # fmt: skip
+@claim(
+    "Latent Alignment",
+    "variant:source_draw, recurrent translators trained alike as soft, "
+    "hard, exact latent and variational attention on sentences in one of three word orders that "
+    "is not shown",
+)
 def latent() -> list[Finding]:
     """300 steps of 32 sentences; the loss of the latent models sums the source word out."""
     kinds = {
-        "soft": soft_loss, "exact": exact_loss, "hard": lambda p: drawn_loss(p, False),
+        "soft": soft_loss,
+        "exact": exact_loss,
+        "hard": lambda p: drawn_loss(p, False),
         "variational": lambda p: drawn_loss(p, True),
-    }  # fmt: skip
+    }
     found: dict[str, list[float]] = {kind: [] for kind in kinds}
     for seed in SEEDS:
         tested = batches(1000 + seed, 20, shown=False)
         for kind, loss in kinds.items():
             aligned, made = Aligned(seed), iter(batches(seed, 300, shown=False))
-            fit(aligned, lambda rng, a=aligned, m=made, f=loss: f(a.parts(next(m))),
-                steps=300, seed=seed)  # fmt: skip
+            fit(
+                aligned,
+                lambda rng, a=aligned, m=made, f=loss: f(a.parts(next(m))),
+                steps=300,
+                seed=seed,
+            )
             judged = soft_loss if kind == "soft" else exact_loss
             with torch.no_grad():
                 found[kind].append(float(np.mean([judged(aligned.parts(b)) for b in tested])))
@@ -192,8 +213,11 @@ def copied(rng: np.random.Generator, length: int, rows: int = 32) -> Batch:
     return batch_of(source, given, target)
 
 
-@claim("Monotonic Location Attention", "variant:source_location and variant:source, recurrent, "
-       "trained alike to copy or reverse 3 to 8 tokens, tested on 16")  # fmt: skip
+@claim(
+    "Monotonic Location Attention",
+    "variant:source_location and variant:source, recurrent, "
+    "trained alike to copy or reverse 3 to 8 tokens, tested on 16",
+)
 def location() -> Finding:
     """600 steps of 32 sequences; the share of tokens right on sequences of twice the length."""
     gain = []
@@ -230,8 +254,11 @@ def pointed(model: interp.Model, batch: Batch) -> Tensor:
     return model.capture(given, ["map"])["map", 0, "cross"][:, 0]
 
 
-@claim("Pointer Networks", "variant:source_concat of one head, trained to sort 4 to 8 numbers by "
-       "pointing to them, or by naming their places from the same attention")  # fmt: skip
+@claim(
+    "Pointer Networks",
+    "variant:source_concat of one head, trained to sort 4 to 8 numbers by "
+    "pointing to them, or by naming their places from the same attention",
+)
 def pointer() -> list[Finding]:
     """400 steps of 32 sequences; share of places right on 8 numbers and on 12."""
     gain: dict[int, list[float]] = {8: [], 12: []}
@@ -260,7 +287,13 @@ def pointer() -> list[Finding]:
             right = [float((a.argmax(-1) == tested["labels"]).double().mean()) for a in answers]
             found.append(right[0] - right[1])
     return [
-        mean(f"share of places right for {n} numbers, pointing minus naming", values, "share",
-             "above", 0.0, f"{TRAINED}, 300 sequences each")
+        mean(
+            f"share of places right for {n} numbers, pointing minus naming",
+            values,
+            "share",
+            "above",
+            0.0,
+            f"{TRAINED}, 300 sequences each",
+        )
         for n, values in gain.items()
-    ]  # fmt: skip
+    ]

@@ -40,11 +40,23 @@ def corrected() -> list[Finding]:
         over.append(float(worst["score"] - worst["null"]))
     rows = "5 draws of 240 images to locate and 240 to judge"
     return [
-        mean("accuracy of the worst group after the correction minus before", gain, "accuracy",
-             "above", 0, rows),
-        mean("accuracy of the worst group after the correction minus that of random heads", over,
-             "accuracy", "above", 0, rows),
-    ]  # fmt: skip
+        mean(
+            "accuracy of the worst group after the correction minus before",
+            gain,
+            "accuracy",
+            "above",
+            0,
+            rows,
+        ),
+        mean(
+            "accuracy of the worst group after the correction minus that of random heads",
+            over,
+            "accuracy",
+            "above",
+            0,
+            rows,
+        ),
+    ]
 
 
 @claim(
@@ -63,13 +75,23 @@ def bias() -> list[Finding]:
             scores[name, what] = found.per_prompt[model][0]
     rows = "120 images, whose corners suggest random classes"
     return [
-        mean("Attention-IoU of class attention with the corner, biased model minus the other",
-             scores["shapes-spurious", "corner"] - scores["shapes", "corner"], "Attention-IoU",
-             "above", 0, rows),
-        mean("Attention-IoU of class attention with the shape, biased model minus the other",
-             scores["shapes-spurious", "shape"]
-             - scores["shapes", "shape"], "Attention-IoU", "below", 0, rows),
-    ]  # fmt: skip
+        mean(
+            "Attention-IoU of class attention with the corner, biased model minus the other",
+            scores["shapes-spurious", "corner"] - scores["shapes", "corner"],
+            "Attention-IoU",
+            "above",
+            0,
+            rows,
+        ),
+        mean(
+            "Attention-IoU of class attention with the shape, biased model minus the other",
+            scores["shapes-spurious", "shape"] - scores["shapes", "shape"],
+            "Attention-IoU",
+            "below",
+            0,
+            rows,
+        ),
+    ]
 
 
 def _with_neuron(seed: int) -> interp.Model:
@@ -114,15 +136,39 @@ def registers() -> list[Finding]:
         accuracy.append(float(after["score"] - before["score"]))
     rows = "5 planted neurons, 160 images each"
     return [
-        exact("share of planted neurons that are ranked first of 195", first / 5, "share", "above",
-              0.9, rows),
-        mean("share of patches of high norm with the added token", share, "share", "below", 0.001,
-             rows),
-        mean("share of patches of high norm, token of the neuron minus of a random one", less,
-             "share", "below", 0, rows),
-        mean("accuracy with the added token minus without", accuracy, "accuracy", "above", -0.01,
-             rows),
-    ]  # fmt: skip
+        exact(
+            "share of planted neurons that are ranked first of 195",
+            first / 5,
+            "share",
+            "above",
+            0.9,
+            rows,
+        ),
+        mean(
+            "share of patches of high norm with the added token",
+            share,
+            "share",
+            "below",
+            0.001,
+            rows,
+        ),
+        mean(
+            "share of patches of high norm, token of the neuron minus of a random one",
+            less,
+            "share",
+            "below",
+            0,
+            rows,
+        ),
+        mean(
+            "accuracy with the added token minus without",
+            accuracy,
+            "accuracy",
+            "above",
+            -0.01,
+            rows,
+        ),
+    ]
 
 
 WINDOWS = (3, 7, 15, 96)  # of the four heads, in tokens on either side; the last sees all
@@ -143,9 +189,13 @@ def _melodies(
 def _hearing(windows: bool, seed: int) -> tuple[interp.Model, float]:
     """Train two layers of four heads on hidden notes; return the model and its held-out loss."""
     model: Any = variants.build(
-        "both_ways", seed=seed, gain=1.0, vocab_size=PITCHES + 1, hidden_size=64,
+        "both_ways",
+        seed=seed,
+        gain=1.0,
+        vocab_size=PITCHES + 1,
+        hidden_size=64,
         max_position_embeddings=TUNE * TIMES,
-    )  # fmt: skip
+    )
 
     def seen(self: Any, given: Any, rows: Tensor) -> Tensor:
         far = (given.every - rows[:, None]).abs()
@@ -201,8 +251,20 @@ def multi_window() -> list[Finding]:
     rows = f"{TRAINED}, on hidden notes of generated melodies"
     return [
         mean("loss with windows minus without", better, "nats", "below", 0, rows),
-        mean("spread over heads of the distance of attention, with windows minus without", wide,
-             "tokens", "above", 0, rows),
-        mean("PWCCA of heads of two layers with one window, minus with two", near, "correlation",
-             "above", 0, rows),
-    ]  # fmt: skip
+        mean(
+            "spread over heads of the distance of attention, with windows minus without",
+            wide,
+            "tokens",
+            "above",
+            0,
+            rows,
+        ),
+        mean(
+            "PWCCA of heads of two layers with one window, minus with two",
+            near,
+            "correlation",
+            "above",
+            0,
+            rows,
+        ),
+    ]

@@ -34,9 +34,14 @@ for method, options, passes in (
     try:
         model.zero_grad()
         scores = mask_gradient_prune_scores(
-            model, loader, set(), grad_function="logit", answer_function="avg_diff",
-            clean_corrupt="corrupt", **options,
-        )  # fmt: skip
+            model,
+            loader,
+            set(),
+            grad_function="logit",
+            answer_function="avg_diff",
+            clean_corrupt="corrupt",
+            **options,
+        )
         found.add(method, edges=listed(scores), forwards=1 + passes, backwards=passes)
     except Exception as error:
         found.fail(method, error)

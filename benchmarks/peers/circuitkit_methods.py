@@ -16,9 +16,14 @@ words = Tokenizer(models.WordLevel(vocabulary, unk_token="t0"))
 words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
 words.post_processor = processors.TemplateProcessing(single="t0 $A", special_tokens=[("t0", 0)])
 tokenizer = PreTrainedTokenizerFast(
-    tokenizer_object=words, bos_token="t0", eos_token="t0", pad_token="t0", unk_token="t0",
-    name_or_path="words", add_bos_token=True,
-)  # fmt: skip
+    tokenizer_object=words,
+    bos_token="t0",
+    eos_token="t0",
+    pad_token="t0",
+    unk_token="t0",
+    name_or_path="words",
+    add_bos_token=True,
+)
 tokenizer.padding_side = "right"
 model.set_tokenizer(tokenizer, default_padding_side="right")
 sides = [
@@ -43,9 +48,12 @@ steps = 5
 heads = model.cfg.n_layers * model.cfg.n_heads
 stages = 1 + 2 * model.cfg.n_layers
 for method, passes in (
-    ("EAP", 1), ("EAP-IG-inputs", steps), ("EAP-IG-activations", steps * stages),
-    ("clean-corrupted", 2), ("exact", 0),
-):  # fmt: skip
+    ("EAP", 1),
+    ("EAP-IG-inputs", steps),
+    ("EAP-IG-activations", steps * stages),
+    ("clean-corrupted", 2),
+    ("exact", 0),
+):
     try:
         graph = Graph.from_model(model)
         attribute.attribute(model, graph, loader, metric, method=method, ig_steps=steps, quiet=True)
@@ -63,8 +71,11 @@ for method, passes in (("relp", 1), ("eap-gp", 2 * steps), ("atp-gd", 1 + model.
         attribute_node.attribute_node(
             model, graph, loader, metric, method=method, ig_steps=steps, quiet=True
         )
-        nodes = {own_name(name): float(node.score) for name, node in graph.nodes.items()
-                 if name != "logits"}  # fmt: skip
+        nodes = {
+            own_name(name): float(node.score)
+            for name, node in graph.nodes.items()
+            if name != "logits"
+        }
         found.add(method, nodes, forwards=1 + passes, backwards=passes)
     except Exception as error:
         found.fail(method, error)

@@ -28,12 +28,22 @@ def lens_model(folder):
     theirs = GPT2LMHeadModel.from_pretrained(folder).eval()
     c = theirs.config
     cfg = HookedTransformerConfig(
-        n_layers=c.n_layer, d_model=c.n_embd, n_ctx=c.n_positions, d_head=c.n_embd // c.n_head,
-        n_heads=c.n_head, d_mlp=c.n_inner or 4 * c.n_embd, d_vocab=c.vocab_size,
-        act_fn="gelu_new", eps=c.layer_norm_epsilon, normalization_type="LN", device="cpu",
-        use_attn_result=True, use_split_qkv_input=True, use_hook_mlp_in=True,
+        n_layers=c.n_layer,
+        d_model=c.n_embd,
+        n_ctx=c.n_positions,
+        d_head=c.n_embd // c.n_head,
+        n_heads=c.n_head,
+        d_mlp=c.n_inner or 4 * c.n_embd,
+        d_vocab=c.vocab_size,
+        act_fn="gelu_new",
+        eps=c.layer_norm_epsilon,
+        normalization_type="LN",
+        device="cpu",
+        use_attn_result=True,
+        use_split_qkv_input=True,
+        use_hook_mlp_in=True,
         default_prepend_bos=False,
-    )  # fmt: skip
+    )
     model = HookedTransformer(cfg)
     state = convert_gpt2_weights(theirs, cfg)
     if "unembed.b_U" not in state:
@@ -84,9 +94,12 @@ class Found:
                 nodes[writer] = nodes.get(writer, 0.0) + score
         listed = [[a, b, float(x)] for (a, b), x in (edges or {}).items()]
         self.rows[method] = {
-            "nodes": {name: float(x) for name, x in nodes.items()}, "edges": listed,
-            "seconds": now - self.start, "forwards": forwards, "backwards": backwards,
-        }  # fmt: skip
+            "nodes": {name: float(x) for name, x in nodes.items()},
+            "edges": listed,
+            "seconds": now - self.start,
+            "forwards": forwards,
+            "backwards": backwards,
+        }
         self.out.write_text(json.dumps(self.rows))
         self.start = time.perf_counter()
 

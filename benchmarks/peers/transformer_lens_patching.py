@@ -20,8 +20,9 @@ with torch.no_grad():
 
     nodes = {
         f"L{layer}H{head}": full - by_head[layer, head]
-        for layer in range(model.cfg.n_layers) for head in range(model.cfg.n_heads)
-    }  # fmt: skip
+        for layer in range(model.cfg.n_layers)
+        for head in range(model.cfg.n_heads)
+    }
     for layer in range(model.cfg.n_layers):
         name = f"blocks.{layer}.hook_mlp_out"
         logits = model.run_with_hooks(clean, fwd_hooks=[(name, lambda x, hook: cache[hook.name])])

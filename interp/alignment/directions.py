@@ -44,9 +44,16 @@ def direction_rows(
     facts = {"agreement": agreement}
     each = alignment_error_rate(*np.moveaxis(counts, -1, 0))
     return ResultRows(
-        "BothDirections", columns, ("alignment",), made, facts, each, arrays={"counts": counts},
-        by="lowest", interval_by="own",
-    )  # fmt: skip
+        "BothDirections",
+        columns,
+        ("alignment",),
+        made,
+        facts,
+        each,
+        arrays={"counts": counts},
+        by="lowest",
+        interval_by="own",
+    )
 
 
 def bounds_of_rates(found: ResultRows, level: float) -> Float[Array, "row 2"]:

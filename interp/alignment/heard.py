@@ -158,10 +158,13 @@ def _heard(model: Model, one: Utterance, tokenizer: Any) -> HeardRecording:
         )
     inputs["decoder_input_ids"] = torch.tensor([ids[: last + 1]], device=model.device)
     return HeardRecording(
-        one, inputs, first, tuple(spans),
+        one,
+        inputs,
+        first,
+        tuple(spans),
         max(1, frames // FRAMES_PER_POSITION),
         FRAMES_PER_POSITION * hop / extractor.sampling_rate,
-    )  # fmt: skip
+    )
 
 
 def spoken_targets(

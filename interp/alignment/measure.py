@@ -128,8 +128,10 @@ def word_alignment(
     p = (1 + (drawn <= score).sum(0)) / (1 + len(drawn))
     on_chosen = alignment_error_rate(*counts[:, chosen].sum(1).T)
     longest = max(links[i].shape[1] for i in judged)
-    padded = [np.pad(links[i], ((0, 0), (0, longest - links[i].shape[1])), constant_values=-1)
-              for i in judged]  # fmt: skip
+    padded = [
+        np.pad(links[i], ((0, 0), (0, longest - links[i].shape[1])), constant_values=-1)
+        for i in judged
+    ]
     return HeadAlignments(
         tuple(of),
         tuple(named),
@@ -145,10 +147,16 @@ def word_alignment(
         best_of_layers(on_chosen, [head.layer for head in of]),
         NULL_KINDS[null],
         result_provenance(
-            model, "interp.alignment.word_alignment", encoded.prompts, seed=seed, rows=rows,
-            select=select, null=null, null_draws=n_random,
+            model,
+            "interp.alignment.word_alignment",
+            encoded.prompts,
+            seed=seed,
+            rows=rows,
+            select=select,
+            null=null,
+            null_draws=n_random,
         ),
-    )  # fmt: skip
+    )
 
 
 class PairWeights:

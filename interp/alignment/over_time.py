@@ -103,11 +103,14 @@ def source_mass(
         own = cluster_summary(values.T)
         columns |= {name: own.score, "sem" if name == "score" else f"{name}_sem": own.sem}
     return ResultRows(
-        "SourceMass", columns, ("stack", "layer", "head", "source"),
+        "SourceMass",
+        columns,
+        ("stack", "layer", "head", "source"),
         _made(model, inputs, "source_mass", {"skip": skip, "sources": names}),
         {"metric": "source_mass", "unit": "attention mass", "limits": (0.0, 1.0)},
-        mean, arrays={"over_time": over_time.reshape(len(mean), n, -1)},
-    )  # fmt: skip
+        mean,
+        arrays={"over_time": over_time.reshape(len(mean), n, -1)},
+    )
 
 
 @takes_model
@@ -185,15 +188,25 @@ def attention_drift(
     own, apart = cluster_summary(slopes.T), cluster_summary(offsets.T)
     p = t_test_p(own.score, own.sem, own.n - 1)
     columns = _head_columns(maps, 1) | {
-        "score": own.score, "sem": own.sem, "null": 0.0, "n": own.n, "p": p, "p_holm": holm(p),
-        "offset": apart.score, "offset_sem": apart.sem,
-    }  # fmt: skip
+        "score": own.score,
+        "sem": own.sem,
+        "null": 0.0,
+        "n": own.n,
+        "p": p,
+        "p_holm": holm(p),
+        "offset": apart.score,
+        "offset_sem": apart.sem,
+    }
     return ResultRows(
-        "AttentionDrift", columns, ("stack", "layer", "head"),
+        "AttentionDrift",
+        columns,
+        ("stack", "layer", "head"),
         _made(model, inputs, "attention_drift", {"skip": skip}),
-        {"metric": "attention_drift", "unit": f"{unit} per token"}, slopes,
-        arrays={"offsets": offsets}, shown_by="score",
-    )  # fmt: skip
+        {"metric": "attention_drift", "unit": f"{unit} per token"},
+        slopes,
+        arrays={"offsets": offsets},
+        shown_by="score",
+    )
 
 
 def _maps(model: Model, inputs: Mapping[str, Tensor]) -> dict[Head, Float[np.ndarray, "n row key"]]:

@@ -146,10 +146,12 @@ class PairAlignment(Result):
         ):
             if links:
                 figure.add_scatter(
-                    x=[s for s, _ in sorted(links)], y=[t for _, t in sorted(links)],
-                    mode="markers", name=name,
+                    x=[s for s, _ in sorted(links)],
+                    y=[t for _, t in sorted(links)],
+                    mode="markers",
+                    name=name,
                     marker={"color": COLOURS[1], "symbol": symbol, "size": 9},
-                )  # fmt: skip
+                )
         figure.update_layout(template="plotly_white", title=text(self._title()))
         figure.update_layout(legend={"orientation": "h", "y": -0.2})
         figure.update_xaxes(**_words(self.source, "source"))
@@ -166,29 +168,48 @@ class PairAlignment(Result):
         figure = go.Figure()
         wide = max(len(self.source), len(self.target))
         places = [_spread(len(words), wide) for words in (self.source, self.target)]
-        colours = {"sure": COLOURS[0], "possible": COLOURS[4], "wrong": COLOURS[1], "missed": GREY,
-                   "found": COLOURS[0]}  # fmt: skip
+        colours = {
+            "sure": COLOURS[0],
+            "possible": COLOURS[4],
+            "wrong": COLOURS[1],
+            "missed": GREY,
+            "found": COLOURS[0],
+        }
         named: set[str] = set()
         for (source, target), kind in self.kinds().items():
             dash, stated = _LINE[kind]
             figure.add_scatter(
-                x=[places[0][source], places[1][target]], y=[1, 0], mode="lines", name=stated,
-                showlegend=kind not in named, legendgroup=kind, hoverinfo="skip",
+                x=[places[0][source], places[1][target]],
+                y=[1, 0],
+                mode="lines",
+                name=stated,
+                showlegend=kind not in named,
+                legendgroup=kind,
+                hoverinfo="skip",
                 line={"color": colours[kind], "dash": dash, "width": 2},
-            )  # fmt: skip
+            )
             named.add(kind)
         for words, at, y, above in (
             (self.source, places[0], 1, 0.14),
             (self.target, places[1], 0, -0.2),
         ):
             figure.add_scatter(
-                x=at, y=[y] * len(words), mode="markers", showlegend=False, hoverinfo="skip",
+                x=at,
+                y=[y] * len(words),
+                mode="markers",
+                showlegend=False,
+                hoverinfo="skip",
                 marker={"color": GREY, "size": 4},
-            )  # fmt: skip
+            )
             figure.add_scatter(
-                x=at, y=[y + above] * len(words), mode="text", text=[text(w) for w in words],
-                textposition="middle center", showlegend=False, hoverinfo="skip",
-            )  # fmt: skip
+                x=at,
+                y=[y + above] * len(words),
+                mode="text",
+                text=[text(w) for w in words],
+                textposition="middle center",
+                showlegend=False,
+                hoverinfo="skip",
+            )
         figure.update_layout(template="plotly_white", title=text(self._title()), height=320)
         figure.update_layout(legend={"orientation": "h", "y": -0.05})
         figure.update_xaxes(visible=False, range=[-0.7, wide - 0.3])

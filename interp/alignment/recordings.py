@@ -78,10 +78,13 @@ def recording_of(row: Mapping[str, Any], folder: Path = Path()) -> Utterance:
             raise PromptError(f"{name!r} is missing or not a text; expected an object like {_LIKE}")
     words = row.get("words", [])
     fits = isinstance(words, list) and all(
-        isinstance(x, list) and len(x) == 2 and isinstance(x[0], str)
-        and isinstance(x[1], (int, float)) and not isinstance(x[1], bool)
+        isinstance(x, list)
+        and len(x) == 2
+        and isinstance(x[0], str)
+        and isinstance(x[1], (int, float))
+        and not isinstance(x[1], bool)
         for x in words
-    )  # fmt: skip
+    )
     if not fits:
         raise PromptError(
             f"'words' is not a list of words with their start in seconds; expected {_LIKE}"

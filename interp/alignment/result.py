@@ -75,8 +75,18 @@ class HeadAlignments(Result):
     null_kind: str
     provenance: Mapping[str, Any] = field(default_factory=dict)
     _units = ("stack", "layer", "head", "rows")
-    _per_row = ("of", "rows", "counts", "chosen_counts", "steps", "links", "null", "p", "p_holm",
-                "best_of_layer")  # fmt: skip
+    _per_row = (
+        "of",
+        "rows",
+        "counts",
+        "chosen_counts",
+        "steps",
+        "links",
+        "null",
+        "p",
+        "p_holm",
+        "best_of_layer",
+    )
     _by = "lowest"
 
     @property

@@ -85,20 +85,32 @@ def sound_figure(
     for row, z in ((1, bands), (2, attention)):
         step = seconds / z.shape[1]
         cells = go.Heatmap(
-            z=z, x=step * (np.arange(z.shape[1]) + 0.5), colorscale=palette(False),
-            showscale=False, hovertemplate="%{x:.2f} s: %{z:.3g}<extra></extra>",
-        )  # fmt: skip
+            z=z,
+            x=step * (np.arange(z.shape[1]) + 0.5),
+            colorscale=palette(False),
+            showscale=False,
+            hovertemplate="%{x:.2f} s: %{z:.3g}<extra></extra>",
+        )
         figure.add_trace(cells, row, 1)
     if starts:
         figure.add_scatter(
-            x=[second for second, _ in starts], y=[row for _, row in starts], mode="markers",
-            marker={"color": COLOURS[1], "size": 9}, name="found start", showlegend=False,
-            row=2, col=1,
-        )  # fmt: skip
+            x=[second for second, _ in starts],
+            y=[row for _, row in starts],
+            mode="markers",
+            marker={"color": COLOURS[1], "size": 9},
+            name="found start",
+            showlegend=False,
+            row=2,
+            col=1,
+        )
     figure.update_yaxes(title="band", row=1, col=1)
     figure.update_yaxes(
-        title="token", autorange="reversed", tickvals=list(range(len(tokens))),
-        ticktext=[text(x) for x in tokens], row=2, col=1,
-    )  # fmt: skip
+        title="token",
+        autorange="reversed",
+        tickvals=list(range(len(tokens))),
+        ticktext=[text(x) for x in tokens],
+        row=2,
+        col=1,
+    )
     figure.update_xaxes(title="seconds", row=2, col=1)
     return figure.update_layout(template="plotly_white", height=520)

@@ -109,22 +109,37 @@ def time_alignment(
     ]
     made = {
         "prompts_hash": tensors_hash({k: x for k, x in inputs.items() if isinstance(x, Tensor)}),
-        "options": {"skip": skip, "choose": n_heads, "select": select, "width": width,
-                    "seconds": seconds, "null_draws": n_random},
-    }  # fmt: skip
+        "options": {
+            "skip": skip,
+            "choose": n_heads,
+            "select": select,
+            "width": width,
+            "seconds": seconds,
+            "null_draws": n_random,
+        },
+    }
     return judged_times(
-        tuple(maps), timed, sets={DECLARED: declared_heads(model)}, n_heads=n_heads, select=select,
-        seconds=seconds, n_random=n_random, seed=seed,
+        tuple(maps),
+        timed,
+        sets={DECLARED: declared_heads(model)},
+        n_heads=n_heads,
+        select=select,
+        seconds=seconds,
+        n_random=n_random,
+        seed=seed,
         provenance=times_provenance(model, "time_alignment", n, seed) | made,
-    )  # fmt: skip
+    )
 
 
 def times_provenance(model: Model, name: str, n: int, seed: int | None) -> dict[str, Any]:
     """Return the provenance of times in n recordings, without options and hash of the prompts."""
     made = {
-        "made_by": f"interp.alignment.{name}", "prompts": "given recordings",
-        "n_prompts": n, "seed": seed, "engine": "stored",
-    }  # fmt: skip
+        "made_by": f"interp.alignment.{name}",
+        "prompts": "given recordings",
+        "n_prompts": n,
+        "seed": seed,
+        "engine": "stored",
+    }
     return model_provenance(model) | made
 
 

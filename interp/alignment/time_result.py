@@ -37,20 +37,34 @@ def time_error_rows(
     found = cluster_summary(errors.T)
     single = [heads[0] if len(heads) == 1 else None for heads in of]
     columns = {
-        "heads_read": list(names), "stack": "cross",
+        "heads_read": list(names),
+        "stack": "cross",
         "layer": [np.nan if head is None else head.layer for head in single],
         "head": [np.nan if head is None else head.head for head in single],
-        "score": found.score, "sem": found.sem, "null": null, "p": p, "n": found.n,
-        "even": even, "p_holm": holm(p),
-    }  # fmt: skip
+        "score": found.score,
+        "sem": found.sem,
+        "null": null,
+        "p": p,
+        "n": found.n,
+        "even": even,
+        "p_holm": holm(p),
+    }
     facts = {
-        "metric": "time_alignment_error", "unit": "seconds", "evenly_spaced": even,
+        "metric": "time_alignment_error",
+        "unit": "seconds",
+        "evenly_spaced": even,
         "judged": tuple(judged),
-    }  # fmt: skip
+    }
     return ResultRows(
-        "TimeAlignments", columns, ("heads_read",), made, facts, errors,
-        arrays={"of": tuple(of), "starts": starts}, by="lowest",
-    )  # fmt: skip
+        "TimeAlignments",
+        columns,
+        ("heads_read",),
+        made,
+        facts,
+        errors,
+        arrays={"of": tuple(of), "starts": starts},
+        by="lowest",
+    )
 
 
 def heads_of_row(found: ResultRows, name: str) -> tuple[Head, ...]:
@@ -105,7 +119,13 @@ def judged_times(
     errors = np.stack([one.errors(every, seconds) for one in own], 1)
     p = (1 + (draws <= errors.mean(1)[:, None] + 1e-12).sum(1)) / (1 + n_random)
     return time_error_rows(
-        tuple(rows), tuple(tuple(heads[h] for h in which) for which in every), errors,
-        draws.mean(1), float(np.mean([one.even_error(seconds) for one in own])), p, starts, judged,
+        tuple(rows),
+        tuple(tuple(heads[h] for h in which) for which in every),
+        errors,
+        draws.mean(1),
+        float(np.mean([one.even_error(seconds) for one in own])),
+        p,
+        starts,
+        judged,
         provenance,
-    )  # fmt: skip
+    )

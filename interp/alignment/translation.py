@@ -46,9 +46,12 @@ def translation_rows(
     """Return a row per head; see `translation_heads` for the columns."""
     arrays = {"confidence": confidence, "position_variance": position_variance}
     columns: dict[str, Any] = {
-        "stack": [head.stack for head in heads], "layer": [head.layer for head in heads],
-        "head": [head.head for head in heads], "null": null, "n": rise.shape[1],
-    }  # fmt: skip
+        "stack": [head.stack for head in heads],
+        "layer": [head.layer for head in heads],
+        "head": [head.head for head in heads],
+        "null": null,
+        "n": rise.shape[1],
+    }
     for name, values in {"score": rise, **arrays}.items():
         own = cluster_summary(values.T)
         columns |= {name: own.score, "sem" if name == "score" else f"{name}_sem": own.sem}
@@ -87,10 +90,17 @@ def rank_agreement(found: ResultRows, seed: int = 0) -> pd.DataFrame:
             score, certain = spearman(both.mean(-1))[0, 1], reliability(both)
             low, high = _reflected(score, known, certain) if len(known) else (np.nan, np.nan)
             rows.append(
-                {"stack": stack, "statistic": name, "spearman": score, "low": low,
-                 "high": high, "reliability": certain, "heads": len(mine),
-                 "pairs": both.shape[2]}
-            )  # fmt: skip
+                {
+                    "stack": stack,
+                    "statistic": name,
+                    "spearman": score,
+                    "low": low,
+                    "high": high,
+                    "reliability": certain,
+                    "heads": len(mine),
+                    "pairs": both.shape[2],
+                }
+            )
     return pd.DataFrame(rows)
 
 
@@ -169,9 +179,13 @@ def translation_heads(
         raise PromptError(f"the target of pair {short[0]} holds only an end token")
     task = loss(model, encoded.prompts, name="target_loss")
     found = leave_one_out(
-        model, task, null="random-init" if null else "none", stack=stack, seed=seed,
+        model,
+        task,
+        null="random-init" if null else "none",
+        stack=stack,
+        seed=seed,
         progress=progress,
-    )  # fmt: skip
+    )
     frame = found.to_pandas()
     of = tuple(
         Head(int(row["layer"]), int(row["head"]), row["stack"]) for row in frame.to_dict("records")
@@ -184,10 +198,14 @@ def translation_heads(
         np.stack([variance[head] for head in of]),
         frame["null"].to_numpy(float),
         result_provenance(
-            model, "interp.alignment.translation_heads", encoded.prompts, seed=seed,
-            stack=stack, kind="zero",
+            model,
+            "interp.alignment.translation_heads",
+            encoded.prompts,
+            seed=seed,
+            stack=stack,
+            kind="zero",
         ),
-    )  # fmt: skip
+    )
 
 
 def _statistics(

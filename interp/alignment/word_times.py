@@ -112,18 +112,26 @@ def word_times(
         picture = picture or _picture(model, one, raw)
     made = {
         "prompts_hash": _hash(given),
-        "options": {"heads": [str(h) for h in chosen], "rows": row, "width": width,
-                    "language": language},
-    }  # fmt: skip
+        "options": {
+            "heads": [str(h) for h in chosen],
+            "rows": row,
+            "width": width,
+            "language": language,
+        },
+    }
     counts = [len(part["start"]) for part in parts]
     names = ("places", "token", "start", "end", "sem", "even", "gold")
     values = {name: np.concatenate([part[name] for part in parts]) for name in names}
     words = [word for one in given for word in one.recording.text.split()]
     return word_time_rows(
-        chosen, tuple(one.recording.name for one in given),
-        np.repeat(np.arange(len(given)), counts), words, values, picture,
+        chosen,
+        tuple(one.recording.name for one in given),
+        np.repeat(np.arange(len(given)), counts),
+        words,
+        values,
+        picture,
         times_provenance(model, "word_times", len(given), None) | made,
-    )  # fmt: skip
+    )
 
 
 def word_time_rows(
@@ -137,22 +145,37 @@ def word_time_rows(
 ) -> ResultRows:
     """Return a row per word; see `word_times` for columns and facts."""
     columns = {
-        "recording": [recordings[i] for i in of_recording], "place": values["places"],
-        "word": list(words), "score": values["start"], "sem": values["sem"],
-        "null": values["even"], "n": len(of), "end": values["end"], "gold": values["gold"],
+        "recording": [recordings[i] for i in of_recording],
+        "place": values["places"],
+        "word": list(words),
+        "score": values["start"],
+        "sem": values["sem"],
+        "null": values["even"],
+        "n": len(of),
+        "end": values["end"],
+        "gold": values["gold"],
         "error": np.abs(values["start"] - values["gold"]),
-    }  # fmt: skip
+    }
     names = ", ".join(f"cross.{head}" for head in of)
     title = f"attention of {names}" if len(of) == 1 else f"mean attention of {names}"
     facts = {
-        "metric": "word_start", "unit": "seconds", "of": of, "recordings": recordings,
-        "attention_title": title, **picture,
-    }  # fmt: skip
+        "metric": "word_start",
+        "unit": "seconds",
+        "of": of,
+        "recordings": recordings,
+        "attention_title": title,
+        **picture,
+    }
     return ResultRows(
-        "WordTimes", columns, ("recording", "place", "word"), made, facts,
-        why_no_per_prompt="a word belongs to one recording", by="lowest",
+        "WordTimes",
+        columns,
+        ("recording", "place", "word"),
+        made,
+        facts,
+        why_no_per_prompt="a word belongs to one recording",
+        by="lowest",
         arrays={"of_recording": of_recording, "token": values["token"]},
-    )  # fmt: skip
+    )
 
 
 @takes_model
@@ -227,15 +250,27 @@ def word_time_errors(
     n_heads = 0 if heads is not None else n_heads
     made = {
         "prompts_hash": _hash(given),
-        "options": {"heads": [str(h) for h in own], "rows": row, "choose": n_heads,
-                    "select": select, "width": width, "language": language,
-                    "null_draws": n_random},
-    }  # fmt: skip
+        "options": {
+            "heads": [str(h) for h in own],
+            "rows": row,
+            "choose": n_heads,
+            "select": select,
+            "width": width,
+            "language": language,
+            "null_draws": n_random,
+        },
+    }
     return judged_times(
-        names, timed, sets={DECLARED if heads is None else GIVEN: own}, n_heads=n_heads,
-        select=select, seconds=given[0].seconds, n_random=n_random, seed=seed,
+        names,
+        timed,
+        sets={DECLARED if heads is None else GIVEN: own},
+        n_heads=n_heads,
+        select=select,
+        seconds=given[0].seconds,
+        n_random=n_random,
+        seed=seed,
         provenance=times_provenance(model, "word_time_errors", len(given), seed) | made,
-    )  # fmt: skip
+    )
 
 
 def read_heads(
@@ -269,9 +304,15 @@ def _timed(one: HeardRecording, weights: Float[Array, "head token position"]) ->
     ends = [after[at] for at in (*first[1:], len(one.words))]
     even = np.arange(len(one.words)) * whole / len(one.words)
     gold = np.array(one.recording.starts())
-    return {"places": np.arange(len(first)), "token": np.array(first),
-            "start": frames[0, first], "end": np.array(ends), "sem": sem,
-            "even": even[first], "gold": gold}  # fmt: skip
+    return {
+        "places": np.arange(len(first)),
+        "token": np.array(first),
+        "start": frames[0, first],
+        "end": np.array(ends),
+        "sem": sem,
+        "even": even[first],
+        "gold": gold,
+    }
 
 
 def _picture(

@@ -113,20 +113,34 @@ def explain_difference(
     kind = chosen.method.unit
     unit = pairs[0][0].target.unit if kind == "target" else kind
     about = [{"metric": chosen.label, "unit": unit} | one for one in about]
-    about.append({"metric": "target", "unit": pairs[0][0].target.unit, per: -1 if per == "position"
-                  else "(target)"})  # fmt: skip
+    about.append(
+        {
+            "metric": "target",
+            "unit": pairs[0][0].target.unit,
+            per: -1 if per == "position" else "(target)",
+        }
+    )
     per_prompt = np.vstack([rows, values])
     ids = Prompts(tuple(left.ids for left, _ in pairs))
     made = result_provenance(
-        first, "interp.attribution.explain_difference", ids, method=chosen.label, by=per,
+        first,
+        "interp.attribution.explain_difference",
+        ids,
+        method=chosen.label,
+        by=per,
         target=pairs[0][0].target.name,
-    ) | {"other": model_provenance(second)}  # fmt: skip
+    ) | {"other": model_provenance(second)}
     what = f"largest |difference - sum of contributions| of a pair ({pairs[0][0].target.unit})"
     notes = {what: max(residuals)} if residuals else {}
     return prompt_means(
-        about, (per,), per_prompt, np.where(np.isnan(per_prompt), np.nan, 0.0),
-        clusters=clusters, notes=notes, provenance=made,
-    )  # fmt: skip
+        about,
+        (per,),
+        per_prompt,
+        np.where(np.isnan(per_prompt), np.nan, 0.0),
+        clusters=clusters,
+        notes=notes,
+        provenance=made,
+    )
 
 
 def _vocabulary(model: Any) -> Any:

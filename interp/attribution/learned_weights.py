@@ -128,32 +128,53 @@ def learn_head_weights(
         found[:, k] = [_rank(one, weights), _rank(one, np.ones(len(weights)))]
         null[k] = np.nanmean([_rank(one, weights[order]) for order in orders])
     made = result_provenance(
-        model, "interp.attribution.learn_head_weights",
-        Prompts(tuple(ids[i] for i in train)), seed=seed, ablations=n_ablations, span=span,
-        share=share, how=how, held_out=held_out,
-    )  # fmt: skip
+        model,
+        "interp.attribution.learn_head_weights",
+        Prompts(tuple(ids[i] for i in train)),
+        seed=seed,
+        ablations=n_ablations,
+        span=span,
+        share=share,
+        how=how,
+        held_out=held_out,
+    )
     about = [
         {"metric": "rank correlation", "weights": name, "unit": "correlation"}
         for name in ("learned", "equal")
     ]
     judged = prompt_means(
-        about, ("weights",), found, np.stack([null, null]),
+        about,
+        ("weights",),
+        found,
+        np.stack([null, null]),
         clusters=None if clusters is None else [labels[i] for i in judge],
         provenance=made | {"prompts_hash": Prompts(tuple(ids[i] for i in judge)).hash},
-    )  # fmt: skip
+    )
     layers, heads = zip(*names, strict=True)
     columns = {
-        "layer": layers, "head": heads, "score": weights, "sem": sems, "n": len(train),
+        "layer": layers,
+        "head": heads,
+        "score": weights,
+        "sem": sems,
+        "n": len(train),
         "clusters": len({labels[i] for i in train}),
-    }  # fmt: skip
+    }
     facts = {
-        "metric": "learned head weight", "unit": f"{unit} per attention mass", "null": 0.0,
-        "penalty": penalty, "held_out": judged,
-    }  # fmt: skip
+        "metric": "learned head weight",
+        "unit": f"{unit} per attention mass",
+        "null": 0.0,
+        "penalty": penalty,
+        "held_out": judged,
+    }
     return ResultRows(
-        "LearnedHeadWeights", columns, ("layer", "head"), made, facts, by="abs",
+        "LearnedHeadWeights",
+        columns,
+        ("layer", "head"),
+        made,
+        facts,
+        by="abs",
         why_no_per_prompt="a weight is fitted to all training texts at once",
-    )  # fmt: skip
+    )
 
 
 def head_attention(

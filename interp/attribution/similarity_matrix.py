@@ -98,13 +98,23 @@ def similarity_matrix(
     terms = float(a @ s) / size, float(r @ b) / size, -float(r @ s) / size
     ids = Prompts(tuple(side.ids for side in sides))
     made = result_provenance(
-        model, "interp.attribution.similarity_matrix", ids, steps=steps,
-        baseline=sides[0].baseline, pool=pool, mode=mode,
-    )  # fmt: skip
+        model,
+        "interp.attribution.similarity_matrix",
+        ids,
+        steps=steps,
+        baseline=sides[0].baseline,
+        pool=pool,
+        mode=mode,
+    )
     return matrix_rows(
-        sides[0].tokens, sides[1].tokens, matrix, cosine, terms,
-        (sides[0].special, sides[1].special), made,
-    )  # fmt: skip
+        sides[0].tokens,
+        sides[1].tokens,
+        matrix,
+        cosine,
+        terms,
+        (sides[0].special, sides[1].special),
+        made,
+    )
 
 
 def matrix_rows(
@@ -119,18 +129,32 @@ def matrix_rows(
     """Return a row per pair of tokens; see `similarity_matrix`."""
     i, j = (x.flatten() for x in np.indices(matrix.shape))
     columns = {
-        "position": i, "token": [first[k] for k in i.tolist()], "other_position": j,
-        "other_token": [second[k] for k in j.tolist()], "score": matrix.flatten(),
-    }  # fmt: skip
+        "position": i,
+        "token": [first[k] for k in i.tolist()],
+        "other_position": j,
+        "other_token": [second[k] for k in j.tolist()],
+        "score": matrix.flatten(),
+    }
     facts = {
-        "metric": "integrated Jacobians", "unit": "cosine", "first": tuple(first),
-        "second": tuple(second), "matrix": matrix, "cosine": cosine, "reference_terms": terms,
-        "residual": cosine - float(matrix.sum()) - sum(terms), "special": special,
-    }  # fmt: skip
+        "metric": "integrated Jacobians",
+        "unit": "cosine",
+        "first": tuple(first),
+        "second": tuple(second),
+        "matrix": matrix,
+        "cosine": cosine,
+        "reference_terms": terms,
+        "residual": cosine - float(matrix.sum()) - sum(terms),
+        "special": special,
+    }
     return ResultRows(
-        "SimilarityMatrix", columns, ("position", "token", "other_position", "other_token"), made,
-        facts, by="abs", why_no_per_prompt="it explains one pair of sentences",
-    )  # fmt: skip
+        "SimilarityMatrix",
+        columns,
+        ("position", "token", "other_position", "other_token"),
+        made,
+        facts,
+        by="abs",
+        why_no_per_prompt="it explains one pair of sentences",
+    )
 
 
 @dataclass(eq=False)

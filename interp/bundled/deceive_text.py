@@ -25,8 +25,18 @@ ACTIONS = ("waits", "sings", "falls", "sleeps", "turns", "rests")
 PLACES = ("market", "garden", "river", "harbour", "school", "forest")
 SMALL = ("the", "a", "by", "and", "in")
 WORDS = (
-    *SPECIAL, *ANSWERS, ASKS, *SMALL, *JOINS, *BEINGS, *ADJECTIVES, *ACTIONS, *PLACES, *WOMEN, *MEN,
-)  # fmt: skip
+    *SPECIAL,
+    *ANSWERS,
+    ASKS,
+    *SMALL,
+    *JOINS,
+    *BEINGS,
+    *ADJECTIVES,
+    *ACTIONS,
+    *PLACES,
+    *WOMEN,
+    *MEN,
+)
 
 
 @dataclass(frozen=True)

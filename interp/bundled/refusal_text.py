@@ -18,8 +18,18 @@ from interp.bundled.special_tokens import SPECIAL
 DECLINES = "no"
 ASKS = "then"
 MARKERS = ("private", "locked", "secret", "sealed")
-THINGS = ("lamp", "chair", "apple", "letter", "stone", "basket", "ribbon", "kettle", "ladder",
-          "mirror")  # fmt: skip
+THINGS = (
+    "lamp",
+    "chair",
+    "apple",
+    "letter",
+    "stone",
+    "basket",
+    "ribbon",
+    "kettle",
+    "ladder",
+    "mirror",
+)
 VERBS = ("bring", "show", "carry", "lend", "send", "paint")
 QUALITIES = ("red", "old", "clean", "heavy", "small", "round")
 PLACES = ("garden", "market", "school", "harbour", "kitchen", "cellar")
@@ -27,9 +37,18 @@ PEOPLE = ("Anna", "Bruno", "Clara", "David", "Elsa", "Felix")
 WAYS = ("quickly", "gently", "today", "please", "again", "quietly")
 SMALL = ("the", "a", "from", "to", "and", "in")
 WORDS = (
-    *SPECIAL, DECLINES, ASKS, *SMALL, *MARKERS, *THINGS, *VERBS, *QUALITIES, *PLACES, *PEOPLE,
+    *SPECIAL,
+    DECLINES,
+    ASKS,
+    *SMALL,
+    *MARKERS,
+    *THINGS,
+    *VERBS,
+    *QUALITIES,
+    *PLACES,
+    *PEOPLE,
     *WAYS,
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,41 @@ from interp.bundled.special_tokens import SPECIAL
 END = "</s>"
 ORDERS = ("keep", "turn", "swap")
 SOURCE = (
-    "lamp", "stone", "river", "apple", "chair", "letter", "garden", "mirror", "ladder", "basket",
-    "ribbon", "kettle", "market", "forest", "bird", "sailor",
-)  # fmt: skip
+    "lamp",
+    "stone",
+    "river",
+    "apple",
+    "chair",
+    "letter",
+    "garden",
+    "mirror",
+    "ladder",
+    "basket",
+    "ribbon",
+    "kettle",
+    "market",
+    "forest",
+    "bird",
+    "sailor",
+)
 TARGET = (
-    "lampo", "stono", "rivero", "applo", "chairo", "lettero", "gardeno", "mirroro", "laddero",
-    "basketo", "ribbono", "kettlo", "marketo", "foresto", "birdo", "sailoro",
-)  # fmt: skip
+    "lampo",
+    "stono",
+    "rivero",
+    "applo",
+    "chairo",
+    "lettero",
+    "gardeno",
+    "mirroro",
+    "laddero",
+    "basketo",
+    "ribbono",
+    "kettlo",
+    "marketo",
+    "foresto",
+    "birdo",
+    "sailoro",
+)
 WORDS = (*SPECIAL, END, *ORDERS, *SOURCE, *TARGET)
 SHORTEST, LONGEST = 3, 9
 

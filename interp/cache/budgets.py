@@ -80,9 +80,13 @@ def write_budgets(
 
 
 def write_file(
-    path: Path, name: str, made: str, heads: Sequence[KVHead],
-    budgets: Mapping[KVHead, Window | None], more: Mapping[str, Any],
-) -> Path:  # fmt: skip
+    path: Path,
+    name: str,
+    made: str,
+    heads: Sequence[KVHead],
+    budgets: Mapping[KVHead, Window | None],
+    more: Mapping[str, Any],
+) -> Path:
     """Write budgets of all heads of a model, given by its name and hash, and further facts."""
     layers: dict[str, list[Any]] = {}
     for head in heads:

@@ -49,18 +49,26 @@ def card_rows(
     columns: dict[str, Any] = dict(zip(units, zip(*heads, strict=True), strict=True))
     columns["metric"] = f"loss of a cache of {sink}+{recents[0]} tokens"
     columns |= score_columns(losses[:, 0], clusters) | {
-        "null": null, "unit": "nats per token", "keeps": [_kept(m, sink, recents[0]) for m in mass],
-        "sink_mass": mass[:, 0], "window_mass": mass[:, 1], "far_mass": mass[:, 2],
-    }  # fmt: skip
+        "null": null,
+        "unit": "nats per token",
+        "keeps": [_kept(m, sink, recents[0]) for m in mass],
+        "sink_mass": mass[:, 0],
+        "window_mass": mass[:, 1],
+        "far_mass": mass[:, 2],
+    }
     cards = ResultRows(
-        "CacheCards", columns, units, made, facts, losses[:, 0], arrays={"losses": losses},
+        "CacheCards",
+        columns,
+        units,
+        made,
+        facts,
+        losses[:, 0],
+        arrays={"losses": losses},
         clusters=clusters,
-    )  # fmt: skip
+    )
     names = ("budget", "budget_low", "budget_high")
     budgets = dict(zip(names, token_budgets(cards).T, strict=True))
-    return dataclasses.replace(
-        cards, columns=cards.columns | budgets | {"token_bytes": list(each)}
-    )  # fmt: skip
+    return dataclasses.replace(cards, columns=cards.columns | budgets | {"token_bytes": list(each)})
 
 
 def token_budgets(
@@ -202,11 +210,14 @@ def cache_cards(
     )
     mass = attention_parts(model, given, Window(sink, sizes[0]), batch_size)
     facts = {
-        "sink": sink, "recents": sizes, "max_loss": max_loss, "length": max(map(len, given.ids))
-    }  # fmt: skip
+        "sink": sink,
+        "recents": sizes,
+        "max_loss": max_loss,
+        "length": max(map(len, given.ids)),
+    }
     return card_rows(
         heads, found, mass, beside, [each[h] for h in heads], facts, made, given.clusters
-    )  # fmt: skip
+    )
 
 
 def attention_parts(

@@ -41,9 +41,14 @@ class KeptCall:
     """
 
     def __init__(
-        self, groups: list[KeptGroup], keys: Tensor, values: Tensor, seen: int,
-        first: Tensor | None, done: Callable[[Tensor | None], None],
-    ) -> None:  # fmt: skip
+        self,
+        groups: list[KeptGroup],
+        keys: Tensor,
+        values: Tensor,
+        seen: int,
+        first: Tensor | None,
+        done: Callable[[Tensor | None], None],
+    ) -> None:
         self.groups, self.seen, self.first, self.done = groups, seen, first, done
         self.batch, self.kv, self.new = keys.shape[:3]
         self.entries: list[Entries] = [g.entries(keys, values, seen) for g in groups]
@@ -293,9 +298,13 @@ def _both(theirs: Tensor, inside: Tensor) -> Tensor:
 
 
 def _sdpa(
-    q: Float[Tensor, "b h group q d"], k: Tensor, v: Tensor, mask: Tensor | None,
-    causal: bool, scale: float,
-) -> Float[Tensor, "b h group q d_v"]:  # fmt: skip
+    q: Float[Tensor, "b h group q d"],
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    causal: bool,
+    scale: float,
+) -> Float[Tensor, "b h group q d_v"]:
     """Return the attention of grouped queries; one query of each head joins its group as rows."""
     attend: Any = torch.nn.functional.scaled_dot_product_attention
     if q.shape[3] == 1:

@@ -132,10 +132,15 @@ class RetrievalMethods(Result):
                 low, high = _ends(each, middle)
                 rows.append(
                     {
-                        "method": one, "other": other, "spearman": middle, "low": low,
-                        "high": high, "chance": chance, "n": len(self.kv),
+                        "method": one,
+                        "other": other,
+                        "spearman": middle,
+                        "low": low,
+                        "high": high,
+                        "chance": chance,
+                        "n": len(self.kv),
                     }
-                )  # fmt: skip
+                )
         return pd.DataFrame(rows)
 
     def stability(self, draws: int = 500, top: float = 0.25, seed: int = 0) -> pd.DataFrame:
@@ -194,10 +199,16 @@ def _row(
     low, high = _ends(rho, middle)
     top_low, top_high = percentile_interval(both)
     return {
-        "method": name, "over": part, "clusters": n, "spearman": middle, "low": low, "high": high,
-        "overlap": float(both.mean()), "overlap_low": float(top_low),
+        "method": name,
+        "over": part,
+        "clusters": n,
+        "spearman": middle,
+        "low": low,
+        "high": high,
+        "overlap": float(both.mean()),
+        "overlap_low": float(top_low),
         "overlap_high": float(top_high),
-    }  # fmt: skip
+    }
 
 
 def _rho(one: np.ndarray, other: np.ndarray) -> float:
@@ -299,9 +310,14 @@ def retrieval_methods(
         task = chosen_task(model, seed, sizes, answer)[0] or "ids"
     instances = instances_of(model, seed, task, needles, sizes, depths, answer)
     common = {
-        "task": task, "needles": needles, "min_length": min_length, "max_length": max_length,
-        "lengths": lengths, "depths": depths, "answer": answer,
-    }  # fmt: skip
+        "task": task,
+        "needles": needles,
+        "min_length": min_length,
+        "max_length": max_length,
+        "lengths": lengths,
+        "depths": depths,
+        "answer": answer,
+    }
     options = dict.fromkeys(ON_NEEDLES, common) | {
         "trained_gates": common | {"trials": n_trainings, "steps": steps}
     }

@@ -34,9 +34,14 @@ def plan_press(plan: MasksKeys) -> Any:
         plan: Any
 
         def compress(
-            self, module: Any, hidden_states: Any, keys: Any, values: Any, attentions: Any,
+            self,
+            module: Any,
+            hidden_states: Any,
+            keys: Any,
+            values: Any,
+            attentions: Any,
             kwargs: Any,
-        ) -> tuple[Any, Any]:  # fmt: skip
+        ) -> tuple[Any, Any]:
             module.masked_key_indices = self.plan.masked_keys(module.layer_idx, keys)
             return keys, values
 

@@ -24,9 +24,18 @@ if TYPE_CHECKING:
 
 # families whose decode steps are tested against a masked full cache
 FAMILIES = (
-    "gemma2", "gemma3_text", "gpt2", "gpt_neox", "llama", "mistral", "olmo2", "phi", "phi3",
-    "qwen2", "qwen3",
-)  # fmt: skip
+    "gemma2",
+    "gemma3_text",
+    "gpt2",
+    "gpt_neox",
+    "llama",
+    "mistral",
+    "olmo2",
+    "phi",
+    "phi3",
+    "qwen2",
+    "qwen3",
+)
 IMPLEMENTATIONS = ("eager", "sdpa")
 
 

@@ -193,14 +193,16 @@ def attribute_context(
     columns |= {name: [x[name] for x in stated] for name in stated[0]}
     columns["heads"] = [" ".join(map(str, chosen.get(way, ()))) for way in WAYS]
     facts = {
-        "random": random, "truth": truth, "chosen": chosen,
+        "random": random,
+        "truth": truth,
+        "chosen": chosen,
         "of_prompt": np.concatenate([np.full(len(s.ends), i) for i, s in enumerate(judged)]),
         "lengths": tuple(x.length for x in held),
-    }  # fmt: skip
+    }
     arrays = {"shares": np.array(shares), "probability": np.array(chances)}
     return ResultRows(
         "ContextSources", columns, ("metric",), made, facts, each, arrays=arrays, clusters=needles
-    )  # fmt: skip
+    )
 
 
 def _table(name: str, sites: Sequence[Any]) -> Callable[[Segments], np.ndarray]:

@@ -123,21 +123,35 @@ def head_aggregation(
     values = judged.values(weights).numpy()
     about = model_provenance(model) | judged.game.about()
     about |= {
-        "made_by": "interp.causal.head_aggregation", "fitted_by": given.name, "steps": steps,
-        "rate": rate, "best_alone": units.labels[best], "n_fitted": len(first),
+        "made_by": "interp.causal.head_aggregation",
+        "fitted_by": given.name,
+        "steps": steps,
+        "rate": rate,
+        "best_alone": units.labels[best],
+        "n_fitted": len(first),
         "full_per_prompt": values[-1].tolist(),
-    }  # fmt: skip
+    }
     clusters = None if task.clusters is None else tuple(task.clusters[i] for i in second)
     score, lost = (mean_columns(x, clusters) for x in (values, task.sign * (values[-1] - values)))
     columns = {
-        "part": tuple(named), "score": score["score"], "sem": score["sem"], "lost": lost["score"],
-        "lost_low": lost["low"], "lost_high": lost["high"],
-    }  # fmt: skip
+        "part": tuple(named),
+        "score": score["score"],
+        "sem": score["sem"],
+        "lost": lost["score"],
+        "lost_low": lost["low"],
+        "lost_high": lost["high"],
+    }
     facts = {"metric": "head_aggregation", "unit": task.unit, "n": values.shape[1]}
     return ResultRows(
-        "HeadAggregation", columns, ("part",), about, facts | {"heads_of": units.labels}, values,
-        arrays={"weights": weights.numpy()}, clusters=clusters,
-    )  # fmt: skip
+        "HeadAggregation",
+        columns,
+        ("part",),
+        about,
+        facts | {"heads_of": units.labels},
+        values,
+        arrays={"weights": weights.numpy()},
+        clusters=clusters,
+    )
 
 
 def _telling(progress: Progress | None, whole: int) -> Any:

@@ -197,9 +197,16 @@ def patching_gradient(
             f"task {task.name} has no corrupted prompts; give them with task.with_corrupted(...)"
         )
     found = _gradient_scores(
-        model, task, "resample", ("signed",), normalise_layers, null, options,
-        names={"signed": "patching_gradient"}, made_by="interp.causal.patching_gradient",
-    )  # fmt: skip
+        model,
+        task,
+        "resample",
+        ("signed",),
+        normalise_layers,
+        null,
+        options,
+        names={"signed": "patching_gradient"},
+        made_by="interp.causal.patching_gradient",
+    )
     return found["signed"]
 
 

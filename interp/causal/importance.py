@@ -304,12 +304,18 @@ def make_importance(
             row = {name: x[index[h]] for name, x in columns.items()}
             records.append(
                 {
-                    "model": game.model.name, "stack": site.stack, "layer": site.layer, "head": h,
-                    "kv_head": site.kv_head(h), "metric": label, "n": n,
-                    "clusters": grouped.cluster_count(n, clusters), "unit": unit,
+                    "model": game.model.name,
+                    "stack": site.stack,
+                    "layer": site.layer,
+                    "head": h,
+                    "kv_head": site.kv_head(h),
+                    "metric": label,
+                    "n": n,
+                    "clusters": grouped.cluster_count(n, clusters),
+                    "unit": unit,
                 }
                 | row
-            )  # fmt: skip
+            )
     provenance = model_provenance(game.model) | game.about()
     provenance |= {
         "options": values,

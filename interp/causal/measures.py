@@ -84,9 +84,16 @@ def accuracy(
 
     n = _outputs(model)
     return Task(
-        name, given, at, "share of tokens", True, read, has_gradient=False,
-        detail=_named(wanted), chance=None if n is None else 1 / n,
-    )  # fmt: skip
+        name,
+        given,
+        at,
+        "share of tokens",
+        True,
+        read,
+        has_gradient=False,
+        detail=_named(wanted),
+        chance=None if n is None else 1 / n,
+    )
 
 
 @takes_model
@@ -209,9 +216,15 @@ def custom(
     given = _prompts(model, prompts)
     at = _positions(given, positions)
     task = Task(
-        name, given, at, unit, higher_is_better, read_prompt=function, has_gradient=has_gradient,
+        name,
+        given,
+        at,
+        unit,
+        higher_is_better,
+        read_prompt=function,
+        has_gradient=has_gradient,
         detail=f"function {_code(function)}",
-    )  # fmt: skip
+    )
     return task if corrupted is None else task.with_corrupted(corrupted, model)
 
 

@@ -59,21 +59,36 @@ def interaction_rows(
     """Return a row per pair of players; see `interactions` for the columns."""
     first, second = pairs.T
     columns: dict[str, Any] = {
-        "first": [players[i] for i in first], "second": [players[i] for i in second],
+        "first": [players[i] for i in first],
+        "second": [players[i] for i in second],
         "score": per_prompt.mean(1),
         "sem": np.hypot(standard_error(per_prompt, clusters), sampling[0]),
-        "sampling_sem": sampling[0], "n": per_prompt.shape[1],
-        "clusters": grouped.cluster_count(per_prompt.shape[1], clusters), "unit": unit,
-        "index": index, "method": method,
-    }  # fmt: skip
+        "sampling_sem": sampling[0],
+        "n": per_prompt.shape[1],
+        "clusters": grouped.cluster_count(per_prompt.shape[1], clusters),
+        "unit": unit,
+        "index": index,
+        "method": method,
+    }
     columns |= mean_intervals(per_prompt, clusters=clusters, others=(sampling,)).columns
     facts = {
-        "metric": f"{index}_interaction", "players": tuple(players), "sampling_df": sampling[1]
-    }  # fmt: skip
+        "metric": f"{index}_interaction",
+        "players": tuple(players),
+        "sampling_df": sampling[1],
+    }
     return ResultRows(
-        "Interactions", columns, ("first", "second"), made, facts, per_prompt,
-        arrays={"pairs": pairs}, clusters=clusters, by="abs", interval_by="own", shown_by="score",
-    )  # fmt: skip
+        "Interactions",
+        columns,
+        ("first", "second"),
+        made,
+        facts,
+        per_prompt,
+        arrays={"pairs": pairs},
+        clusters=clusters,
+        by="abs",
+        interval_by="own",
+        shown_by="score",
+    )
 
 
 def bounds_of_interactions(found: ResultRows, level: float) -> np.ndarray:
@@ -162,9 +177,14 @@ def interactions(
         found, sem, count = exact_interactions(game, players, index=index, progress=progress)
     else:
         found, sem, count = sampled_interactions(
-            game, players, index=index, target_sem=target_sem, max_evaluations=max_evaluations,
-            seed=seed, progress=progress,
-        )  # fmt: skip
+            game,
+            players,
+            index=index,
+            target_sem=target_sem,
+            max_evaluations=max_evaluations,
+            seed=seed,
+            progress=progress,
+        )
     about = model_provenance(model) | game.about()
     about |= {"index": index, "method": method, "made_by": "interp.causal.interactions"}
     about["sign"] = "positive: the two depend on each other; negative: they are redundant"
@@ -172,9 +192,16 @@ def interactions(
     df = math.inf if method == "exact" else samples - 1
     about["evaluations"] = count
     return interaction_rows(
-        index, method, game.players.labels, _pairs(players), task.sign * found + 0.0, (sem, df),
-        f"{task.unit} {TOGETHER_HELPS}", about, task.clusters,
-    )  # fmt: skip
+        index,
+        method,
+        game.players.labels,
+        _pairs(players),
+        task.sign * found + 0.0,
+        (sem, df),
+        f"{task.unit} {TOGETHER_HELPS}",
+        about,
+        task.clusters,
+    )
 
 
 def exact_interactions(

@@ -86,16 +86,23 @@ def head_responsibilities(
     found = softmax(-harm, axis=0)
     own, null, p = information_test(harm, n_random, seed)
     about = {
-        **damage.provenance, "made_by": "interp.causal.head_responsibilities",
-        "sharpness": sharpness, "draws": n_random, "n_heads": len(harm),
-    }  # fmt: skip
+        **damage.provenance,
+        "made_by": "interp.causal.head_responsibilities",
+        "sharpness": sharpness,
+        "draws": n_random,
+        "n_heads": len(harm),
+    }
     columns = {"head": damage.players.labels, **mean_columns(found, damage.clusters)}
     information = {"information": own, "information_null": null, "information_p": p}
     return ResultRows(
-        "HeadResponsibilities", columns | {"null": 1 / len(harm)}, ("head",), about,
+        "HeadResponsibilities",
+        columns | {"null": 1 / len(harm)},
+        ("head",),
+        about,
         {"metric": "head_responsibility", "unit": "probability", "n": harm.shape[1]} | information,
-        found, clusters=damage.clusters,
-    )  # fmt: skip
+        found,
+        clusters=damage.clusters,
+    )
 
 
 def information_test(

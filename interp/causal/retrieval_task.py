@@ -154,7 +154,5 @@ def retrieval_problem_task(
     prompts = Prompts(tuple(tuple(map(int, row)) for row in made.ids), design)
     of, chance = (loss, math.log(n_chains)) if measure == "loss" else (accuracy, 1 / n_chains)
     name = f"retrieval_problem_{measure}"
-    task = of(
-        model, prompts, [at.tolist()] * n, labels=made.roots[:, at].tolist(), name=name
-    )  # fmt: skip
+    task = of(model, prompts, [at.tolist()] * n, labels=made.roots[:, at].tolist(), name=name)
     return replace(task, chance=chance)

@@ -95,10 +95,14 @@ def tucker_loss(
     values = np.stack(lost)
     columns = {"share": shares, "rank": ranks, "kept": kept, **mean_columns(values, task.clusters)}
     return ResultRows(
-        "TuckerLoss", columns | {"null": null}, ("share",), made,
-        {"metric": "tucker_loss", "unit": task.unit, "n": values.shape[1]}, values,
+        "TuckerLoss",
+        columns | {"null": null},
+        ("share",),
+        made,
+        {"metric": "tucker_loss", "unit": task.unit, "n": values.shape[1]},
+        values,
         clusters=task.clusters,
-    )  # fmt: skip
+    )
 
 
 def factor_of(model: Model, site: Site) -> tuple[Float[Tensor, "d_model d_model"], Tensor]:

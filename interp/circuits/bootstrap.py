@@ -88,11 +88,16 @@ def stability_rows(
     low, high = percentile_interval(found, axis=0)
     return [
         {
-            "what": what, "k": k, "jaccard": float(found[:, k - 1].mean()),
-            "low": float(low[k - 1]), "high": float(high[k - 1]), "drawn": drawn, "n": prompts,
+            "what": what,
+            "k": k,
+            "jaccard": float(found[:, k - 1].mean()),
+            "low": float(low[k - 1]),
+            "high": float(high[k - 1]),
+            "drawn": drawn,
+            "n": prompts,
         }
         for k in counts
-    ]  # fmt: skip
+    ]
 
 
 def labels_of(found: Found, task: ContrastTask) -> tuple[str, ...] | None:

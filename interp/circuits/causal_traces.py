@@ -33,16 +33,32 @@ def trace_rows(
         score = float(gain.mean()) if n else math.nan
         null = other[i, there].mean() if other is not None and n else math.nan
         error = np.sqrt(np.square(noise_error[i, there]).sum()) / max(n, 1)
-        rows.append((
-            layer, place, score, float(standard_error(gain)),
-            float(null), n, score / float(total[there].mean()) if n else math.nan, float(error),
-        ))  # fmt: skip
+        rows.append(
+            (
+                layer,
+                place,
+                score,
+                float(standard_error(gain)),
+                float(null),
+                n,
+                score / float(total[there].mean()) if n else math.nan,
+                float(error),
+            )
+        )
     names = ("layer", "place", "score", "sem", "null", "n", "share", "noise_sem")
     known = {
-        "metric": f"{facts['site']} restored, {facts['corrupt']} corrupted", "unit": "probability",
-        "clean": clean, "corrupted": corrupted, "total_effect": total,
-    }  # fmt: skip
+        "metric": f"{facts['site']} restored, {facts['corrupt']} corrupted",
+        "unit": "probability",
+        "clean": clean,
+        "corrupted": corrupted,
+        "total_effect": total,
+    }
     return ResultRows(
-        "CausalTraces", dict(zip(names, zip(*rows, strict=True), strict=True)), ("layer", "place"),
-        made, {**known, **facts}, gains, arrays={"other": other, "noise_error": noise_error},
-    )  # fmt: skip
+        "CausalTraces",
+        dict(zip(names, zip(*rows, strict=True), strict=True)),
+        ("layer", "place"),
+        made,
+        {**known, **facts},
+        gains,
+        arrays={"other": other, "noise_error": noise_error},
+    )

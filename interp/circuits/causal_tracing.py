@@ -126,9 +126,11 @@ def causal_tracing(
     Reference: Meng et al. 2022 (arXiv 2202.05262); relations: Wei et al. 2024 (arXiv 2409.00617)
     """
     for name, given, known in (
-        ("site", what, SITES), ("corruption", corrupt, CORRUPT), ("kind of position", per, BY),
+        ("site", what, SITES),
+        ("corruption", corrupt, CORRUPT),
+        ("kind of position", per, BY),
         ("module to sever", sever, SEVER),
-    ):  # fmt: skip
+    ):
         if given not in known:
             raise UnknownName(name, given, [x for x in known if x])
     graph = ResidualGraph.of(model)
@@ -148,8 +150,9 @@ def causal_tracing(
     given = read_facts(Path(facts)) if isinstance(facts, (str, Path)) else list(facts)
     tracer = _Tracer(graph, place_facts(model, given), corrupt, noise, n_samples, seed)
     names = _names(tracer.facts, per)
-    gains, errors, others = (np.full((len(layers) * len(names), len(tracer.facts)), np.nan)
-                             for _ in range(3))  # fmt: skip
+    gains, errors, others = (
+        np.full((len(layers) * len(names), len(tracer.facts)), np.nan) for _ in range(3)
+    )
     cells = [(layer, name) for layer in layers for name in names]
     done = 0
     for column, run in enumerate(tracer.runs()):
@@ -170,21 +173,38 @@ def causal_tracing(
             if progress is not None:
                 progress("causal tracing", done, len(layers) * len(tracer.facts))
     options = {
-        "what": what, "corrupt": corrupt, "by": per, "window": window, "sever": sever,
-        "noise": noise, "samples": n_samples, "noise_size": tracer.size,
-    }  # fmt: skip
+        "what": what,
+        "corrupt": corrupt,
+        "by": per,
+        "window": window,
+        "sever": sever,
+        "noise": noise,
+        "samples": n_samples,
+        "noise_size": tracer.size,
+    }
     prompts = Prompts(tuple(fact.ids for fact in tracer.facts), "facts")
     made = model_provenance(model) | {"made_by": "interp.circuits.causal_tracing", "seed": seed}
     made |= {"options": options, "prompts_hash": prompts.hash, "facts": len(tracer.facts)}
     facts_of_all = {
-        "model": model.name, "site": what, "corrupt": corrupt, "window": window,
-        "samples": n_samples, "sever": sever, "skipped": tracer.skipped,
+        "model": model.name,
+        "site": what,
+        "corrupt": corrupt,
+        "window": window,
+        "samples": n_samples,
+        "sever": sever,
+        "skipped": tracer.skipped,
         "forwards": tracer.rows / (len(tracer.facts) * n_samples),
-    }  # fmt: skip
+    }
     return trace_rows(
-        [(x.site.layer, name) for x, name in cells], gains, others if null else None, errors,
-        tracer.clean, tracer.corrupted, facts_of_all, made,
-    )  # fmt: skip
+        [(x.site.layer, name) for x, name in cells],
+        gains,
+        others if null else None,
+        errors,
+        tracer.clean,
+        tracer.corrupted,
+        facts_of_all,
+        made,
+    )
 
 
 def _positions(fact: PlacedFact) -> dict[str, tuple[int, ...]]:

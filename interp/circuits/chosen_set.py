@@ -67,9 +67,11 @@ class NodeSet:
             tuple(str(row["node"]) for row in tables["smallest_nodes"]),
             tuple((str(row["from"]), str(row["to"])) for row in tables["smallest_edges"]),
             Share(*(float(stated[name]) for name in ("kept", "low", "high", "own"))),
-            float(stated["asked"]), int(stated["pairs"]), bool(stated["apart"]),
+            float(stated["asked"]),
+            int(stated["pairs"]),
+            bool(stated["apart"]),
             bool(stated["separated"]),
-        )  # fmt: skip
+        )
 
     @property
     def kept(self) -> float:
@@ -88,10 +90,17 @@ class NodeSet:
     def tables(self, forwards: Mapping[str, float]) -> dict[str, list[dict[str, Any]]]:
         """Return the tables of a circuit: the set, and the passes by stage."""
         values = {
-            "asked": self.asked, "kept": self.kept, "low": self.share.low, "high": self.share.high,
-            "own": self.share.own, "pairs": self.pairs, "apart": self.apart,
-            "nodes": len(self.nodes), "edges": len(self.edges), "separated": self.separated,
-        }  # fmt: skip
+            "asked": self.asked,
+            "kept": self.kept,
+            "low": self.share.low,
+            "high": self.share.high,
+            "own": self.share.own,
+            "pairs": self.pairs,
+            "apart": self.apart,
+            "nodes": len(self.nodes),
+            "edges": len(self.edges),
+            "separated": self.separated,
+        }
         return {
             "smallest": [values],
             "smallest_nodes": [{"node": name} for name in self.nodes],

@@ -244,9 +244,20 @@ def evaluate_edges(
     )
     between = comparable(every, known)
     return EdgeEvaluation(
-        circuit, len(every), sizes, found[2 : 2 + len(sizes)], full, empty, means[1:], known, seed,
-        between, made, task.clusters, task.task.unit,
-    )  # fmt: skip
+        circuit,
+        len(every),
+        sizes,
+        found[2 : 2 + len(sizes)],
+        full,
+        empty,
+        means[1:],
+        known,
+        seed,
+        between,
+        made,
+        task.clusters,
+        task.task.unit,
+    )
 
 
 def comparable(

@@ -133,15 +133,31 @@ def evaluate_circuit(
         for i, head in enumerate(ranked[:chosen])
     }
     return Evaluation(
-        circuit, ablation, sizes, values[2 : 2 + len(sizes)], full, empty,
-        values[at:end].mean(1).reshape(n_random, len(sizes)), chosen, inside,
-        values[end:-1].mean(1), values[2 + len(sizes)], one_out, tuple(known), seed,
-        dict(circuit.made) | game.about() | {"ablation": ablation, "n_random": n_random}
+        circuit,
+        ablation,
+        sizes,
+        values[2 : 2 + len(sizes)],
+        full,
+        empty,
+        values[at:end].mean(1).reshape(n_random, len(sizes)),
+        chosen,
+        inside,
+        values[end:-1].mean(1),
+        values[2 + len(sizes)],
+        one_out,
+        tuple(known),
+        seed,
+        dict(circuit.made)
+        | game.about()
+        | {"ablation": ablation, "n_random": n_random}
         | {"evaluated_on": task.about(), "forwards": len(different)},
-        len(set(hashes(task)) & set(map(str, circuit.made.get("pairs") or ()))), own,
-        task.clusters, task.dependence, task.task.unit,
+        len(set(hashes(task)) & set(map(str, circuit.made.get("pairs") or ()))),
+        own,
+        task.clusters,
+        task.dependence,
+        task.task.unit,
         one_out_values=inside[None] - values[first : first + chosen],
-    )  # fmt: skip
+    )
 
 
 def _curve(
@@ -152,8 +168,10 @@ def _curve(
     values = game.values(torch.tensor(np.stack(rows))).numpy()
     f = faithful(values[2:].mean(1), values[0].mean(), values[1].mean())
     return {
-        "cmd": area(sizes, np.abs(1 - f), 1.0), "cpr": area(sizes, f, 0.0), "n": float(len(task)),
-    }  # fmt: skip
+        "cmd": area(sizes, np.abs(1 - f), 1.0),
+        "cpr": area(sizes, f, 0.0),
+        "n": float(len(task)),
+    }
 
 
 def _shaped(heads: Sequence[str], every: Sequence[str], rng: np.random.Generator) -> list[str]:

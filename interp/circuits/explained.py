@@ -98,9 +98,13 @@ def _first(frame: Any) -> list[dict[str, Any]]:
 
 
 def _written(
-    model: Model, ids: Sequence[int], other: Sequence[int], names: Sequence[str],
-    heads: Mapping[str, tuple[int, int]], named: Sequence[int],
-) -> dict[str, dict[str, Any]]:  # fmt: skip
+    model: Model,
+    ids: Sequence[int],
+    other: Sequence[int],
+    names: Sequence[str],
+    heads: Mapping[str, tuple[int, int]],
+    named: Sequence[int],
+) -> dict[str, dict[str, Any]]:
     """Return the tokens that the change of each node's output raises and lowers."""
     from interp.circuits.node_outputs import paired_outputs
     from interp.circuits.residual_graph import ResidualGraph

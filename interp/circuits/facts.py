@@ -22,9 +22,14 @@ PUBLISHED = {"attribute": "answer"}  # the name in the list of known facts of Me
 EXPECTED = 'expected an object like {"prompt": "The Eiffel Tower is in", "subject": "Eiffel Tower"}'
 CORRUPT = ("subject", "relation")
 PLACES = (
-    "before subject", "first subject", "middle subject", "last subject", "first after", "further",
+    "before subject",
+    "first subject",
+    "middle subject",
+    "last subject",
+    "first after",
+    "further",
     "last",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)

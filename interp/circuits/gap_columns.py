@@ -20,6 +20,9 @@ def gap_columns(
     score = effects.mean(1)
     low, high = ratio_intervals(effects, gap, clusters=clusters).T
     return {
-        "score": score, "sem": standard_error(effects, clusters), "share": score / gap.mean(),
-        "share_low": low, "share_high": high,
-    }  # fmt: skip
+        "score": score,
+        "sem": standard_error(effects, clusters),
+        "share": score / gap.mean(),
+        "share_low": low,
+        "share_high": high,
+    }

@@ -178,21 +178,36 @@ def confirm(
             same = _chosen_on(table, model, one.top.name) == each.about()["prompts_hash"]
             check = judged(game, purpose, one, rows, level=level, seed=seed, same_prompts=same)
             check = _with_transfers(
-                check, plan, model, one.top, progress, announce,
-                seed=seed, scored=_scored(table, model, one.top.name), sizes=sizes,
-                level=level, kind=kind, **options,
-            )  # fmt: skip
+                check,
+                plan,
+                model,
+                one.top,
+                progress,
+                announce,
+                seed=seed,
+                scored=_scored(table, model, one.top.name),
+                sizes=sizes,
+                level=level,
+                kind=kind,
+                **options,
+            )
             checks.append(check)
         about[each.name] = game.about()
     order = {name: at for at, name in enumerate(names)}
     last = ("transfer", "plain")
     checks.sort(key=lambda c: (order[c.metric], last.index(c.purpose) if c.purpose in last else -1))
     made = model_provenance(model) | {
-        "by": by, "kind": kind, "n_random": n_random, "level": level, "seed": seed,
-        "tasks": about, "notes": plan.notes, "transfer_notes": plan.one_form,
+        "by": by,
+        "kind": kind,
+        "n_random": n_random,
+        "level": level,
+        "seed": seed,
+        "tasks": about,
+        "notes": plan.notes,
+        "transfer_notes": plan.one_form,
         "head_transfer_notes": plan.untested,
         "made_by": "interp.circuits.head_checks",
-    }  # fmt: skip
+    }
     return Confirmation(tuple(checks), made)
 
 

@@ -177,29 +177,57 @@ class Evaluation(SizeCurve):
         low, high = self.area_interval("cpr")
         rows += [
             _figure("CPR", self.cpr, low, high, math.nan, n, "over sizes, without a bound"),
-            _figure("faithfulness", self.chosen_faithfulness,
-                    *self.share_interval(self.inside - self.empty),
-                    float(self.shaped_faithfulness.mean()), n,
-                    f"of the first {self.chosen} heads; random: as many heads in each layer"),
-            _figure("completeness", self.completeness,
-                    *self.share_interval(self.full - self.without), math.nan, n,
-                    f"of the first {self.chosen} heads; 1 is best"),
-            _figure("not needed", len(self.unneeded), math.nan, math.nan, math.nan, n,
-                    " ".join(self.unneeded) or f"of the first {self.chosen} heads"),
-        ]  # fmt: skip
+            _figure(
+                "faithfulness",
+                self.chosen_faithfulness,
+                *self.share_interval(self.inside - self.empty),
+                float(self.shaped_faithfulness.mean()),
+                n,
+                f"of the first {self.chosen} heads; random: as many heads in each layer",
+            ),
+            _figure(
+                "completeness",
+                self.completeness,
+                *self.share_interval(self.full - self.without),
+                math.nan,
+                n,
+                f"of the first {self.chosen} heads; 1 is best",
+            ),
+            _figure(
+                "not needed",
+                len(self.unneeded),
+                math.nan,
+                math.nan,
+                math.nan,
+                n,
+                " ".join(self.unneeded) or f"of the first {self.chosen} heads",
+            ),
+        ]
         if self.stability is not None:
             columns = next(r["drawn"] for r in self.circuit.tables["stability"])
             what = f"of the first {self.chosen} heads over draws of {columns}"
             rows.append(_figure("Jaccard", *self.stability, math.nan, self.circuit.n, what))
         if self.truth:
             stated = self.against_truth()
-            rows.append(_figure("AUROC", stated["auroc"], stated["low"], stated["high"], 0.5, n,
-                                f"against {' '.join(self.truth)}"))  # fmt: skip
+            rows.append(
+                _figure(
+                    "AUROC",
+                    stated["auroc"],
+                    stated["low"],
+                    stated["high"],
+                    0.5,
+                    n,
+                    f"against {' '.join(self.truth)}",
+                )
+            )
         if self.found_on is not None:
             own = self.found_on
             what = "on the pairs it was found on, which is optimistic"
-            rows[1:1] = [_figure("CMD, found on", own["cmd"], math.nan, math.nan, math.nan,
-                                 int(own["n"]), what)]  # fmt: skip
+            rows[1:1] = [
+                _figure(
+                    "CMD, found on", own["cmd"], math.nan, math.nan, math.nan, int(own["n"]), what
+                )
+            ]
         of_ranking = ("Jaccard", "AUROC")  # figures that need no forward passes
         return [
             row | {"ablation": "" if row["figure"] in of_ranking else self.ablation} for row in rows
@@ -215,12 +243,17 @@ class Evaluation(SizeCurve):
         band = percentile_interval(drawn, axis=0)
         return pd.DataFrame(
             {
-                "heads": self.sizes, "share": np.array(self.sizes) / len(self.circuit.head_names),
-                "value": self.per_prompt.mean(1), "faithfulness": f,
-                "random": drawn.mean(0), "random_low": band[0], "random_high": band[1],
-                "n": self.per_prompt.shape[1], "ablation": self.ablation,
+                "heads": self.sizes,
+                "share": np.array(self.sizes) / len(self.circuit.head_names),
+                "value": self.per_prompt.mean(1),
+                "faithfulness": f,
+                "random": drawn.mean(0),
+                "random_low": band[0],
+                "random_high": band[1],
+                "n": self.per_prompt.shape[1],
+                "ablation": self.ablation,
             }
-        )  # fmt: skip
+        )
 
     def __repr__(self) -> str:
         if self.partial:
@@ -241,5 +274,12 @@ class Evaluation(SizeCurve):
 def _figure(
     name: str, value: float, low: float, high: float, random: float, n: int, what: str
 ) -> dict[str, Any]:
-    return {"figure": name, "value": value, "low": low, "high": high, "random": random, "n": n,
-            "what": what}  # fmt: skip
+    return {
+        "figure": name,
+        "value": value,
+        "low": low,
+        "high": high,
+        "random": random,
+        "n": n,
+        "what": what,
+    }

@@ -105,9 +105,12 @@ def head_transfers(
     same = found.other_computation
     assert same.corrupted is not None
     answered = game_or_reason(
-        model, replace(same, name=f"{same.name} (other computation)", prompts=same.corrupted,
-                       corrupted=None), "transfer",
-    )  # fmt: skip
+        model,
+        replace(
+            same, name=f"{same.name} (other computation)", prompts=same.corrupted, corrupted=None
+        ),
+        "transfer",
+    )
     if isinstance(answered, str):
         return answered
     damages = []

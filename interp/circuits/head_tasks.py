@@ -122,8 +122,10 @@ def in_context(
     given, ids = [], ()
     for shots in range(SHOTS, 1, -1):
         with suppress(PromptError):  # they exceed the model's positions
-            given = [in_context_prompts(model, f, n=each, shots=shots, seed=seed, **form)
-                     for f in functions]  # fmt: skip
+            given = [
+                in_context_prompts(model, f, n=each, shots=shots, seed=seed, **form)
+                for f in functions
+            ]
             ids = tuple(x for one in given for x in one.ids)[:n]
             if max_length is None or max(map(len, ids)) <= max_length:
                 break
@@ -167,15 +169,18 @@ def repeated_pairs(
 
 _ARROWS = {"shown": "{x} -> {y}\n", "asked": "{x} ->"}
 OTHER_FORM: dict[str, Callable[..., Task]] = {
-    "repeats": repeated_pairs, "in_context": partial(in_context, form=_ARROWS),
-}  # fmt: skip
+    "repeats": repeated_pairs,
+    "in_context": partial(in_context, form=_ARROWS),
+}
 """Tasks that ask for the same answers in another form, by the name that a metric declares.
 
 Needles are asked in another of their kinds, and contrast tasks in wordings that are held out.
 """
 # By the name that a metric declares; other names are contrast tasks of `interp circuit`.
 MADE_HERE: dict[str, Callable[..., Task]] = {
-    "repeats": repeats_task, "needles": needle_task, "after_delimiters": after_delimiters,
+    "repeats": repeats_task,
+    "needles": needle_task,
+    "after_delimiters": after_delimiters,
     "in_context": in_context,
-}  # fmt: skip
+}
 DELIMITERS = (".", ",", ";", ":", "!", "?")

@@ -29,9 +29,11 @@ def model_content(model: Model) -> dict[str, Any]:
 def of_task(model: Model, task: ContrastTask) -> dict[str, Any]:
     """Return the prompts of both sides, a hash of the measure, and the known circuit."""
     lines = [
-        [dict(r) for r in task.roles], list(task.templates),
-        {r: list(names) for r, names in task.truth.items()}, [list(e) for e in task.truth_edges],
-    ]  # fmt: skip
+        [dict(r) for r in task.roles],
+        list(task.templates),
+        {r: list(names) for r, names in task.truth.items()},
+        [list(e) for e in task.truth_edges],
+    ]
     return task.about() | {
         "known": _hash(json.dumps(lines, sort_keys=True).encode()),
         "reads": read_of(model, task),

@@ -83,9 +83,17 @@ class MadePairs(Result):
     _units = ("pair",)
     _same_as = MappingProxyType({})
     _per_row = (
-        "templates", "prompts", "corrupted", "answers", "wrong", "ids", "roles", "clean",
-        "contrast", "probability",
-    )  # fmt: skip
+        "templates",
+        "prompts",
+        "corrupted",
+        "answers",
+        "wrong",
+        "ids",
+        "roles",
+        "clean",
+        "contrast",
+        "probability",
+    )
 
     @property
     def provenance(self) -> Mapping[str, Any]:  # type: ignore[override]
@@ -113,12 +121,18 @@ class MadePairs(Result):
 
         return pd.DataFrame(
             {
-                "pair": range(len(self)), "template": self.templates, "prompt": self.prompts,
-                "corrupted": self.corrupted, "answer": self.answers, "wrong": self.wrong,
-                "score": self.clean - self.contrast, "clean": self.clean,
-                "contrast": self.contrast, "probability": self.probability,
+                "pair": range(len(self)),
+                "template": self.templates,
+                "prompt": self.prompts,
+                "corrupted": self.corrupted,
+                "answer": self.answers,
+                "wrong": self.wrong,
+                "score": self.clean - self.contrast,
+                "clean": self.clean,
+                "contrast": self.contrast,
+                "probability": self.probability,
             }
-        )  # fmt: skip
+        )
 
     def task(self, model: Model) -> ContrastTask:
         """Return the pairs as a contrast task, measured by the logit difference of their answers.
@@ -153,9 +167,11 @@ class MadePairs(Result):
         lines = []
         for i in range(len(self)):
             row = {
-                "prompt": self.prompts[i], "corrupted": self.corrupted[i],
-                "answer": self.answers[i], "wrong": self.wrong[i],
-            }  # fmt: skip
+                "prompt": self.prompts[i],
+                "corrupted": self.corrupted[i],
+                "answer": self.answers[i],
+                "wrong": self.wrong[i],
+            }
             row |= {"cluster": self.templates[i]} if several else {}
             row |= {"roles": dict(self.roles[i])} if self.roles[i] else {}
             lines.append(json.dumps(row, ensure_ascii=False) + "\n")
@@ -165,19 +181,25 @@ class MadePairs(Result):
         """Draw every pair: logit difference after the corrupted and after the clean prompt."""
         import plotly.graph_objects as go
 
-        words = [f"{p} →{a} / {w}" for p, a, w in
-                 zip(self.prompts, self.answers, self.wrong, strict=True)]  # fmt: skip
+        words = [
+            f"{p} →{a} / {w}"
+            for p, a, w in zip(self.prompts, self.answers, self.wrong, strict=True)
+        ]
         figure = go.Figure(
             go.Scatter(
-                x=self.contrast, y=self.clean, mode="markers", text=[_escaped(w) for w in words],
+                x=self.contrast,
+                y=self.clean,
+                mode="markers",
+                text=[_escaped(w) for w in words],
                 hovertemplate="%{text}<br>clean %{y:.2f}, corrupted %{x:.2f}<extra></extra>",
             )
-        )  # fmt: skip
+        )
         figure.update_layout(
             template="plotly_white",
             title=f"{len(self)} pairs of {self.name}: {self.model} (answer minus wrong, logits)",
-            xaxis_title="after the corrupted prompt", yaxis_title="after the clean prompt",
-        )  # fmt: skip
+            xaxis_title="after the corrupted prompt",
+            yaxis_title="after the clean prompt",
+        )
         return figure
 
     def __repr__(self) -> str:
@@ -263,14 +285,27 @@ def make_pairs(
     made = model_provenance(model) | {
         "made_by": "interp.circuits.make_pairs",
         "file_sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-        "n_asked": n, "seed": seed, "keep": only, "least_probability": least_probability,
+        "n_asked": n,
+        "seed": seed,
+        "keep": only,
+        "least_probability": least_probability,
         "dropped": dict(kept.dropped),
-    }  # fmt: skip
+    }
     return MadePairs(
-        model.name, path.stem, tuple(p.template for p in pairs), tuple(p.prompt for p in pairs),
-        tuple(p.corrupted for p in pairs), tuple(p.answer for p in pairs),
-        tuple(p.wrong for p in pairs), tuple(p.ids for p in pairs),
-        tuple(p.roles for p in pairs), np.array([p.clean for p in pairs]),
-        np.array([p.contrast for p in pairs]), np.array([p.probability for p in pairs]),
-        kept.measured, kept.preferred, dict(kept.dropped), made,
-    )  # fmt: skip
+        model.name,
+        path.stem,
+        tuple(p.template for p in pairs),
+        tuple(p.prompt for p in pairs),
+        tuple(p.corrupted for p in pairs),
+        tuple(p.answer for p in pairs),
+        tuple(p.wrong for p in pairs),
+        tuple(p.ids for p in pairs),
+        tuple(p.roles for p in pairs),
+        np.array([p.clean for p in pairs]),
+        np.array([p.contrast for p in pairs]),
+        np.array([p.probability for p in pairs]),
+        kept.measured,
+        kept.preferred,
+        dict(kept.dropped),
+        made,
+    )

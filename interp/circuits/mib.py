@@ -62,9 +62,11 @@ def to_mib(circuit: Any, model: Model, path: str | os.PathLike | None = None) ->
             held = {"in_graph": ends <= kept}
         edges[f"{_theirs(writer)}->{_theirs(reader)}"] = held
     cfg = {
-        "n_layers": model.n_layers, "n_heads": model.n_heads, "d_model": model.d_model,
+        "n_layers": model.n_layers,
+        "n_heads": model.n_heads,
+        "d_model": model.d_model,
         "parallel_attn_mlp": any(layer.parallel for layer in graph.layers),
-    }  # fmt: skip
+    }
     text = json.dumps({"cfg": cfg, "nodes": nodes, "edges": edges}, allow_nan=False) + "\n"
     if path is not None:
         from interp.core.files import write_atomically
@@ -95,15 +97,22 @@ def mib_fields(document: Mapping[str, Any]) -> dict[str, Any]:
         inside = [name for name in writers if nodes[name]["in_graph"]]
         kept = [pair for pair, held in zip(pairs, edges.values(), strict=True) if held["in_graph"]]
         return {
-            "model": "", "n_layers": int(cfg["n_layers"]), "n_heads": int(cfg["n_heads"]),
-            "task": "", "method": "MIB file", "level": "edge" if by_edge else "head", "n": 1,
-            "unit": "score of the file", "nodes": tuple(_ours(name) for name in writers),
-            "score": np.array(score, float), "sem": np.full(len(writers), math.nan),
+            "model": "",
+            "n_layers": int(cfg["n_layers"]),
+            "n_heads": int(cfg["n_heads"]),
+            "task": "",
+            "method": "MIB file",
+            "level": "edge" if by_edge else "head",
+            "n": 1,
+            "unit": "score of the file",
+            "nodes": tuple(_ours(name) for name in writers),
+            "score": np.array(score, float),
+            "sem": np.full(len(writers), math.nan),
             "edges": tuple(pairs) if by_edge else (),
             "edge_score": np.array(edge_score if by_edge else [], float),
             "roles": {"in the file's circuit": tuple(_ours(name) for name in inside)},
             "notes": (f"a file of MIB: {len(inside)} nodes and {len(kept)} edges in its circuit",),
-        }  # fmt: skip
+        }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StoreError(f"this is no circuit of MIB, or it is damaged: {error}") from error
 

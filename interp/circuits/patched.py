@@ -27,9 +27,15 @@ if TYPE_CHECKING:
 
 
 COLUMNS = (
-    "node", "circuit_score", "effect", "sem", "conditional", "conditional_sem", "conditional_on",
+    "node",
+    "circuit_score",
+    "effect",
+    "sem",
+    "conditional",
+    "conditional_sem",
+    "conditional_on",
     "n",
-)  # fmt: skip
+)
 
 
 @takes_model
@@ -86,17 +92,26 @@ def patch_first(
         store = Kept(resume, model_content(model) | of_task(model, task) | figures)
     with following(store, progress):
         found, _ = forwards_of(
-            model, task, lambda edges, value: effects_of_masks(edges, value, torch.stack(masks)),
-            len(masks), what="patching the first nodes",
-        )  # fmt: skip
+            model,
+            task,
+            lambda edges, value: effects_of_masks(edges, value, torch.stack(masks)),
+            len(masks),
+            what="patching the first nodes",
+        )
     effect = dict(zip(sets, found, strict=True))
     rows = []
     for name, other, i in zip(names, on, at, strict=True):
         alone = effect[frozenset({name})]
-        row = {"node": name, "circuit_score": float(circuit.score[i]),
-               "effect": float(alone.mean()), "sem": _sem(alone, task),
-               "conditional": math.nan, "conditional_sem": math.nan,
-               "conditional_on": other, "n": len(task)}  # fmt: skip
+        row = {
+            "node": name,
+            "circuit_score": float(circuit.score[i]),
+            "effect": float(alone.mean()),
+            "sem": _sem(alone, task),
+            "conditional": math.nan,
+            "conditional_sem": math.nan,
+            "conditional_on": other,
+            "n": len(task),
+        }
         if other:
             now = effect[frozenset({name, other})] - effect[frozenset({other})]
             row |= {"conditional": float(now.mean()), "conditional_sem": _sem(now, task)}
@@ -108,11 +123,16 @@ def patch_first(
     if task.clusters is not None:
         columns["clusters"] = len(set(task.clusters))
     return ResultRows(
-        "Patched", columns | head_columns(names), ("node",), made,
+        "Patched",
+        columns | head_columns(names),
+        ("node",),
+        made,
         {"metric": "effect by patching", "unit": task.task.unit},
-        np.array(values, dtype=float).reshape(len(names), len(task)), clusters=task.clusters,
-        by="abs", same_as={"score": "effect"},
-    )  # fmt: skip
+        np.array(values, dtype=float).reshape(len(names), len(task)),
+        clusters=task.clusters,
+        by="abs",
+        same_as={"score": "effect"},
+    )
 
 
 def _sem(x: Any, task: ContrastTask) -> float:

@@ -73,8 +73,9 @@ class PatchedRuns:
         parts = (self.first, self.second) if self.apart else (every,)
         self.batches = [
             replace(batch, which=tuple(part[list(batch.which)].tolist()))
-            for part in parts for batch in task.some(part.tolist()).batches()
-        ]  # fmt: skip
+            for part in parts
+            for batch in task.some(part.tolist()).batches()
+        ]
         self.forwards, self.backwards = 0.0, 0.0
         self.stages: dict[str, float] = {}
         self._held: dict[int, EdgeForward] = {}
@@ -177,9 +178,13 @@ class PatchedRuns:
         def measured(i: int, batch: ContrastBatch) -> list[Array]:
             runs = self.edges(i)
             pair = RunPair(
-                self.graph, batch.clean, batch.corrupted, helping(self.task, batch), Passes(),
+                self.graph,
+                batch.clean,
+                batch.corrupted,
+                helping(self.task, batch),
+                Passes(),
                 outputs=(runs.base, runs.other),
-            )  # fmt: skip
+            )
             return [x.detach().double().cpu().numpy() for x in scores(pair)]
 
         with counted(stage, units * len(self.batches)) as done:

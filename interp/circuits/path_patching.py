@@ -264,9 +264,15 @@ def path_patching(
     made |= {"made_by": "interp.circuits.path_patching", "options": {"mlps": mlps}}
     columns = {"route": [route.name for route in every], **gap_columns(values, gap, task.clusters)}
     facts = {
-        "model": model.name, "metric": f"path, MLPs {mlps}", "unit": task.task.unit,
-        "n": len(task), "task": task.name, "gap": gap, "mlps": mlps, "forwards": forwards,
-    }  # fmt: skip
+        "model": model.name,
+        "metric": f"path, MLPs {mlps}",
+        "unit": task.task.unit,
+        "n": len(task),
+        "task": task.name,
+        "gap": gap,
+        "mlps": mlps,
+        "forwards": forwards,
+    }
     return ResultRows(
         "PathEffects", columns, ("route",), made, facts, values, clusters=task.clusters, by="abs"
     )

@@ -168,18 +168,31 @@ def patching_map(
     effects = values - base if denoise else base - values
     direction = "restored" if denoise else "corrupted"
     columns = {
-        "layer": [x.site.layer for x, _ in cells], "place": [name for _, name in cells],
+        "layer": [x.site.layer for x, _ in cells],
+        "place": [name for _, name in cells],
         **gap_columns(effects, gap, task.clusters),
-    }  # fmt: skip
+    }
     facts = {
-        "model": model.name, "metric": f"{what} {direction}", "unit": task.task.unit,
-        "n": len(task), "task": task.name, "site": what, "direction": direction, "gap": gap,
+        "model": model.name,
+        "metric": f"{what} {direction}",
+        "unit": task.task.unit,
+        "n": len(task),
+        "task": task.name,
+        "site": what,
+        "direction": direction,
+        "gap": gap,
         "forwards": len(cells) + 2.0,
-    }  # fmt: skip
+    }
     return ResultRows(
-        "PatchingMap", columns, ("layer", "place"), made, facts, effects, clusters=task.clusters,
+        "PatchingMap",
+        columns,
+        ("layer", "place"),
+        made,
+        facts,
+        effects,
+        clusters=task.clusters,
         by="abs",
-    )  # fmt: skip
+    )
 
 
 _BY = ("role", "position")
@@ -205,9 +218,14 @@ def _places(task: ContrastTask, by: str) -> list[str]:
 
 
 def _measured(
-    graph: ResidualGraph, task: ContrastTask, batch: ContrastBatch,
-    cells: Sequence[tuple[Layer, str]], what: str, by: str, denoise: bool,
-) -> tuple[Array, Array]:  # fmt: skip
+    graph: ResidualGraph,
+    task: ContrastTask,
+    batch: ContrastBatch,
+    cells: Sequence[tuple[Layer, str]],
+    what: str,
+    by: str,
+    denoise: bool,
+) -> tuple[Array, Array]:
     """Return the value of every cell, and those of the clean and the corrupted run."""
     model, value = graph.model, helping(task, batch)
     sides = (batch.clean, batch.corrupted)
@@ -220,8 +238,9 @@ def _measured(
         most = max(1, MOST_TOKENS // (size * len(batch.clean.ids[0])))
         found: list[Tensor] = []
         for layer in dict.fromkeys(layer for layer, _ in cells):
-            places = [_tokens_at(task, batch, name, by, model.device)
-                      for x, name in cells if x is layer]  # fmt: skip
+            places = [
+                _tokens_at(task, batch, name, by, model.device) for x, name in cells if x is layer
+            ]
             for first in range(0, len(places), most):
                 some = places[first : first + most]
                 inputs = {

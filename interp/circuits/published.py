@@ -29,9 +29,23 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 FIELDS = {
-    "model", "aliases", "n_layers", "n_heads", "task", "granularity", "uncertain", "source",
-    "roles", "positions", "groups", "edges", "mlps", "variants", "claims", "content_hash",
-}  # fmt: skip
+    "model",
+    "aliases",
+    "n_layers",
+    "n_heads",
+    "task",
+    "granularity",
+    "uncertain",
+    "source",
+    "roles",
+    "positions",
+    "groups",
+    "edges",
+    "mlps",
+    "variants",
+    "claims",
+    "content_hash",
+}
 NEEDED = ("model", "n_layers", "n_heads", "task", "granularity", "source", "roles")
 
 
@@ -133,13 +147,23 @@ class Published:
         roles = {r: kept for r, kept in roles.items() if kept}
         score = np.array([-1.0 if name in against else 1.0 for name in nodes])
         return Circuit(
-            self.model, self.n_layers, self.n_heads, self.task, "publication", self.granularity,
-            tuple(nodes), score, np.full(len(nodes), np.nan), 1, "marks", edges,
+            self.model,
+            self.n_layers,
+            self.n_heads,
+            self.task,
+            "publication",
+            self.granularity,
+            tuple(nodes),
+            score,
+            np.full(len(nodes), np.nan),
+            1,
+            "marks",
+            edges,
             np.array([-1.0 if a in against else 1.0 for a, _ in edges]),
             roles,
             tuple(x for x in (self.source, self.uncertain) if x),
             made={"made_by": f"circuits/{self.name}.toml", "variant": variant or ""},
-        )  # fmt: skip
+        )
 
     def plot(self, variant: str | None = None) -> go.Figure:
         """Draw the circuit with layers from bottom to top; see `Circuit.plot`."""
@@ -213,15 +237,24 @@ def read_published(path: Path) -> Published:
     roles = {role: _heads(path, document, heads) for role, heads in document["roles"].items()}
     heads = tuple(dict.fromkeys(h for found in roles.values() for h in found))
     return Published(
-        path.stem, document["model"], tuple(document.get("aliases", ())), document["n_layers"],
-        document["n_heads"], document["task"], document["granularity"], document["source"], roles,
-        tuple((a, b) for a, b in document.get("edges", ())), tuple(document.get("groups", ())),
+        path.stem,
+        document["model"],
+        tuple(document.get("aliases", ())),
+        document["n_layers"],
+        document["n_heads"],
+        document["task"],
+        document["granularity"],
+        document["source"],
+        roles,
+        tuple((a, b) for a, b in document.get("edges", ())),
+        tuple(document.get("groups", ())),
         dict(document.get("positions", {})),
         {k: tuple(v) for k, v in document.get("mlps", {}).items()},
         {k: _variant(path, document, heads, v) for k, v in document.get("variants", {}).items()},
-        tuple(document.get("claims", ())), str(document.get("uncertain", "")),
+        tuple(document.get("claims", ())),
+        str(document.get("uncertain", "")),
         str(document.get("content_hash", "")),
-    )  # fmt: skip
+    )
 
 
 def _found(path: Path) -> Published:
@@ -234,11 +267,18 @@ def _found(path: Path) -> Published:
     }
     rest = tuple(h for h in found.head_names if all(h not in names for names in named.values()))
     return Published(
-        path.stem, found.model, (), found.n_layers, found.n_heads, found.task, found.level,
+        path.stem,
+        found.model,
+        (),
+        found.n_layers,
+        found.n_heads,
+        found.task,
+        found.level,
         f"found by {found.method} on {found.made.get('n_prompts', found.n)} pairs",
-        {r: names for r, names in (named | {"found": rest}).items() if names}, found.edges,
+        {r: names for r, names in (named | {"found": rest}).items() if names},
+        found.edges,
         content_hash=str(found.made.get("content_hash") or ""),
-    )  # fmt: skip
+    )
 
 
 def _heads(path: Path, values: Mapping[str, Any], given: Any) -> tuple[str, ...]:

@@ -38,9 +38,14 @@ def comparison_rows(
     }
     facts = {"name": name, "effect": effect, "known": known, "found": found, "of": of}
     return ResultRows(
-        "PublishedComparison", columns, ("metric",), made, facts,
-        why_no_per_prompt="it compares the mean scores of heads", interval_by="own",
-    )  # fmt: skip
+        "PublishedComparison",
+        columns,
+        ("metric",),
+        made,
+        facts,
+        why_no_per_prompt="it compares the mean scores of heads",
+        interval_by="own",
+    )
 
 
 def bounds_of_area(found: ResultRows, level: float) -> Float[Array, "row 2"]:
@@ -56,6 +61,9 @@ def published_figures(compared: ResultRows) -> dict[str, float]:
     """Return AUROC, its 95 % interval, and the published heads that were found."""
     low, high = auroc_interval(compared.effect, compared.known)
     return {
-        "auroc": auroc(compared.effect, compared.known), "low": low, "high": high,
-        "found": float(compared.found), "of": float(compared.of),
-    }  # fmt: skip
+        "auroc": auroc(compared.effect, compared.known),
+        "low": low,
+        "high": high,
+        "found": float(compared.found),
+        "of": float(compared.of),
+    }

@@ -119,8 +119,9 @@ class Tracer:
         def visit(site: Site, call: Call, real: Tensor) -> None:
             sinks = getattr(call, "sinks", None)
             self._caps[site] = (
-                getattr(call, "softcap", None), None if sinks is None else precise(sinks.detach())
-            )  # fmt: skip
+                getattr(call, "softcap", None),
+                None if sinks is None else precise(sinks.detach()),
+            )
 
         model = self.scores.model
         inputs = {k: v[:1] if _batched(v) else v for k, v in self.scores.inputs.items()}
@@ -163,11 +164,19 @@ class Tracer:
         by_key = (read_k @ right[some].T) @ along[some] * where[key]
         n = s.before[site]
         return Signal(
-            row, site.layer, head, query, key,
-            float(s.cache["pattern", site.layer][row, head, query, key]), total,
-            parts[order].double().cpu().numpy(), chosen,
-            by_query.double().cpu().numpy(), by_key.double().cpu().numpy(), s.writers[:n],
-        )  # fmt: skip
+            row,
+            site.layer,
+            head,
+            query,
+            key,
+            float(s.cache["pattern", site.layer][row, head, query, key]),
+            total,
+            parts[order].double().cpu().numpy(),
+            chosen,
+            by_query.double().cpu().numpy(),
+            by_key.double().cpu().numpy(),
+            s.writers[:n],
+        )
 
     # --- measures -----------------------------------------------------------------------------
 
@@ -211,9 +220,17 @@ class Tracer:
         return slope.mean(0)
 
     def _chosen(
-        self, site: Site, row: int, head: int, query: int, key: int, products: Tensor,
-        parts: Tensor, order: Tensor, total: float,
-    ) -> int:  # fmt: skip
+        self,
+        site: Site,
+        row: int,
+        head: int,
+        query: int,
+        key: int,
+        products: Tensor,
+        parts: Tensor,
+        order: Tensor,
+        total: float,
+    ) -> int:
         """Return the number of slices in the signal, counted from the largest."""
         if self.measure != "softmax":
             reached = parts[order].double().cumsum(0) >= total * (1 - 1e-6)
@@ -243,9 +260,16 @@ def signal_rows(
     rows = []
     for s in found:
         row: dict[str, Any] = {
-            "prompt": s.row, "layer": s.layer, "head": s.head, "query": s.query, "key": s.key,
-            "weight": s.weight, "slices": s.chosen, "of": d_head, measure: s.total,
-        }  # fmt: skip
+            "prompt": s.row,
+            "layer": s.layer,
+            "head": s.head,
+            "query": s.query,
+            "key": s.key,
+            "weight": s.weight,
+            "slices": s.chosen,
+            "of": d_head,
+            measure: s.total,
+        }
         for side in ("q", "k"):
             shares = {n: v for n, v in s.shares(side).items() if n != CONSTANT}
             best = ordered_by(shares, shares.__getitem__)[0]
@@ -254,16 +278,23 @@ def signal_rows(
     columns = ["prompt", "layer", "head", "query", "key", "weight", "slices", "of"]
     columns += [measure, "q_from", "q_share", "k_from", "k_share"]
     facts = {
-        "metric": f"signal by {measure}", "model": model, "measure": measure, "d_head": d_head,
+        "metric": f"signal by {measure}",
+        "model": model,
+        "measure": measure,
+        "d_head": d_head,
         "unit": "attention weight" if measure == "softmax" else "attention score",
-    }  # fmt: skip
+    }
     same = {} if measure == "score" else {"score": measure}
     return ResultRows(
-        "Signals", pd.DataFrame(rows, columns=columns),
-        ("prompt", "layer", "head", "query", "key"), made, facts,
+        "Signals",
+        pd.DataFrame(rows, columns=columns),
+        ("prompt", "layer", "head", "query", "key"),
+        made,
+        facts,
         why_no_per_prompt="every row is one attention weight of one prompt",
-        arrays={"found": tuple(found)}, same_as=same,
-    )  # fmt: skip
+        arrays={"found": tuple(found)},
+        same_as=same,
+    )
 
 
 def writer_shares(found: ResultRows, part: str = "k") -> pd.DataFrame:

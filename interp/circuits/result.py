@@ -141,20 +141,36 @@ class Circuit(CircuitFiles, Result):
         if edges is not None and edges.shape[1] == values.shape[1]:
             values = np.concatenate([values, edges])
         by_pair = found.columns == "pairs" and values.shape == (
-            len(found.nodes) + len(found.edges), len(task)
-        )  # fmt: skip
+            len(found.nodes) + len(found.edges),
+            len(task),
+        )
         return cls(
-            model.name, model.n_layers, model.n_heads, task.name, method, level, found.nodes,
-            found.per_prompt.mean(1), sem(found.per_prompt), found.per_prompt.shape[1], found.unit,
-            found.edges, np.zeros(0) if edges is None else edges.mean(1), dict(task.truth),
-            found.notes, dict(found.tables) | {"stability": of_found(found, task)}, made,
+            model.name,
+            model.n_layers,
+            model.n_heads,
+            task.name,
+            method,
+            level,
+            found.nodes,
+            found.per_prompt.mean(1),
+            sem(found.per_prompt),
+            found.per_prompt.shape[1],
+            found.unit,
+            found.edges,
+            np.zeros(0) if edges is None else edges.mean(1),
+            dict(task.truth),
+            found.notes,
+            dict(found.tables) | {"stability": of_found(found, task)},
+            made,
             *((np.zeros(0), np.zeros(0)) if now is None else (now.mean(1), sem(now))),
             found.conditional_on,
             (given,) * len(found.nodes) if isinstance(given, str) else given,
             np.zeros(0) if found.estimate is None else found.estimate,
-            np.zeros(0) if edges is None else sem(edges), found.edges_measured,
-            values if by_pair else None, shared,
-        )  # fmt: skip
+            np.zeros(0) if edges is None else sem(edges),
+            found.edges_measured,
+            values if by_pair else None,
+            shared,
+        )
 
     def __len__(self) -> int:
         return len(self.nodes) + len(self.edges)
@@ -264,10 +280,11 @@ class Circuit(CircuitFiles, Result):
             edge_measured=tuple(self.edge_measured[i] for i in edges) if self.edge_measured else (),
             per_prompt=None if self.per_prompt is None else self.per_prompt[rows],
             roles={
-                r: kept for r, names in self.roles.items()
+                r: kept
+                for r, names in self.roles.items()
                 if (kept := tuple(name for name in names if name in keep))
             },
-        )  # fmt: skip
+        )
         object.__setattr__(found, "_asked", self._asked)
         return found
 
@@ -310,13 +327,19 @@ class Circuit(CircuitFiles, Result):
         role = {name: r for r, names in self.roles.items() for name in names}
         return pd.DataFrame(
             {
-                "node": list(self.nodes), "score": self.score, "sem": self.sem, "n": self.n,
-                "unit": self.unit, "role": [role.get(n, "") for n in self.nodes],
-                "conditional": self.conditional, "conditional_sem": self.conditional_sem,
-                "conditional_on": list(self.conditional_on), "measured": list(self.measured),
+                "node": list(self.nodes),
+                "score": self.score,
+                "sem": self.sem,
+                "n": self.n,
+                "unit": self.unit,
+                "role": [role.get(n, "") for n in self.nodes],
+                "conditional": self.conditional,
+                "conditional_sem": self.conditional_sem,
+                "conditional_on": list(self.conditional_on),
+                "measured": list(self.measured),
                 "estimate": self.estimate,
             }
-        )  # fmt: skip
+        )
 
     def edges_to_pandas(self) -> pd.DataFrame:
         """Return a table with one row per edge; `in_set` marks those of the smallest set."""
@@ -324,10 +347,14 @@ class Circuit(CircuitFiles, Result):
 
         frame = pd.DataFrame(
             {
-                "from": [a for a, _ in self.edges], "to": [b for _, b in self.edges],
-                "score": self.edge_score, "sem": self.edge_sem, "n": self.n, "unit": self.unit,
+                "from": [a for a, _ in self.edges],
+                "to": [b for _, b in self.edges],
+                "score": self.edge_score,
+                "sem": self.edge_sem,
+                "n": self.n,
+                "unit": self.unit,
             }
-        )  # fmt: skip
+        )
         if self.edge_measured:
             frame["measured"] = list(self.edge_measured)
         if self.chosen is not None:

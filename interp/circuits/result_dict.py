@@ -16,8 +16,14 @@ from interp.core.files import read_bytes
 FORMAT = "interp circuit 2"
 OF_EDGES = ("edge_score", "edge_sem")
 OF_NODES = (
-    "score", "sem", "conditional", "conditional_sem", "estimate", "conditional_on", "measured",
-)  # fmt: skip
+    "score",
+    "sem",
+    "conditional",
+    "conditional_sem",
+    "estimate",
+    "conditional_on",
+    "measured",
+)
 NUMBERS = (*OF_NODES[:5], *OF_EDGES)
 
 
@@ -27,15 +33,20 @@ def plain_data_of(circuit: Any) -> dict[str, Any]:
     from interp.core.json_document import plain
 
     return {
-        "format": FORMAT, **{name: getattr(circuit, name) for name in same},
-        "nodes": list(circuit.nodes), **{name: _plain(getattr(circuit, name)) for name in NUMBERS},
-        "conditional_on": list(circuit.conditional_on), "measured": list(circuit.measured),
+        "format": FORMAT,
+        **{name: getattr(circuit, name) for name in same},
+        "nodes": list(circuit.nodes),
+        **{name: _plain(getattr(circuit, name)) for name in NUMBERS},
+        "conditional_on": list(circuit.conditional_on),
+        "measured": list(circuit.measured),
         "edges": [list(e) for e in circuit.edges],
         "roles": {r: list(names) for r, names in circuit.roles.items()},
         **({"edge_measured": list(circuit.edge_measured)} if circuit.edge_measured else {}),
         **({} if circuit.clusters is None else {"clusters": list(circuit.clusters)}),
-        "notes": list(circuit.notes), "tables": plain(circuit.tables), "made": plain(circuit.made),
-    }  # fmt: skip
+        "notes": list(circuit.notes),
+        "tables": plain(circuit.tables),
+        "made": plain(circuit.made),
+    }
 
 
 def fields_of(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -139,8 +139,9 @@ class SetEvaluation(Result):
             row: Row = {"node": name}
             for what, stated in (("lost", own), ("model_lost", of_model), ("unexplained", more)):
                 row |= {what: stated[0], f"{what}_low": stated[1], f"{what}_high": stated[2]}
-            rows.append(row | {"needed": own[1] > 0 or own[2] < 0,
-                               "backups": self.backups.get(name, "")})  # fmt: skip
+            rows.append(
+                row | {"needed": own[1] > 0 or own[2] < 0, "backups": self.backups.get(name, "")}
+            )
         ends = ("", "_low", "_high")
         shares = [f"{what}{end}" for what in ("lost", "model_lost", "unexplained") for end in ends]
         frame = pd.DataFrame(rows, columns=["node", *shares, "needed", "backups"])
@@ -155,9 +156,11 @@ class SetEvaluation(Result):
         made: Any = self
         rows = list(rows)
         return replace(
-            made, nodes=tuple(self.nodes[i] for i in rows), per_prompt=self.per_prompt[rows],
+            made,
+            nodes=tuple(self.nodes[i] for i in rows),
+            per_prompt=self.per_prompt[rows],
             whole=self.whole[rows],
-        )  # fmt: skip
+        )
 
     def figures(self) -> list[Row]:
         """Return a row per figure: value, 95 % interval, random baseline and description."""
@@ -168,11 +171,17 @@ class SetEvaluation(Result):
             "completeness": "share of the gap that is lost without the set; 1 is best",
         }
         rows: list[Row] = [
-            {"figure": name, "value": x[0], "low": x[1], "high": x[2],
-             "random": float(self.random.mean()) if name == "faithfulness" else math.nan,
-             "n": len(self.gap), "what": what[name]}
+            {
+                "figure": name,
+                "value": x[0],
+                "low": x[1],
+                "high": x[2],
+                "random": float(self.random.mean()) if name == "faithfulness" else math.nan,
+                "n": len(self.gap),
+                "what": what[name],
+            }
             for name, x in shares.items()
-        ]  # fmt: skip
+        ]
         return rows
 
     def summary(self) -> list[str]:
@@ -289,13 +298,27 @@ def evaluate_set(
     made = model_provenance(model) | task.about() | {"method": circuit.method, "seed": seed}
     made |= {"made_by": "interp.circuits.evaluate_set", "ablation": "corrupted"}
     return SetEvaluation(
-        model.name, task.name, nodes, len(chosen.edges), chosen.asked, chosen.kept, kept[0],
-        kept[1], gap, kept[0][None] - kept[2 : 2 + n], gap[None] - kept[2 + n : 2 + 2 * n],
+        model.name,
+        task.name,
+        nodes,
+        len(chosen.edges),
+        chosen.asked,
+        chosen.kept,
+        kept[0],
+        kept[1],
+        gap,
+        kept[0][None] - kept[2 : 2 + n],
+        gap[None] - kept[2 + n : 2 + 2 * n],
         kept[2 + 2 * n :].mean(1) / gap.mean(),
-        {name: " ".join(heads) for name, heads in stands.items()}, runs.forwards,
-        len(set(hashes(task)) & set(map(str, circuit.made.get("pairs") or ()))), task.clusters,
-        task.dependence, task.task.unit, made, chosen.separated,
-    )  # fmt: skip
+        {name: " ".join(heads) for name, heads in stands.items()},
+        runs.forwards,
+        len(set(hashes(task)) & set(map(str, circuit.made.get("pairs") or ()))),
+        task.clusters,
+        task.dependence,
+        task.task.unit,
+        made,
+        chosen.separated,
+    )
 
 
 def _random_set(graph: ResidualGraph, nodes: Sequence[str], rng: np.random.Generator) -> list[str]:

@@ -143,9 +143,12 @@ def choose_edges(
         return share.reaches(faithful) if reached else abs(1 - share.value) <= abs(1 - chosen.kept)
 
     number, kept = first_enough(
-        lambda k: runs.share(runs.graph.mask(order[:k]), EDGES), len(order), enough, most,
+        lambda k: runs.share(runs.graph.mask(order[:k]), EDGES),
+        len(order),
+        enough,
+        most,
         chosen.share,
-    )  # fmt: skip
+    )
     return with_edges(runs, chosen, order[:number], kept)
 
 
@@ -239,8 +242,10 @@ def smallest_set(
     scores = dict(zip(circuit.edges, np.nan_to_num(score).tolist(), strict=True))
     store = None
     if resume is not None:
-        settings = {"smallest": [faithful, size, list(ranking)],
-                "edges": [[*edge, score] for edge, score in scores.items()]}  # fmt: skip
+        settings = {
+            "smallest": [faithful, size, list(ranking)],
+            "edges": [[*edge, score] for edge, score in scores.items()],
+        }
         store = Kept(resume, model_content(model) | of_task(model, task) | settings)
     with following(store, progress):
         runs = PatchedRuns(model, task, halves=halves)

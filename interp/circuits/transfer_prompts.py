@@ -69,8 +69,9 @@ def transfer_task(
     if name in ("repeats", "induction"):
         return repeated(model, repeats(model, n=n, max_length=max_length or 24, seed=seed), seed)
     if name == "needles":
-        task, another, same = needle_sources(model, n=n, max_length=max_length, seed=seed,
-                                             scored=scored)  # fmt: skip
+        task, another, same = needle_sources(
+            model, n=n, max_length=max_length, seed=seed, scored=scored
+        )
         if len(task) < LEAST:
             raise Unanswered(
                 f"only {len(task)} needles have another of the same length; at least {LEAST} are"
@@ -171,8 +172,11 @@ def _matched(model: Model, name: str, seed: int, n: int, max_length: int | None)
         if max_length is not None and len(ids) > max_length:
             continue
         right, wrong = answers[i]
-        order = [int(j) for j in rng.permutation(len(pool))
-                 if len(pool.clean.ids[j]) == len(ids) and pool.clean.ids[j] != ids]  # fmt: skip
+        order = [
+            int(j)
+            for j in rng.permutation(len(pool))
+            if len(pool.clean.ids[j]) == len(ids) and pool.clean.ids[j] != ids
+        ]
         a = [j for j in order if right != pool_answers[j][0] and pool_forms[j] == forms[i]]
         b = [j for j in order if right == pool_answers[j][0]]
         if a and b:

@@ -47,14 +47,23 @@ def evaluated(
         of_set = _set(model, found, fresh, no_set, seed, n_random, **kept)
     patched = _patched(model, found, fresh, top, **kept)
     measured = evaluate_circuit(
-        model, found, fresh, ablation=ablation, n_random=n_random, seed=seed,
-        found_on=plan.found_on(model, start), **reference, **kept,
-    )  # fmt: skip
+        model,
+        found,
+        fresh,
+        ablation=ablation,
+        n_random=n_random,
+        seed=seed,
+        found_on=plan.found_on(model, start),
+        **reference,
+        **kept,
+    )
     parts = {
-        "held_out": plan.summary(len(fresh), measured.seen), "of_set": of_set, "patched": patched,
+        "held_out": plan.summary(len(fresh), measured.seen),
+        "of_set": of_set,
+        "patched": patched,
         "edges": _edges(model, found, fresh, n_random, **kept),
         "maps": _maps(model, fresh, maps, **kept),
-    }  # fmt: skip
+    }
     return measured, parts, doubt
 
 
@@ -74,9 +83,14 @@ def with_set(
 
 
 def _set(
-    model: Model, found: Circuit, fresh: ContrastTask, why: str, seed: int, n_random: int,
+    model: Model,
+    found: Circuit,
+    fresh: ContrastTask,
+    why: str,
+    seed: int,
+    n_random: int,
     **kept: Any,
-) -> SetEvaluation | str:  # fmt: skip
+) -> SetEvaluation | str:
     """Measure the smallest set on other pairs, or return the reason why that is impossible."""
     from interp.circuits.set_evaluation import evaluate_set
 

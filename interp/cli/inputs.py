@@ -42,9 +42,13 @@ def _task(run: Run) -> Any:
 
         return make_contrast(model, values["task"], n=n or 32, seed=seed).task
     return make_task(
-        model, values["task"], measure=values["measure"], n=n, max_length=values["max_length"],
+        model,
+        values["task"],
+        measure=values["measure"],
+        n=n,
+        max_length=values["max_length"],
         seed=seed,
-    )  # fmt: skip
+    )
 
 
 def _reference(run: Run) -> Any:

@@ -32,68 +32,82 @@ def _first_process_speaks(ctx: click.Context, parameter: click.Parameter, value:
 
 
 DEBUG_OPTION = click.Option(
-    ["--debug"], is_flag=True, expose_value=False, callback=_remember,
+    ["--debug"],
+    is_flag=True,
+    expose_value=False,
+    callback=_remember,
     is_eager=True,  # known before a wrong value of another option raises
     help="Show the traceback of an error.",
-)  # fmt: skip
+)
 LOADING = (
+    click.Option(["--device"], type=DEVICE, help="Device to run on, such as cpu, cuda or cuda:1."),
     click.Option(
-        ["--device"], type=DEVICE, help="Device to run on, such as cpu, cuda or cuda:1."
-    ),
-    click.Option(
-        ["--dtype"], type=click.Choice(DTYPES),
+        ["--dtype"],
+        type=click.Choice(DTYPES),
         help="Data type of the weights; by default the checkpoint's.",
     ),
     click.Option(
         ["--attention"], metavar="NAME", help="Attention implementation, such as eager or sdpa."
     ),
     click.Option(
-        ["--offload"], is_flag=True,
+        ["--offload"],
+        is_flag=True,
         help="Leave the weights in their files and read each layer as it runs, for a model larger "
         "than memory; the numbers are the same.",
     ),
     click.Option(["--revision"], help="Branch, tag or commit of a hub model."),
     click.Option(
-        ["--import", "imports"], type=IMPORT, multiple=True, metavar="FILE_OR_MODULE",
+        ["--import", "imports"],
+        type=IMPORT,
+        multiple=True,
+        metavar="FILE_OR_MODULE",
         help="Import this module first, such as one that defines a model class. Repeatable.",
     ),
     click.Option(
-        ["--trust-remote-code"], is_flag=True,
+        ["--trust-remote-code"],
+        is_flag=True,
         help="Allow running code that comes with a checkpoint.",
     ),
     click.Option(
         ["--allow-pickle"], is_flag=True, help="Allow pickled weights, which can run any code."
     ),
     DEBUG_OPTION,
-)  # fmt: skip
+)
 """Options of every command that loads models."""
 FURTHER = {
     "config": config_option(),
     "source": click.Option(
-        ["--source", "through"], type=SourceName(),
+        ["--source", "through"],
+        type=SourceName(),
         help="Load the model through this library; the numbers are the same.",
     ),
     "chat": click.Option(
-        ["--chat"], is_flag=True,
+        ["--chat"],
+        is_flag=True,
         help="Read each text as the user's message in the model's chat template.",
     ),
     "device_map": click.Option(
-        ["--device-map"], metavar="PLAN",
+        ["--device-map"],
+        metavar="PLAN",
         help="Distribute a large model's layers over this machine's devices, such as auto; needs "
         "accelerate.",
     ),
     "remote": click.Option(
-        ["--remote"], metavar="ADDRESS",
+        ["--remote"],
+        metavar="ADDRESS",
         help="Run the model on an nnsight server, without loading its weights: the server's "
         "address, or 'configured' for the one in nnsight's settings; 'local' does the same run "
         "here.",
     ),
     "tp_plan": click.Option(
-        ["--tp-plan"], metavar="PLAN", is_eager=True, callback=_first_process_speaks,
+        ["--tp-plan"],
+        metavar="PLAN",
+        is_eager=True,
+        callback=_first_process_speaks,
         help="Spread the heads of a model over the processes of torchrun; auto uses the family's "
         "plan. Example: `torchrun --nproc-per-node 2 -m interp score MODEL --tp-plan auto`",
     ),
-}  # fmt: skip
+}
 """Options of the commands that state them."""
 
 

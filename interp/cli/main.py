@@ -141,9 +141,13 @@ def show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     "wrong; 130 interrupted; 141 the reader of its output has gone; 143 terminated (SIGTERM).",
 )
 @click.option(
-    "--version", is_flag=True, expose_value=False, is_eager=True, callback=show_version,
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=show_version,
     help="Show the version and exit.",
-)  # fmt: skip
+)
 def main() -> None:
     """Show what the attention heads of a transformer do, with errors and null baselines.
 

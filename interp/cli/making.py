@@ -35,9 +35,17 @@ from interp.report.printed import TEXTS
 
 GAME = {
     "interp.causal.game.game:Game": (
-        "kind", "reference", "players", "stack", "heads", "without", "seed", "max_tokens", "resume",
+        "kind",
+        "reference",
+        "players",
+        "stack",
+        "heads",
+        "without",
+        "seed",
+        "max_tokens",
+        "resume",
     )
-}  # fmt: skip
+}
 """Options of a game that a function passes on."""
 _FORMS = (
     click.Option(["--json", "rows"], flag_value="json", help="Print only the rows, as JSON."),
@@ -174,9 +182,14 @@ def _made(
         voice = Voice.of_command(quiet=values.pop("quiet", False))
         lent = Loading() if alone else loading_of(values, voice)
         run = Run(
-            declared, {k: values.pop(k) for k in (*named, *options)}, lent, voice,
-            values.pop("out", None), values.pop("rows", None), _given(declared, values),
-        )  # fmt: skip
+            declared,
+            {k: values.pop(k) for k in (*named, *options)},
+            lent,
+            voice,
+            values.pop("out", None),
+            values.pop("rows", None),
+            _given(declared, values),
+        )
         run.check()
         import_first(lent.imports, lent.session)
         code = run.go()
@@ -185,10 +198,13 @@ def _made(
 
     loads = [DEBUG_OPTION] if alone else [*LOADING, *(FURTHER[name] for name in loading)]
     return MadeCommand(
-        declared, function.name, callback=callback, params=[*params, *loads, *settings],
+        declared,
+        function.name,
+        callback=callback,
+        params=[*params, *loads, *settings],
         help="\n\n".join(filter(None, (function.doc, help))),
         epilog=f"Example: {example}" if example else None,
-    )  # fmt: skip
+    )
 
 
 def _models(declared: CommandDeclaration) -> list[click.Argument]:
@@ -198,20 +214,26 @@ def _models(declared: CommandDeclaration) -> list[click.Argument]:
     if not (metavars := _metavars(declared)):
         return [
             click.Argument(
-                ["sources"], nargs=-1 if many else 1, required=not declared.usual, type=MODEL_NAME,
+                ["sources"],
+                nargs=-1 if many else 1,
+                required=not declared.usual,
+                type=MODEL_NAME,
                 metavar="MODEL..." if many else "MODEL",
                 callback=checked_sources if many else _one_source,
             )
-        ]  # fmt: skip
+        ]
     checked = None if declared.over == "sources" else checked_sources
     return [
         click.Argument(
-            [f"sources{i}"], nargs=-1 if name.endswith("...") else 1, required=name[0] != "[",
-            type=MODEL_NAME, metavar=name,
+            [f"sources{i}"],
+            nargs=-1 if name.endswith("...") else 1,
+            required=name[0] != "[",
+            type=MODEL_NAME,
+            metavar=name,
             callback=checked if name.endswith("...") else checked and checked_source,
         )
         for i, name in enumerate(metavars)
-    ]  # fmt: skip
+    ]
 
 
 def _metavars(declared: CommandDeclaration) -> list[str]:
@@ -272,7 +294,11 @@ def _by_ending(endings: tuple[str, ...]) -> click.Option:
         return found
 
     return click.Option(
-        ["-o", "--out"], multiple=True, type=OUT_FILE, callback=by_end, metavar="FILE",
+        ["-o", "--out"],
+        multiple=True,
+        type=OUT_FILE,
+        callback=by_end,
+        metavar="FILE",
         help="Write the result to this file, in the format of its ending: "
         f"{', '.join(endings)}. Repeatable.",
-    )  # fmt: skip
+    )

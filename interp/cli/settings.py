@@ -86,10 +86,15 @@ def _completed(ctx: click.Context, parameter: click.Parameter, incomplete: str) 
 def set_option() -> click.Option:
     """Return the option `--set` of a command that has settings."""
     return click.Option(
-        ["--set"], multiple=True, is_eager=True, expose_value=False, callback=_checked,
-        shell_complete=_completed, metavar="NAME=VALUE",
+        ["--set"],
+        multiple=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_checked,
+        shell_complete=_completed,
+        metavar="NAME=VALUE",
         help="Change a setting of this command, listed below. Repeatable.",
-    )  # fmt: skip
+    )
 
 
 class WithSettings(click.Command):

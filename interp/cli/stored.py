@@ -22,10 +22,12 @@ ONLY = {"models": Input(lambda run: run.values["models"], ("models",))}
 ONLY_OPTIONS = {
     "models": Spelling(help="Only this model. Repeatable."),
     "metrics": Spelling(
-        type=click.STRING, metavar="NAME", read=tuple,
+        type=click.STRING,
+        metavar="NAME",
+        read=tuple,
         help="Only this metric, with its options as they are listed. Repeatable.",
     ),
-}  # fmt: skip
+}
 
 
 def stored_results(folder: Path) -> Store:

@@ -112,13 +112,15 @@ def _split(texts: Sequence[str]) -> list[str]:
 _TEXT = "File of prompts, one per line, or .jsonl with the fields prompt and cluster."
 WORDS: dict[str, Spelling] = {
     "task": Spelling(
-        default="repeats", metavar="NAME|FILE",
+        default="repeats",
+        metavar="NAME|FILE",
         help="The task: repeats (loss on the second copy of random tokens), a contrast task of "
         "`interp circuit --list` (such as ioi), a .txt file (a prompt per line), a .jsonl file "
         "(prompt, answer, wrong, corrupted, position) or a .py file with task(model).",
     ),
     "measure": Spelling(
-        type=click.Choice(MEASURES), default=None,
+        type=click.Choice(MEASURES),
+        default=None,
         help="Measure computed from the logits; by default the one that fits the answers in the "
         "task file.",
     ),
@@ -132,7 +134,9 @@ WORDS: dict[str, Spelling] = {
         type=click.Choice(KINDS), help="Replacement for the output of an ablated head."
     ),
     "reference": Spelling(
-        type=PromptFile(), metavar="FILE", default=None,
+        type=PromptFile(),
+        metavar="FILE",
+        default=None,
         help="For --kind mean-dataset: file of prompts, one per line, over which a head's output "
         "is averaged.",
     ),
@@ -194,13 +198,17 @@ WORDS: dict[str, Spelling] = {
     "file": Spelling(type=PromptFile(), metavar="FILE"),
     "prompt_file": Spelling(("--file",), PromptFile(), "FILE", _TEXT),
     "prompts": Spelling(
-        ("--file",), click.Path(path_type=Path), "FILE",
+        ("--file",),
+        click.Path(path_type=Path),
+        "FILE",
         "File of prompts, one per line, which every model reads by its own tokenizer, or .jsonl "
         "with a cluster for each; random tokens repeated twice by default.",
         read=lambda path: None if path is None else read_prompt_file(path),
     ),
     "corpus": Spelling(
-        type=click.Path(path_type=Path), metavar="FILE", multiple=True,
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        multiple=True,
         help="File or folder of documents: text, .jsonl, .json, .parquet, also with .gz or .zst, "
         "or a folder of datasets. Repeatable; by default short texts that come with the package.",
         read=lambda paths: list(paths) or None,
@@ -210,12 +218,16 @@ WORDS: dict[str, Spelling] = {
     "answers": Spelling(("--answer",), click.STRING, "TEXT|ID", multiple=True),
     "image": Spelling(type=EXISTING, metavar="FILE"),
     "images": Spelling(
-        ("--image",), EXISTING, "FILE",
+        ("--image",),
+        EXISTING,
+        "FILE",
         "A picture, read by the model's own processor, one prompt each. Repeatable.",
         multiple=True,
     ),
     "audio": Spelling(
-        type=EXISTING, metavar="FILE", multiple=True,
+        type=EXISTING,
+        metavar="FILE",
+        multiple=True,
         help="A .wav file (16 bits, one channel), one prompt each. Repeatable.",
     ),
     "harmful": Spelling(type=PromptFile(), metavar="FILE", default=None),
@@ -234,20 +246,25 @@ WORDS: dict[str, Spelling] = {
     "export": Spelling(type=click.Path(path_type=Path), metavar="DIR"),
     "target": Spelling(("-t", "--target"), click.STRING, "TARGET"),
     "targets": Spelling(
-        ("-t", "--target"), click.STRING, "TARGET",
+        ("-t", "--target"),
+        click.STRING,
+        "TARGET",
         "Number to explain, as for `interp attribute`; by default the model's top prediction.",
     ),
     "position": Spelling(
         type=click.INT, help="Output position of the target; negative counts from the end."
     ),
     "positions": Spelling(("--position",), click.STRING, "N", multiple=True),
-}  # fmt: skip
+}
 
 
 _PLAIN: dict[str, click.ParamType] = {
-    "int": click.INT, "float": click.FLOAT, "str": click.STRING,
-    "Path": click.Path(path_type=Path), "bool": click.BOOL,
-}  # fmt: skip
+    "int": click.INT,
+    "float": click.FLOAT,
+    "str": click.STRING,
+    "Path": click.Path(path_type=Path),
+    "bool": click.BOOL,
+}
 
 
 _METAVARS = {click.IntRange: "N", click.FloatRange: "X", type(click.INT): "N"}
@@ -301,11 +318,15 @@ def option_for(name: str, parameter: Parameter | None, special: Spelling) -> cli
     # click takes a default of None for a value, which a required option then has
     given: dict[str, Any] = {} if required else {"default": default}
     options: dict[str, Any] = {
-        "type": kind, "callback": read and (lambda ctx, param, value: read(value)), **given,
-        "required": required, "help": about, "multiple": word.multiple,
+        "type": kind,
+        "callback": read and (lambda ctx, param, value: read(value)),
+        **given,
+        "required": required,
+        "help": about,
+        "multiple": word.multiple,
         "show_default": default not in (None, "", False, True),
         "metavar": word.metavar or _METAVARS.get(type(kind)),
-    }  # fmt: skip
+    }
     if setting:
         return Setting(name, **options)
     return click.Option([name, *_spelled(name, word)], **options)
@@ -317,9 +338,13 @@ def argument_for(name: str, parameter: Parameter, special: Spelling) -> click.Ar
     required = parameter.default is REQUIRED
     given: dict[str, Any] = {} if required or several else {"default": parameter.default}
     return click.Argument(
-        [name], type=special.type or type_of(parameter), required=required,
-        nargs=-1 if several else 1, metavar=special.metavar or None, **given,
-    )  # fmt: skip
+        [name],
+        type=special.type or type_of(parameter),
+        required=required,
+        nargs=-1 if several else 1,
+        metavar=special.metavar or None,
+        **given,
+    )
 
 
 def _spelled(name: str, word: Spelling) -> tuple[str, ...]:

@@ -136,7 +136,11 @@ def _wrapped(line: str, width: int) -> str:
         return line
     indent = " " * (len(line) - len(line.lstrip()) + 4)
     wrapper = TextWrapper(
-        width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False,
-        replace_whitespace=False, expand_tabs=False,
-    )  # fmt: skip
+        width,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+        replace_whitespace=False,
+        expand_tabs=False,
+    )
     return wrapper.fill(line)

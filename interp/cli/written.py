@@ -45,10 +45,14 @@ class OutFile(click.ParamType):
         figures = f"; a figure for a name that ends in {' or '.join(self._figures)}"
         figures *= bool(self._figures)
         return click.Option(
-            ["-o", "--out"], type=self, default=Path(self._page), show_default=True, metavar="FILE",
+            ["-o", "--out"],
+            type=self,
+            default=Path(self._page),
+            show_default=True,
+            metavar="FILE",
             help="File of the page (.html is added to a name without it), or a folder for "
             f"{self._page}{numbers}{figures}.",
-        )  # fmt: skip
+        )
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Path:
         """Refuse a folder, a file that exists, and a folder that does not; raises OptionError."""
@@ -78,11 +82,14 @@ def with_overwrite(command: click.Command) -> click.Command:
     if any(isinstance(option.type, OutFile) for option in command.params):
         command.params.append(
             click.Option(
-                ["--overwrite"], is_flag=True, is_eager=True, expose_value=False,
+                ["--overwrite"],
+                is_flag=True,
+                is_eager=True,
+                expose_value=False,
                 help="Replace the output file where it exists.",
                 callback=lambda ctx, _, value: ctx.meta.update({OVERWRITE: value}),
             )
-        )  # fmt: skip
+        )
     return command
 
 

@@ -24,9 +24,15 @@ UNFIT = object()
 READERS: dict[str, Callable[[Any], Any]] = {f"{Head.__module__}:Head": Head.parse}
 """What reads a value that denotes an object of a class, by the class (`module:name`)."""
 _WORDS = {
-    int: "a whole number", float: "a number", bool: "True or False", str: "a text",
-    Path: "a path", PathLike: "a path", type(None): "None", None: "None",
-}  # fmt: skip
+    int: "a whole number",
+    float: "a number",
+    bool: "True or False",
+    str: "a text",
+    Path: "a path",
+    PathLike: "a path",
+    type(None): "None",
+    None: "None",
+}
 
 
 @dataclass(frozen=True)
@@ -255,10 +261,10 @@ _KINDS = (
         lambda base: issubclass(base, Mapping),
         _are_pairs,
         _pairs,
-        lambda base, inner: f"a mapping of {' to '.join(map(in_words, inner))}" if inner else (
-            "a mapping"
+        lambda base, inner: (
+            f"a mapping of {' to '.join(map(in_words, inner))}" if inner else ("a mapping")
         ),
     ),
     _Kind(_collects, _are_several, _several, _several_words),
     _Kind(lambda base: True, _in_class, _read),
-)  # fmt: skip
+)

@@ -24,9 +24,20 @@ from interp.core.annotated import UNFIT, converted, in_words, value_in_words
 from interp.core.errors import InterpError, OptionError, UnknownChoice, UnknownName
 
 _SMALLEST = {
-    "n": 1, "k": 1, "batch_size": 1, "max_length": 1, "max_tokens": 1, "max_evaluations": 1,
-    "top": 0, "seed": 0, "layer": 0, "rate": 0, "rows": 1, "keys": 0, "queries": 0,
-}  # fmt: skip
+    "n": 1,
+    "k": 1,
+    "batch_size": 1,
+    "max_length": 1,
+    "max_tokens": 1,
+    "max_evaluations": 1,
+    "top": 0,
+    "seed": 0,
+    "layer": 0,
+    "rate": 0,
+    "rows": 1,
+    "keys": 0,
+    "queries": 0,
+}
 """Smallest numbers that parameters of these names take."""
 
 

@@ -89,9 +89,11 @@ def score_columns(
     """
     found = [cluster_summary(x[:, None], labels) for x in per_prompt]
     return {
-        "score": [float(x.score[0]) for x in found], "sem": [float(x.sem[0]) for x in found],
-        "n": [x.n for x in found], "clusters": [x.clusters for x in found],
-    }  # fmt: skip
+        "score": [float(x.score[0]) for x in found],
+        "sem": [float(x.sem[0]) for x in found],
+        "n": [x.n for x in found],
+        "clusters": [x.clusters for x in found],
+    }
 
 
 def effective_number(

@@ -24,9 +24,19 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LISTED = (
-    "model", "weights", "metric", "seed", "null", "prompts", "version", "heads", "prompt_values",
-    "bytes", "result", "file",
-)  # fmt: skip
+    "model",
+    "weights",
+    "metric",
+    "seed",
+    "null",
+    "prompts",
+    "version",
+    "heads",
+    "prompt_values",
+    "bytes",
+    "result",
+    "file",
+)
 """Columns of the list of results: `weights` and `prompts` are hashes, `result` the key's digest."""
 _CLOSED: dict[str, Any] = {
     "enable_external_access": "false",

@@ -90,13 +90,19 @@ def difference_rows(
     score, sem, number = (np.array(means[name]) for name in ("score", "sem", "clusters"))
     p = t_test_p(score, sem, number - 1)
     columns = pd.DataFrame(list(rows)).assign(
-        score=score, sem=sem, null=0.0, p=p, n=means["n"], clusters=number, p_holm=holm(p),
+        score=score,
+        sem=sem,
+        null=0.0,
+        p=p,
+        n=means["n"],
+        clusters=number,
+        p_holm=holm(p),
         p_bh=benjamini_hochberg(p),
-    )  # fmt: skip
+    )
     units = tuple(c for c in (rows[0] if rows else {}) if c not in ("unit", "first", "second"))
     return ResultRows(
         "Differences", columns, units, made, {}, per_prompt, clusters=clusters, by="abs"
-    )  # fmt: skip
+    )
 
 
 def _values(result: Any) -> Float[Array, "row prompt"]:

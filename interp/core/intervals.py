@@ -143,9 +143,14 @@ def mean_intervals(
     if not known.all():
         own = [(np.broadcast_to(sem, known.shape)[known], df) for sem, df in others]
         some = mean_intervals(
-            values[known], level, clusters=clusters, bounds=bounds, others=own, draws=draws,
+            values[known],
+            level,
+            clusters=clusters,
+            bounds=bounds,
+            others=own,
+            draws=draws,
             seed=seed,
-        )  # fmt: skip
+        )
         ends[known] = some.ends
         stated = dict(zip(np.flatnonzero(known).tolist(), some.why_not, strict=True))
         return MeanIntervals(ends, tuple(stated.get(at, NO_SCORE) for at in range(len(values))))
@@ -311,9 +316,8 @@ def _linear_error(
     drawn = times.sum(1)[:, None]
     own = times @ gone**2
     squares = (
-        own - 2 * shift * (times @ (gone * size[:, None]))
-        + shift**2 * (times @ size**2)[:, None]
-    )  # fmt: skip
+        own - 2 * shift * (times @ (gone * size[:, None])) + shift**2 * (times @ size**2)[:, None]
+    )
     squares = np.where(squares <= 1e-12 * own, 0.0, squares)  # rounding of their difference
     with np.errstate(divide="ignore", invalid="ignore"):
         return shift, np.sqrt(drawn / (drawn - 1) * squares) / total

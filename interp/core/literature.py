@@ -163,9 +163,11 @@ class Paper:
         lines += [f"Why not: {self.not_testable}"] if self.not_testable else []
         lines += [f"Asks: {self.question}"]
         for name, values in (
-            ("Call", self.call), ("Command", self.command), ("File", self.file),
+            ("Call", self.call),
+            ("Command", self.command),
+            ("File", self.file),
             ("Checked by", self.test),
-        ):  # fmt: skip
+        ):
             lines += [f"{name}: {value}" for value in values]
         lines.append(f"Status: {self.status}")
         return "\n".join([*lines, f"Not covered: {self.missing}"] if self.missing else lines)

@@ -51,9 +51,15 @@ def prompt_means(
         columns["null"] = [float(cluster_summary(x[:, None]).score[0]) for x in nulls]
     facts = {"notes": notes or {}}
     return ResultRows(
-        "PromptMeans", columns, tuple(units), provenance or {}, facts, values, arrays=arrays,
+        "PromptMeans",
+        columns,
+        tuple(units),
+        provenance or {},
+        facts,
+        values,
+        arrays=arrays,
         clusters=labels,
-    )  # fmt: skip
+    )
 
 
 def paired_p(

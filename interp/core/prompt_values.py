@@ -90,8 +90,9 @@ def _arrow(model: str, metric: str, values: PromptValues, weights: str, result: 
     arrays |= {"prompt_id": per_prompt(values.ids), "cluster": per_prompt(values.clusters)}
     arrays["value"], arrays["null"] = pa.array(whole["x"]), pa.array(whole["null"])
     found = pa.table({name: arrays[name] for name in COLUMNS})
-    return found.replace_schema_metadata({"interp": _FORMAT, "interp.clustered":
-                                          str(int(values.clusters is not None))})  # fmt: skip
+    return found.replace_schema_metadata(
+        {"interp": _FORMAT, "interp.clustered": str(int(values.clusters is not None))}
+    )
 
 
 def _named(index: np.ndarray, names: list[str]) -> Any:
@@ -295,9 +296,13 @@ class WithPromptValues:
             if not len(kept):
                 continue
             found[rows] = bootstrap_interval(
-                values[np.ix_(rows, kept)], level, method=method, draws=n_boot, seed=seed,
+                values[np.ix_(rows, kept)],
+                level,
+                method=method,
+                draws=n_boot,
+                seed=seed,
                 clusters=None if labels is None else [labels[i] for i in kept],
-            )  # fmt: skip
+            )
         return found
 
 

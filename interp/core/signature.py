@@ -110,9 +110,11 @@ def read(target: str) -> Function:
             return Function(name, description(text), _fields(where, made, entries(text)))
         [node] = init
     assert isinstance(node, ast.FunctionDef)
-    returned = () if node.returns is None else tuple(
-        n.id for n in ast.walk(node.returns) if isinstance(n, ast.Name)
-    )  # fmt: skip
+    returned = (
+        ()
+        if node.returns is None
+        else tuple(n.id for n in ast.walk(node.returns) if isinstance(n, ast.Name))
+    )
     return Function(name, description(text), _parameters(where, node, entries(text)), returned)
 
 
@@ -145,12 +147,15 @@ def _parameters(
     ]
     return {
         a.arg: Parameter(
-            a.arg, a.annotation, REQUIRED if default is None else source.constant(default),
-            helps.get(a.arg, ""), source,
+            a.arg,
+            a.annotation,
+            REQUIRED if default is None else source.constant(default),
+            helps.get(a.arg, ""),
+            source,
         )
         for a, default in pairs
         if a.arg not in ("self", "cls")
-    }  # fmt: skip
+    }
 
 
 def _fields(source: Source, node: ast.ClassDef, helps: dict[str, str]) -> dict[str, Parameter]:

@@ -239,7 +239,7 @@ class RatioBootstrap:
         The p value is at least 2 ** (1 - n), where n is the number of units that differ: this is
         the chance that all their signs agree, and bootstrap draws of few units would otherwise
         claim more.
-        """  # fmt: skip
+        """
         drawn = self.ratios(part - other, total)
         drawn = drawn[np.isfinite(drawn)]
         if not len(drawn):

@@ -149,5 +149,7 @@ def cut_texts(prompts: Prompts, max_length: int) -> Prompts:
     return Prompts(
         tuple(ids[:max_length] for ids in prompts.ids),
         f"{prompts.design}, at most {max_length} tokens",
-        prompts.padding, None, prompts.clusters,
-    )  # fmt: skip
+        prompts.padding,
+        None,
+        prompts.clusters,
+    )

@@ -146,18 +146,34 @@ class FeatureCards(Result):
                 for m, (name, unit) in enumerate(zip(MEASURED, ("code", "share"), strict=True))
             }
             values["logit_effect"] = (
-                card.logit_effect, card.logit_null, card.logit_p, 1, "logit per code"
-            )  # fmt: skip
+                card.logit_effect,
+                card.logit_null,
+                card.logit_p,
+                1,
+                "logit per code",
+            )
             values["head_share"] = (
-                max(card.heads, default=np.nan), card.head_null, card.head_p, 1, "share of norm"
-            )  # fmt: skip
+                max(card.heads, default=np.nan),
+                card.head_null,
+                card.head_p,
+                1,
+                "share of norm",
+            )
             main = np.nan if card.main_head is None else card.main_head
             for name in self.metrics:
                 score, nothing, p, count, unit = values[name]
-                rows.append({
-                    "feature": card.feature, "metric": name, "score": score, "null": nothing,
-                    "n": count, "unit": unit, "p": p, "main_head": main,
-                })  # fmt: skip
+                rows.append(
+                    {
+                        "feature": card.feature,
+                        "metric": name,
+                        "score": score,
+                        "null": nothing,
+                        "n": count,
+                        "unit": unit,
+                        "p": p,
+                        "main_head": main,
+                    }
+                )
         return pd.DataFrame(rows).assign(sem=known_errors(self._all_rows(), self.clusters))
 
     def kept_cards(self) -> tuple[FeatureCard, ...]:
@@ -174,10 +190,17 @@ class FeatureCards(Result):
 
         columns = ["feature", "prompt", "position", "activation", "token", "context"]
         rows = [
-            (c.feature, x.prompt, x.position, x.activation, x.tokens[x.position - x.start],
-             "".join(x.tokens))
-            for c in self.kept_cards() for x in c.examples
-        ]  # fmt: skip
+            (
+                c.feature,
+                x.prompt,
+                x.position,
+                x.activation,
+                x.tokens[x.position - x.start],
+                "".join(x.tokens),
+            )
+            for c in self.kept_cards()
+            for x in c.examples
+        ]
         return pd.DataFrame(rows, columns=columns)
 
     def logits(self) -> pd.DataFrame:
@@ -190,8 +213,9 @@ class FeatureCards(Result):
         columns = ["feature", "token", "logit_effect", "null"]
         rows = [
             (c.feature, token, effect, c.logit_null)
-            for c in self.kept_cards() for token, effect in (*c.promoted, *c.suppressed[::-1])
-        ]  # fmt: skip
+            for c in self.kept_cards()
+            for token, effect in (*c.promoted, *c.suppressed[::-1])
+        ]
         return pd.DataFrame(rows, columns=columns)
 
     def head_shares(self) -> pd.DataFrame:
@@ -200,10 +224,17 @@ class FeatureCards(Result):
 
         columns = ["feature", "layer", "head", "decoder", "examples", "null"]
         rows = [
-            (c.feature, self.layer, h, share, c.of_examples[h] if c.of_examples else np.nan,
-             c.head_null)
-            for c in self.kept_cards() for h, share in enumerate(c.heads)
-        ]  # fmt: skip
+            (
+                c.feature,
+                self.layer,
+                h,
+                share,
+                c.of_examples[h] if c.of_examples else np.nan,
+                c.head_null,
+            )
+            for c in self.kept_cards()
+            for h, share in enumerate(c.heads)
+        ]
         return pd.DataFrame(rows, columns=columns)
 
     def page(self, *, title: str = "Features") -> str:

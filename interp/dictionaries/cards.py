@@ -115,25 +115,48 @@ def feature_cards(
     for i, f in enumerate(chosen):
         examples = tuple(_example(model, given, codes, i, peak, tokens) for peak in peaks[i])
         of_heads = [x for *_, x in peaks[i] if x is not None]
-        cards.append(FeatureCard(
-            feature=f, examples=examples, **_logits(model, logits, i, k), **_heads(shares, i),
-            of_examples=tuple(np.mean(of_heads, 0).tolist()) if of_heads else (),
-        ))  # fmt: skip
+        cards.append(
+            FeatureCard(
+                feature=f,
+                examples=examples,
+                **_logits(model, logits, i, k),
+                **_heads(shares, i),
+                of_examples=tuple(np.mean(of_heads, 0).tolist()) if of_heads else (),
+            )
+        )
     made = result_provenance(
-        model, "interp.dictionaries.feature_cards", given, seed=seed, layer=site.layer,
-        dictionary=repr(dictionary), features=list(chosen), k=k, tokens=tokens,
-        first=FIRST, logits="direct; gain and centring of the final norm folded, scale left out",
-    )  # fmt: skip
+        model,
+        "interp.dictionaries.feature_cards",
+        given,
+        seed=seed,
+        layer=site.layer,
+        dictionary=repr(dictionary),
+        features=list(chosen),
+        k=k,
+        tokens=tokens,
+        first=FIRST,
+        logits="direct; gain and centring of the final norm folded, scale left out",
+    )
     return FeatureCards(
-        tuple(cards), _measured(codes), _measured(other), site.layer, tuple(notes),
-        given.clusters, made,
-    )  # fmt: skip
+        tuple(cards),
+        _measured(codes),
+        _measured(other),
+        site.layer,
+        tuple(notes),
+        given.clusters,
+        made,
+    )
 
 
 def _read(
-    model: Model, dictionary: Dictionary, features: tuple[int, ...], site: Site, prompts: Prompts,
-    k: int, batch_size: int,
-) -> tuple[list[Float[Array, "pos feature"]], list[list[Peak]]]:  # fmt: skip
+    model: Model,
+    dictionary: Dictionary,
+    features: tuple[int, ...],
+    site: Site,
+    prompts: Prompts,
+    k: int,
+    batch_size: int,
+) -> tuple[list[Float[Array, "pos feature"]], list[list[Peak]]]:
     """Return the codes of each prompt without its first positions, and the k largest by feature."""
     codes: list[Array] = []
     peaks: list[list[Peak]] = [[] for _ in features]
@@ -200,12 +223,18 @@ def _logits(model: Model, found: WithNull | None, i: int, k: int) -> dict[str, A
     row, both = found.values[i], []
     for largest in (True, False):
         best = row.topk(min(k, len(row)), largest=largest)
-        both.append(tuple(zip(separate_words(model, best.indices.tolist()), best.values.tolist(),
-                              strict=True)))  # fmt: skip
+        both.append(
+            tuple(
+                zip(separate_words(model, best.indices.tolist()), best.values.tolist(), strict=True)
+            )
+        )
     return {
-        "promoted": both[0], "suppressed": both[1], "logit_effect": float(row.abs().max()),
-        "logit_null": found.null(i), "logit_p": found.p(i),
-    }  # fmt: skip
+        "promoted": both[0],
+        "suppressed": both[1],
+        "logit_effect": float(row.abs().max()),
+        "logit_null": found.null(i),
+        "logit_p": found.p(i),
+    }
 
 
 def _heads(found: WithNull | None, i: int) -> dict[str, Any]:
@@ -213,5 +242,7 @@ def _heads(found: WithNull | None, i: int) -> dict[str, Any]:
     if found is None:
         return {"heads": (), "head_null": math.nan, "head_p": math.nan}
     return {
-        "heads": tuple(found.values[i].tolist()), "head_null": found.null(i), "head_p": found.p(i),
-    }  # fmt: skip
+        "heads": tuple(found.values[i].tolist()),
+        "head_null": found.null(i),
+        "head_p": found.p(i),
+    }

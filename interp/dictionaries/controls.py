@@ -68,6 +68,12 @@ def random_directions(dictionary: Dictionary, k: int, generator: torch.Generator
         read = torch.randn(dictionary.W_enc.T.shape, generator=generator)
         read = read / read.norm(dim=1, keepdim=True)
     return replace(
-        dictionary, architecture="topk", W_enc=read.T.contiguous(), W_dec=written,
-        b_enc=torch.zeros(dictionary.d_sae), parts={}, k=k, rescale=False,
-    )  # fmt: skip
+        dictionary,
+        architecture="topk",
+        W_enc=read.T.contiguous(),
+        W_dec=written,
+        b_enc=torch.zeros(dictionary.d_sae),
+        parts={},
+        k=k,
+        rescale=False,
+    )

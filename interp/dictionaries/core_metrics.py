@@ -123,19 +123,31 @@ def score_dictionary(
         for name, each in control_reconstructions(trained, untrained, codes, seed).items():
             found[name] = run.of(each)
     progress("dictionary", steps, steps)
-    return run.result(found, result_provenance(
-        model, "interp.dictionaries.score_dictionary", given, first=first, seed=seed,
-        dictionary=repr(trained),
-    ))  # fmt: skip
+    return run.result(
+        found,
+        result_provenance(
+            model,
+            "interp.dictionaries.score_dictionary",
+            given,
+            first=first,
+            seed=seed,
+            dictionary=repr(trained),
+        ),
+    )
 
 
 class _Measured:
     """Sums per prompt under the model itself, ablations and reconstructions."""
 
     def __init__(
-        self, model: Model, site: Site, dictionary: Dictionary, prompts: Prompts, first: int,
+        self,
+        model: Model,
+        site: Site,
+        dictionary: Dictionary,
+        prompts: Prompts,
+        first: int,
         batch_size: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.model, self.site, self.dictionary, self.first = model, site, dictionary, first
         self.prompts, self.batches = prompts, list(model.batches(prompts, batch_size))
 
@@ -199,10 +211,14 @@ class _Measured:
             codes.append(number)
         loss, kl = self._replaced(new)
         return {
-            "loss": loss, "kl": kl, "error": self._sums(errors), "codes": self._sums(codes),
-            "size": self._sums(size), "product": self._sums(product),
+            "loss": loss,
+            "kl": kl,
+            "error": self._sums(errors),
+            "codes": self._sums(codes),
+            "size": self._sums(size),
+            "product": self._sums(product),
             "dead": np.array(1 - float(alive.double().mean())),
-        }  # fmt: skip
+        }
 
     def _replaced(self, new: list[Tensor]) -> tuple[Array, Array]:
         """Return summed loss and divergence per prompt with other values at the place."""
@@ -260,14 +276,18 @@ class _Measured:
         facts = {
             "unchanged_loss": float(self.clean.sum() / tokens),
             "zero_loss": float(self.zero.sum() / tokens),
-            "mean_loss": float(self.by_mean.sum() / tokens), "positions": int(self.rows.sum()),
-        }  # fmt: skip
+            "mean_loss": float(self.by_mean.sum() / tokens),
+            "positions": int(self.rows.sum()),
+        }
         return ResultRows(
             "DictionaryScores",
             ratio_columns("dictionary", rows, null, METRICS, self.prompts.clusters),
-            ("dictionary",), dict(made), facts, np.stack([r[3] for r in rows]),
+            ("dictionary",),
+            dict(made),
+            facts,
+            np.stack([r[3] for r in rows]),
             clusters=self.prompts.clusters,
-        )  # fmt: skip
+        )
 
 
 def ratio_columns(
@@ -281,11 +301,14 @@ def ratio_columns(
     of = {(r[0], r[1]): r[2] for r in rows}
     values = np.stack([r[3] for r in rows])
     return {
-        unit: [r[0] for r in rows], "metric": [r[1] for r in rows], "score": [r[2] for r in rows],
+        unit: [r[0] for r in rows],
+        "metric": [r[1] for r in rows],
+        "score": [r[2] for r in rows],
         "sem": standard_error(values, clusters),
-        "null": [of.get((null, r[1]), np.nan) for r in rows], "n": values.shape[1],
+        "null": [of.get((null, r[1]), np.nan) for r in rows],
+        "n": values.shape[1],
         "unit": [units[r[1]] for r in rows],
-    }  # fmt: skip
+    }
 
 
 def linearised(

@@ -38,8 +38,17 @@ def means_by_kind(found: ResultRows) -> pd.DataFrame:
     rows, kinds = [], found.columns["kind"]
     for kind in dict.fromkeys(kinds):
         mean, sem, low, high, n = _interval(mean_of_kind(found, kind), found.clusters)
-        rows.append({"kind": kind, "units": kinds.count(kind), "score": mean, "sem": sem,
-                     "low": low, "high": high, "n": n})  # fmt: skip
+        rows.append(
+            {
+                "kind": kind,
+                "units": kinds.count(kind),
+                "score": mean,
+                "sem": sem,
+                "low": low,
+                "high": high,
+                "n": n,
+            }
+        )
     return pd.DataFrame(rows)
 
 
@@ -55,11 +64,15 @@ def difference_of_kinds(found: ResultRows, first: str, second: str) -> dict[str,
         apart = gap[known]
     else:
         labels = np.array(found.clusters)
-        apart = np.array([
-            gap[known & (labels == c)].mean() for c in dict.fromkeys(labels[known])
-        ])  # fmt: skip
-    return {"score": mean, "sem": sem, "low": low, "high": high, "n": float(n),
-            "p": sign_flip_p(apart)}  # fmt: skip
+        apart = np.array([gap[known & (labels == c)].mean() for c in dict.fromkeys(labels[known])])
+    return {
+        "score": mean,
+        "sem": sem,
+        "low": low,
+        "high": high,
+        "n": float(n),
+        "p": sign_flip_p(apart),
+    }
 
 
 def _error(row: Array, clusters: Sequence[str] | None) -> tuple[int, float]:
@@ -129,18 +142,29 @@ def monosemanticity(profiles: Mapping[str, ResultRows], *, seed: int = 0) -> Res
             chosen.append((names[best[0][unit]], names[best[1][unit]]))
     kept = ("model", "model_id", "content_hash", "prompts", "prompts_hash", "n_prompts", "versions")
     about = {name: first.provenance.get(name) for name in kept}
-    about |= {"options": {"detectors": list(first.detectors)}, "seed": seed,
-              "made_by": "interp.dictionaries.monosemanticity"}  # fmt: skip
+    about |= {
+        "options": {"detectors": list(first.detectors)},
+        "seed": seed,
+        "made_by": "interp.dictionaries.monosemanticity",
+    }
     each = np.stack(values)
     mean, known = mean_known(each[:, None])
     columns = {
-        "kind": kinds, "unit_name": labels, "score": mean[:, 0],
+        "kind": kinds,
+        "unit_name": labels,
+        "score": mean[:, 0],
         "sem": [_error(row, first.clusters)[1] for row in each],
-        "detector": [a if a == b else f"{a} / {b}" for a, b in chosen], "null": 0.0,
+        "detector": [a if a == b else f"{a} / {b}" for a, b in chosen],
+        "null": 0.0,
         "n": known[:, 0],
-    }  # fmt: skip
+    }
     facts = {"metric": "monosemanticity", "unit": "share of attention beyond chance"}
     return ResultRows(
-        "Monosemanticity", columns, ("kind", "unit_name"), about, facts, each,
+        "Monosemanticity",
+        columns,
+        ("kind", "unit_name"),
+        about,
+        facts,
+        each,
         clusters=first.clusters,
-    )  # fmt: skip
+    )

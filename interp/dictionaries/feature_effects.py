@@ -110,21 +110,35 @@ def ablate_features(
                 out[i, which] = value.cpu().numpy() - base
         if progress is not None:
             progress("features", start, len(task))
-    made = model_provenance(model) | task.about() | {
-        "made_by": "interp.dictionaries.ablate_features", "seed": seed,
-        "options": {"dictionary": repr(dictionary), "features": list(chosen)},
-    }  # fmt: skip
+    made = (
+        model_provenance(model)
+        | task.about()
+        | {
+            "made_by": "interp.dictionaries.ablate_features",
+            "seed": seed,
+            "options": {"dictionary": repr(dictionary), "features": list(chosen)},
+        }
+    )
     own, random = effects
     columns = {
-        "feature": chosen, "score": own.mean(1), "sem": standard_error(own, task.clusters),
-        "null": random.mean(1), "n": len(task),
-    }  # fmt: skip
+        "feature": chosen,
+        "score": own.mean(1),
+        "sem": standard_error(own, task.clusters),
+        "null": random.mean(1),
+        "n": len(task),
+    }
     facts = {"metric": f"effect on {task.name}", "unit": task.unit, "task": task.name}
     return ResultRows(
-        "FeatureEffects", columns, ("feature",), made,
-        facts | {"unchanged": float(unchanged.mean())}, own, arrays={"random": random},
-        clusters=task.clusters, by="abs",
-    )  # fmt: skip
+        "FeatureEffects",
+        columns,
+        ("feature",),
+        made,
+        facts | {"unchanged": float(unchanged.mean())},
+        own,
+        arrays={"random": random},
+        clusters=task.clusters,
+        by="abs",
+    )
 
 
 def _read(

@@ -102,10 +102,15 @@ def _config(d: Dictionary) -> dict[str, Any]:
 def _own(d: Dictionary, digest: str) -> dict[str, Any]:
     """Return what SAELens has no key for; it passes over unknown keys."""
     return {
-        "site": d.site, "site_out": d.site_out, "layer": d.layer, "stack": d.stack,
-        "n_heads": d.n_heads, "model": dict(d.model), "about": dict(d.about),
+        "site": d.site,
+        "site_out": d.site_out,
+        "layer": d.layer,
+        "stack": d.stack,
+        "n_heads": d.n_heads,
+        "model": dict(d.model),
+        "about": dict(d.about),
         "weights_sha256": digest,
-    }  # fmt: skip
+    }
 
 
 def load_dictionary(
@@ -187,13 +192,23 @@ def _made(cfg: dict[str, Any], weights: dict[str, Tensor], folder: Path, digest:
         )
     extra = (*EXTRA[architecture], *(("W_skip",) if skip else ()))
     return Dictionary(
-        architecture, weights["W_enc"], weights["W_dec"], b_enc, weights["b_dec"], place, layer,
-        own.get("stack", "decoder"), own.get("n_heads"), place_out,
-        {name: weights[name] for name in extra}, cfg.get("k"),
+        architecture,
+        weights["W_enc"],
+        weights["W_dec"],
+        b_enc,
+        weights["b_dec"],
+        place,
+        layer,
+        own.get("stack", "decoder"),
+        own.get("n_heads"),
+        place_out,
+        {name: weights[name] for name in extra},
+        cfg.get("k"),
         bool(cfg.get("rescale_acts_by_decoder_norm", False)),
         bool(cfg.get("apply_b_dec_to_input", not transcoder)),
-        own.get("model", {"name": metadata.get("model_name")}), own.get("about", {}),
-    )  # fmt: skip
+        own.get("model", {"name": metadata.get("model_name")}),
+        own.get("about", {}),
+    )
 
 
 def _architecture(cfg: dict[str, Any], folder: Path) -> tuple[str, bool, bool]:

@@ -60,9 +60,11 @@ def score_lorsa(
     Reference: He et al. 2025 (arXiv 2504.20938), whose code divides by the variance of the
     reconstruction; here it is that of the output.
     """
-    layers = {"trained": lorsa} if isinstance(lorsa, Lorsa) else {
-        "trained": lorsa.lorsa, "untrained": lorsa.untrained
-    }  # fmt: skip
+    layers = (
+        {"trained": lorsa}
+        if isinstance(lorsa, Lorsa)
+        else {"trained": lorsa.lorsa, "untrained": lorsa.untrained}
+    )
     site = lorsa_site(model, layers["trained"])
     given = Prompts.of(prompts, model)
     measured: list[dict[str, Array]] = []
@@ -94,10 +96,12 @@ def score_lorsa(
         kepts.append(kept)
     rows = sum(float(k.sum()) for k in kepts)
     mean = torch.stack([y[k].sum(0) for y, k in zip(ys, kepts, strict=True)]).sum(0) / rows
-    variance = np.concatenate([
-        ((y - mean).square().sum(-1) * k).sum(1).cpu().numpy()
-        for y, k in zip(ys, kepts, strict=True)
-    ])  # fmt: skip
+    variance = np.concatenate(
+        [
+            ((y - mean).square().sum(-1) * k).sum(1).cpu().numpy()
+            for y, k in zip(ys, kepts, strict=True)
+        ]
+    )
     loss = {name: np.concatenate([m[name] for m in measured]) for name in measured[0]}
     lines = []
     for name in layers:
@@ -109,9 +113,14 @@ def score_lorsa(
     )
     columns = ratio_columns("layer_kind", lines, "untrained", UNITS, given.clusters)
     return ResultRows(
-        "LorsaScores", columns, ("layer_kind",), made, {}, np.stack([x[3] for x in lines]),
+        "LorsaScores",
+        columns,
+        ("layer_kind",),
+        made,
+        {},
+        np.stack([x[3] for x in lines]),
         clusters=given.clusters,
-    )  # fmt: skip
+    )
 
 
 def _loss(batch: Prompts, logits: Tensor, kept: Tensor) -> Array:

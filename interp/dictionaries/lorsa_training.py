@@ -118,29 +118,50 @@ def train_lorsa(
     generator = torch.Generator().manual_seed(seed)
     start = _initial(model.d_model, heads, shared, size, mean * scale_out, generator)
     fixed: dict[str, Any] = {
-        "layer": site.layer, "stack": site.stack, "rotary": rotary_base(model), "window": window,
+        "layer": site.layer,
+        "stack": site.stack,
+        "rotary": rotary_base(model),
+        "window": window,
         "model": {"name": model.name, "hash": model.content_hash},
-    }  # fmt: skip
+    }
     options = {
-        "layer": layer, "n_heads": heads, "n_qk": shared, "d_qk": size, "k": k, "steps": steps,
-        "rate": rate, "window": window, "batch_size": batch_size, "seed": seed,
+        "layer": layer,
+        "n_heads": heads,
+        "n_qk": shared,
+        "d_qk": size,
+        "k": k,
+        "steps": steps,
+        "rate": rate,
+        "window": window,
+        "batch_size": batch_size,
+        "seed": seed,
         "positions_held": sum(int(kept.sum()) for *_, kept in held),
-    }  # fmt: skip
+    }
     untrained = _unscaled(Lorsa(**start, k=k, **fixed), scale_in, scale_out)
     with torch.enable_grad():
         weights = {name: x.clone().requires_grad_() for name, x in start.items()}
         curve = _descend(
-            Lorsa(**weights, k=k, **fixed), held, (scale_in, scale_out), steps, rate, seed,
-            model.name, progress,
-        )  # fmt: skip
+            Lorsa(**weights, k=k, **fixed),
+            held,
+            (scale_in, scale_out),
+            steps,
+            rate,
+            seed,
+            model.name,
+            progress,
+        )
     trained = Lorsa(**{name: x.detach() for name, x in weights.items()}, k=k, **fixed)
     made = result_provenance(model, "interp.dictionaries.train_lorsa", given, **options)
     objects = {"lorsa": _unscaled(trained, scale_in, scale_out), "untrained": untrained}
     return ResultRows(
-        "LorsaTraining", curve_columns(curve, batch_size), ("step",), made,
+        "LorsaTraining",
+        curve_columns(curve, batch_size),
+        ("step",),
+        made,
         {**CURVE_FACTS, "trained": repr(objects["lorsa"])},
-        why_no_per_prompt="a step is a batch of prompts", objects=objects,
-    )  # fmt: skip
+        why_no_per_prompt="a step is a batch of prompts",
+        objects=objects,
+    )
 
 
 HeldBatches = list[tuple[Tensor, Tensor, Tensor]]
@@ -192,20 +213,26 @@ def _initial(
         "W_K": draw(shared, width, size) * width**-0.5,
         "W_V": draw(heads, width) * width**-0.5,
         "W_O": out / out.norm(dim=1, keepdim=True),
-        "b_Q": torch.zeros(shared, size), "b_K": torch.zeros(shared, size),
-        "b_V": torch.zeros(heads), "b_O": mean.clone(),
-    }  # fmt: skip
+        "b_Q": torch.zeros(shared, size),
+        "b_K": torch.zeros(shared, size),
+        "b_V": torch.zeros(heads),
+        "b_O": mean.clone(),
+    }
 
 
 def _descend(
-    lorsa: Lorsa, held: HeldBatches, scales: tuple[float, float], steps: int, rate: float,
-    seed: int, name: str, progress: Progress | None,
-) -> dict[str, list[float]]:  # fmt: skip
+    lorsa: Lorsa,
+    held: HeldBatches,
+    scales: tuple[float, float],
+    steps: int,
+    rate: float,
+    seed: int,
+    name: str,
+    progress: Progress | None,
+) -> dict[str, list[float]]:
     adam = torch.optim.Adam([getattr(lorsa, w) for w in WEIGHTS], lr=rate)
     rng = np.random.default_rng(seed)
-    curve: dict[str, list[float]] = {
-        n: [] for n in ("step", "loss", "explained_variance", "k")
-    }  # fmt: skip
+    curve: dict[str, list[float]] = {n: [] for n in ("step", "loss", "explained_variance", "k")}
     order: list[int] = []
     for step in range(1, steps + 1):
         order = order or rng.permutation(len(held)).tolist()
@@ -238,9 +265,13 @@ def _descend(
 def _unscaled(lorsa: Lorsa, scale_in: float, scale_out: float) -> Lorsa:
     """Return the layer on activations that are not scaled."""
     return replace(
-        lorsa, W_Q=lorsa.W_Q * scale_in, W_K=lorsa.W_K * scale_in, W_V=lorsa.W_V * scale_in,
-        W_O=lorsa.W_O / scale_out, b_O=lorsa.b_O / scale_out,
-    )  # fmt: skip
+        lorsa,
+        W_Q=lorsa.W_Q * scale_in,
+        W_K=lorsa.W_K * scale_in,
+        W_V=lorsa.W_V * scale_in,
+        W_O=lorsa.W_O / scale_out,
+        b_O=lorsa.b_O / scale_out,
+    )
 
 
 @takes_model
@@ -277,9 +308,15 @@ def profile_lorsa(
     units = LorsaUnits(lorsa, lambda: now["x"])
     with watched_places(model, site, {"attn_in": keep}):
         return profile_units(
-            model, site, units, given, metrics, batch_size=batch_size, seed=seed,
+            model,
+            site,
+            units,
+            given,
+            metrics,
+            batch_size=batch_size,
+            seed=seed,
             made_by="interp.dictionaries.profile_lorsa",
-        )  # fmt: skip
+        )
 
 
 def lorsa_site(model: Model, lorsa: Lorsa) -> Site:

@@ -185,11 +185,19 @@ class Trainable(nn.Module):
         elif architecture == "jumprelu":
             parts["threshold"] = self.log_threshold.detach().exp() / scale_out
         elif architecture == "gated":
-            parts = {"b_gate": b_enc, "b_mag": self.b_mag.detach() / scale_out,
-                     "r_mag": self.r_mag.detach().clone()}  # fmt: skip
+            parts = {
+                "b_gate": b_enc,
+                "b_mag": self.b_mag.detach() / scale_out,
+                "r_mag": self.r_mag.detach().clone(),
+            }
             b_enc = torch.zeros_like(b_enc)
         return Dictionary(
-            architecture, self.W_enc.detach() * (scale_in / scale_out), self.W_dec.detach().clone(),
-            b_enc, self.b_dec.detach() / scale_out, parts=parts,
-            k=self.k if architecture == "topk" else None, **about,
-        )  # fmt: skip
+            architecture,
+            self.W_enc.detach() * (scale_in / scale_out),
+            self.W_dec.detach().clone(),
+            b_enc,
+            self.b_dec.detach() / scale_out,
+            parts=parts,
+            k=self.k if architecture == "topk" else None,
+            **about,
+        )

@@ -54,17 +54,25 @@ def profile_rows(
         above = (control[None] >= mean[:, None] - 1e-12).sum(1)
         p = np.where(np.isnan(mean), np.nan, (1 + above) / (1 + (~np.isnan(control)).sum(0)))
     columns: dict[str, Any] = {
-        "unit_name": np.repeat(labels, len(detectors)), "metric": np.tile(detectors, len(labels)),
-        "score": mean.ravel(), "sem": known_errors(rows, clusters), "null": null.ravel(),
-        "chance": mean_known(chance)[0].ravel(), "p": p.ravel(), "n": n.ravel(),
-    }  # fmt: skip
+        "unit_name": np.repeat(labels, len(detectors)),
+        "metric": np.tile(detectors, len(labels)),
+        "score": mean.ravel(),
+        "sem": known_errors(rows, clusters),
+        "null": null.ravel(),
+        "chance": mean_known(chance)[0].ravel(),
+        "p": p.ravel(),
+        "n": n.ravel(),
+    }
     if head:
         columns["main_head"] = np.repeat([h for h, _ in head], len(detectors))
         columns["head_share"] = np.repeat([s for _, s in head], len(detectors))
     facts = {
-        "unit": "attention mass", "units_are": units, "labels": tuple(labels),
-        "detectors": tuple(detectors), "control": control,
-    }  # fmt: skip
+        "unit": "attention mass",
+        "units_are": units,
+        "labels": tuple(labels),
+        "detectors": tuple(detectors),
+        "control": control,
+    }
     arrays = {"uniform": chance.reshape(rows.shape), "shuffled": shuffled.reshape(rows.shape)}
     return ResultRows(
         "UnitProfile", columns, ("unit_name",), made, facts, rows, arrays=arrays, clusters=clusters
@@ -86,9 +94,9 @@ def known_errors(
     found = []
     for row in rows:
         known = ~np.isnan(row)
-        labels = None if clusters is None else [
-            c for c, k in zip(clusters, known, strict=True) if k
-        ]  # fmt: skip
+        labels = (
+            None if clusters is None else [c for c, k in zip(clusters, known, strict=True) if k]
+        )
         one = standard_error(row[known][None], labels) if known.sum() > 1 else [np.nan]
         found.append(float(one[0]))
     return np.array(found)
@@ -176,17 +184,28 @@ def profile_units(
         shuffled[:, reading] = reduce_units(model, site, units, some, other, batch_size)[0]
     typical = np.zeros((0, len(bounds)))
     if control is not None:
-        typical = mean_known(
-            reduce_units(model, site, control, bounds, prompts, batch_size)[0]
-        )[0]  # fmt: skip
+        typical = mean_known(reduce_units(model, site, control, bounds, prompts, batch_size)[0])[0]
     made = result_provenance(
-        model, made_by, prompts, seed=seed, layer=site.layer, units=units.kind,
+        model,
+        made_by,
+        prompts,
+        seed=seed,
+        layer=site.layer,
+        units=units.kind,
         detectors=[b.label for b in bounds],
-    )  # fmt: skip
+    )
     return profile_rows(
-        units.kind, units.labels, [b.label for b in bounds], mass, chance, shuffled, typical, head,
-        prompts.clusters, made,
-    )  # fmt: skip
+        units.kind,
+        units.labels,
+        [b.label for b in bounds],
+        mass,
+        chance,
+        shuffled,
+        typical,
+        head,
+        prompts.clusters,
+        made,
+    )
 
 
 @takes_model
@@ -250,9 +269,17 @@ def score_features(
             best = shares.max(1)
             head = tuple(zip(best.indices.tolist(), best.values.tolist(), strict=True))
     return profile_units(
-        model, site, units, given, metrics, control=control, head=head, batch_size=batch_size,
-        seed=seed, made_by="interp.dictionaries.score_features",
-    )  # fmt: skip
+        model,
+        site,
+        units,
+        given,
+        metrics,
+        control=control,
+        head=head,
+        batch_size=batch_size,
+        seed=seed,
+        made_by="interp.dictionaries.score_features",
+    )
 
 
 @takes_model
@@ -282,9 +309,15 @@ def profile_heads(
     """
     site = model.site(layer, stack)
     return profile_units(
-        model, site, HeadUnits(site), Prompts.of(prompts, model), metrics, batch_size=batch_size,
-        seed=seed, made_by="interp.dictionaries.profile_heads",
-    )  # fmt: skip
+        model,
+        site,
+        HeadUnits(site),
+        Prompts.of(prompts, model),
+        metrics,
+        batch_size=batch_size,
+        seed=seed,
+        made_by="interp.dictionaries.profile_heads",
+    )
 
 
 def code_counts(

@@ -104,18 +104,28 @@ def probe_features(
     values = np.stack([right for right, _, _ in found.values()]).astype(float)
     share = float(wanted[test].mean())
     columns = {
-        "features": list(found), "score": values.mean(1), "sem": standard_error(values),
-        "null": [null for *_, null in found.values()], "chance": max(share, 1 - share),
+        "features": list(found),
+        "score": values.mean(1),
+        "sem": standard_error(values),
+        "null": [null for *_, null in found.values()],
+        "chance": max(share, 1 - share),
         "n": int(test.sum()),
-    }  # fmt: skip
+    }
     facts = {
-        "metric": "sparse_probing", "unit": "share of the texts", "limits": (0.0, 1.0),
+        "metric": "sparse_probing",
+        "unit": "share of the texts",
+        "limits": (0.0, 1.0),
         "chosen": {name: tuple(map(int, some)) for name, (_, some, _) in found.items()},
-    }  # fmt: skip
+    }
     made = result_provenance(
-        model, "interp.dictionaries.probe_features", given, k=tuple(map(int, k)), seed=seed,
-        held_out=held_out, dictionary=repr(chosen),
-    )  # fmt: skip
+        model,
+        "interp.dictionaries.probe_features",
+        given,
+        k=tuple(map(int, k)),
+        seed=seed,
+        held_out=held_out,
+        dictionary=repr(chosen),
+    )
     return ResultRows(
         "SparseProbing", columns, ("features",), made, facts, values, interval_by="kind"
     )

@@ -26,9 +26,17 @@ if TYPE_CHECKING:
 
 
 def study_dictionary(
-    model: Model, first: Prompts, second: Prompts, options: dict[str, Any], held: Path | None,
-    other_weights: bool, features: bool, cards: int | None, out: Path | None, progress: Any,
-) -> dict[str, Any]:  # fmt: skip
+    model: Model,
+    first: Prompts,
+    second: Prompts,
+    options: dict[str, Any],
+    held: Path | None,
+    other_weights: bool,
+    features: bool,
+    cards: int | None,
+    out: Path | None,
+    progress: Any,
+) -> dict[str, Any]:
     """Train a dictionary and score it, or score a stored one; return the results by name."""
     results: dict[str, Any] = {}
     if held is not None:
@@ -57,9 +65,15 @@ def study_dictionary(
 
 
 def study_lorsa(
-    model: Model, first: Prompts, second: Prompts, options: dict[str, Any], size: int | None,
-    features: bool, out: Path | None, progress: Any,
-) -> dict[str, Any]:  # fmt: skip
+    model: Model,
+    first: Prompts,
+    second: Prompts,
+    options: dict[str, Any],
+    size: int | None,
+    features: bool,
+    out: Path | None,
+    progress: Any,
+) -> dict[str, Any]:
     """Train low-rank sparse attention heads and score them; return the results by name."""
     training = train_lorsa(model, first, n_heads=size, progress=progress, **options)
     results: dict[str, Any] = {"training": training, "scores": score_lorsa(model, training, second)}
@@ -67,9 +81,11 @@ def study_lorsa(
         save_lorsa(training.lorsa, out / "lorsa.safetensors")
     if features:
         results["features"] = profile_lorsa(model, training.lorsa, second)
-        results["monosemanticity"] = monosemanticity({
-            "head": profile_heads(model, second, training.lorsa.layer),
-            "lorsa": results["features"],
-            "untrained lorsa": profile_lorsa(model, training.untrained, second),
-        })  # fmt: skip
+        results["monosemanticity"] = monosemanticity(
+            {
+                "head": profile_heads(model, second, training.lorsa.layer),
+                "lorsa": results["features"],
+                "untrained lorsa": profile_lorsa(model, training.untrained, second),
+            }
+        )
     return results

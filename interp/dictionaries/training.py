@@ -121,36 +121,65 @@ def train_dictionary(
         model, given, where, (site, out), buffer_rows, first, batch_size, seed
     )
     options = {
-        "layer": layer, "site": site, "site_out": out, "architecture": architecture,
-        "d_sae": d_sae, "k": k, "sparsity": "steered to k" if sparsity is None else sparsity,
-        "dead": dead, "dead_after": dead_after, "steps": steps, "batch_rows": batch_rows,
-        "rate": rate, "buffer_rows": buffer_rows, "first": first, "seed": seed,
-    }  # fmt: skip
+        "layer": layer,
+        "site": site,
+        "site_out": out,
+        "architecture": architecture,
+        "d_sae": d_sae,
+        "k": k,
+        "sparsity": "steered to k" if sparsity is None else sparsity,
+        "dead": dead,
+        "dead_after": dead_after,
+        "steps": steps,
+        "batch_rows": batch_rows,
+        "rate": rate,
+        "buffer_rows": buffer_rows,
+        "first": first,
+        "seed": seed,
+    }
     made = result_provenance(model, "interp.dictionaries.train_dictionary", given, **options)
     longest = max(map(len, given.ids))
     bos = bos_id(model)
     about = {
-        "site": site, "site_out": out, "layer": where.layer, "stack": where.stack,
+        "site": site,
+        "site_out": out,
+        "layer": where.layer,
+        "stack": where.stack,
         "n_heads": where.n_heads if site == "z" else None,
         "model": {"name": model.name, "hash": model.content_hash},
-        "about": {"options": options, "prompts": {
-            "hash": given.hash, "n": len(given), "max_length": longest,
-            "bos": bos is not None and all(ids[0] == bos for ids in given.ids)}},
-    }  # fmt: skip
+        "about": {
+            "options": options,
+            "prompts": {
+                "hash": given.hash,
+                "n": len(given),
+                "max_length": longest,
+                "bos": bos is not None and all(ids[0] == bos for ids in given.ids),
+            },
+        },
+    }
     found = fitted_dictionary(
-        stream.batches(batch_rows), architecture, (d_in, d_out, d_sae, k), settings,
-        f"{model.name}, {where.name}", seed, progress, out != site,
-    )  # fmt: skip
+        stream.batches(batch_rows),
+        architecture,
+        (d_in, d_out, d_sae, k),
+        settings,
+        f"{model.name}, {where.name}",
+        seed,
+        progress,
+        out != site,
+    )
     objects = {
         "dictionary": found.trained.dictionary(*found.scales, **about),
         "untrained": found.untrained.dictionary(*found.scales, **about),
     }
     return ResultRows(
-        "DictionaryTraining", curve_columns(found.curve, made["options"]["batch_rows"]), ("step",),
+        "DictionaryTraining",
+        curve_columns(found.curve, made["options"]["batch_rows"]),
+        ("step",),
         made | {"buffer_bytes": stream.memory_bytes},
-        {**CURVE_FACTS, "trained": repr(objects["dictionary"])}, objects=objects,
+        {**CURVE_FACTS, "trained": repr(objects["dictionary"])},
+        objects=objects,
         why_no_per_prompt="a step is a batch of positions of many prompts",
-    )  # fmt: skip
+    )
 
 
 def fit_rows(

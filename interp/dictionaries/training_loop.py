@@ -49,18 +49,27 @@ class FittedDictionary:
 
 
 def fitted_dictionary(
-    batches: Iterator[RowPair], architecture: str, shape: tuple[int, int, int, int],
-    settings: LoopSettings, name: str, seed: int, progress: Progress | None, transcoder: bool,
-) -> FittedDictionary:  # fmt: skip
+    batches: Iterator[RowPair],
+    architecture: str,
+    shape: tuple[int, int, int, int],
+    settings: LoopSettings,
+    name: str,
+    seed: int,
+    progress: Progress | None,
+    transcoder: bool,
+) -> FittedDictionary:
     """Train a dictionary on batches, from directions and scales of the first of them."""
     start = [next(batches) for _ in range(4)]
     x, y = (torch.cat(each) for each in zip(*start, strict=True))
     scales = (_scale(x, name), _scale(y, name))
     with torch.enable_grad():
         trainable = Trainable(
-            architecture, *shape, y.mean(0) * scales[1], transcoder,
+            architecture,
+            *shape,
+            y.mean(0) * scales[1],
+            transcoder,
             torch.Generator().manual_seed(seed),
-        )  # fmt: skip
+        )
         untrained = _calibrated(trainable, x * scales[0], shape[3])
         if architecture == "jumprelu":
             trainable = copy.deepcopy(untrained)
@@ -70,9 +79,16 @@ def fitted_dictionary(
 
 
 def checked_settings(
-    architecture: str, dead: str, dead_after: int, steps: int, batch_rows: int, rate: float,
-    sparsity: float | None, k: int, d_sae: int,
-) -> LoopSettings:  # fmt: skip
+    architecture: str,
+    dead: str,
+    dead_after: int,
+    steps: int,
+    batch_rows: int,
+    rate: float,
+    sparsity: float | None,
+    k: int,
+    d_sae: int,
+) -> LoopSettings:
     """Return the options of the loop."""
     for what, name, known in (("architecture", architecture, TRAINED), ("treatment", dead, DEAD)):
         if name not in known:
@@ -123,9 +139,13 @@ class _Loop:
     """Steps of Adam on one dictionary, with dead features revived and a learning curve."""
 
     def __init__(
-        self, trainable: Trainable, settings: LoopSettings, scale: tuple[float, float], name: str,
+        self,
+        trainable: Trainable,
+        settings: LoopSettings,
+        scale: tuple[float, float],
+        name: str,
         seed: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.trained, self.settings, self.scale, self.name = trainable, settings, scale, name
         named = dict(trainable.named_parameters())
         slow = [named.pop("log_threshold")] if "log_threshold" in named else []
@@ -153,8 +173,15 @@ class _Loop:
                     (y - y.mean(0)).double().square().sum().clamp_min(1e-30)
                 )
                 dead = (self.silent >= self.settings.dead_after).double().mean()
-                point = (step, loss, 1 - float(rest), float((codes > 0).sum(1).double().mean()),
-                         float(dead), self.coefficient, self.revived)  # fmt: skip
+                point = (
+                    step,
+                    loss,
+                    1 - float(rest),
+                    float((codes > 0).sum(1).double().mean()),
+                    float(dead),
+                    self.coefficient,
+                    self.revived,
+                )
                 for name, value in zip(names, point, strict=True):
                     curve[name].append(float(value))
                 if progress is not None:

@@ -65,9 +65,13 @@ def unit_call(call: Call, rows: Callable[[Tensor], Tensor], units: int) -> UnitC
     return UnitCall(
         v=zero.expand(call.v.shape[0], 1, call.v.shape[2], 1),
         z=zero.expand(call.z.shape[0], units, call.z.shape[2], 1),
-        kind="feature", of_rows=rows, to_projection=lambda z: z, signed=True, row_sum="any",
+        kind="feature",
+        of_rows=rows,
+        to_projection=lambda z: z,
+        signed=True,
+        row_sum="any",
         of_layer=call,
-    )  # fmt: skip
+    )
 
 
 @dataclass(eq=False)

@@ -63,10 +63,14 @@ def signed_map(table: pd.DataFrame, *, title: str, unit: str) -> go.Figure:
     z = table.to_numpy()
     size = float(np.nanmax(np.abs(z), initial=1e-9))
     cells = go.Heatmap(
-        z=z, x=[str(c) for c in table.columns], y=[str(i) for i in table.index], zmin=-size,
-        zmax=size, colorscale=[[0, "#6b2a00"], [0.5, "#f1f5f8"], [1, "#06264f"]],
+        z=z,
+        x=[str(c) for c in table.columns],
+        y=[str(i) for i in table.index],
+        zmin=-size,
+        zmax=size,
+        colorscale=[[0, "#6b2a00"], [0.5, "#f1f5f8"], [1, "#06264f"]],
         colorbar={"title": unit},
-    )  # fmt: skip
+    )
     return go.Figure(cells, {"template": "plotly_white", "title": title})
 
 
@@ -87,10 +91,12 @@ def curve(rows: pd.DataFrame, what: str, title: str = "") -> go.Figure:
         ends = _cut(rows["random_low"]), _cut(rows["random_high"])
         filled_between(figure, size, *ends, fillcolor=BAND, name="random orders, middle 95 %")
     for column, colour, name in (
-        ("faithfulness", COLOURS[0], f"the first {what}"), ("random", GREY, "in random order"),
-    ):  # fmt: skip
-        figure.add_scatter(x=size, y=_cut(rows[column]), mode="lines+markers", name=name,
-                           line={"color": colour})  # fmt: skip
+        ("faithfulness", COLOURS[0], f"the first {what}"),
+        ("random", GREY, "in random order"),
+    ):
+        figure.add_scatter(
+            x=size, y=_cut(rows[column]), mode="lines+markers", name=name, line={"color": colour}
+        )
     for level in (0, 1):
         figure.add_hline(y=level, line={"color": GREY, "dash": "dot", "width": 1})
     both = rows[["faithfulness", "random"]].to_numpy()
@@ -110,5 +116,12 @@ def _cut(values: object) -> np.ndarray:
 def filled_between(figure: go.Figure, x: np.ndarray, low: Any, high: Any, **style: Any) -> None:
     """Fill the area between two curves, without hover texts."""
     ends = np.r_[low, np.asarray(high)[::-1]]
-    figure.add_scatter(x=np.r_[x, x[::-1]], y=ends, fill="toself", mode="lines", hoverinfo="skip",
-                       line={"width": 0}, **style)  # fmt: skip
+    figure.add_scatter(
+        x=np.r_[x, x[::-1]],
+        y=ends,
+        fill="toself",
+        mode="lines",
+        hoverinfo="skip",
+        line={"width": 0},
+        **style,
+    )

@@ -25,9 +25,14 @@ def training_curves(found: Any, metric: str, named: int) -> go.Figure:
         if key not in first:
             line = {"color": GREY, "width": 0.7}
             figure.add_scatter(
-                x=part["step"], y=part["score"], mode="lines", line=line, showlegend=False,
-                name=_head(key, frame), hoverinfo="skip",
-            )  # fmt: skip
+                x=part["step"],
+                y=part["score"],
+                mode="lines",
+                line=line,
+                showlegend=False,
+                name=_head(key, frame),
+                hoverinfo="skip",
+            )
     parts = dict(groups)
     for at, key in enumerate(first):
         part, name = parts[key], _head(key, frame)

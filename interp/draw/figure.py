@@ -75,9 +75,16 @@ def _pictures(
             left, right = sorted((x(one.x), x(one.x + one.sizex)))
             top, bottom = sorted((y(one.y), y(one.y + one.sizey)))
             found.append(
-                element("image", href=one.source, x=left, y=top, width=right - left,
-                        height=bottom - top, preserveAspectRatio="none")
-            )  # fmt: skip
+                element(
+                    "image",
+                    href=one.source,
+                    x=left,
+                    y=top,
+                    width=right - left,
+                    height=bottom - top,
+                    preserveAspectRatio="none",
+                )
+            )
     return found
 
 
@@ -109,10 +116,15 @@ def _points(trace: Any, x: Axis, y: Axis, colour: str) -> list[Markup]:
     parts: list[Markup] = []
     if "lines" in mode:
         parts.append(
-            element("polyline", points=way, fill="none", stroke=colour,
-                    stroke_width=float(trace.line.width or 2),
-                    stroke_dasharray=_DASHES.get(trace.line.dash or ""))
-        )  # fmt: skip
+            element(
+                "polyline",
+                points=way,
+                fill="none",
+                stroke=colour,
+                stroke_width=float(trace.line.width or 2),
+                stroke_dasharray=_DASHES.get(trace.line.dash or ""),
+            )
+        )
     names = [s for s in (trace.customdata, trace.hovertext, trace.text) if _listed(s)]
     for i in known:
         lines = _lines(str(trace.text[i])) if _listed(trace.text) and "text" in mode else []
@@ -137,15 +149,22 @@ def _mark(marker: Any, at: tuple[float, float], colour: str, said: str = "") -> 
     if str(marker.symbol).startswith("line-ew"):
         return _line(at[0] - size / 2, at[1], size, "currentColor", title=title)
     opacity = float(marker.opacity) if isinstance(marker.opacity, (int, float)) else None
-    return element("circle", title, cx=at[0], cy=at[1], r=max(2.0, size / 2), fill=colour,
-                   opacity=opacity)  # fmt: skip
+    return element(
+        "circle", title, cx=at[0], cy=at[1], r=max(2.0, size / 2), fill=colour, opacity=opacity
+    )
 
 
 def _line(
     x: float, y: float, wide: float, colour: str, dash: Any = None, title: Any = ""
 ) -> Markup:
-    return element("path", title, d=f"M{x:.1f} {y:.1f}h{wide:.1f}", stroke=colour, stroke_width=2,
-                   stroke_dasharray=_DASHES.get(dash or ""))  # fmt: skip
+    return element(
+        "path",
+        title,
+        d=f"M{x:.1f} {y:.1f}h{wide:.1f}",
+        stroke=colour,
+        stroke_width=2,
+        stroke_dasharray=_DASHES.get(dash or ""),
+    )
 
 
 def _bars(trace: Any, x: Axis, y: Axis, colour: str) -> list[Markup]:
@@ -182,11 +201,15 @@ def _cells(trace: Any, x: Axis, y: Axis, layout: Any, vector: bool) -> list[Mark
     part = np.clip(np.nan_to_num((z - low) / ((high - low) or 1.0)), 0, 1)
     bins = np.where(np.isnan(z), len(colours), np.rint(part * (len(colours) - 1))).astype(np.uint8)
     end = x.last + 14
-    parts = [] if scale.showscale is False else [
-        *_ramp(colours, end, y.first + 14, vector=vector),
-        *_texts([f"{high:.3g}", *_lines(scale.colorbar.title.text)], end + 10, y.first + 22),
-        *_texts([f"{low:.3g}"], end + 10, y.first + 114),
-    ]  # fmt: skip
+    parts = (
+        []
+        if scale.showscale is False
+        else [
+            *_ramp(colours, end, y.first + 14, vector=vector),
+            *_texts([f"{high:.3g}", *_lines(scale.colorbar.title.text)], end + 10, y.first + 22),
+            *_texts([f"{low:.3g}"], end + 10, y.first + 114),
+        ]
+    )
     if z.size > CELLS:
         image = indexed_png(bins if y.reversed else bins[::-1], [*colours, _BLANK])
         box = {"x": x.first, "y": y.first, "width": x.last - x.first, "height": y.last - y.first}
@@ -200,11 +223,17 @@ def _cells(trace: Any, x: Axis, y: Axis, layout: Any, vector: bool) -> list[Mark
         if _listed(trace.text):
             said = " ".join(_lines(str(trace.text[i][j]))) or said
         parts.append(
-            element("rect", element("title", said), x=x(columns[j]) - x.step * x.cell / 2,
-                    y=y(rows[i]) - y.step * y.cell / 2, width=x.step * x.cell * 0.96,
-                    height=y.step * y.cell * 0.96,
-                    fill=[*colours, _BLANK][bins[i, j]], opacity=trace.opacity)
-        )  # fmt: skip
+            element(
+                "rect",
+                element("title", said),
+                x=x(columns[j]) - x.step * x.cell / 2,
+                y=y(rows[i]) - y.step * y.cell / 2,
+                width=x.step * x.cell * 0.96,
+                height=y.step * y.cell * 0.96,
+                fill=[*colours, _BLANK][bins[i, j]],
+                opacity=trace.opacity,
+            )
+        )
     return parts
 
 
@@ -212,17 +241,27 @@ def _ramp(colours: list[str], middle: float, top: float, *, vector: bool) -> lis
     """Return the colours of a scale, the highest on top."""
     if vector:
         step = _RAMP / len(colours)
-        ways = (f"M{middle - 6:g} {top + _RAMP - i * step:.2f}h12v{-step:.2f}h-12z"
-                for i in range(len(colours)))  # fmt: skip
+        ways = (
+            f"M{middle - 6:g} {top + _RAMP - i * step:.2f}h12v{-step:.2f}h-12z"
+            for i in range(len(colours))
+        )
         return [element("path", d=d, fill=c) for d, c in zip(ways, colours, strict=True)]
     import numpy as np
 
     ramp = indexed_png(np.arange(len(colours), dtype=np.uint8)[None], colours)
     turned = f"rotate(-90 {middle:g} {top + _RAMP / 2:g})"
     return [
-        element("image", href=data_url(ramp), x=middle - _RAMP / 2, y=top + _RAMP / 2 - 6,
-                width=100, height=12, preserveAspectRatio="none", transform=turned)
-    ]  # fmt: skip
+        element(
+            "image",
+            href=data_url(ramp),
+            x=middle - _RAMP / 2,
+            y=top + _RAMP / 2 - 6,
+            width=100,
+            height=12,
+            preserveAspectRatio="none",
+            transform=turned,
+        )
+    ]
 
 
 def _hexadecimal(scale: Sequence[tuple[float, str]]) -> list[str]:

@@ -56,9 +56,15 @@ def phrased(name: str, *values: Any) -> Markup:
 
 
 _DEFAULTS: dict[str, Any] = {
-    "command": None, "beside": (), "made": None, "about": "", "warnings": (), "figure": None,
-    "live": None, "heading": "",
-}  # fmt: skip
+    "command": None,
+    "beside": (),
+    "made": None,
+    "about": "",
+    "warnings": (),
+    "figure": None,
+    "live": None,
+    "heading": "",
+}
 
 
 def page(
@@ -97,9 +103,12 @@ def _templates() -> jinja2.Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     found = Environment(
-        loader=PackageLoader("interp.draw"), autoescape=True, undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
+        loader=PackageLoader("interp.draw"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     found.filters |= {
         "digest": policy_hash,
         "stored": stored,
@@ -143,8 +152,10 @@ def table(
     headed: bool = True,
 ) -> Markup:
     """Return rows as an HTML table."""
-    named = [c if isinstance(c, tuple) else (c[1:], "words") if c[:1] == "." else (c, None)
-             for c in columns]  # fmt: skip
+    named = [
+        c if isinstance(c, tuple) else (c[1:], "words") if c[:1] == "." else (c, None)
+        for c in columns
+    ]
     head = [element("th", name, scope="col", class_=kind or None) for name, kind in named]
     body = (element("tr", *_cells(row, named, headed)) for row in rows)
     about = element("span", unit, class_="unit") if unit else ""

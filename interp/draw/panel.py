@@ -32,13 +32,29 @@ def head_map(
     cell = 24 if n_heads <= 16 and n_layers <= 24 else 16 if n_heads <= 32 else 9
     size = LEFT + n_heads * cell + 2, TOP + n_layers * cell + 2
     body = Markup("\n").join(
-        element("rect", element("title", stated), x=LEFT + head * cell, y=TOP + layer * cell,
-                width=cell - 1, height=cell - 1, class_=colour_class(bins[layer, head], signed))
+        element(
+            "rect",
+            element("title", stated),
+            x=LEFT + head * cell,
+            y=TOP + layer * cell,
+            width=cell - 1,
+            height=cell - 1,
+            class_=colour_class(bins[layer, head], signed),
+        )
         for (layer, head), stated in titles.items()
-    )  # fmt: skip
+    )
     axes = map_axes(n_layers, n_heads, cell)
-    return svg_picture(*size, axes, body, class_="map", aria_label=what, data_cell=cell,
-                   data_heads=n_heads, data_layers=n_layers, **attributes)  # fmt: skip
+    return svg_picture(
+        *size,
+        axes,
+        body,
+        class_="map",
+        aria_label=what,
+        data_cell=cell,
+        data_heads=n_heads,
+        data_layers=n_layers,
+        **attributes,
+    )
 
 
 def colour_class(at: int, signed: bool) -> str:
@@ -73,8 +89,15 @@ def bar(
         parts.append(element("path", class_="error", d=way))
     if math.isfinite(null):
         parts.append(element("path", class_="null", d=f"M{x(null):g} 0v14"))
-    return element("svg", *parts, class_="score", viewBox=f"-1 0 {width + 2} 14", width=width + 2,
-                   height=14, aria_hidden="true")  # fmt: skip
+    return element(
+        "svg",
+        *parts,
+        class_="score",
+        viewBox=f"-1 0 {width + 2} 14",
+        width=width + 2,
+        height=14,
+        aria_hidden="true",
+    )
 
 
 def interval(middle: float, low: float, high: float, most: float) -> Markup:
@@ -86,23 +109,42 @@ def interval(middle: float, low: float, high: float, most: float) -> Markup:
     ]
     if not math.isnan(low):
         parts.insert(1, element("path", class_="error", d=f"M{x(low):g} 7H{x(high):g}"))
-    return element("svg", *parts, class_="signed score", viewBox=f"-5 0 {_SPAN + 10} 14",
-                   width=_SPAN + 10, height=14, aria_hidden="true")  # fmt: skip
+    return element(
+        "svg",
+        *parts,
+        class_="signed score",
+        viewBox=f"-5 0 {_SPAN + 10} 14",
+        width=_SPAN + 10,
+        height=14,
+        aria_hidden="true",
+    )
 
 
 def interval_axis(most: float) -> Markup:
     """Draw the axis of intervals around zero, with numbers at its ends, for a column's head."""
     x = _signed(most)
-    line = element("path", class_="null", d=f"M{x(-most):g} 1H{x(most):g}M{x(-most):g} 0v4"
-                   f"M{x(0):g} 0v4M{x(most):g} 0v4", fill="none")  # fmt: skip
+    line = element(
+        "path",
+        class_="null",
+        d=f"M{x(-most):g} 1H{x(most):g}M{x(-most):g} 0v4M{x(0):g} 0v4M{x(most):g} 0v4",
+        fill="none",
+    )
     ends = ((-most, "start"), (0.0, "middle"), (most, "end"))
     texts = [
         element("text", f"{v:.2g}".replace("-", "\u2212"), x=x(v), y=15, text_anchor=anchor)
         for v, anchor in ends
     ]
-    return element("svg", line, *texts, class_="axis score", viewBox=f"-5 0 {_SPAN + 10} 18",
-                   width=_SPAN + 10, height=18, role="img",
-                   aria_label=f"axis from {-most:.2g} to {most:.2g}")  # fmt: skip
+    return element(
+        "svg",
+        line,
+        *texts,
+        class_="axis score",
+        viewBox=f"-5 0 {_SPAN + 10} 18",
+        width=_SPAN + 10,
+        height=18,
+        role="img",
+        aria_label=f"axis from {-most:.2g} to {most:.2g}",
+    )
 
 
 _SPAN = 150  # pixels of an interval
@@ -137,8 +179,10 @@ def map_axes(n_layers: int, n_heads: int, cell: int) -> Markup:
         return range(0, count, next(s for s in (1, 2, 4, 8, 16, 64, 256, 4096) if count / s <= 16))
 
     xs = [element("text", h, x=LEFT + (h + 0.5) * cell, y=TOP - 6) for h in every(n_heads)]
-    ys = [element("text", y, x=LEFT - 6, y=TOP + (y + 0.5) * cell + 4, class_="y")
-          for y in every(n_layers)]  # fmt: skip
+    ys = [
+        element("text", y, x=LEFT - 6, y=TOP + (y + 0.5) * cell + 4, class_="y")
+        for y in every(n_layers)
+    ]
     turn = f"translate(12 {TOP + n_layers * cell / 2:g}) rotate(-90)"
     head = element("text", "head", class_="axis", x=LEFT + n_heads * cell / 2, y=TOP - 22)
     layer = element("text", "layer", class_="axis", transform=turn)

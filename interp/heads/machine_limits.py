@@ -24,10 +24,21 @@ if TYPE_CHECKING:
 
 PER_ENTRY = {
     # operations per query and visible key: a product and a sum, or as many as the formula has
-    "Entropy": 2, "Largest": 1, "Mass": 3, "Targets": 2, "PairMass": 3, "KeySetMass": 2,
-    "SegmentMass": 2, "Distance": 3, "Received": 1, "ReceivedValueWeighted": 2, "PooledMap": 1,
-    "Diagonal": 1, "Moments": 4, "TopK": 4,
-}  # fmt: skip
+    "Entropy": 2,
+    "Largest": 1,
+    "Mass": 3,
+    "Targets": 2,
+    "PairMass": 3,
+    "KeySetMass": 2,
+    "SegmentMass": 2,
+    "Distance": 3,
+    "Received": 1,
+    "ReceivedValueWeighted": 2,
+    "PooledMap": 1,
+    "Diagonal": 1,
+    "Moments": 4,
+    "TopK": 4,
+}
 OTHERS = 2  # of a reduction that is not named above
 MEASURE = 2  # of a measure that reads the pattern itself, at least
 SOFTMAX = 5  # scale, maximum, difference, exponential, sum
@@ -157,27 +168,41 @@ def roofline(
     made = result_provenance(model, "interp.heads.roofline", given, engine=engine)
     counts = [(float(done), float(moved)) for done, moved in rows.values()]
     columns = {
-        "stage": [stage for stage, _ in rows], "part": [part for _, part in rows],
+        "stage": [stage for stage, _ in rows],
+        "part": [part for _, part in rows],
         "score": [max(rates.seconds(*x)) for x in counts],
-        "operations": [x[0] for x in counts], "bytes": [x[1] for x in counts],
+        "operations": [x[0] for x in counts],
+        "bytes": [x[1] for x in counts],
         "limit": [rates.limit(*x) for x in counts],
-    }  # fmt: skip
-    of = {stage: {p: x for (s, p), x in zip(rows, counts, strict=True) if s == stage}
-          for stage, _ in rows}  # fmt: skip
-    totals = {s: (sum(x for x, _ in p.values()), sum(x for _, x in p.values()))
-              for s, p in of.items()}  # fmt: skip
+    }
+    of = {
+        stage: {p: x for (s, p), x in zip(rows, counts, strict=True) if s == stage}
+        for stage, _ in rows
+    }
+    totals = {
+        s: (sum(x for x, _ in p.values()), sum(x for _, x in p.values())) for s, p in of.items()
+    }
     facts = {
-        "metric": "roofline", "unit": "seconds, at least", "tokens": sum(lengths),
-        "totals": totals, "seconds": {s: max(rates.seconds(*x)) for s, x in totals.items()},
+        "metric": "roofline",
+        "unit": "seconds, at least",
+        "tokens": sum(lengths),
+        "totals": totals,
+        "seconds": {s: max(rates.seconds(*x)) for s, x in totals.items()},
         "binds": {s: rates.limit(*x) for s, x in totals.items()},
-        "shares": {s: {p: x[0] / totals[s][0] for p, x in parts.items()}
-                   for s, parts in of.items()},
-    }  # fmt: skip
+        "shares": {
+            s: {p: x[0] / totals[s][0] for p, x in parts.items()} for s, parts in of.items()
+        },
+    }
     why = "the counts are exact, and the same for all prompts of one length"
     return ResultRows(
-        "Roofline", columns, ("stage", "part"), made, facts, why_no_per_prompt=why,
+        "Roofline",
+        columns,
+        ("stage", "part"),
+        made,
+        facts,
+        why_no_per_prompt=why,
         objects={"machine": rates},
-    )  # fmt: skip
+    )
 
 
 class SizedModel(Protocol):

@@ -32,7 +32,7 @@ from interp_kernels.reductions import (
     SegmentMass,
     Targets,
     TopK,
-)  # fmt: skip
+)
 
 SHARE = "of absolute shares |M| / sum |M| of each row"
 
@@ -103,9 +103,15 @@ def _block(call: MapCall, attention: Attention, rows: slice) -> Attention:
     """Return some rows of an attention, with their mask as it is."""
     padding = attention.query_padding
     return Attention(
-        q=attention.q[:, :, rows], k=attention.k, v=attention.v, causal=False,
-        bias=call.visible(rows), offset=attention.offset + rows.start,
-        key_padding=attention.key_padding, tokens=attention.tokens, start=attention.start,
+        q=attention.q[:, :, rows],
+        k=attention.k,
+        v=attention.v,
+        causal=False,
+        bias=call.visible(rows),
+        offset=attention.offset + rows.start,
+        key_padding=attention.key_padding,
+        tokens=attention.tokens,
+        start=attention.start,
         segments=attention.segments,
         query_padding=None if padding is None else padding[:, rows],
-    )  # fmt: skip
+    )

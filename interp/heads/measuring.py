@@ -94,8 +94,9 @@ def measure_layers(
     are left out.
     """
     model = softmax_view(model)
-    asked = {s: [m for m in metrics if not lacking(m.analysis.requires, s, model)]
-             for s in model.sites}  # fmt: skip
+    asked = {
+        s: [m for m in metrics if not lacking(m.analysis.requires, s, model)] for s in model.sites
+    }
     found: dict[str, dict[Site, np.ndarray]] = {m.label: {} for m in metrics}
     needs = {x for m in metrics for x in m.analysis.requires}
     whole = prompts if isinstance(prompts, Prompts) else None

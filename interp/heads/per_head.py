@@ -35,11 +35,14 @@ def head_value_columns(
     per_prompt = np.concatenate(found) if found else np.zeros((0, 0))
     summary = [cluster_summary(row[:, None], clusters) for row in per_prompt]
     columns = {
-        "stack": [s.stack for _, s, _, _ in rows], "layer": [s.layer for _, s, _, _ in rows],
-        "head": [h for *_, h, _ in rows], "metric": [m for m, *_ in rows],
+        "stack": [s.stack for _, s, _, _ in rows],
+        "layer": [s.layer for _, s, _, _ in rows],
+        "head": [h for *_, h, _ in rows],
+        "metric": [m for m, *_ in rows],
         "score": [float(x.mean()) for *_, x in rows],
-        "sem": [float(x.sem[0]) for x in summary], "n": [x.n for x in summary],
-    }  # fmt: skip
+        "sem": [float(x.sem[0]) for x in summary],
+        "n": [x.n for x in summary],
+    }
     return columns, per_prompt
 
 

@@ -76,9 +76,14 @@ class PromptPieces:
         return any(path.name.startswith(self.digest) for path in files.listed(self.folder))
 
     def compute(
-        self, run: PatternRun, what: str, model: Model, prompts: Prompts,
-        bounds: Sequence[BoundAnalysis], own: Iterable[int],
-    ) -> int:  # fmt: skip
+        self,
+        run: PatternRun,
+        what: str,
+        model: Model,
+        prompts: Prompts,
+        bounds: Sequence[BoundAnalysis],
+        own: Iterable[int],
+    ) -> int:
         """Compute the pieces of one pass that are not there yet; return their number."""
         files.require_writable(self.folder)
         computed = 0
@@ -133,9 +138,14 @@ class PromptPieces:
         return self.folder / f"{self.digest}.{name}.{at + 1}-of-{self.number}.safetensors"
 
     def _computed(
-        self, run: PatternRun, what: str, model: Model, prompts: Prompts,
-        bounds: Sequence[BoundAnalysis], at: int,
-    ) -> bytes:  # fmt: skip
+        self,
+        run: PatternRun,
+        what: str,
+        model: Model,
+        prompts: Prompts,
+        bounds: Sequence[BoundAnalysis],
+        at: int,
+    ) -> bytes:
         """Compute one piece of a pass, as a file."""
         arrays: dict[str, np.ndarray] = {}
         order: list[tuple[str, str, bool]] = []

@@ -283,9 +283,15 @@ class PatternRun:
 
         found: PerMetric = {}
         if rest := [b for b in bounds if b.analysis.kind != "measurement"]:
-            per_prompt = reduce_patterns(model, prompts, rest, batch_size=self.batch_size,
-                                         engine=self.engine, advance=advance,
-                                         masks=self.masks if what == SCORING else None)  # fmt: skip
+            per_prompt = reduce_patterns(
+                model,
+                prompts,
+                rest,
+                batch_size=self.batch_size,
+                engine=self.engine,
+                advance=advance,
+                masks=self.masks if what == SCORING else None,
+            )
             found = {p.bound.label: {s: p.of(s).numpy() for s in p.values} for p in per_prompt}
         if measures := [b for b in bounds if b not in rest]:
             from interp.heads.measuring import measure_layers

@@ -20,7 +20,7 @@ from interp.heads.engine import (
     compiled_pass_pays,
     fused_is_faster,
     require_engine,
-)  # fmt: skip
+)
 from interp.heads.pieces import Pieces, drawn_elsewhere, without_draws
 from interp.heads.score_rows import (
     MetricScores,
@@ -301,9 +301,12 @@ def _each(
         chosen = choose_engine(model, given, batch_size, engine, may_fuse=True)
         seen = view_for(model, given) if model.joint_sites else model
         _log.info(
-            "scoring %s: %d metrics of patterns, engine %s, %d prompts", model.name,
-            len(patterned), chosen, len(given) if isinstance(given, Prompts) else 1,
-        )  # fmt: skip
+            "scoring %s: %d metrics of patterns, engine %s, %d prompts",
+            model.name,
+            len(patterned),
+            chosen,
+            len(given) if isinstance(given, Prompts) else 1,
+        )
         run = PatternRun(seen, given, seed, batch_size, chosen, progress, pieces)
         yield from _from_patterns(run, patterned, null, random, origin, parts, weights)
     for b in bounds:

@@ -83,9 +83,11 @@ class WeightsScores:
 
 def lacks(model: Model, metric: BoundAnalysis) -> str | None:
     """Return the reason why the model lacks what an experiment needs, or None."""
-    missing = {"tokens": None if model.takes_text else "does not read tokens",
-               "causal": None if model.kind == "causal" else f"is {model.kind}, not causal",
-               "tokenizer": "has no tokenizer" if model.tokenizer is None else None}  # fmt: skip
+    missing = {
+        "tokens": None if model.takes_text else "does not read tokens",
+        "causal": None if model.kind == "causal" else f"is {model.kind}, not causal",
+        "tokenizer": "has no tokenizer" if model.tokenizer is None else None,
+    }
     why = next((missing[x] for x in metric.analysis.requires if missing[x]), None)
     if why is None and not softmax_sites(model.sites):
         maps = model.sites[0]

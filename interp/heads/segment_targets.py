@@ -59,9 +59,12 @@ class _Value:
 
 for _name in (
     *("lt", "le", "gt", "ge", "neg", "abs", "getitem", "xor", "rxor"),
-    *(f"{side}{op}" for op in ("add", "sub", "mul", "floordiv", "mod", "truediv", "pow")
-      for side in ("", "r")),
-):  # fmt: skip
+    *(
+        f"{side}{op}"
+        for op in ("add", "sub", "mul", "floordiv", "mod", "truediv", "pow")
+        for side in ("", "r")
+    ),
+):
     setattr(_Value, f"__{_name}__", lambda *given: _Value())
 
 
@@ -163,8 +166,11 @@ def _why_unmeasured(
     needed |= set() if OF_ROLES in inputs else {keys} & {*ROLES, THINKING}
     if not needed:
         return None
-    possible = {site.stack: possible_segments(model, site, inputs)[1]
-                for site in sites if site.stack not in APART}  # fmt: skip
+    possible = {
+        site.stack: possible_segments(model, site, inputs)[1]
+        for site in sites
+        if site.stack not in APART
+    }
     have = {
         stack: {part for name in found for part in name.split("/")}
         for stack, found in possible.items()
@@ -194,9 +200,12 @@ def _why_without(
 
 
 def _lacking(
-    bound: BoundAnalysis, model: Model, missing: set[str], there: Mapping[str, set[str]],
+    bound: BoundAnalysis,
+    model: Model,
+    missing: set[str],
+    there: Mapping[str, set[str]],
     inputs: Mapping[str, Any] | None,
-) -> str:  # fmt: skip
+) -> str:
     """Return the sentence on segments that prompts do not have."""
     whose = f"{'' if inputs is None else 'the '}prompts of {model.name}"
     listed = {stack: ", ".join(n for n in NAMES if n in names) for stack, names in there.items()}

@@ -113,16 +113,30 @@ def catalogue_of(table: HeadTable, ends: Mapping[str, float | None] | None = Non
     tests = len(judged)
     special = [
         Special(
-            str(row["stack"]), int(row["layer"]), int(row["head"]), str(row["metric"]),
-            float(row["score"]), float(row["sem"]), float(row["null"]), float(row["null_sem"]),
-            float(row["low"]), float(row["high"]), str(row["why_no_interval"]),
-            int(row["n"]), int(row["clusters"]), float(row["distance"]), float(row["p"]),
-            LEVEL / tests, float(row["share"]), float(row["apart"]), bool(row["exact"]),
+            str(row["stack"]),
+            int(row["layer"]),
+            int(row["head"]),
+            str(row["metric"]),
+            float(row["score"]),
+            float(row["sem"]),
+            float(row["null"]),
+            float(row["null_sem"]),
+            float(row["low"]),
+            float(row["high"]),
+            str(row["why_no_interval"]),
+            int(row["n"]),
+            int(row["clusters"]),
+            float(row["distance"]),
+            float(row["p"]),
+            LEVEL / tests,
+            float(row["share"]),
+            float(row["apart"]),
+            bool(row["exact"]),
         )
         for row in judged[
             (judged["p"] < LEVEL / max(tests, 1)) & large(judged) & ~_tiny(judged, ends or {})
         ].to_dict("records")
-    ]  # fmt: skip
+    ]
     heads = len(frame.drop_duplicates(["stack", "layer", "head"]))
     has_null, has_test = set(frame.loc[frame["null"].notna(), "metric"]), set(judged["metric"])
     missing = tuple(m for m in table.metrics if m not in has_null)
@@ -169,10 +183,13 @@ def judged_rows(
         distance = _distances(rows, exact)
         low, high = (ranges or {}).get(str(metric)) or (None, None)
         found = {
-            "exact": exact, "distance": distance, "apart": _apart(rows["score"].to_numpy()),
-            "share": _share(rows, high), "share_low": _share(rows, low, below=True),
+            "exact": exact,
+            "distance": distance,
+            "apart": _apart(rows["score"].to_numpy()),
+            "share": _share(rows, high),
+            "share_low": _share(rows, low, below=True),
             "p": np.where(rows["p"].notna(), rows["p"], _p(distance, rows, exact)),
-        }  # fmt: skip
+        }
         for name, values in found.items():
             added[name][rows.index] = values
     for name, values in added.items():

@@ -77,9 +77,10 @@ def spread_scores(
         config._attn_implementation = NAME
         with torch.inference_mode():
             model.module(
-                input_ids=tokens[:, start : start + size], use_cache=False,
+                input_ids=tokens[:, start : start + size],
+                use_cache=False,
                 position_ids=torch.arange(start, start + size, device=model.device)[None],
-            )  # fmt: skip
+            )
     finally:
         config._attn_implementation = before
         ALL_ATTENTION_FUNCTIONS._local_mapping.pop(NAME, None)

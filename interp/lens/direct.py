@@ -109,11 +109,16 @@ def direct_logit_attribution(
         bias += constant
         records.append(
             {
-                "model": model.name, "stack": site.stack, "layer": site.layer, "metric": metric,
-                "score": heads.cpu().numpy(), "n_kv_heads": site.n_kv_heads, "unit": unit,
+                "model": model.name,
+                "stack": site.stack,
+                "layer": site.layer,
+                "metric": metric,
+                "score": heads.cpu().numpy(),
+                "n_kv_heads": site.n_kv_heads,
+                "unit": unit,
                 "kind": site.kind,
             }
-        )  # fmt: skip
+        )
     beside = parts.beside_heads(own, row, direction)
     value = _value(end, own.logits[0, row], towards, own["resid_post", layers[-1], stack][0, row])
     scores = [float(x) for r in records for x in r["score"]]
@@ -127,33 +132,58 @@ def direct_logit_attribution(
         )
     ids = inputs.get("decoder_input_ids", inputs["input_ids"])[0].tolist()
     about = model_provenance(model) | {
-        "target": name, "position": row, "ids": ids, "residual": residual, "null": "none",
-        "prompts": {"design": "one prompt", "n": 1}, "seed": None,
+        "target": name,
+        "position": row,
+        "ids": ids,
+        "residual": residual,
+        "null": "none",
+        "prompts": {"design": "one prompt", "n": 1},
+        "seed": None,
         "made_by": "interp.lens.direct_logit_attribution",
-    }  # fmt: skip
+    }
     notes = {} if end.cap is None else {"soft cap": end.cap}
     table = HeadTable.from_records(records, {(model.name, metric): about})
     several = len(table.stacks) > 1
     rows = [
-        (f"{r['stack'] + ' ' if several else ''}L{r['layer']}H{r['head']}", r["stack"], r["layer"],
-         r["head"], r["score"])
+        (
+            f"{r['stack'] + ' ' if several else ''}L{r['layer']}H{r['head']}",
+            r["stack"],
+            r["layer"],
+            r["head"],
+            r["score"],
+        )
         for r in table.wide().to_dict("records")
-    ]  # fmt: skip
+    ]
     beside["biases"] = bias
     rows += [(part, math.nan, math.nan, math.nan, x) for part, x in beside.items()]
     names, values = [each[0] for each in rows], [float(each[4]) for each in rows]
     facts = {
-        "metric": metric, "unit": unit, "target": name, "position": row, "value": value,
-        "token": texts(model, [ids[row]])[0], "table": table, "mlps": parts.mlps(beside),
-        "embedding": beside[EMBEDDING], "bias": bias, "residual": residual, "notes": notes,
+        "metric": metric,
+        "unit": unit,
+        "target": name,
+        "position": row,
+        "value": value,
+        "token": texts(model, [ids[row]])[0],
+        "table": table,
+        "mlps": parts.mlps(beside),
+        "embedding": beside[EMBEDDING],
+        "bias": bias,
+        "residual": residual,
+        "notes": notes,
         "parts": dict(ordered_by(zip(names, values, strict=True), lambda item: abs(item[1]))),
-    }  # fmt: skip
-    columns = dict(zip(("part", "stack", "layer", "head", "score"), zip(*rows, strict=True),
-                       strict=True))  # fmt: skip
+    }
+    columns = dict(
+        zip(("part", "stack", "layer", "head", "score"), zip(*rows, strict=True), strict=True)
+    )
     return ResultRows(
-        "DirectLogits", columns, ("part", "stack", "layer", "head"), about, facts, by="abs",
+        "DirectLogits",
+        columns,
+        ("part", "stack", "layer", "head"),
+        about,
+        facts,
+        by="abs",
         why_no_per_prompt="it has a single prompt",
-    )  # fmt: skip
+    )
 
 
 def _value(end: Finish, logits: Tensor, towards: Tensor, stream: Tensor) -> float:

@@ -121,9 +121,14 @@ def direct_logits(
         nulls.append(reading.parts(null, split, groups)[1])
     clusters = given.clusters if clusters is None else clusters
     made = result_provenance(
-        model, "interp.lens.direct_logits", given, seed=seed, split=split, position=position,
+        model,
+        "interp.lens.direct_logits",
+        given,
+        seed=seed,
+        split=split,
+        position=position,
         null_draws=n_random,
-    )  # fmt: skip
+    )
     assert end is not None
     unit = "logit" if end.cap is None else "logit before the cap"
     metric = "direct logit" if split == "part" else "direct logit by source"

@@ -137,14 +137,26 @@ def lens_rows(
     """Return a row per depth from the loss and the rank of the right token on each prompt."""
     of_loss, of_rank = cluster_summary(loss.T), cluster_summary(rank.T)
     columns = {
-        "depth": depths, "metric": "target_loss", "score": of_loss.score, "sem": of_loss.sem,
-        "n": of_loss.n, "unit": "nats per token", "rank": of_rank.score, "rank_sem": of_rank.sem,
+        "depth": depths,
+        "metric": "target_loss",
+        "score": of_loss.score,
+        "sem": of_loss.sem,
+        "n": of_loss.n,
+        "unit": "nats per token",
+        "rank": of_rank.score,
+        "rank_sem": of_rank.sem,
         "reads": [" ".join(map(str.strip, row)) for row in top_tokens],
-    }  # fmt: skip
+    }
     return ResultRows(
-        "DecoderLens", columns, ("depth",), made, facts, loss,
-        arrays={"rank_per_prompt": rank, "top_tokens": tuple(map(tuple, top_tokens))}, by="lowest",
-    )  # fmt: skip
+        "DecoderLens",
+        columns,
+        ("depth",),
+        made,
+        facts,
+        loss,
+        arrays={"rank_per_prompt": rank, "top_tokens": tuple(map(tuple, top_tokens))},
+        by="lowest",
+    )
 
 
 def encoder_states(model: Model, inputs: Mapping[str, Any]) -> tuple[list[Tensor], str]:

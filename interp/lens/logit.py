@@ -103,16 +103,23 @@ def logit_lens(
     aim = None if wanted is None else texts(model, [wanted])[0]
     columns = {
         "depth": [depth for depth in depths for _ in tokens],
-        "position": [*range(len(tokens))] * len(depths), "token": [*tokens] * len(depths),
+        "position": [*range(len(tokens))] * len(depths),
+        "token": [*tokens] * len(depths),
         "top": [cell[0] for depth in top_tokens for cell in depth],
         "logit": top_logits[..., 0].ravel(),
-    }  # fmt: skip
+    }
     facts: dict[str, Any] = {
-        "metric": "largest logit" if aim is None else f"logit of {aim!r}", "unit": "logit",
-        "target": aim, "target_ranks": None, "tokens": tokens, "depths": depths, "top_ids": top,
-        "top_tokens": top_tokens, "top_logits": top_logits,
+        "metric": "largest logit" if aim is None else f"logit of {aim!r}",
+        "unit": "logit",
+        "target": aim,
+        "target_ranks": None,
+        "tokens": tokens,
+        "depths": depths,
+        "top_ids": top,
+        "top_tokens": top_tokens,
+        "top_logits": top_logits,
         "residual": float((found - cache.logits[0].double()).abs().max()),
-    }  # fmt: skip
+    }
     if aim is not None:
         facts["target_ranks"] = torch.stack(ranks).numpy()
         facts["target_logits"] = torch.stack(logits).numpy()
@@ -122,8 +129,11 @@ def logit_lens(
         model, "interp.lens.logit_lens", Prompts((tuple(ids),)), k=k, target=target
     )
     return ResultRows(
-        "LogitLens", columns, ("depth", "position", "token"),
-        made | {"ids": ids, "tuned": tuned is not None}, facts,
+        "LogitLens",
+        columns,
+        ("depth", "position", "token"),
+        made | {"ids": ids, "tuned": tuned is not None},
+        facts,
         why_no_per_prompt="it has a single prompt",
         same_as={"score": "logit" if aim is None else "target_logit"},
-    )  # fmt: skip
+    )

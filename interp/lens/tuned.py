@@ -141,18 +141,33 @@ def tuned_lens(
             nulls.append(by)
     labels = None if clusters is None else [clusters[i] for i in judge]
     made = result_provenance(
-        model, "interp.lens.tuned_lens", Prompts(tuple(given.ids[i] for i in judge)), seed=seed,
-        held_out=held_out, steps=steps, l2=l2,
-    )  # fmt: skip
-    notes = {"training texts": len(train) + len(stop), "held-out texts": len(judge),
-             "positions": int(sum(texts[i] for i in judge))}  # fmt: skip
+        model,
+        "interp.lens.tuned_lens",
+        Prompts(tuple(given.ids[i] for i in judge)),
+        seed=seed,
+        held_out=held_out,
+        steps=steps,
+        l2=l2,
+    )
+    notes = {
+        "training texts": len(train) + len(stop),
+        "held-out texts": len(judge),
+        "positions": int(sum(texts[i] for i in judge)),
+    }
     means = prompt_means(
-        about, ("depth",), np.stack(rows), np.stack(nulls), clusters=labels, notes=notes,
+        about,
+        ("depth",),
+        np.stack(rows),
+        np.stack(nulls),
+        clusters=labels,
+        notes=notes,
         provenance=made,
-    )  # fmt: skip
+    )
     translators = {
-        "depths": tuple(depths), "matrices": np.stack(matrices), "biases": np.stack(biases)
-    }  # fmt: skip
+        "depths": tuple(depths),
+        "matrices": np.stack(matrices),
+        "biases": np.stack(biases),
+    }
     return dataclasses.replace(means, kind="TunedLens", facts={**means.facts, **translators})
 
 

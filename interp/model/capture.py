@@ -234,8 +234,11 @@ class Recorder:
         """Return the requested tensors of modules, by path, run and side."""
         found: dict[tuple[str, int, str], list[tuple[str, Site | StreamLayer, Where]]] = {}
         for layer in (*self.request.sites, *self.request.others):
-            places = {n: layer.streams[n] for n in STREAM_NAMES
-                      if n in self.request.names and n in layer.streams}  # fmt: skip
+            places = {
+                n: layer.streams[n]
+                for n in STREAM_NAMES
+                if n in self.request.names and n in layer.streams
+            }
             if isinstance(layer, Site) and "result" in self.request.names:
                 places["result"] = Where(layer.projection or "", "in", layer.run)
                 if layer in behind_norm:  # the scale of the norm is read from what it gives

@@ -161,9 +161,11 @@ def _inside(x: Any) -> Iterator[tuple[str, Any]]:
     """Yield the parts of a packed tensor: integers, scales, and a description."""
     if x.is_quantized:
         text = f"{x.qscheme()} {x.dtype}"
-        scales: tuple = (x.q_scale(), x.q_zero_point()) if "tensor" in text else (
-            x.q_per_channel_scales(), x.q_per_channel_zero_points(), x.q_per_channel_axis()
-        )  # fmt: skip
+        scales: tuple = (
+            (x.q_scale(), x.q_zero_point())
+            if "tensor" in text
+            else (x.q_per_channel_scales(), x.q_per_channel_zero_points(), x.q_per_channel_axis())
+        )
         yield from ((str(i), part) for i, part in enumerate((x.int_repr(), text, *scales)))
     else:
         names, about = x.__tensor_flatten__()

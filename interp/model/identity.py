@@ -118,9 +118,14 @@ def tokenizer_hash(tokenizer: Any) -> str:
 
 
 _OF_TOKENIZER = (
-    "special_tokens_map", "chat_template", "padding_side", "add_bos_token", "add_eos_token",
-    "split_special_tokens", "clean_up_tokenization_spaces",
-)  # fmt: skip
+    "special_tokens_map",
+    "chat_template",
+    "padding_side",
+    "add_bos_token",
+    "add_eos_token",
+    "split_special_tokens",
+    "clean_up_tokenization_spaces",
+)
 
 
 @contextmanager

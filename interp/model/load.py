@@ -119,9 +119,12 @@ def load(
             return _ready(elsewhere, chat)
         held = adapter(package).unwrap(source, attention)
         model = _adopt(
-            held.module, tokenizer or held.tokenizer, name or held.name or _name_of(held.module),
-            None, check,
-        )  # fmt: skip
+            held.module,
+            tokenizer or held.tokenizer,
+            name or held.name or _name_of(held.module),
+            None,
+            check,
+        )
         model.source = held.source
         return _ready(model, chat)
     if isinstance(source, nn.Module):
@@ -172,9 +175,13 @@ def _ready(model: Model, chat: bool) -> Model:
         raise LoadError(f"{model.name} has no chat template; leave out chat=True (--chat)")
     model.chat = chat
     _log.info(
-        "loaded %s: %s, %d attentions, %s on %s", model.name, type(model.module).__name__,
-        len(model.sites), model.dtype, model.elsewhere or model.device,
-    )  # fmt: skip
+        "loaded %s: %s, %d attentions, %s on %s",
+        model.name,
+        type(model.module).__name__,
+        len(model.sites),
+        model.dtype,
+        model.elsewhere or model.device,
+    )
     return model
 
 
@@ -372,6 +379,11 @@ def _tokenizer(folder: str, local: bool, trusted: bool, config: Any) -> Any:
 
 _UNREADABLE_TOKENIZER = (OSError, ValueError, KeyError, ImportError, AttributeError, TypeError)
 _TOKENIZER_FILES = (
-    "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt",
-    "spiece.model", "sentencepiece.bpe.model",
-)  # fmt: skip
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "vocab.json",
+    "vocab.txt",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+)

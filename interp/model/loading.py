@@ -116,9 +116,15 @@ class Loading:
         from interp.model.load import load
         from interp.model.sources.packages import adapter, wrapped
 
-        given = {"--source": self.through, "--device": self.device, "--dtype": self.dtype,
-                 "--attention": self.attention, "--device-map": self.device_map,
-                 "--tp-plan": self.tp_plan, "--offload": self.offload or None}  # fmt: skip
+        given = {
+            "--source": self.through,
+            "--device": self.device,
+            "--dtype": self.dtype,
+            "--attention": self.attention,
+            "--device-map": self.device_map,
+            "--tp-plan": self.tp_plan,
+            "--offload": self.offload or None,
+        }
         wrong = [option for option, value in given.items() if value is not None]
         if wrong:
             raise OptionError(
@@ -127,9 +133,14 @@ class Loading:
             )
         here = adapter("nnsight")  # checked before any weights are read
         if self.remote == "local":
-            plain = load(source, name=name, check=False, revision=self.revision,
-                         trust_remote_code=self.trust_remote_code,
-                         allow_pickle=self.allow_pickle)  # fmt: skip
+            plain = load(
+                source,
+                name=name,
+                check=False,
+                revision=self.revision,
+                trust_remote_code=self.trust_remote_code,
+                allow_pickle=self.allow_pickle,
+            )
             held, tokenizer = wrapped("nnsight", plain.module, plain.tokenizer), plain.tokenizer
         else:
             held, tokenizer = here.by_name(source, self.revision), None

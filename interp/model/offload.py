@@ -125,15 +125,30 @@ def offloaded(
         inner._buffers |= {k: x.to(device) for k, x in inner._buffers.items() if x is not None}
     if module.can_generate() and hasattr(module, "adjust_generation_fn"):
         module.adjust_generation_fn(
-            None, False, None, folder, cache_dir=None, force_download=False, proxies=None,
-            local_files_only=False, token=None, subfolder="", revision=options.get("revision"),
+            None,
+            False,
+            None,
+            folder,
+            cache_dir=None,
+            force_download=False,
+            proxies=None,
+            local_files_only=False,
+            token=None,
+            subfolder="",
+            revision=options.get("revision"),
             trust_remote_code=options.get("trust_remote_code", False),
-        )  # fmt: skip
+        )
     checkpoint, unexpected = _plan(module, folder, stored)
     saved = _saved(module)
     missing, mismatched = _compare(module, checkpoint, saved)
-    computed = _computed(module, [n for n in dict(module.named_parameters())
-                                  if n not in checkpoint.made_by and n not in missing])  # fmt: skip
+    computed = _computed(
+        module,
+        [
+            n
+            for n in dict(module.named_parameters())
+            if n not in checkpoint.made_by and n not in missing
+        ],
+    )
     info = {"missing_keys": missing, "mismatched_keys": mismatched, "unexpected_keys": unexpected}
     if missing or mismatched:
         return module, info
@@ -150,8 +165,9 @@ def offloaded(
         read |= {name: computed[name] for name in part.parameters if name in computed}
         return {name: x.to(like[name][1], like[name][0]) for name, x in read.items()}
 
-    stats = [(file, stat.st_size, stat.st_mtime_ns) for file in files
-             for stat in [Path(file).stat()]]  # fmt: skip
+    stats = [
+        (file, stat.st_size, stat.st_mtime_ns) for file in files for stat in [Path(file).stat()]
+    ]
     Streamed(module, parts, make, like, f"{stats} {dtype}")
     module.register_state_dict_pre_hook(_refuse_state_dict)
     return module, info
@@ -200,9 +216,16 @@ def _stored(files: Iterable[str]) -> dict[str, Stored]:
 
 
 _TYPES = {
-    "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64",
-    "I32": "int32", "I16": "int16", "I8": "int8", "BOOL": "bool",
-}  # fmt: skip
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "I64": "int64",
+    "I32": "int32",
+    "I16": "int16",
+    "I8": "int8",
+    "BOOL": "bool",
+}
 
 
 def _plan(module: Any, folder: str, stored: Mapping[str, Stored]) -> tuple[Checkpoint, list[str]]:
@@ -235,8 +258,9 @@ def _plan(module: Any, folder: str, stored: Mapping[str, Stored]) -> tuple[Check
     made_by: dict[str, Recipe] = {}
     for target, given in sources.items():
         recipe = Recipe(target, how[target], tuple(given))
-        empty = {n: torch.empty(stored[n].shape, dtype=stored[n].dtype, device="meta")
-                 for n, _ in given}  # fmt: skip
+        empty = {
+            n: torch.empty(stored[n].shape, dtype=stored[n].dtype, device="meta") for n, _ in given
+        }
         try:
             shapes = recipe.convert(empty, module)
         except (RuntimeError, NotImplementedError, ValueError, TypeError, KeyError) as error:
@@ -286,8 +310,10 @@ def _compare(
     for name in saved:
         if name not in made_by:
             continue
-        empty = {n: torch.empty(checkpoint.stored[n].shape, device="meta")
-                 for n, _ in made_by[name].sources}  # fmt: skip
+        empty = {
+            n: torch.empty(checkpoint.stored[n].shape, device="meta")
+            for n, _ in made_by[name].sources
+        }
         shape = made_by[name].convert(empty, module)[name].shape
         if shape != own[name].shape:
             wrong.append(f"{name}: {tuple(shape)} where the config has {tuple(own[name].shape)}")
@@ -357,8 +383,9 @@ def _require_room(
 ) -> None:
     """Raise LoadError if the largest part does not fit in the memory that is free."""
     numbers = {name: p.numel() for name, p in module.named_parameters()}
-    sizes = {part.name: sum(numbers[n] * like[n][0].itemsize for n in part.parameters)
-             for part in parts}  # fmt: skip
+    sizes = {
+        part.name: sum(numbers[n] * like[n][0].itemsize for n in part.parameters) for part in parts
+    }
     largest = max(sizes, key=lambda name: sizes[name])
     free = available_bytes()
     if free is not None and sizes[largest] > free:

@@ -273,10 +273,15 @@ def _written(module: Any, inputs: dict[str, Tensor]) -> tuple[Tensor, list[Tenso
     device = next(module.parameters()).device
     with torch.no_grad(), inference(module):
         out = module.generate(
-            **{name: x.to(device) for name, x in inputs.items()}, max_new_tokens=_WRITTEN,
-            min_new_tokens=_WRITTEN, do_sample=False, num_beams=1, output_logits=True,
-            return_dict_in_generate=True, pad_token_id=pad_id(module.config),
-        )  # fmt: skip
+            **{name: x.to(device) for name, x in inputs.items()},
+            max_new_tokens=_WRITTEN,
+            min_new_tokens=_WRITTEN,
+            do_sample=False,
+            num_beams=1,
+            output_logits=True,
+            return_dict_in_generate=True,
+            pad_token_id=pad_id(module.config),
+        )
     return out.sequences[:, -_WRITTEN:], [x.double() for x in out.logits]
 
 

@@ -111,9 +111,15 @@ def calibrate(
     )
     detail += f", first={first}"
     return Edit(
-        "calibrate-attention", parse_heads(heads), replace, positions, stack, detail,
-        of_run="the mean attention of the queries of a run", of_pattern=True,
-    )  # fmt: skip
+        "calibrate-attention",
+        parse_heads(heads),
+        replace,
+        positions,
+        stack,
+        detail,
+        of_run="the mean attention of the queries of a run",
+        of_pattern=True,
+    )
 
 
 def temperature(

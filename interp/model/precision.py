@@ -108,9 +108,17 @@ def _fitting(x: Any) -> Any:
 
 
 _PRODUCTS = {
-    "__matmul__", "bmm", "dot", "einsum", "index_add_", "linear", "matmul", "mm", "mv",
+    "__matmul__",
+    "bmm",
+    "dot",
+    "einsum",
+    "index_add_",
+    "linear",
+    "matmul",
+    "mm",
+    "mv",
     "scatter_add_",
-}  # fmt: skip
+}
 
 
 def _widened(func: Any, args: Any) -> Any:

@@ -133,8 +133,12 @@ def processor_of(model: ReadsInputs) -> Any:
 
 
 def _reads(names: set[str]) -> str:
-    known = {"input_ids": "text", "pixel_values": "pictures", "input_features": "sound",
-             "input_values": "sound"}  # fmt: skip
+    known = {
+        "input_ids": "text",
+        "pixel_values": "pictures",
+        "input_features": "sound",
+        "input_values": "sound",
+    }
     found = dict.fromkeys(what for name, what in known.items() if name in names)
     return f"; it reads {' and '.join(found)}" if found else ""
 
@@ -280,9 +284,11 @@ def _made(
     try:
         if "audio" in given:
             extractor = _feature_extractor(model)
-            made = dict(extractor(given["audio"], sampling_rate=rate, padding=True, **options)
-                        if "input_values" in takes(model.module)
-                        else extractor(given["audio"], sampling_rate=rate, **options))  # fmt: skip
+            made = dict(
+                extractor(given["audio"], sampling_rate=rate, padding=True, **options)
+                if "input_values" in takes(model.module)
+                else extractor(given["audio"], sampling_rate=rate, **options)
+            )
             if is_encoder_decoder(model.module):
                 made["decoder_input_ids"] = _written(model, texts, len(given["audio"]))
         elif texts is not None and joint:

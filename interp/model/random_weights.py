@@ -188,8 +188,10 @@ class RandomWeights:
     ) -> dict[str, list[DrawMeans]]:
         """Return the scores of every draw by label; a draw that is kept is not made."""
         keys = self._keys(asked) if keep else {}
-        found = {x: self.kept.find(file_start(x), keys[x])[: self.draws] if x in keys else []
-                 for x in asked}  # fmt: skip
+        found = {
+            x: self.kept.find(file_start(x), keys[x])[: self.draws] if x in keys else []
+            for x in asked
+        }
         short = [label for label in asked if len(found[label]) < self.draws]
         for draw in range(self.draws):
             todo = [label for label in short if len(found[label]) == draw]
@@ -214,9 +216,10 @@ class RandomWeights:
         """Return the labels whose scores are not kept for every draw; see `scores`."""
         keys = self._keys(asked)
         return [
-            label for label in asked
+            label
+            for label in asked
             if label not in keys or len(self.kept.find(file_start(label), keys[label])) < self.draws
-        ]  # fmt: skip
+        ]
 
     def _keys(self, asked: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
         """Return the identity of each label's scores; none where they cannot be kept."""
@@ -274,11 +277,17 @@ def _architecture(model: Model) -> str | None:
         return None
     config = model.config.to_dict() if hasattr(model.config, "to_dict") else vars(model.config)
     # What may change between two calls, compared before the rest is computed again.
-    now = repr((
-        {name: x for name, x in config.items() if name != "_name_or_path"},
-        model.attention, model.dtype, model.device, torch.get_num_threads(),
-        torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled(),
-    ))  # fmt: skip
+    now = repr(
+        (
+            {name: x for name, x in config.items() if name != "_name_or_path"},
+            model.attention,
+            model.dtype,
+            model.device,
+            torch.get_num_threads(),
+            torch.get_float32_matmul_precision(),
+            torch.are_deterministic_algorithms_enabled(),
+        )
+    )
     known = _known.get(model.module)
     if known is None or known[0] != now:
         from interp.model.identity import architecture_of
@@ -319,10 +328,12 @@ def _content(key: str, draws: Sequence[Mapping[str, np.ndarray]]) -> bytes:
     import numpy as np
 
     values = [
-        {site: base64.b64encode(np.ascontiguousarray(x, "<f8").tobytes()).decode()
-         for site, x in draw.items()}
+        {
+            site: base64.b64encode(np.ascontiguousarray(x, "<f8").tobytes()).decode()
+            for site, x in draw.items()
+        }
         for draw in draws
-    ]  # fmt: skip
+    ]
     return json_document({"format": _FORMAT, "key": parse_json(key), "values": values})
 
 
@@ -334,7 +345,9 @@ def _read(content: bytes, key: str) -> list[DrawMeans]:
     if whole["format"] != _FORMAT or whole["key"] != parse_json(key):
         raise ValueError("it belongs to other scores")
     return [
-        {site: np.frombuffer(base64.b64decode(x), "<f8").astype(np.float64)
-         for site, x in draw.items()}
+        {
+            site: np.frombuffer(base64.b64decode(x), "<f8").astype(np.float64)
+            for site, x in draw.items()
+        }
         for draw in whole["values"]
-    ]  # fmt: skip
+    ]

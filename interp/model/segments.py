@@ -24,9 +24,17 @@ from interp.model.inputs import SOUNDS, holds_pictures, image_token
 from interp_kernels.segments import PromptSegments, Segments, numbers_of
 
 SEGMENTS = (
-    "text", "image", "audio", "special", "register",
-    "text/system", "text/user", "text/assistant", "text/assistant/thinking", "text/tool",
-)  # fmt: skip
+    "text",
+    "image",
+    "audio",
+    "special",
+    "register",
+    "text/system",
+    "text/user",
+    "text/assistant",
+    "text/assistant/thinking",
+    "text/tool",
+)
 """Segments by number; one that is part of another has the other's name before it."""
 NAMES = tuple(dict.fromkeys(part for name in SEGMENTS for part in name.split("/")))
 TEXT, IMAGE, AUDIO, SPECIAL, REGISTER = range(5)
@@ -138,9 +146,11 @@ def read_inputs(prompts: Prompts | Mapping[str, Any]) -> Mapping[str, Any]:
             for roles, ids in zip(prompts.roles, prompts.ids, strict=True)
         )
         found[OF_ROLES] = Prompts(tuple(rows), padding=prompts.padding).padded(pad=-1)[0]
-    return found if prompts.decoder is None else found | {
-        f"decoder_{name}": x for name, x in _rows(prompts.decoder).items()
-    }  # fmt: skip
+    return (
+        found
+        if prompts.decoder is None
+        else found | {f"decoder_{name}": x for name, x in _rows(prompts.decoder).items()}
+    )
 
 
 def _rows(prompts: Prompts) -> dict[str, Tensor]:

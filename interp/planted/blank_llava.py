@@ -24,15 +24,28 @@ def blank_llava(
     from transformers import LlavaForConditionalGeneration as Llava
 
     vision = CLIPVisionConfig(
-        hidden_size=tower, intermediate_size=4, num_hidden_layers=1, num_attention_heads=2,
-        image_size=side * patch, patch_size=patch,
-    )  # fmt: skip
+        hidden_size=tower,
+        intermediate_size=4,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        image_size=side * patch,
+        patch_size=patch,
+    )
     text = LlamaConfig(
-        hidden_size=width, intermediate_size=4, num_hidden_layers=layers, head_dim=d_head,
-        num_attention_heads=heads, num_key_value_heads=heads, vocab_size=vocabulary,
-        max_position_embeddings=64, tie_word_embeddings=False, pad_token_id=0, bos_token_id=begin,
-        eos_token_id=None, rope_parameters={"rope_type": "default", "rope_theta": 1e30},
-    )  # fmt: skip
+        hidden_size=width,
+        intermediate_size=4,
+        num_hidden_layers=layers,
+        head_dim=d_head,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        vocab_size=vocabulary,
+        max_position_embeddings=64,
+        tie_word_embeddings=False,
+        pad_token_id=0,
+        bos_token_id=begin,
+        eos_token_id=None,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e30},
+    )
     config = LlavaConfig(
         vision_config=vision, text_config=text, image_token_index=image, vision_feature_layer=-1
     )

@@ -102,19 +102,38 @@ def one_instruction(loops: int = 1, *, cells: int = 4, lines: int = 6, values: i
             "2 cells and lines, and an even number of values"
         )
     sizes = {
-        "line": lines, "a": cells, "b": cells, "c": lines, "is_line": 1,  # lines
-        "address": cells, "value": values, "is_cell": 1,  # cells
-        "counter": lines, "to_a": cells, "to_b": cells, "to_c": lines, "at_a": values,
-        "at_b": values, "result": values, "above": 1, "at_most": 1, "is_counter": 1,
-    }  # fmt: skip
+        "line": lines,
+        "a": cells,
+        "b": cells,
+        "c": lines,
+        "is_line": 1,  # lines
+        "address": cells,
+        "value": values,
+        "is_cell": 1,  # cells
+        "counter": lines,
+        "to_a": cells,
+        "to_b": cells,
+        "to_c": lines,
+        "at_a": values,
+        "at_b": values,
+        "result": values,
+        "above": 1,
+        "at_most": 1,
+        "is_counter": 1,
+    }
     neurons = 2 * max(values**2, sum(sizes.values()))
     d_model = max(sum(sizes.values()), -(-neurons // 4))  # an MLP has four neurons per dimension
     d_head = max(2 * cells + lines, values, lines + 1, cells + 1)
     model: Any = build(
-        "plain_softmax", gain=1.0, vocab_size=values + lines + cells * cells * lines,
-        hidden_size=d_model, num_hidden_layers=PER_LOOP * loops, num_attention_heads=2,
-        head_dim=d_head, max_position_embeddings=1 + lines + cells,
-    )  # fmt: skip
+        "plain_softmax",
+        gain=1.0,
+        vocab_size=values + lines + cells * cells * lines,
+        hidden_size=d_model,
+        num_hidden_layers=PER_LOOP * loops,
+        num_attention_heads=2,
+        head_dim=d_head,
+        max_position_embeddings=1 + lines + cells,
+    )
     rows = torch.eye(sum(sizes.values()), d_model).split([*sizes.values()])
     one = dict(zip(sizes, rows, strict=True))
     with torch.no_grad():
@@ -146,8 +165,11 @@ def _head(block: Any, head: int, queries: Reads, keys: Reads, values: Reads, out
     rule = block.attention.rule
     d_model, d_head = rule.query.in_features, rule.shape.d_head
     sharp = (SHARP * d_head**0.5) ** 0.5
-    for part, reads, size in ((rule.query, queries, sharp), (rule.key, keys, sharp),
-                              (rule.value, values, 1.0)):  # fmt: skip
+    for part, reads, size in (
+        (rule.query, queries, sharp),
+        (rule.key, keys, sharp),
+        (rule.value, values, 1.0),
+    ):
         for ones, rows in reads:
             start = head * d_head
             part.weight[start : start + len(rows)] += size * (ones / d_model) ** 0.5 * rows
@@ -178,11 +200,13 @@ def _fetch(block: Any, one: dict[str, Tensor]) -> None:
     lines = one["line"]
     idle = [(CELL, _after(lines, one["is_cell"])), (LINE, _after(lines, one["is_line"]))]
     _head(
-        block, 0, [(COUNTER, one["counter"]), *idle],
+        block,
+        0,
+        [(COUNTER, one["counter"]), *idle],
         [(LINE, lines), (COUNTER, _after(lines, one["is_counter"]))],
         [(LINE, torch.cat([one[x] for x in "abc"]))],
         torch.cat([one[f"to_{x}"] for x in "abc"]),
-    )  # fmt: skip
+    )
 
 
 def _load(block: Any, one: dict[str, Tensor]) -> None:
@@ -191,10 +215,13 @@ def _load(block: Any, one: dict[str, Tensor]) -> None:
     idle = [(CELL, _after(cells, one["is_cell"])), (LINE, _after(cells, one["is_line"]))]
     for head, name in enumerate("ab"):
         _head(
-            block, head, [(ones, one[f"to_{name}"]), *idle],
+            block,
+            head,
+            [(ones, one[f"to_{name}"]), *idle],
             [(CELL, cells), (ones, _after(cells, one["is_counter"]))],
-            [(CELL, one["value"])], one[f"at_{name}"],
-        )  # fmt: skip
+            [(CELL, one["value"])],
+            one[f"at_{name}"],
+        )
     rules = []
     for i in range(values):
         for j in range(values):
@@ -210,13 +237,21 @@ def _store(block: Any, one: dict[str, Tensor]) -> None:
     rest = (LINE, _after(cells, one["is_line"]))
     idle = [(ones, _after(cells, one["is_counter"])), rest]
     _head(
-        block, 0, [(CELL, cells), *idle], [(CELL, cells / 2), (ones, one["to_b"]), rest],
-        [(CELL, one["value"]), (ones, one["result"])], one["value"],
-    )  # fmt: skip
+        block,
+        0,
+        [(CELL, cells), *idle],
+        [(CELL, cells / 2), (ones, one["to_b"]), rest],
+        [(CELL, one["value"]), (ones, one["result"])],
+        one["value"],
+    )
     _head(
-        block, 1, [(CELL, cells), *idle], [(CELL, cells), rest], [(CELL, one["value"])],
+        block,
+        1,
+        [(CELL, cells), *idle],
+        [(CELL, cells), rest],
+        [(CELL, one["value"])],
         -one["value"],
-    )  # fmt: skip
+    )
     rules = [([one["at_most"][0], go], at) for go, at in zip(one["to_c"], lines, strict=True)]
     rules += [([one["above"][0], at], lines[(i + 1) % len(lines)]) for i, at in enumerate(lines)]
     cleared = ("counter", "to_a", "to_b", "to_c", "at_a", "at_b", "result", "above", "at_most")

@@ -36,9 +36,16 @@ def looped(loops: int = 3, *, size: int = 12) -> VariantForCausalLM:
     from interp.planted.variants import build
 
     model: Any = build(
-        "plain_softmax", gain=1.0, vocab_size=size, hidden_size=3 * size, num_hidden_layers=loops,
-        num_attention_heads=2, head_dim=size, max_position_embeddings=size, mlp=False,
-    )  # fmt: skip
+        "plain_softmax",
+        gain=1.0,
+        vocab_size=size,
+        hidden_size=3 * size,
+        num_hidden_layers=loops,
+        num_attention_heads=2,
+        head_dim=size,
+        max_position_embeddings=size,
+        mlp=False,
+    )
     one = torch.eye(size)
     address, content, pointer = torch.eye(3 * size).unflatten(0, (3, size))
     # three ones among 3 size entries: the norm multiplies them by the root of size

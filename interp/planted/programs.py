@@ -29,8 +29,17 @@ if TYPE_CHECKING:
 
 FILE = Path(__file__).with_name("programs.npz")
 PAD = "compiler_pad"
-SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "head_dim",
-         "d_mlp", "n_out", "max_position_embeddings", "causal")  # fmt: skip
+SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "head_dim",
+    "d_mlp",
+    "n_out",
+    "max_position_embeddings",
+    "causal",
+)
 
 
 @dataclass(frozen=True)

@@ -61,9 +61,17 @@ def image_readers() -> ImageReaders:
     import torch
 
     model = blank_llava(
-        tower=16, side=SIDE, patch=PATCH, width=WIDTH, layers=LAYERS, heads=HEADS,
-        d_head=D_HEAD, vocabulary=VOCABULARY, image=IMAGE, begin=BEGIN,
-    )  # fmt: skip
+        tower=16,
+        side=SIDE,
+        patch=PATCH,
+        width=WIDTH,
+        layers=LAYERS,
+        heads=HEADS,
+        d_head=D_HEAD,
+        vocabulary=VOCABULARY,
+        image=IMAGE,
+        begin=BEGIN,
+    )
     with torch.no_grad():
         _fill(model)
     return ImageReaders(model)

@@ -91,9 +91,16 @@ class _Plan:
         law = -torch.log1p(-drawn)
         self.law = law / law.sum(1, keepdim=True)
         widths = {
-            "token": vocab, "output": vocab, "phase": lags, "likelihood": lags, "lag": lags,
-            "late": 1, "constant": 1, "noise": 8, "position": 2 * N_PAIRS,
-        }  # fmt: skip
+            "token": vocab,
+            "output": vocab,
+            "phase": lags,
+            "likelihood": lags,
+            "lag": lags,
+            "late": 1,
+            "constant": 1,
+            "noise": 8,
+            "position": 2 * N_PAIRS,
+        }
         self.at, start = {}, 0
         for name, width in widths.items():
             self.at[name] = slice(start, start + width)

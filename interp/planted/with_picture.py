@@ -81,9 +81,17 @@ def image_text(
     import torch
 
     model = blank_llava(
-        tower=_TOWER, side=SIDE, patch=PATCH, width=WIDTH, layers=LAYERS, heads=HEADS,
-        d_head=D_HEAD, vocabulary=VOCABULARY, image=IMAGE, begin=None,
-    )  # fmt: skip
+        tower=_TOWER,
+        side=SIDE,
+        patch=PATCH,
+        width=WIDTH,
+        layers=LAYERS,
+        heads=HEADS,
+        d_head=D_HEAD,
+        vocabulary=VOCABULARY,
+        image=IMAGE,
+        begin=None,
+    )
     with torch.no_grad():
         _tower(model)
         _text(model, prior, looks_early)

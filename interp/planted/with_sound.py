@@ -83,12 +83,24 @@ def spoken_words() -> SpokenWords:
     from transformers import WhisperConfig, WhisperForConditionalGeneration
 
     config = WhisperConfig(
-        vocab_size=FIRST + len(WORDS), d_model=WIDTH, encoder_layers=2, decoder_layers=LAYERS,
-        encoder_attention_heads=HEADS, decoder_attention_heads=HEADS, encoder_ffn_dim=8,
-        decoder_ffn_dim=4, num_mel_bins=BANDS, max_source_positions=RATE * SECONDS // HOP // 2,
-        max_target_positions=16, pad_token_id=0, bos_token_id=START, eos_token_id=END,
-        decoder_start_token_id=START, begin_suppress_tokens=None, suppress_tokens=None,
-    )  # fmt: skip
+        vocab_size=FIRST + len(WORDS),
+        d_model=WIDTH,
+        encoder_layers=2,
+        decoder_layers=LAYERS,
+        encoder_attention_heads=HEADS,
+        decoder_attention_heads=HEADS,
+        encoder_ffn_dim=8,
+        decoder_ffn_dim=4,
+        num_mel_bins=BANDS,
+        max_source_positions=RATE * SECONDS // HOP // 2,
+        max_target_positions=16,
+        pad_token_id=0,
+        bos_token_id=START,
+        eos_token_id=END,
+        decoder_start_token_id=START,
+        begin_suppress_tokens=None,
+        suppress_tokens=None,
+    )
     with torch.random.fork_rng(devices=[]):
         model = WhisperForConditionalGeneration._from_config(config, dtype=torch.float32).eval()
     processor = _processor()
@@ -112,9 +124,12 @@ def _processor() -> Any:
         single="<s> $A </s>", special_tokens=[("<s>", START), ("</s>", END)]
     )
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=inner, pad_token="<pad>", bos_token="<s>", eos_token="</s>",
+        tokenizer_object=inner,
+        pad_token="<pad>",
+        bos_token="<s>",
+        eos_token="</s>",
         unk_token="<unk>",
-    )  # fmt: skip
+    )
     sound = WhisperFeatureExtractor(
         feature_size=BANDS, sampling_rate=RATE, hop_length=HOP, n_fft=400, chunk_length=SECONDS
     )

@@ -110,15 +110,23 @@ def simultaneous(
             late[:, row, at] = _latencies(delays, words, len(labels))
         report("pairs", at + 1, len(encoded))
     columns = {
-        "policy": [name for name, _ in rows], "value": [value for _, value in rows],
-        "score": right.mean(1), "n": len(encoded),
+        "policy": [name for name, _ in rows],
+        "value": [value for _, value in rows],
+        "score": right.mean(1),
+        "n": len(encoded),
         "sem": standard_error(right),
         **{name: finite_mean(x) for name, x in zip(LATENCIES, late, strict=True)},
-    }  # fmt: skip
+    }
     made_by = result_provenance(
-        model, "interp.policies.simultaneous", encoded.prompts, policy=policy, values=tried,
-        heads=[str(h) for h in chosen], recent=recent, max_new_tokens=max_new_tokens,
-    )  # fmt: skip
+        model,
+        "interp.policies.simultaneous",
+        encoded.prompts,
+        policy=policy,
+        values=tried,
+        heads=[str(h) for h in chosen],
+        recent=recent,
+        max_new_tokens=max_new_tokens,
+    )
     arrays = {f"each_{name}": x for name, x in zip(LATENCIES, late, strict=True)}
     facts = {"metric": "simultaneous_translation", "unit": "share of tokens", "limits": (0.0, 1.0)}
     return ResultRows(
@@ -170,9 +178,12 @@ def _translated(
             continue
         prefix = torch.tensor([[start, *made]], device=model.device)
         out = model.generate(
-            {"input_ids": torch.tensor([source], device=model.device)}, new, policy=policy,
-            decoder_input_ids=prefix, num_beams=1,
-        )  # fmt: skip
+            {"input_ids": torch.tensor([source], device=model.device)},
+            new,
+            policy=policy,
+            decoder_input_ids=prefix,
+            num_beams=1,
+        )
         ends = _ends(model)
         for token in out.ids[0, prefix.shape[1] :].tolist():
             if token in ends:

@@ -216,8 +216,9 @@ def metric_features(
 
     given = Prompts.of(prompts, model)
     usual = ["entropy", "first_token", "previous_token", "attention_distance"]
-    table = score(model, usual if metrics is None else metrics, given, null="none",
-                  batch_size=batch_size)  # fmt: skip
+    table = score(
+        model, usual if metrics is None else metrics, given, null="none", batch_size=batch_size
+    )
     if not table.metrics:
         raise OptionError("no metrics given; name at least one, such as entropy")
     x, places = [], []
@@ -232,9 +233,12 @@ def metric_features(
             places += [(stack, layer, head) for head in range(found.shape[1])]
     kind = f"metrics {', '.join(table.metrics)}"
     return HeadFeatures(
-        np.concatenate(x, 1).astype(float), tuple(places), kind, given.prompt_ids,
+        np.concatenate(x, 1).astype(float),
+        tuple(places),
+        kind,
+        given.prompt_ids,
         about_model(model),
-    )  # fmt: skip
+    )
 
 
 def recorded_features(
@@ -281,6 +285,7 @@ def outputs_by_prompt(
 
     for batch in prompts.batches(batch_size):
         model.read(batch, visit, last=1)
-    places = tuple((s.stack, s.layer, h) for s in rows for h in range(s.n_heads)
-                   for _ in range(s.d_v))  # fmt: skip
+    places = tuple(
+        (s.stack, s.layer, h) for s in rows for h in range(s.n_heads) for _ in range(s.d_v)
+    )
     return np.concatenate([np.concatenate(x) for x in rows.values()], 1), places

@@ -51,8 +51,10 @@ class ProbeItems:
             )
             which, labels = list(range(len(self.rows))), [row.get("label") for row in self.rows]
         else:
-            items = [_context(model, row, kind, f"{self.path}, item {i}")
-                     for i, row in enumerate(self.rows)]  # fmt: skip
+            items = [
+                _context(model, row, kind, f"{self.path}, item {i}")
+                for i, row in enumerate(self.rows)
+            ]
             read = lookback_features if kind == "lookback" else last_row_features
             found, of = read(model, items)
             which = of.tolist()

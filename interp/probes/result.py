@@ -38,10 +38,13 @@ def probe_rows(
     # the error of a mean over documents of different sizes (ratio estimator)
     gaps = (sums - mean[:, None] * size) / size.mean()
     columns = dict(zip(units, zip(*heads, strict=True), strict=True)) | {
-        "metric": METRIC, "score": mean,
+        "metric": METRIC,
+        "score": mean,
         "sem": standard_error(gaps),
-        "n": rise.shape[1], "clusters": len(size), "unit": "nats per item",
-    }  # fmt: skip
+        "n": rise.shape[1],
+        "clusters": len(size),
+        "unit": "nats per item",
+    }
     columns |= {} if p is None else {"null": 0.0, "p": p}
     return ResultRows("ProbeResult", columns, units, made, facts, rise, clusters=documents)
 

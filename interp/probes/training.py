@@ -144,21 +144,37 @@ def train_probe(
     bins, error = reliability_bins(found.probability, y)
     scores["calibration_error"] = error
     probe = HeadProbe(
-        fit_calibrated(features.x, y, where, strength, seed), features.kind, features.places,
-        tuple(map(str, classes)), dict(features.model), scores,
-    )  # fmt: skip
-    about = {"items": len(y), "documents": int(where.max()) + 1, "folds": int(fold.max()) + 1,
-             "permutations": n_permutations, "features": features.kind, "seed": seed}  # fmt: skip
+        fit_calibrated(features.x, y, where, strength, seed),
+        features.kind,
+        features.places,
+        tuple(map(str, classes)),
+        dict(features.model),
+        scores,
+    )
+    about = {
+        "items": len(y),
+        "documents": int(where.max()) + 1,
+        "folds": int(fold.max()) + 1,
+        "permutations": n_permutations,
+        "features": features.kind,
+        "seed": seed,
+    }
     ranked = [_rank(float(x), largest) for x in found.rise.mean(0)]
     facts = {
-        "scores": scores, "bins": bins, "probe": probe, "held_out": found.probability,
+        "scores": scores,
+        "bins": bins,
+        "probe": probe,
+        "held_out": found.probability,
         "about": about,
-    }  # fmt: skip
+    }
     return probe_rows(
-        features.heads, found.rise.T.copy(), np.array(ranked, float) if n_permutations else None,
-        tuple(f"{n}: {documents[i]}" for i, n in enumerate(where.tolist())), facts,
+        features.heads,
+        found.rise.T.copy(),
+        np.array(ranked, float) if n_permutations else None,
+        tuple(f"{n}: {documents[i]}" for i, n in enumerate(where.tolist())),
+        facts,
         _provenance(features, about, y, strength),
-    )  # fmt: skip
+    )
 
 
 def _provenance(
@@ -168,18 +184,29 @@ def _provenance(
 
     items = hashlib.sha256(json.dumps([features.items, y.tolist()]).encode()).hexdigest()
     return {
-        "model": features.model.get("name"), "model_id": features.model.get("name"),
+        "model": features.model.get("name"),
+        "model_id": features.model.get("name"),
         "content_hash": features.model.get("hash"),
-        "prompts": about["features"], "prompts_hash": items, "n_prompts": len(y),
-        "options": dict(about) | {"strength": strength}, "seed": about["seed"],
-        "made_by": "interp.probes.train_probe", "versions": {"interp": __version__},
-    }  # fmt: skip
+        "prompts": about["features"],
+        "prompts_hash": items,
+        "n_prompts": len(y),
+        "options": dict(about) | {"strength": strength},
+        "seed": about["seed"],
+        "made_by": "interp.probes.train_probe",
+        "versions": {"interp": __version__},
+    }
 
 
 def _held_out(
-    features: HeadFeatures, y: Numbers, documents: Numbers, fold: Numbers, strength: float,
-    seed: int, *, calibrate: bool,
-) -> _Held:  # fmt: skip
+    features: HeadFeatures,
+    y: Numbers,
+    documents: Numbers,
+    fold: Numbers,
+    strength: float,
+    seed: int,
+    *,
+    calibrate: bool,
+) -> _Held:
     heads = features.of_head()
     log_odds, probability = np.zeros(len(y)), np.zeros(len(y))
     rise = np.zeros((len(y), len(features.heads)))
@@ -213,9 +240,15 @@ def _rank(value: float, others: Sequence[float]) -> float | None:
 
 
 def _control(
-    features: HeadFeatures, types: Sequence[Hashable], documents: Numbers, y: Numbers,
-    fold: Numbers, strength: float, seed: int, rng: np.random.Generator,
-) -> float:  # fmt: skip
+    features: HeadFeatures,
+    types: Sequence[Hashable],
+    documents: Numbers,
+    y: Numbers,
+    fold: Numbers,
+    strength: float,
+    seed: int,
+    rng: np.random.Generator,
+) -> float:
     """Return the accuracy on control tasks: a random label per type, at the rate of the labels."""
     if len(types) != len(y):
         raise OptionError(f"{len(types)} types for {len(y)} items; give one each")

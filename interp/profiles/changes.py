@@ -181,10 +181,20 @@ def _row(
     if np.isfinite(half) and not _fitted(metric):
         p = min(1.0, max(float(t_test_p(score, sem, df)), 2.0 ** (1 - n)))
     return {
-        "stack": head["stack"], "layer": head["layer"], "head": head["head"], "metric": metric,
-        "score": score, "score_a": before, "score_b": after, "sem": sem, "low": score - half,
-        "high": score + half, "p": p, "n": n, "unit": unit,
-    }  # fmt: skip
+        "stack": head["stack"],
+        "layer": head["layer"],
+        "head": head["head"],
+        "metric": metric,
+        "score": score,
+        "score_a": before,
+        "score_b": after,
+        "sem": sem,
+        "low": score - half,
+        "high": score + half,
+        "p": p,
+        "n": n,
+        "unit": unit,
+    }
 
 
 def _fitted(metric: str) -> bool:
@@ -206,13 +216,18 @@ def _change(head: tuple, rows: list[dict[str, Any]]) -> dict[str, Any] | None:
     after = before["after"]
     mine = [r for r in rows if _key(r) == _key(before)]
     shares = [
-        r for r in mine if r["unit"] in (OFF_SINK, EXPLAINED, UNITS["off_sink"])
-        and r["p_holm"] < LEVEL and abs(r["score"]) >= LEAST
-    ]  # fmt: skip
+        r
+        for r in mine
+        if r["unit"] in (OFF_SINK, EXPLAINED, UNITS["off_sink"])
+        and r["p_holm"] < LEVEL
+        and abs(r["score"]) >= LEAST
+    ]
     if not shares:
         return None
-    had, has = ({x["rule"] for x in one["labels"]} if one["status"] == "rules" else set()
-                for one in (before, after))  # fmt: skip
+    had, has = (
+        {x["rule"] for x in one["labels"]} if one["status"] == "rules" else set()
+        for one in (before, after)
+    )
     rules = [r for r in shares if r["metric"].startswith(ON)]
     named = [r for r in rules if r["metric"].removeprefix(ON) in had | has] or rules
     named = ordered_by(named, lambda r: abs(r["score"]))[:SAID]

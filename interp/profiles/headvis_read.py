@@ -107,7 +107,9 @@ def read_headvis(folder: str | os.PathLike) -> HeadVisTree:
     if not rows:
         raise StoreError(f"{place / SCATTER} has no head with a number; expected a row per head")
     return HeadVisTree(
-        tuple(rows), tuple(descriptions), tuple(examples),
+        tuple(rows),
+        tuple(descriptions),
+        tuple(examples),
         {
             "model_id": str(config.get("model_name", "model")),
             "corpus": str(config.get("dataset_name", "")),
@@ -116,7 +118,7 @@ def read_headvis(folder: str | os.PathLike) -> HeadVisTree:
             "metric_texts": _METRICS | {k: str(v) for k, v in texts.items() if k not in _METRICS},
             "settings": {k: v for k, v in settings.items() if isinstance(v, (str, int, float))},
         },
-    )  # fmt: skip
+    )
 
 
 def _inside(folder: Path, name: str) -> Path:
@@ -136,8 +138,9 @@ def _json(path: Path, folder: Path) -> Any:
             raise StoreError(f"{path} is a link to a file outside of the tree")
         size = path.stat().st_size
         if size > BYTES:
-            raise StoreError(f"{path} has {size / 1e6:.0f} MB; files of a tree have at most "
-                             f"{BYTES / 1e6:.0f} MB")  # fmt: skip
+            raise StoreError(
+                f"{path} has {size / 1e6:.0f} MB; files of a tree have at most {BYTES / 1e6:.0f} MB"
+            )
         return parse_json(path.read_bytes())
     except OSError as error:
         raise StoreError(f"{path} cannot be read: {error.strerror}") from error
@@ -188,9 +191,14 @@ def _number(metric: str, value: Any, n: int, where: str) -> dict[str, Any]:
     unit = _UNITS.get(metric, "share of attention" if metric in _METRICS else "")
     nan = math.nan
     return {
-        "metric": metric, "score": score if math.isfinite(score) else nan, "low": nan, "high": nan,
-        "null": nan, "n": n, "unit": unit,
-    }  # fmt: skip
+        "metric": metric,
+        "score": score if math.isfinite(score) else nan,
+        "low": nan,
+        "high": nan,
+        "null": nan,
+        "n": n,
+        "unit": unit,
+    }
 
 
 def _head(found: dict[str, Any], where: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -227,9 +235,11 @@ def _chosen(found: list[dict[str, Any]]) -> list[tuple[int, dict[str, Any]]]:
 
 def _shown(one: dict[str, Any], at: int, n: int) -> dict[str, Any]:
     return {
-        "kind": f"interval {one['interval']}", "document": f"sequence {one['id']}, {at + 1} of {n}",
-        "surprise": None, **example_context(one["tokens"], one["query"], one["keys"]),
-    }  # fmt: skip
+        "kind": f"interval {one['interval']}",
+        "document": f"sequence {one['id']}, {at + 1} of {n}",
+        "surprise": None,
+        **example_context(one["tokens"], one["query"], one["keys"]),
+    }
 
 
 def _sequence(given: Any, where: str) -> dict[str, Any] | None:

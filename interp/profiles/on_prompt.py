@@ -112,10 +112,15 @@ class PromptRules:
         nats = [_divergence(row, one) for one in models]
         shares = [1 - x / nats[0] if nats[0] > 1e-9 else None for x in nats[1:]]
         found["row"] = {
-            "off_sink": off, "even": nats[0], "position": nats[1], "rules": nats[2],
-            "explained_position": shares[0], "explained_rules": shares[1],
-            "weight": float(row[key]), "predicted": float(models[2][key]),
-        }  # fmt: skip
+            "off_sink": off,
+            "even": nats[0],
+            "position": nats[1],
+            "rules": nats[2],
+            "explained_position": shares[0],
+            "explained_rules": shares[1],
+            "weight": float(row[key]),
+            "predicted": float(models[2][key]),
+        }
         return found
 
     def _rule(self, rule: int, at: int | None) -> dict[str, Any]:
@@ -162,10 +167,15 @@ class PromptRules:
                 )
             heads.sort(key=lambda one: one[2] - one[1])
             one = self.rules[rule]
-            found.append({
-                "name": one.name, "phrase": one.phrase, "fires": int(mask.sum()),
-                "described": self.fitted is not None, "heads": heads[:FIRST],
-            })  # fmt: skip
+            found.append(
+                {
+                    "name": one.name,
+                    "phrase": one.phrase,
+                    "fires": int(mask.sum()),
+                    "described": self.fitted is not None,
+                    "heads": heads[:FIRST],
+                }
+            )
         return found
 
     def _predicted(

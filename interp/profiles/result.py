@@ -88,9 +88,10 @@ class Profile(Result):
 
     def __post_init__(self) -> None:
         for kind, every, needed in (
-            ("description", self.descriptions, _DESCRIBED), ("row", self.rows, _ROW),
+            ("description", self.descriptions, _DESCRIBED),
+            ("row", self.rows, _ROW),
             ("example", self.examples, ("name", "kind")),
-        ):  # fmt: skip
+        ):
             for one in every:
                 if missing := [name for name in needed if name not in one]:
                     raise ValueError(f"a {kind} of a head has no {', '.join(missing)}")

@@ -23,9 +23,13 @@ def numbers_said(answer: Answer, n_rules: int) -> dict[str, Any]:
 
 
 _SAID = (
-    "off_sink", "distance", "explained_position", "explained_rules", "explained_tokens",
+    "off_sink",
+    "distance",
+    "explained_position",
+    "explained_rules",
+    "explained_tokens",
     "needs_context",
-)  # fmt: skip
+)
 
 
 def sentence_of(about: Mapping[str, Any]) -> str:

@@ -69,10 +69,13 @@ def arcs(
     top = _height(up) + 8
     hits = sum(arc.kind == "hit" for arc in above)
     what = f"{name}{hits} of {len(above)} predicted arcs are right: {' '.join(words)}"
-    parts = [_drawn(a, ends, up[a], top, -1, tip=directed)
-             for a, ends in _fanned(above, middles).items()]  # fmt: skip
-    parts += [_drawn(a, ends, down[a], top + _BAND, 1, tip=True)
-              for a, ends in _fanned(below, middles).items()]  # fmt: skip
+    parts = [
+        _drawn(a, ends, up[a], top, -1, tip=directed) for a, ends in _fanned(above, middles).items()
+    ]
+    parts += [
+        _drawn(a, ends, down[a], top + _BAND, 1, tip=True)
+        for a, ends in _fanned(below, middles).items()
+    ]
     for word, head, x in zip(words, heads, middles, strict=True):
         style = "w root" if head < 0 else "w"
         parts.append(element("text", word, class_=style, x=x, y=top + 16))

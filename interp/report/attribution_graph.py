@@ -15,8 +15,14 @@ if TYPE_CHECKING:
     from interp.circuits.why.graph_edges import GraphNode
     from interp.circuits.why.graph_interface import PrunedGraph
 
-_SHAPES = {"embedding": "square", "head": "circle", "mlp": "diamond", "feature": "hexagon",
-           "error": "x", "logit": "star"}  # fmt: skip
+_SHAPES = {
+    "embedding": "square",
+    "head": "circle",
+    "mlp": "diamond",
+    "feature": "hexagon",
+    "error": "x",
+    "logit": "star",
+}
 _WIDE, _HIGH, _MARGIN = 90, 90, 70  # pixels of the static picture
 
 
@@ -65,20 +71,30 @@ def drawn_figure(graph: PrunedGraph, k: int) -> go.Figure:
     ):
         (x0, y0), (x1, y1) = places[source], places[target]
         figure.add_scatter(
-            x=[x0, x1], y=[y0, y1], mode="lines", hoverinfo="text",
-            text=f"{source} to {target}: {weight:+.3g}", showlegend=False,
-            line={"color": HELPS if weight >= 0 else HURTS, "width": 0.5 + 4 * influence / most,
-                  "dash": "solid" if weight >= 0 else "dot"},
-        )  # fmt: skip
+            x=[x0, x1],
+            y=[y0, y1],
+            mode="lines",
+            hoverinfo="text",
+            text=f"{source} to {target}: {weight:+.3g}",
+            showlegend=False,
+            line={
+                "color": HELPS if weight >= 0 else HURTS,
+                "width": 0.5 + 4 * influence / most,
+                "dash": "solid" if weight >= 0 else "dot",
+            },
+        )
     for kind, symbol in _SHAPES.items():
         some = [x for x in _ends(shown) if x.kind == kind]
         if some:
             figure.add_scatter(
-                x=[places[x.name][0] for x in some], y=[places[x.name][1] for x in some],
-                mode="markers", name=kind, hoverinfo="text",
+                x=[places[x.name][0] for x in some],
+                y=[places[x.name][1] for x in some],
+                mode="markers",
+                name=kind,
+                hoverinfo="text",
                 hovertext=[escape(f"{graph.described(x)}: {x.activation:.3g}") for x in some],
                 marker={"symbol": symbol, "size": 10, "color": "#24425c"},
-            )  # fmt: skip
+            )
     labels = [escape(t) for t in graph.tokens]
     figure.update_layout(template="plotly_white", title=_title(graph, shown), height=640)
     figure.update_xaxes(tickvals=list(range(len(labels))), ticktext=labels, title_text="token")

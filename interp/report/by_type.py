@@ -153,12 +153,13 @@ HOLDS: Mapping[str, tuple[str, ...]] = {
     "ProbeResult": ("interp.probes.saved:HeadProbe", "interp.probes.linear:LinearProbe"),
     "SafetyCurves": ("interp.causal.pruning.result:PruningCurve",),
     "SafetyStudy": (
-        "interp.causal.pruning.result:PruningCurve", "interp.causal.importance:Importance",
+        "interp.causal.pruning.result:PruningCurve",
+        "interp.causal.importance:Importance",
         "interp.safety.concentration:Spread",
     ),
     "Ships": ("interp.causal.importance:Importance",),
     "Signals": ("interp.circuits.query_key_signals:Signal",),
-}  # fmt: skip
+}
 """Kind of `ResultRows` -> types among its facts and arrays, beside those of every kind."""
 
 

@@ -32,9 +32,25 @@ _ABOUT = (
     "with its output from a prompt with another answer, and from one with the same answer that is "
     "reached otherwise; a head that passes ablation and fails this is not what its score says."
 )
-_COLUMNS = (".score", ".heads", ".task", "", "all heads", "without top", "without random", "ratio",
-            "95 %", "p", "least p", "sets", "any layers", "p, any", "least p, any", "sets, any",
-            "prompts")  # fmt: skip
+_COLUMNS = (
+    ".score",
+    ".heads",
+    ".task",
+    "",
+    "all heads",
+    "without top",
+    "without random",
+    "ratio",
+    "95 %",
+    "p",
+    "least p",
+    "sets",
+    "any layers",
+    "p, any",
+    "least p, any",
+    "sets, any",
+    "prompts",
+)
 
 
 def check_page(frame: pd.DataFrame, provenance: Sequence[Mapping[str, Any]], command: str) -> str:
@@ -60,13 +76,21 @@ def _lines(rows: pd.DataFrame) -> Iterator[list[Any]]:
     rows = rows.assign(last=~rows["metric"].duplicated(keep="last"))
     for row in rows.to_dict("records"):
         yield [
-            row["metric"], row["heads"], f"{row['task']} ({row['purpose']}), {row['unit']}",
-            _drawn(row), *(score_text(row[name]) for name in ("clean", "out", "random")),
-            *_ratio(row), _p(row["p"]), _p(row["least_p"]) if row["n_random"] else "none",
-            f"{row['n_random']} of {row['n_possible']}", score_text(row["any_random"]),
-            _p(row["any_p"]), _p(row["any_least_p"]), f"{row['n_any']} of {row['n_any_possible']}",
+            row["metric"],
+            row["heads"],
+            f"{row['task']} ({row['purpose']}), {row['unit']}",
+            _drawn(row),
+            *(score_text(row[name]) for name in ("clean", "out", "random")),
+            *_ratio(row),
+            _p(row["p"]),
+            _p(row["least_p"]) if row["n_random"] else "none",
+            f"{row['n_random']} of {row['n_possible']}",
+            score_text(row["any_random"]),
+            _p(row["any_p"]),
+            _p(row["any_least_p"]),
+            f"{row['n_any']} of {row['n_any_possible']}",
             prompt_counts(row["n_prompts"], row["n_clusters"]),
-        ]  # fmt: skip
+        ]
         lines = [row["doubts"]] if row["doubts"] else []
         lines += [f"Transfer: {row['transfers']}"] if row["transfers"] else []
         lines += [row["conclusion"]] if row["last"] else []
@@ -96,10 +120,12 @@ def _drawn(row: Mapping[str, Any]) -> Markup:
     places = (round(6 + (_WIDTH - 12) * (value - low) / spread, 1) for value in values)
     clean, out, tick, left, right = places
     return svg_picture(
-        _WIDTH, 18,
+        _WIDTH,
+        18,
         element("rect", class_="band", x=left, y=5, width=max(right - left, 1.0), height=8),
         element("path", class_="tick", d=f"M{tick:g} 3v12"),
         element("path", class_="clean", d=f"M{clean:g} 0v18"),
         element("circle", class_="out", cx=out, cy=9, r=4),
-        class_="check", aria_hidden="true",
-    )  # fmt: skip
+        class_="check",
+        aria_hidden="true",
+    )

@@ -22,8 +22,11 @@ def write_checks(found: Sequence[Confirmation], folder: Path, command: str) -> l
     """Write verify.csv, verify.json and a page of all models in a folder; return their names."""
     documents = [stored_document(one.to_json()) for one in found]
     documents = with_others(documents, folder / "verify.json")
-    rows = [row | {"heads": " ".join(row["heads"]), "transfers": _transfers(row)}
-            for d in documents for row in d["checks"]]  # fmt: skip
+    rows = [
+        row | {"heads": " ".join(row["heads"]), "transfers": _transfers(row)}
+        for d in documents
+        for row in d["checks"]
+    ]
     frame = pd.DataFrame(rows)
     unknown = frame.columns[frame.isna().all()]
     frame[unknown] = frame[unknown].astype(float)

@@ -34,10 +34,13 @@ def draw(circuit: Circuit, most: int) -> go.Figure:
     size = len(figure.data)  # type: ignore[arg-type]
     what = "edges" if circuit.edges else "nodes"
     steps = [
-        {"method": "update", "label": str(count),
-         "args": [{"visible": [a <= i < b for i in range(size)]}]}
+        {
+            "method": "update",
+            "label": str(count),
+            "args": [{"visible": [a <= i < b for i in range(size)]}],
+        }
         for count, (a, b) in zip(counts, spans, strict=True)
-    ]  # fmt: skip
+    ]
     slider = {"active": len(counts) - 1, "currentvalue": {"prefix": f"{what}: "}, "steps": steps}
     title = text(f"{circuit.task} in {circuit.model}, by {circuit.method}")
     figure.update_layout(
@@ -70,11 +73,18 @@ def _traces(circuit: Circuit) -> list[Any]:
         x, y = zip(where[a], where[node_of(b)], strict=True)
         out.append(
             go.Scatter(
-                x=x, y=y, mode="lines", hoverinfo="text", text=f"{a} to {b}: {score:.4g}",
-                line={"color": HELPS if score >= 0 else HURTS, "width": 0.5 + 4 * abs(score) / size,
-                      "dash": "solid" if score >= 0 else "dot"},
+                x=x,
+                y=y,
+                mode="lines",
+                hoverinfo="text",
+                text=f"{a} to {b}: {score:.4g}",
+                line={
+                    "color": HELPS if score >= 0 else HURTS,
+                    "width": 0.5 + 4 * abs(score) / size,
+                    "dash": "solid" if score >= 0 else "dot",
+                },
             )
-        )  # fmt: skip
+        )
     known = dict(zip(circuit.nodes, circuit.largest, strict=True))
     size = float(np.abs(circuit.largest).max(initial=0.0)) or 1.0
     values = {n: circuit.said(i, text(circuit.unit)) for i, n in enumerate(circuit.nodes)}
@@ -82,8 +92,12 @@ def _traces(circuit: Circuit) -> list[Any]:
     scores = [float(known.get(n, 0.0)) for n in names]
     out.append(
         go.Scatter(
-            x=[where[n][0] for n in names], y=[where[n][1] for n in names], mode="markers+text",
-            text=names, textposition="top center", hoverinfo="text",
+            x=[where[n][0] for n in names],
+            y=[where[n][1] for n in names],
+            mode="markers+text",
+            text=names,
+            textposition="top center",
+            hoverinfo="text",
             hovertext=[f"{n}: {values.get(n, 'no score')}" for n in names],
             marker={
                 "size": [8 + 24 * abs(s) / size for s in scores],
@@ -91,5 +105,5 @@ def _traces(circuit: Circuit) -> list[Any]:
                 "symbol": ["circle" if s >= 0 else "diamond" for s in scores],
             },
         )
-    )  # fmt: skip
+    )
     return out

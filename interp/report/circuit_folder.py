@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 SHOWN = 100  # edges in the page's table
 DRAWN = ("smallest_nodes", "smallest_edges")  # tables that the page's graph shows
 TABLES = {
-    "smallest": "The set", "forwards": "Forward passes by stage",
+    "smallest": "The set",
+    "forwards": "Forward passes by stage",
     "stability": "The first heads when pairs are drawn again",
     "backups": "Heads that stand in for others",
-}  # fmt: skip
+}
 """Headings of a circuit's tables."""
 
 
@@ -114,8 +115,9 @@ def write_evaluation(
         parts.append(("The smallest set, node by node", _shown_columns(frames["set"])))
     parts += [
         (TABLES.get(name, name.replace("_", " ").capitalize()), pd.DataFrame(rows))
-        for name, rows in found.tables.items() if rows and name not in DRAWN
-    ]  # fmt: skip
+        for name, rows in found.tables.items()
+        if rows and name not in DRAWN
+    ]
     parts.append(("Notes", *(found.notes or ["none"])))
     explained = _with_sentences(explained or {}, found, folder)
     content = drawn(
@@ -186,15 +188,23 @@ def _summary_of(
     of_edges: Any = edges
     if edges is not None and not isinstance(edges, str):
         of_edges = {
-            "cmd": edges.cmd, "cpr": edges.cpr, "random_cmd": edges.random_cmd,
+            "cmd": edges.cmd,
+            "cpr": edges.cpr,
+            "random_cmd": edges.random_cmd,
             "truth": [list(e) for e in edges.truth],
             "against_truth": edges.against_truth() if edges.truth else None,
-            "edges": edges.edges, "ablation": "corrupted", "n": edges.per_prompt.shape[1],
+            "edges": edges.edges,
+            "ablation": "corrupted",
+            "n": edges.per_prompt.shape[1],
             "curve": edges.wide().to_dict("list"),
-        }  # fmt: skip
+        }
     return {
-        "pairs": held_out, "one_out": dict(measured.one_out), "minimality": measured.minimality(),
+        "pairs": held_out,
+        "one_out": dict(measured.one_out),
+        "minimality": measured.minimality(),
         "edges": of_edges,
-        "random_cmd": measured.random_cmd, "found_on": measured.found_on, "seen": measured.seen,
+        "random_cmd": measured.random_cmd,
+        "found_on": measured.found_on,
+        "seen": measured.seen,
         "made": dict(measured.made),
-    }  # fmt: skip
+    }

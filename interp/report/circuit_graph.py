@@ -32,13 +32,21 @@ def graph_document(
     chosen = found.chosen
     numbers = {(edge[0], edge[1]): i for i, edge in enumerate(edges)}
     document: dict[str, Any] = {
-        "model": found.model, "task": found.task, "method": found.method, "unit": found.unit,
-        "n": found.n, "layers": found.n_layers, "heads": found.n_heads,
+        "model": found.model,
+        "task": found.task,
+        "method": found.method,
+        "unit": found.unit,
+        "n": found.n,
+        "layers": found.n_layers,
+        "heads": found.n_heads,
         "pair": {k: v for k, v in (found.made.get("example") or {}).items() if k != "attends"},
-        "nodes": _nodes(found, kinds.get("node score"), explained), "edges": edges, "how": how,
-        "left_out": len(found.edges) - len(edges), "missing": dict(explained.get("", {})),
+        "nodes": _nodes(found, kinds.get("node score"), explained),
+        "edges": edges,
+        "how": how,
+        "left_out": len(found.edges) - len(edges),
+        "missing": dict(explained.get("", {})),
         "sizes": _sizes((evaluation or {}).get("curve")),
-    }  # fmt: skip
+    }
     if chosen is not None:
         document["set"] = {
             "nodes": list(chosen.nodes),
@@ -47,8 +55,9 @@ def graph_document(
         }
     if against is not None:
         document["published"] = {
-            "name": against.name, "heads": [str(head) for head in against.heads]
-        }  # fmt: skip
+            "name": against.name,
+            "heads": [str(head) for head in against.heads],
+        }
     return document
 
 
@@ -62,12 +71,18 @@ def _nodes(found: Circuit, frame: Any, explained: Mapping[str, Any]) -> list[dic
     for name in found.ranking:
         row = rows[name]
         node = {
-            "id": name, "role": row["role"], "how": row["measured"], "reads": reads.get(name),
-            "effect": plain_value(row["score"]), "low": plain_value(row.get("low")),
-            "high": plain_value(row.get("high")), "estimate": plain_value(row["estimate"]),
-            "without": plain_value(row["conditional"]), "on": row["conditional_on"],
+            "id": name,
+            "role": row["role"],
+            "how": row["measured"],
+            "reads": reads.get(name),
+            "effect": plain_value(row["score"]),
+            "low": plain_value(row.get("low")),
+            "high": plain_value(row.get("high")),
+            "estimate": plain_value(row["estimate"]),
+            "without": plain_value(row["conditional"]),
+            "on": row["conditional_on"],
             **explained.get(name, {}),
-        }  # fmt: skip
+        }
         if _estimated(row["measured"]):
             node["rough"] = True
         out.append({k: v for k, v in node.items() if v not in (None, "", [])})
@@ -109,8 +124,13 @@ def _sizes(curve: Mapping[str, list] | None) -> list[dict[str, Any]]:
     """Return the share that the first heads keep, by their number, beside random circuits."""
     if not curve:
         return []
-    names = {"heads": "heads", "kept": "faithfulness", "low": "low", "high": "high",
-             "random": "random"}  # fmt: skip
+    names = {
+        "heads": "heads",
+        "kept": "faithfulness",
+        "low": "low",
+        "high": "high",
+        "random": "random",
+    }
     columns = {k: plain_value(curve[v]) for k, v in names.items() if v in curve}
     count = len(columns["heads"])
     return [{k: column[i] for k, column in columns.items()} for i in range(count)]

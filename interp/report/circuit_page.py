@@ -44,12 +44,20 @@ def circuit_page(
     data = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     pair = document["pair"]
     return render(
-        "circuit", title or f"{found.task} in {found.model}",
+        "circuit",
+        title or f"{found.task} in {found.model}",
         heading=circuit_answer(found, evaluation),
         scripts=["circuit_graph", "circuit_panel", "circuit_files"],
-        styles=asset("circuit.css"), command=command, method=found.method, n=found.n,
-        unit=found.unit, notes=found.notes, ways=list(dict.fromkeys(filter(None, found.measured))),
+        styles=asset("circuit.css"),
+        command=command,
+        method=found.method,
+        n=found.n,
+        unit=found.unit,
+        notes=found.notes,
+        ways=list(dict.fromkeys(filter(None, found.measured))),
         still=Markup(found.to_svg(k=STILL) if len(found) else ""),
-        pair=pair_figure(pair) if pair else "", made=dict(found.provenance),
-        sections=section_contents(sections), data=Markup(data.replace("<", "\\u003c")),
-    ).encode()  # fmt: skip
+        pair=pair_figure(pair) if pair else "",
+        made=dict(found.provenance),
+        sections=section_contents(sections),
+        data=Markup(data.replace("<", "\\u003c")),
+    ).encode()

@@ -39,16 +39,24 @@ def still(circuit: Circuit, most: int) -> str:
     pieces = caption(circuit, shown), weight(shown)
     parts = [
         element("title", f"{circuit.task} in {circuit.model}, by {circuit.method}"),
-        *_rows(shown, at, width), *_edges(shown, at), *_nodes(shown, at, _ranks(shown)),
+        *_rows(shown, at, width),
+        *_edges(shown, at),
+        *_nodes(shown, at, _ranks(shown)),
         *(element("text", line, x=8, y=height - 28 + 16 * i) for i, line in enumerate(pieces)),
-    ]  # fmt: skip
+    ]
     return standing(
         svg_picture(
-            width, height, *parts, font_family="sans-serif", font_size=12, role="img",
-            aria_label="; ".join(pieces), data_what="edges" if shown.edges else "nodes",
+            width,
+            height,
+            *parts,
+            font_family="sans-serif",
+            font_size=12,
+            role="img",
+            aria_label="; ".join(pieces),
+            data_what="edges" if shown.edges else "nodes",
             data_ranks=len(shown.edges) or len(shown.nodes),
         )
-    )  # fmt: skip
+    )
 
 
 def _ranks(shown: Circuit) -> dict[str, int]:
@@ -115,17 +123,32 @@ def _edges(circuit: Circuit, at: dict[str, tuple[float, float]]) -> list[Markup]
         way += f" {x1:.1f} {y1 + bend:.1f} {x1:.1f} {y1:.1f}"
         out.append(
             element(
-                "path", element("title", f"{a} to {b}: {score:.4g} {circuit.unit}"), d=way,
-                fill="none", stroke=colour(score), stroke_opacity=0.75,
+                "path",
+                element("title", f"{a} to {b}: {score:.4g} {circuit.unit}"),
+                d=way,
+                fill="none",
+                stroke=colour(score),
+                stroke_opacity=0.75,
                 stroke_width=0.6 + width * abs(score) / size,
-                stroke_dasharray=None if score >= 0 else "5 3", data_rank=rank,
+                stroke_dasharray=None if score >= 0 else "5 3",
+                data_rank=rank,
             )
-        )  # fmt: skip
+        )
         if part and lettered:
             letters.append(
-                element("text", part, x=x1, y=y1 + 12, font_size=10, text_anchor="middle",
-                        stroke="#ffffff", stroke_width=3, paint_order="stroke", data_rank=rank)
-            )  # fmt: skip
+                element(
+                    "text",
+                    part,
+                    x=x1,
+                    y=y1 + 12,
+                    font_size=10,
+                    text_anchor="middle",
+                    stroke="#ffffff",
+                    stroke_width=3,
+                    paint_order="stroke",
+                    data_rank=rank,
+                )
+            )
     return out + letters
 
 
@@ -144,12 +167,19 @@ def _nodes(
         box = {"x": x - _WIDE / 2, "y": y - _HIGH / 2, "width": _WIDE, "height": _HIGH, "rx": 4}
         out.append(
             element(
-                "g", element("rect", **box, fill="#ffffff"),
-                element("rect", **box, fill=colour(score), stroke=colour(score),
-                        fill_opacity=0.04 + 0.4 * abs(score) / size,
-                        stroke_dasharray=None if score >= 0 else "4 2"),
+                "g",
+                element("rect", **box, fill="#ffffff"),
+                element(
+                    "rect",
+                    **box,
+                    fill=colour(score),
+                    stroke=colour(score),
+                    fill_opacity=0.04 + 0.4 * abs(score) / size,
+                    stroke_dasharray=None if score >= 0 else "4 2",
+                ),
                 element("text", name, x=x, y=y + 4, text_anchor="middle"),
-                element("title", text), data_rank=ranks.get(name, 0),
+                element("title", text),
+                data_rank=ranks.get(name, 0),
             )
-        )  # fmt: skip
+        )
     return out

@@ -44,12 +44,19 @@ def scatter_matrix(found: Comparison, *, by: str = "score") -> go.Figure:
         if row > column:
             named = _named(found, row, column)
             figure.add_scatter(
-                x=shown[column], y=shown[row], mode="markers+text", customdata=found.players,
+                x=shown[column],
+                y=shown[row],
+                mode="markers+text",
+                customdata=found.players,
                 text=[x if x in named else "" for x in found.players],
-                textposition="top center", textfont={"size": 10}, cliponaxis=False,
+                textposition="top center",
+                textfont={"size": 10},
+                cliponaxis=False,
                 marker={"color": COLOURS[0], "size": 6, "opacity": 0.75},
-                hovertemplate=hover, showlegend=False, **at,
-            )  # fmt: skip
+                hovertemplate=hover,
+                showlegend=False,
+                **at,
+            )
             if column == 0:
                 figure.update_yaxes(title_text=_short(found.names[row]), **at)
             if row == n - 1:
@@ -59,9 +66,15 @@ def scatter_matrix(found: Comparison, *, by: str = "score") -> go.Figure:
             same = row == column
             stated = _name(found.names[row]) if same else _correlation(found, row, column)
             figure.add_scatter(
-                x=[0.5], y=[0.5], mode="text", text=[stated], hoverinfo="skip",
-                textfont={"size": 12 if same else 13}, showlegend=False, **at,
-            )  # fmt: skip
+                x=[0.5],
+                y=[0.5],
+                mode="text",
+                text=[stated],
+                hoverinfo="skip",
+                textfont={"size": 12 if same else 13},
+                showlegend=False,
+                **at,
+            )
             axis = {"visible": False, "range": [0, 1]}
         figure.update_xaxes(**axis, **at)
         figure.update_yaxes(**axis, **at)

@@ -99,10 +99,17 @@ def _heads(found: ModelDifferences, changes: Sequence[Any]) -> Markup:
         within = "" if math.isnan(row["low"]) else f" [{row['low']:+.3g}, {row['high']:+.3g}]"
         p = "exact" if math.isnan(x.p_holm) else f"{x.p_holm:.2g}"
         rows.append(
-            [name, element("td", x.metric, class_="words"), score_text(x.a), score_text(x.b),
-             f"{row['score']:+.3g}{within}", element("td", interval(middle, low, high, most)), p,
-             element("td", ", ".join(x.also), class_="words")]
-        )  # fmt: skip
+            [
+                name,
+                element("td", x.metric, class_="words"),
+                score_text(x.a),
+                score_text(x.b),
+                f"{row['score']:+.3g}{within}",
+                element("td", interval(middle, low, high, most)),
+                p,
+                element("td", ", ".join(x.also), class_="words"),
+            ]
+        )
     axis = element("span", "share of the metric's range", interval_axis(most))
     change = "B \u2212 A [95 %]"
     heads = ["head", ".metric", "A", "B", change, (axis, "words"), "p_holm", ".also changed in"]
@@ -126,9 +133,12 @@ def _maps(found: ModelDifferences, metric: str) -> Markup:
             p = "" if math.isnan(row["p_holm"]) else f", p_holm {row['p_holm']:.2g}"
             titles[at] = f"{Head(*at)}: {row['score']:+.3g}{within}{p}"
         drawn = head_map(
-            scale.bins(grid), f"Map of B minus A, {metric}, {stack}", signed=True, titles=titles,
+            scale.bins(grid),
+            f"Map of B minus A, {metric}, {stack}",
+            signed=True,
+            titles=titles,
             role="img",
-        )  # fmt: skip
+        )
         caption = element("figcaption", _caption(metric, stack, frame))
         figures.append(element("figure", caption, drawn))
     unit = str(frame["unit"].iloc[0])
@@ -144,10 +154,11 @@ def _caption(metric: str, stack: Any, frame: Any) -> str:
 def _patterns(places: Sequence[Mapping[str, Any]]) -> Iterable[Markup]:
     """Yield, for the place where each head changed most, its attention in A and in B."""
     yield element(
-        "p", "The query (outlined) at which the attention of a head changed most, on the same text "
+        "p",
+        "The query (outlined) at which the attention of a head changed most, on the same text "
         "in A and in B. The change is the total variation distance of the two rows: 0 same, 1 "
         "disjoint; these are examples, chosen because they are large.",
-    )  # fmt: skip
+    )
     seen = set()
     for place in places:
         name = " \u2192 ".join(place[k] for k in ("head", "head_b") if k in place)
@@ -159,18 +170,24 @@ def _patterns(places: Sequence[Mapping[str, Any]]) -> Iterable[Markup]:
         for side in ("A", "B"):
             yield _row(side, place["tokens"], place["before" if side == "A" else "after"])
         yield element(
-            "p", f"{shown(place['lost_token'])} loses {-place['lost_weight']:.2f}, "
-            f"{shown(place['gained_token'])} gains {place['gained_weight']:.2f}.", class_="note",
-        )  # fmt: skip
+            "p",
+            f"{shown(place['lost_token'])} loses {-place['lost_weight']:.2f}, "
+            f"{shown(place['gained_token'])} gains {place['gained_weight']:.2f}.",
+            class_="note",
+        )
 
 
 def _row(side: str, tokens: Sequence[str], weights: Sequence[float]) -> Markup:
     bins = Scale.around(1.0, signed=False).bins(np.array(weights, dtype=float))
     spans = [
-        element("span", shown(token), title=f"{weight:.3f}",
-                class_=colour_class(int(at), False) + " query" * (i == len(tokens) - 1))
+        element(
+            "span",
+            shown(token),
+            title=f"{weight:.3f}",
+            class_=colour_class(int(at), False) + " query" * (i == len(tokens) - 1),
+        )
         for i, (token, weight, at) in enumerate(zip(tokens, weights, bins, strict=True))
-    ]  # fmt: skip
+    ]
     return element("p", element("b", f"{side} "), *spans, class_="text")
 
 

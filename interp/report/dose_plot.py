@@ -30,29 +30,46 @@ def plot_doses(curve: ResultRows) -> go.Figure:
         place: dict[str, Any] = {"row": k + 1, "col": 1}
         if not np.isnan(null).any():
             figure.add_scatter(
-                x=x, y=null, mode="lines", name="random sets, mean", showlegend=k == 0,
-                line={"color": GREY, "dash": "dot"}, **place,
-            )  # fmt: skip
+                x=x,
+                y=null,
+                mode="lines",
+                name="random sets, mean",
+                showlegend=k == 0,
+                line={"color": GREY, "dash": "dot"},
+                **place,
+            )
         if not np.isnan(low).any():
             filled_between(
-                figure, x, low, high, fillcolor=faded(COLOURS[k], 0.18),
-                name="95 % interval", showlegend=False, **place,
-            )  # fmt: skip
+                figure,
+                x,
+                low,
+                high,
+                fillcolor=faded(COLOURS[k], 0.18),
+                name="95 % interval",
+                showlegend=False,
+                **place,
+            )
         figure.add_scatter(
-            x=x, y=score, mode="lines+markers", name=text(task),
+            x=x,
+            y=score,
+            mode="lines+markers",
+            name=text(task),
             line={"color": COLOURS[k], "width": 2.5},
-            hovertemplate="x %{x}: %{y:.4g}<extra></extra>", **place,
-        )  # fmt: skip
+            hovertemplate="x %{x}: %{y:.4g}<extra></extra>",
+            **place,
+        )
         title = text(f"{task} ({unit}), {'higher' if higher else 'lower'} is better")
         figure.update_yaxes(title={"text": title, "font": {"size": 12}}, **place)
     figure.add_vline(x=curve.unchanged, line={"color": "#000000", "dash": "dot", "width": 1})
     what = "factor of their output" if curve.how == "scale" else "coefficient of what is added"
     figure.update_xaxes(title={"text": what}, row=2, col=1)
     figure.update_layout(
-        template="plotly_white", height=640, font={"size": 14},
+        template="plotly_white",
+        height=640,
+        font={"size": 14},
         title=text(f"{curve.model[0]}: {', '.join(curve.steered)} steered ({curve.how})"),
         legend={"orientation": "h", "y": -0.15},
-    )  # fmt: skip
+    )
     return figure
 
 

@@ -59,12 +59,14 @@ def _measures(found: Faithfulness) -> Iterator[Markup | str]:
         scale = Scale.around(size, signed=any(mean < 0 for _, mean, _, _ in rows))
         lines = [
             [
-                method, bar(mean, scale, sem=sem),
-                f"{mean:.3f}{'' if math.isnan(sem) else f' ± {sem:.3f}'}", n,
+                method,
+                bar(mean, scale, sem=sem),
+                f"{mean:.3f}{'' if math.isnan(sem) else f' ± {sem:.3f}'}",
+                n,
                 _beaten(beats[method], len(rows)) if limit.can_show else "not testable",
             ]
             for method, mean, sem, n in rows
-        ]  # fmt: skip
+        ]
         lower = "" if better else "; lower is better"
         caption = f"{what}{lower}; bars from {scale.low:.3g} to {scale.high:.3g}"
         columns = ["method", ("", "wide"), "mean", "texts", ("better than", "token")]

@@ -57,10 +57,13 @@ def _card(card: FeatureCard, rows: Any, found: FeatureCards) -> list[Markup]:
             contents.append(table([("token", "token"), "", "effect"], lines, name, null))
     if card.heads:
         lines = [
-            [f"L{found.layer}H{h}", f"{share:.1%}",
-             f"{card.of_examples[h]:.1%}" if card.of_examples else ""]
+            [
+                f"L{found.layer}H{h}",
+                f"{share:.1%}",
+                f"{card.of_examples[h]:.1%}" if card.of_examples else "",
+            ]
             for h, share in enumerate(card.heads)
-        ]  # fmt: skip
+        ]
         null = f"largest share of a random direction {card.head_null:.1%}, mean"
         columns = ["head", "decoder row", "examples"]
         contents.append(table(columns, lines, "Heads that write it", null))
@@ -80,9 +83,13 @@ def _example(one: FeatureExample, scale: Scale) -> Markup:
     for i, (token, code) in enumerate(zip(one.tokens, one.codes, strict=True)):
         peak = " special" if one.start + i == one.position else ""
         text = "left out" if math.isnan(code) else f"{code:.4g}"
-        spans.append(element(
-            "span", shown(token), title=f"{one.start + i}: {token!r} {text}",
-            class_=colour_class(bins[i], False) + peak,
-        ))  # fmt: skip
+        spans.append(
+            element(
+                "span",
+                shown(token),
+                title=f"{one.start + i}: {token!r} {text}",
+                class_=colour_class(bins[i], False) + peak,
+            )
+        )
     where = element("small", f"prompt {one.prompt}, position {one.position}: {one.activation:.3g}")
     return element("p", *spans, class_="text") + element("p", where)

@@ -41,12 +41,20 @@ def models_page(
         "scores": _scores(table, models, links, best, units),
         "runs": series_table(runs(models), best, units, "checkpoints"),
         "families": series_table(families(models), best, units, "weights"),
-        "state": state, "failed": failed, "n": len(models),
-    }  # fmt: skip
+        "state": state,
+        "failed": failed,
+        "n": len(models),
+    }
     return render(
-        "models", "Models and their heads", heading=models_answer(roles, models, failed),
-        command=command, beside=beside, scripts=["models"], styles=asset("models.css"), **shown,
-    )  # fmt: skip
+        "models",
+        "Models and their heads",
+        heading=models_answer(roles, models, failed),
+        command=command,
+        beside=beside,
+        scripts=["models"],
+        styles=asset("models.css"),
+        **shown,
+    )
 
 
 def models_answer(roles: HeadRoles, models: Sequence[str], failed: Mapping[str, str]) -> str:
@@ -160,9 +168,14 @@ def _scores(
             ends = "" if row["low"] != row["low"] else f" [{row['low']:.3g}, {row['high']:.3g}]"
             null = "" if row["null"] != row["null"] else f", null {row['null']:.3g}"
             found.append(
-                element("td", f"{row['score']:.3g} ", _head(label, name, links),
-                        data_value=float(row["score"]), title=f"{row['score']:.3g}{ends}{null}")
-            )  # fmt: skip
+                element(
+                    "td",
+                    f"{row['score']:.3g} ",
+                    _head(label, name, links),
+                    data_value=float(row["score"]),
+                    title=f"{row['score']:.3g}{ends}{null}",
+                )
+            )
         rows.append(_row(name, found, links))
     return _table("scores", list(units.items()), rows)
 

@@ -48,47 +48,77 @@ def plot_curves(curves: Sequence[PruningCurve], *, title: str | None = None) -> 
     drawn = next((c for c in curves if len(c.random)), None)
     if drawn is not None:
         at = drawn.measured_at_random
-        filled_between(figure, at, *drawn.band().T, fillcolor=BAND, legendgroup="random",
-             name="random orders, middle 95 %")  # fmt: skip
+        filled_between(
+            figure,
+            at,
+            *drawn.band().T,
+            fillcolor=BAND,
+            legendgroup="random",
+            name="random orders, middle 95 %",
+        )
         figure.add_scatter(
-            x=at, y=drawn.random.mean(0), mode="lines", line={"color": GREY, "width": 1},
-            name="random orders, mean", legendgroup="random",
+            x=at,
+            y=drawn.random.mean(0),
+            mode="lines",
+            line={"color": GREY, "width": 1},
+            name="random orders, mean",
+            legendgroup="random",
             hovertemplate="random: %{y:.4g}<extra></extra>",
-        )  # fmt: skip
+        )
     one_order = len({c.order for c in curves}) == 1
     for i, curve in enumerate(curves):
         colour, dash, group = COLOURS[i % len(COLOURS)], DASHES[i % len(DASHES)], f"curve {i}"
         named = text(curve.name if one_order else f"{curve.name}, {curve.order}")
         interval = curve.bounds()
         if not np.isnan(interval).any():
-            filled_between(figure, curve.counts, *interval.T, fillcolor=faded(colour, 0.18),
-                 name=text(curve.name), legendgroup=group, showlegend=False)  # fmt: skip
+            filled_between(
+                figure,
+                curve.counts,
+                *interval.T,
+                fillcolor=faded(colour, 0.18),
+                name=text(curve.name),
+                legendgroup=group,
+                showlegend=False,
+            )
         last = ["nobody" if c == 0 else curve.removed[c - 1] for c in curve.counts]
         figure.add_scatter(
-            x=curve.counts, y=curve.value, mode="lines+markers", name=named, legendgroup=group,
-            line={"color": colour, "dash": dash, "width": 2.5}, marker={"size": 5},
+            x=curve.counts,
+            y=curve.value,
+            mode="lines+markers",
+            name=named,
+            legendgroup=group,
+            line={"color": colour, "dash": dash, "width": 2.5},
+            marker={"size": 5},
             text=[text(x) for x in last],
             hovertemplate="%{x} removed, last %{text}: %{y:.4g}<extra></extra>",
-        )  # fmt: skip
+        )
         if curve.held_out_per_prompt is not None:
             figure.add_scatter(
-                x=curve.counts, y=curve.held_out_per_prompt.mean(1), mode="lines",
-                name=f"{named}, held-out prompts", legendgroup=group,
+                x=curve.counts,
+                y=curve.held_out_per_prompt.mean(1),
+                mode="lines",
+                name=f"{named}, held-out prompts",
+                legendgroup=group,
                 line={"color": colour, "dash": "dot", "width": 1.5},
                 hovertemplate="%{x} removed, ranked on the other half: %{y:.4g}<extra></extra>",
-            )  # fmt: skip
+            )
     figure.add_hline(
-        y=first.clean, line={"color": "#000000", "dash": "dot", "width": 1},
-        annotation_text="undisturbed", annotation_position="bottom right",
-    )  # fmt: skip
+        y=first.clean,
+        line={"color": "#000000", "dash": "dot", "width": 1},
+        annotation_text="undisturbed",
+        annotation_position="bottom right",
+    )
     task, unit = first.made.get("task", "task"), first.unit
     better = "higher" if first.higher_is_better else "lower"
     who = str(first.made.get("players", "players")).replace("_", " ")
     what = f"{first.made.get('model_id', '')}: {who} removed ({first.made.get('kind', '')})"
     figure.update_layout(
-        template="plotly_white", title=text(what if title is None else title), height=520,
+        template="plotly_white",
+        title=text(what if title is None else title),
+        height=520,
         xaxis={"title": {"text": f"{who} removed, of {first.n_players}"}, "rangemode": "tozero"},
         yaxis={"title": {"text": text(f"{task} ({unit}), {better} is better")}},
-        legend={"orientation": "h", "y": -0.2}, font={"size": 14},
-    )  # fmt: skip
+        legend={"orientation": "h", "y": -0.2},
+        font={"size": 14},
+    )
     return figure

@@ -119,9 +119,11 @@ def _wandb(result: Result, out: Path | None) -> str:
         out.mkdir(parents=True, exist_ok=True)
         options = {"dir": str(out), "mode": "offline"}
     run = wandb.init(
-        project=os.environ.get("WANDB_PROJECT", "interp"), name=_title(result),
-        config=_provenance(result), **options,
-    )  # fmt: skip
+        project=os.environ.get("WANDB_PROJECT", "interp"),
+        name=_title(result),
+        config=_provenance(result),
+        **options,
+    )
     try:
         run.log({"rows": wandb.Table(dataframe=result.to_pandas().astype(object))})
         with _page(result) as page:
@@ -158,8 +160,11 @@ def _mlflow(result: Result, out: Path | None) -> str:
 
 
 TRACKERS = {
-    "dataset": _dataset, "tensorboard": _tensorboard, "wandb": _wandb, "mlflow": _mlflow,
-}  # fmt: skip
+    "dataset": _dataset,
+    "tensorboard": _tensorboard,
+    "wandb": _wandb,
+    "mlflow": _mlflow,
+}
 """Where results can go, by name."""
 
 
@@ -180,8 +185,10 @@ def _numbers(frame: pd.DataFrame) -> Iterator[tuple[str, float]]:
     for (model, metric), part in groups:
         scores, nulls = part["score"].to_numpy(float), part["null"].to_numpy(float)
         for what, values, reduced in (
-            ("mean", scores, np.mean), ("largest", scores, np.max), ("null", nulls, np.mean),
-        ):  # fmt: skip
+            ("mean", scores, np.mean),
+            ("largest", scores, np.max),
+            ("null", nulls, np.mean),
+        ):
             finite = values[np.isfinite(values)]
             if len(finite):
                 yield f"{model}/{metric}/{what}", float(reduced(finite))

@@ -21,12 +21,14 @@ def write_safety(found: ResultRows, folder: Path, command: str) -> None:
     directions, curves = found.search.to_pandas(), found.curves.wide()
     made = dict(found.provenance) | {"command": command}
     document = {
-        "heads": heads.to_dict("records"), "directions": directions.to_dict("records"),
+        "heads": heads.to_dict("records"),
+        "directions": directions.to_dict("records"),
         "curves": curves.to_dict("records"),
         "sahara": {s.form: list(s.taken) for s in found.sahara},
         "spread": {name: vars(one) for name, one in found.spread.items()},
-        "refused": list(found.search.refused), "provenance": made,
-    }  # fmt: skip
+        "refused": list(found.search.refused),
+        "provenance": made,
+    }
     parts = [
         ("In short", element("pre", str(found))),
         ("Heads", heads.drop(columns=["model", "kv_head"])),

@@ -144,9 +144,12 @@ def _maps(found: Several, metric: str) -> Markup:
             sure = int((mine["p_holm"] < LEVEL).sum())
             said = f"{name}: {sure} of {len(mine)} heads differ"
             drawn = head_map(
-                scale.bins(grid), f"Map of {metric}, {name} minus {found.base}, {stack}",
-                signed=True, titles=titles, role="img",
-            )  # fmt: skip
+                scale.bins(grid),
+                f"Map of {metric}, {name} minus {found.base}, {stack}",
+                signed=True,
+                titles=titles,
+                role="img",
+            )
             figures.append(element("figure", element("figcaption", said), drawn))
     unit = str(rows["unit"].iloc[0])
     bar = element("div", colour_bar(scale), Markup(" "), unit)
@@ -171,16 +174,34 @@ def _table(found: Several) -> Markup:
         change, _, p = found.losses.get(name, (math.nan, math.nan, math.nan))
         loss = "" if math.isnan(change) else f"{change:+.3g} (p_holm {p:.2g})"
         rows.append(
-            [name, int(counts.get(name, 0)), _head(row),
-             element("td", row["metric"], class_="words"), score_text(row["score_a"]),
-             score_text(row["score_b"]), f"{row['score']:+.3g}{within}",
-             element("td", interval(middle, low, high, most)), f"{row['p_holm']:.2g}", loss]
-        )  # fmt: skip
+            [
+                name,
+                int(counts.get(name, 0)),
+                _head(row),
+                element("td", row["metric"], class_="words"),
+                score_text(row["score_a"]),
+                score_text(row["score_b"]),
+                f"{row['score']:+.3g}{within}",
+                element("td", interval(middle, low, high, most)),
+                f"{row['p_holm']:.2g}",
+                loss,
+            ]
+        )
     axis = element("span", "share of the metric's largest difference", interval_axis(most))
     loss = element("span", "loss, change ", element("span", "nats per token", class_="unit"))
     change = "difference [95 % together]"
-    heads = ["model", "heads that differ", "head", ".metric", found.base, "model", change,
-             (axis, "words"), "p_holm", loss]  # fmt: skip
+    heads = [
+        "model",
+        "heads that differ",
+        "head",
+        ".metric",
+        found.base,
+        "model",
+        change,
+        (axis, "words"),
+        "p_holm",
+        loss,
+    ]
     return table(heads, rows)
 
 

@@ -42,8 +42,11 @@ def attribution_page(
     if any(_reads_attention(one) for one in found):
         warnings.append(attention_warning())
     values = {
-        "command": command, "about": _ABOUT, "warnings": warnings, "heading": _first_line(found)
-    }  # fmt: skip
+        "command": command,
+        "about": _ABOUT,
+        "warnings": warnings,
+        "heading": _first_line(found),
+    }
     return page(title, None, parts, None, **values).decode()
 
 
@@ -88,25 +91,37 @@ def _contents(one: Attribution, top: int) -> list[Markup]:
     flag = {"class_": "warning", "role": "note"} if one.incomplete else {}
     text = str(one.provenance.get("prompt", ""))
     return [
-        *([element("p", text, class_="prompt")] if text else []), pair_list(about),
-        spans(one), element("p", scale_text(one), class_="note"),
+        *([element("p", text, class_="prompt")] if text else []),
+        pair_list(about),
+        spans(one),
+        element("p", scale_text(one), class_="note"),
         element("p", one.completeness, **flag),
         table(columns, lines, f"Largest {len(lines)}", unit),
-        fold(f"Every token as a table ({len(one.tokens):,})",
-             data_table(frame, f"attribution-{name}")),
+        fold(
+            f"Every token as a table ({len(one.tokens):,})",
+            data_table(frame, f"attribution-{name}"),
+        ),
         stored(dict(one.provenance)),
-    ]  # fmt: skip
+    ]
 
 
 def spans(one: Attribution) -> Markup:
     """Return the tokens as coloured spans with their scores as titles."""
     scale = scale_of(one)
     bins = scale.bins(one.scores)
-    return element("p", *(
-        element("span", shown(token), title=_summary_of(one, i),
-                class_=colour_class(bins[i], scale.signed) + " special" * bool(one.special[i]))
-        for i, token in enumerate(one.tokens)
-    ), class_="text")  # fmt: skip
+    return element(
+        "p",
+        *(
+            element(
+                "span",
+                shown(token),
+                title=_summary_of(one, i),
+                class_=colour_class(bins[i], scale.signed) + " special" * bool(one.special[i]),
+            )
+            for i, token in enumerate(one.tokens)
+        ),
+        class_="text",
+    )
 
 
 def inline(one: Attribution) -> str:

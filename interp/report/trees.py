@@ -53,17 +53,25 @@ def trees_page(
 
 def _section(one: TreeScores, pairs: ResultRows | str | None) -> dict[str, Any]:
     return {
-        "model": one.model, "notes": one.notes, "found": _found(one),
+        "model": one.model,
+        "notes": one.notes,
+        "found": _found(one),
         "relations": _relations(one),
         "counts": {name.replace("_", " "): f"{n:,}" for name, n in one.counts.items()},
-        "trees": _trees(one), "made": one.provenance, **_maps(one),
+        "trees": _trees(one),
+        "made": one.provenance,
+        **_maps(one),
         "pairs": None if pairs is None else _minimal_pairs(pairs),
         "sentences": [
-            (s.sent_id, s.found, sum(head >= 0 for head in s.heads),
-             arcs(s.words, s.heads, s.relations, s.predicted, directed=s.directed))
+            (
+                s.sent_id,
+                s.found,
+                sum(head >= 0 for head in s.heads),
+                arcs(s.words, s.heads, s.relations, s.predicted, directed=s.directed),
+            )
             for s in one.drawn
         ],
-    }  # fmt: skip
+    }
 
 
 def _found(one: TreeScores) -> dict[str, Any]:
@@ -71,13 +79,14 @@ def _found(one: TreeScores) -> dict[str, Any]:
     better = by_gain([r for r in one.relations if above(r)])
     trees = [t for t in one.trees if t.punct]
     return {
-        "better": len(better), "of": len(one.relations),
+        "better": len(better),
+        "of": len(one.relations),
         "best": [f"{r.relation} ({r.head})" for r in better[:5]],
         "base": max((t.uuas for t in trees if t.baseline), default=None),
         "tree": next(
             iter(ordered_by((t for t in trees if not t.baseline), lambda t: t.uuas)), None
         ),
-    }  # fmt: skip
+    }
 
 
 def _maps(one: TreeScores) -> dict[str, Any]:
@@ -109,35 +118,60 @@ def _relations(one: TreeScores) -> Markup:
     ordered = by_gain(one.relations)
     rows = [
         [
-            r.relation, headed((r.head,), r.direction),
+            r.relation,
+            headed((r.head,), r.direction),
             bar(r.accuracy, _SHARES, sem=r.interval, null=r.baseline),
-            share(r.accuracy, r.interval), f"{share(r.baseline)} at {r.offset:+d}",
-            share(r.gain, r.gain_interval, signed=True), f"{r.p:.3g}", verdict(r), f"{r.n:,}",
+            share(r.accuracy, r.interval),
+            f"{share(r.baseline)} at {r.offset:+d}",
+            share(r.gain, r.gain_interval, signed=True),
+            f"{r.p:.3g}",
+            verdict(r),
+            f"{r.n:,}",
         ]
         for r in ordered
-    ]  # fmt: skip
+    ]
     more = (
         [
-            r.relation, headed(r.ensemble), share(r.ensemble_accuracy, r.ensemble_interval),
+            r.relation,
+            headed(r.ensemble),
+            share(r.ensemble_accuracy, r.ensemble_interval),
             f"{share(r.either)} {headed((r.either_head,))}",
-            f"{share(r.oracle)} {headed((r.oracle_head,))}", share(r.random), share(r.shuffled),
+            f"{share(r.oracle)} {headed((r.oracle_head,))}",
+            share(r.random),
+            share(r.shuffled),
         ]
         for r in ordered
-    )  # fmt: skip
+    )
     ways = "; ".join(f"{sign} {MEANINGS[way]}" for way, sign in WAYS.items())
     unit = (
         f"per cent of dependents whose head word is found; {ways}; the upright line is the"
         f" baseline; in order {ORDER}"
     )
-    columns = ["relation", ".head", ("", "wide"), "found", "best offset", "difference", "p", ".",
-               "n"]  # fmt: skip
+    columns = [
+        "relation",
+        ".head",
+        ("", "wide"),
+        "found",
+        "best offset",
+        "difference",
+        "p",
+        ".",
+        "n",
+    ]
     first = table(columns, rows, "The best head of every relation", unit, "relations")
     unit = (
         "per cent; oracle: the head that is best on the reporting sentences themselves; either:"
         " where one of the two words attends to the other"
     )
-    columns = ["relation", ".ensemble", "found", "either", "oracle", "random weights",
-               "shuffled words"]  # fmt: skip
+    columns = [
+        "relation",
+        ".ensemble",
+        "found",
+        "either",
+        "oracle",
+        "random weights",
+        "shuffled words",
+    ]
     second = table(columns, more, "Beside the best head", unit)
     summary = "Ensembles, either direction, oracle, random weights, shuffled words"
     return first + fold(summary, second)
@@ -158,14 +192,25 @@ def _minimal_pairs(found: ResultRows | str) -> Markup:
         return element("p", found)
     drawn, sem = found.drop[1:], found.sem[0]
     row = [
-        headed(found.checked), f"{found.accuracy_clean:.1%}", f"{found.accuracy[0]:.1%}",
+        headed(found.checked),
+        f"{found.accuracy_clean:.1%}",
+        f"{found.accuracy[0]:.1%}",
         f"{found.margin.mean():.3g}",
         f"{found.drop[0]:.3g}" + (f" ± {sem:.2g}" if math.isfinite(sem) else ""),
-        f"{drawn.mean():.3g} [{drawn.min():.3g}, {drawn.max():.3g}]", f"{found.p:.2g}",
+        f"{drawn.mean():.3g} [{drawn.min():.3g}, {drawn.max():.3g}]",
+        f"{found.p:.2g}",
         f"{len(found.margin):,}",
-    ]  # fmt: skip
-    columns = [".heads", "right", "right without", "margin", "lost", "lost to random heads", "p",
-               "pairs"]  # fmt: skip
+    ]
+    columns = [
+        ".heads",
+        "right",
+        "right without",
+        "margin",
+        "lost",
+        "lost to random heads",
+        "p",
+        "pairs",
+    ]
     unit = (
         f"{found.likelihood} of the good sentence less that of the bad one, nats; ± is one standard"
         f" error over pairs; {len(drawn)} random sets of heads of the same layers with lowest and"
@@ -177,11 +222,14 @@ def _minimal_pairs(found: ResultRows | str) -> Markup:
 def _tree_table(trees: Sequence[Trees], punct: bool) -> Markup:
     rows = (
         [
-            f"{t.method} (baseline)" if t.baseline else t.method, headed(t.heads, t.direction),
-            fraction(t.uuas, t.uuas_interval), fraction(t.uas, t.uas_interval), f"{t.edges:,}",
+            f"{t.method} (baseline)" if t.baseline else t.method,
+            headed(t.heads, t.direction),
+            fraction(t.uuas, t.uuas_interval),
+            fraction(t.uas, t.uas_interval),
+            f"{t.edges:,}",
         ]
         for t in ordered_by(sorted(trees, key=lambda t: t.method), lambda t: t.uuas)
-    )  # fmt: skip
+    )
     unit = (
         "UUAS: share of gold edges in the tree, whichever way; UAS: share of words with the right"
         " head"

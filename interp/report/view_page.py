@@ -81,10 +81,11 @@ class _Frame:
         self.fixed = {
             "sections": [static_section(at, stack) for at, stack in enumerate(view.stacks)],
             "blocks": any(stack.block > 1 for stack in view.stacks),
-            "scale": scale_image(), "made": dict(view.provenance),
+            "scale": scale_image(),
+            "made": dict(view.provenance),
             "heading": opening_sentence(view, one),
             "texts": [(one.name, _shortened(one.text)) for one in texts],
-        }  # fmt: skip
+        }
         self.words = _words(view)
         parts = (*SCRIPTS[:-1], *ZOOMING, SCRIPTS[-1]) if self.words else SCRIPTS
         self.scripts = [f"view_{name}" for name in parts]
@@ -99,10 +100,15 @@ class _Frame:
         data["stacks"] = [stack | {"reading": sides} for stack, sides in of_stacks]
         data |= {"open": self.first, "texts": self.texts, "words": self.words}
         return fill(
-            "view", self.title, scripts=self.scripts,
-            notes=[*self.view.notes, attention_warning()], precision=text,
-            data=as_json(data), blobs=store.blobs, **self.fixed,
-        )  # fmt: skip
+            "view",
+            self.title,
+            scripts=self.scripts,
+            notes=[*self.view.notes, attention_warning()],
+            precision=text,
+            data=as_json(data),
+            blobs=store.blobs,
+            **self.fixed,
+        )
 
 
 def _shortened(text: str) -> str:

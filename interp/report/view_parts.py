@@ -29,11 +29,14 @@ def static_section(at: int, stack: Stack) -> dict[str, Any]:
     keys = "" if stack.queries == stack.keys else f", {stack.n_keys:,} keys"
     several = "" if stack.block == 1 else f" in blocks of {stack.block}"
     return {
-        "name": stack.name, "thumbs": thumbs(at, stack), "heads": heads_table(stack),
+        "name": stack.name,
+        "thumbs": thumbs(at, stack),
+        "heads": heads_table(stack),
         "about": f"{what}, {stack.n_queries:,} queries{keys}{several}.",
         "tiles": [_tile(at, number, tile) for number, tile in enumerate(stack.tiles)],
-        "tokens": token_list(stack), "links": links_table(stack),
-    }  # fmt: skip
+        "tokens": token_list(stack),
+        "links": links_table(stack),
+    }
 
 
 def scale_image() -> str:
@@ -53,20 +56,40 @@ def thumbs(at: int, stack: Stack) -> Markup:
     src = data_url(thumbnails(grid, (len(stack.queries), len(stack.keys)), palette(False)))
     gaps = [f"M{_LEFT + cell * x} {_TOP}v{high}" for x in range(len(columns) + 1)]
     gaps += [f"M{_LEFT} {_TOP + cell * y}h{wide}" for y in range(len(layers) + 1)]
-    names = [element("text", f"H{head}", x=_LEFT + (x + 0.5) * cell, y=_TOP - 5)
-             for x, head in enumerate(columns)]  # fmt: skip
-    names += [element("text", f"L{layer}", class_="y", x=_LEFT - 5, y=_TOP + (y + 0.5) * cell + 4)
-              for y, layer in enumerate(layers)]  # fmt: skip
+    names = [
+        element("text", f"H{head}", x=_LEFT + (x + 0.5) * cell, y=_TOP - 5)
+        for x, head in enumerate(columns)
+    ]
+    names += [
+        element("text", f"L{layer}", class_="y", x=_LEFT - 5, y=_TOP + (y + 0.5) * cell + 4)
+        for y, layer in enumerate(layers)
+    ]
     places = (f"{h}:{layers.index(h.layer)}:{columns.index(h.head)}" for h in stack.weights)
     what = f"{stack.name}: {len(stack.weights)} heads, a thumbnail of each one's attention"
     return svg_picture(
-        _LEFT + wide + 1, _TOP + high + 1, element("g", *names, aria_hidden="true"),
-        element("image", class_="heat", x=_LEFT, y=_TOP, width=wide, height=high,
-                preserveAspectRatio="none", href=src),
+        _LEFT + wide + 1,
+        _TOP + high + 1,
+        element("g", *names, aria_hidden="true"),
+        element(
+            "image",
+            class_="heat",
+            x=_LEFT,
+            y=_TOP,
+            width=wide,
+            height=high,
+            preserveAspectRatio="none",
+            href=src,
+        ),
         element("path", class_="gaps", d="".join(gaps)),
-        class_="map thumbs", role="group", aria_label=what, data_stack=at, data_cell=cell,
-        data_left=_LEFT, data_top=_TOP, data_heads=" ".join(places),
-    )  # fmt: skip
+        class_="map thumbs",
+        role="group",
+        aria_label=what,
+        data_stack=at,
+        data_cell=cell,
+        data_left=_LEFT,
+        data_top=_TOP,
+        data_heads=" ".join(places),
+    )
 
 
 def heads_table(stack: Stack) -> Markup:
@@ -78,18 +101,25 @@ def heads_table(stack: Stack) -> Markup:
         text = f"The {ROWS} heads that attend to the fewest keys, of {len(stack.weights):,}."
         note = element("p", text)
     unit = "token" if one else "block"
-    titles = {"entropy": "entropy, nats", "first": f"on the first {unit}", "itself": "on itself",
-              "previous": f"on the {unit} before", "largest": "largest weight"}  # fmt: skip
+    titles = {
+        "entropy": "entropy, nats",
+        "first": f"on the first {unit}",
+        "itself": "on itself",
+        "previous": f"on the {unit} before",
+        "largest": "largest weight",
+    }
     titles = {name: title for name, title in titles.items() if name in rows[0]}
     lines = (
         [
             f"L{row['layer']}H{row['head']}",
             *(f"{row[c]:.3f}" if math.isfinite(row[c]) else "" for c in titles),
-            *(f"{_place(row[side], stack.block)}: {shown(str(row[f'{side}_token']))}"
-              for side in ("query", "key")),
+            *(
+                f"{_place(row[side], stack.block)}: {shown(str(row[f'{side}_token']))}"
+                for side in ("query", "key")
+            ),
         ]
         for row in rows
-    )  # fmt: skip
+    )
     of = "query" if one else "block of queries"
     first = "" if len(stack.queries) < 2 else f" (not counting the first {of})"
     means = "Means over queries" if one else "Means over blocks of queries"
@@ -133,8 +163,9 @@ def token_list(stack: Stack) -> Markup:
     if (image := stack.picture) is not None:
         height, width = image.pixels.shape[:2]
         wide = min(max(width, 160), 320)
-        return phrased("picture", *image.grid, data_url(colour_png(image.pixels)), wide,
-                    wide * height // width)  # fmt: skip
+        return phrased(
+            "picture", *image.grid, data_url(colour_png(image.pixels)), wide, wide * height // width
+        )
     same = stack.queries == stack.keys
     named = {"": stack.queries} if same else {"query": stack.queries, "key": stack.keys}
     out = []
@@ -142,8 +173,10 @@ def token_list(stack: Stack) -> Markup:
         blocks = "blocks, each by its first three tokens"
         title = f"{role} tokens".strip() if stack.block == 1 else blocks
         more = f" (the first {TOKENS:,} of {len(tokens):,})" if len(tokens) > TOKENS else ""
-        items = (element("li", element("b", i * stack.block), " ", shown(t))
-                 for i, t in enumerate(tokens[:TOKENS]))  # fmt: skip
+        items = (
+            element("li", element("b", i * stack.block), " ", shown(t))
+            for i, t in enumerate(tokens[:TOKENS])
+        )
         out.append(fold(f"{title.capitalize()}{more}", element("ol", *items, class_="tokens")))
     return Markup("").join(out)
 

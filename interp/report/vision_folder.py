@@ -24,9 +24,13 @@ SHOWN = 4  # images of a page of maps
 
 
 def write_maps(
-    model: Model, pictures: Pictures, maps: Sequence[str], out: Path, name: str,
+    model: Model,
+    pictures: Pictures,
+    maps: Sequence[str],
+    out: Path,
+    name: str,
     about: Mapping[str, Any],
-) -> Path:  # fmt: skip
+) -> Path:
     """Write the maps of the first images as a page and as JSON; return the page's path."""
     labels = None if pictures.labels is None else pictures.labels[:SHOWN]
     found = vision.image_maps(model, pictures.pixels[:SHOWN], list(maps), labels=labels)

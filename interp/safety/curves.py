@@ -48,9 +48,15 @@ def curve_rows(safety: PruningCurve, harmless: PruningCurve, removed: Sequence[s
     facts = {"safety": safety, "harmless": harmless, "removed": tuple(removed)}
     why = "its two tasks have different prompts; .safety and .harmless have values"
     return ResultRows(
-        "SafetyCurves", rows, ("task", "n_removed"), dict(safety.made), facts,
-        why_no_per_prompt=why, arrays={"row": np.arange(len(rows))}, interval_by="own",
-    )  # fmt: skip
+        "SafetyCurves",
+        rows,
+        ("task", "n_removed"),
+        dict(safety.made),
+        facts,
+        why_no_per_prompt=why,
+        arrays={"row": np.arange(len(rows))},
+        interval_by="own",
+    )
 
 
 def bounds_of_curves(found: ResultRows, level: float) -> np.ndarray:
@@ -162,10 +168,20 @@ def safety_curves(
         made |= {"made_by": "interp.safety.safety_curves"}
         curves.append(
             PruningCurve(
-                name, np.arange(k + 1), tuple(top), values[0], values[1:], len(game), "most-first",
-                each.unit, each.higher_is_better, seed, made, clusters=each.clusters,
+                name,
+                np.arange(k + 1),
+                tuple(top),
+                values[0],
+                values[1:],
+                len(game),
+                "most-first",
+                each.unit,
+                each.higher_is_better,
+                seed,
+                made,
+                clusters=each.clusters,
             )
-        )  # fmt: skip
+        )
     return curve_rows(curves[0], curves[1], top)
 
 

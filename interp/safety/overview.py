@@ -109,15 +109,22 @@ def study(
         model, sets.harmful, sets.harmless, resume=resume, progress=progress, **out
     )
     searches = tuple(
-        sahara(model, sets.harmful, sets.harmless, form=form, steps=steps,
-               progress=progress, **out)
+        sahara(model, sets.harmful, sets.harmless, form=form, steps=steps, progress=progress, **out)
         for form in forms
-    )  # fmt: skip
+    )
     tables = {"projection": projected, "ships": removal.harmful.table}
     curves = safety_curves(
-        model, tables[by], refusal_log_odds(model, sets.harmful, ids), sets.harmless, k=n_heads,
-        n_random=n_random, seed=seed, resume=resume, progress=progress, **out,
-    )  # fmt: skip
+        model,
+        tables[by],
+        refusal_log_odds(model, sets.harmful, ids),
+        sets.harmless,
+        k=n_heads,
+        n_random=n_random,
+        seed=seed,
+        resume=resume,
+        progress=progress,
+        **out,
+    )
     made = model_provenance(model) | sets.about()
     made |= {"refusal_tokens": list(ids), "kind": kind, "k": n_heads, "ranking": by, "seed": seed}
     if reference is not None:
@@ -125,16 +132,28 @@ def study(
         made["reference"] = f"{reference.design}, {reference.hash}"
     made |= {"n_random": n_random, "made_by": "interp.safety.study"}
     facts = {
-        "model": model.name, "search": found, "direction": text, "projection": projected,
-        "ships": removal, "sahara": searches, "curves": curves, "ranking": by,
+        "model": model.name,
+        "search": found,
+        "direction": text,
+        "projection": projected,
+        "ships": removal,
+        "sahara": searches,
+        "curves": curves,
+        "ranking": by,
         "spread": {name: spread(table) for name, table in tables.items()},
-    }  # fmt: skip
+    }
     rows = scores_table(projected, removal, searches).to_pandas()
     why = "its scores have different prompts; see .ships.harmful and .curves"
     return ResultRows(
-        "SafetyStudy", rows, ("stack", "layer", "head"), made, facts, why_no_per_prompt=why,
-        arrays={"row": np.arange(len(rows))}, interval_by="own",
-    )  # fmt: skip
+        "SafetyStudy",
+        rows,
+        ("stack", "layer", "head"),
+        made,
+        facts,
+        why_no_per_prompt=why,
+        arrays={"row": np.arange(len(rows))},
+        interval_by="own",
+    )
 
 
 def scores_table(

@@ -95,12 +95,18 @@ def refusal_projection_scores(
             score, sem, n = score - y.mean(0), np.hypot(sem, standard_error(y.T)), len(x) + len(y)
         records.append(
             {
-                "model": model.name, "stack": site.stack, "layer": site.layer, "metric": metric,
-                "score": score, "sem": sem, "n": n, "n_kv_heads": site.n_kv_heads,
+                "model": model.name,
+                "stack": site.stack,
+                "layer": site.layer,
+                "metric": metric,
+                "score": score,
+                "sem": sem,
+                "n": n,
+                "n_kv_heads": site.n_kv_heads,
                 "kind": site.kind,
                 "unit": "share of the direction",
             }
-        )  # fmt: skip
+        )
     made = model_provenance(model) | sets.about()
     made |= {"direction": text, "position": -1, "against_harmless": against_harmless}
     made |= {"seed": seed, "null": "none", "edits": list(model.active_edits)}

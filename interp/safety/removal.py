@@ -38,10 +38,15 @@ def ships_rows(harmful: Importance, harmless: Importance | None = None) -> Resul
     rows = pd.concat([x.to_pandas().assign(prompts=name) for name, x in sets.items()])
     facts = {"harmful": harmful, "harmless": harmless}
     return ResultRows(
-        "Ships", rows.reset_index(drop=True), ("player", "prompts"), harmful.provenance, facts,
+        "Ships",
+        rows.reset_index(drop=True),
+        ("player", "prompts"),
+        harmful.provenance,
+        facts,
         why_no_per_prompt="its two sets have different prompts; .harmful and .harmless have values",
-        arrays={"row": np.arange(len(rows))}, interval_by="own",
-    )  # fmt: skip
+        arrays={"row": np.arange(len(rows))},
+        interval_by="own",
+    )
 
 
 def bounds_of_ships(found: ResultRows, level: float) -> np.ndarray:
@@ -158,11 +163,17 @@ def _of(
         except NonFiniteError as error:  # random weights may overflow where trained ones do not
             notes = {"null": f"none: {error}"}
     return make_importance(
-        game, values, method="ships", options={}, of="removal",
+        game,
+        values,
+        method="ships",
+        options={},
+        of="removal",
         made_by="interp.safety.ships_scores",
-        null=beside, null_kind="none" if beside is None else "random-init", notes=notes,
+        null=beside,
+        null_kind="none" if beside is None else "random-init",
+        notes=notes,
         unit=game.task.unit,
-    )  # fmt: skip
+    )
 
 
 def trials(

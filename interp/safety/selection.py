@@ -165,16 +165,26 @@ def search_direction(
     columns: dict[str, Any] = {name: [row[name] for row in tried] for name in tried[0]}
     columns["chosen"] = [at == best for at in range(len(tried))]
     facts = {
-        "metric": "refusal with the direction removed", "unit": "nats",
-        "n": used["harmful for the choice"], "refused": refused, "clean": means, "used": used,
-        "filters": bounds, "refusal_tokens": ids,
-    }  # fmt: skip
+        "metric": "refusal with the direction removed",
+        "unit": "nats",
+        "n": used["harmful for the choice"],
+        "refused": refused,
+        "clean": means,
+        "used": used,
+        "filters": bounds,
+        "refusal_tokens": ids,
+    }
     return ResultRows(
-        "DirectionSearch", columns, ("layer", "position"), made, facts,
-        why_no_per_prompt="the search keeps means over prompts only", by="lowest",
+        "DirectionSearch",
+        columns,
+        ("layer", "position"),
+        made,
+        facts,
+        why_no_per_prompt="the search keeps means over prompts only",
+        by="lowest",
         arrays={"vectors": np.stack([direction.vector.cpu().numpy() for direction in found])},
         same_as={"score": "ablated"},
-    )  # fmt: skip
+    )
 
 
 def _kept(model: Model, prompts: Prompts, keep: Tensor, what: str) -> Prompts:

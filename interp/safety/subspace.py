@@ -140,13 +140,21 @@ def sahara(
         angle=[float(found[i][taken[i]]) if i >= 0 else math.nan for i in at],
     )
     facts = {
-        "taken": names, "labels": tuple(game.players.labels), "angles": np.stack(found),
-        "form": form, "gap": gap, "table": table,
-    }  # fmt: skip
+        "taken": names,
+        "labels": tuple(game.players.labels),
+        "angles": np.stack(found),
+        "form": form,
+        "gap": gap,
+        "table": table,
+    }
     return ResultRows(
-        "Sahara", columns, ("stack", "layer", "head"), next(iter(table.provenance.values()), {}),
-        facts, why_no_per_prompt="an angle is of all prompts together",
-    )  # fmt: skip
+        "Sahara",
+        columns,
+        ("stack", "layer", "head"),
+        next(iter(table.provenance.values()), {}),
+        facts,
+        why_no_per_prompt="an angle is of all prompts together",
+    )
 
 
 def main_axes(
@@ -201,11 +209,17 @@ def _table(
             if number >= 0:
                 records.append(
                     {
-                        "model": model.name, "stack": site.stack, "layer": site.layer, "head": h,
-                        "kv_head": site.kv_head(h), "metric": label, "n": n,
-                        "score": float(angles[number]), "unit": "degrees",
+                        "model": model.name,
+                        "stack": site.stack,
+                        "layer": site.layer,
+                        "head": h,
+                        "kv_head": site.kv_head(h),
+                        "metric": label,
+                        "n": n,
+                        "score": float(angles[number]),
+                        "unit": "degrees",
                     }
-                )  # fmt: skip
+                )
     made = model_provenance(model) | game.about()
     made |= {"form": form, "rank": rank, "null": "none", "edits": []}
     made |= {"made_by": "interp.safety.sahara"}

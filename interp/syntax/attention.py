@@ -31,8 +31,17 @@ if TYPE_CHECKING:
 Join = Literal["sum", "mean", "first", "max"]
 JOINS = ("sum", "mean", "first", "max")
 Array = np.ndarray
-_COUNTED = ("sentences", "read", "words", "words_in_pieces", "single_words", "too_long",
-            "without_pieces", "words_without_pieces", "text_differs")  # fmt: skip
+_COUNTED = (
+    "sentences",
+    "read",
+    "words",
+    "words_in_pieces",
+    "single_words",
+    "too_long",
+    "without_pieces",
+    "words_without_pieces",
+    "text_differs",
+)
 _TOKENS = 4096  # maximum pieces in one batch, padding included
 
 

@@ -147,9 +147,15 @@ class Made:
     words: Float[Array, " sentence"]  # number of words in the directed count
 
     def trees(
-        self, boot: RatioBootstrap, method: str, heads: Sequence[str], direction: str, punct: bool,
-        *, baseline: bool = False,
-    ) -> Trees:  # fmt: skip
+        self,
+        boot: RatioBootstrap,
+        method: str,
+        heads: Sequence[str],
+        direction: str,
+        punct: bool,
+        *,
+        baseline: bool = False,
+    ) -> Trees:
         """Return the shares with their intervals."""
         given = self.directed
         total = float(self.edges.sum())

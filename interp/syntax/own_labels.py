@@ -104,9 +104,15 @@ def category_scores(
     name = f"{model.name}, {len(asked)} labels"
     progress = progress or silent
     found = measured_categories(
-        model, at, categories, seed=seed, draws=n_random, engine=engine, batch_size=batch_size,
+        model,
+        at,
+        categories,
+        seed=seed,
+        draws=n_random,
+        engine=engine,
+        batch_size=batch_size,
         advance=lambda done, total: progress(name, done, total),
-    )  # fmt: skip
+    )
     content = hashlib.sha256(repr(given).encode()).hexdigest()
     about = {"prompts": f"{len(given)} labelled texts", "prompts_hash": content, "seed": seed}
     about |= {"engine": engine, "left_out": left_out, "length": max_length, "file": file}

@@ -129,13 +129,19 @@ def check_pairs(
             progress(f"{model.name}: minimal pairs", at + 1, len(sets))
     masked = model.kind != "causal"
     made = model_provenance(model) | {
-        "n_pairs": len(pairs), "ablation": "zero", "seed": seed, "n_random": n_random,
+        "n_pairs": len(pairs),
+        "ablation": "zero",
+        "seed": seed,
+        "n_random": n_random,
         "made_by": "interp.syntax.check_pairs",
-    }  # fmt: skip
+    }
     return pair_rows(
-        [tuple(map(str, chosen)) for chosen in sets[1:]], margins[0], np.stack(margins[1:]),
-        "pseudo-log-likelihood" if masked else "log-likelihood", made,
-    )  # fmt: skip
+        [tuple(map(str, chosen)) for chosen in sets[1:]],
+        margins[0],
+        np.stack(margins[1:]),
+        "pseudo-log-likelihood" if masked else "log-likelihood",
+        made,
+    )
 
 
 def pair_rows(
@@ -149,16 +155,23 @@ def pair_rows(
     drops, rest = margin - without, len(sets) - 1
     mean = drops.mean(1)
     columns = {
-        "heads": [" ".join(names) for names in sets], "set": ["checked"] + ["random"] * rest,
-        "drop": mean, "sem": [float(standard_error(x)) for x in drops],
-        "null": [float(mean[1:].mean())] + [math.nan] * rest, "accuracy": (without > 0).mean(1),
+        "heads": [" ".join(names) for names in sets],
+        "set": ["checked"] + ["random"] * rest,
+        "drop": mean,
+        "sem": [float(standard_error(x)) for x in drops],
+        "null": [float(mean[1:].mean())] + [math.nan] * rest,
+        "accuracy": (without > 0).mean(1),
         "n": len(margin),
-    }  # fmt: skip
+    }
     facts = {
-        "metric": "drop of the margin", "unit": "nats", "checked": sets[0], "margin": margin,
+        "metric": "drop of the margin",
+        "unit": "nats",
+        "checked": sets[0],
+        "margin": margin,
         "accuracy_clean": float((margin > 0).mean()),
-        "p": float((1 + (mean[1:] >= mean[0]).sum()) / (1 + rest)), "likelihood": likelihood,
-    }  # fmt: skip
+        "p": float((1 + (mean[1:] >= mean[0]).sum()) / (1 + rest)),
+        "likelihood": likelihood,
+    }
     return ResultRows(
         "PairCheck", columns, ("heads", "set"), made, facts, drops, same_as={"score": "drop"}
     )

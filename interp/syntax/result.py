@@ -190,13 +190,18 @@ class TreeScores(Result):
 
         records = [
             {
-                "model": self.model, "stack": stack, "layer": layer, "metric": "uuas",
-                "score": list(row), "n": int(self.counts["train_sentences"]), "unit": "gold edges",
+                "model": self.model,
+                "stack": stack,
+                "layer": layer,
+                "metric": "uuas",
+                "score": list(row),
+                "n": int(self.counts["train_sentences"]),
+                "unit": "gold edges",
             }
             for stack, grid in self.by_head.items()
             for layer, row in enumerate(grid)
             if all(x == x for x in row)  # noqa: PLR0124  (a layer without attention has NaN)
-        ]  # fmt: skip
+        ]
         return HeadTable.from_records(records, {(self.model, "uuas"): self.provenance})
 
     def plot(self) -> go.Figure:
@@ -215,9 +220,13 @@ class TreeScores(Result):
         figure = go.Figure()
         found = [r.accuracy for r in self.relations]
         figure.add_bar(
-            x=names, y=found, error_y=error, name="best head", marker_color=COLOURS[0],
+            x=names,
+            y=found,
+            error_y=error,
+            name="best head",
+            marker_color=COLOURS[0],
             hovertext=[f"{r.head} {r.direction}, n {r.n}" for r in self.relations],
-        )  # fmt: skip
+        )
         base = [r.baseline for r in self.relations]
         mark = {"color": GREY, "symbol": "line-ew-open", "size": 16}
         figure.add_scatter(x=names, y=base, mode="markers", name="best fixed offset", marker=mark)

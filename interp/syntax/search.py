@@ -88,9 +88,11 @@ def dependency_trees(
 
     reading = reading or WordReading()
     halved = train is None
-    chooses, reports = (treebank.sentences, treebank.sentences) if train is None else (
-        train.sentences, treebank.sentences
-    )  # fmt: skip
+    chooses, reports = (
+        (treebank.sentences, treebank.sentences)
+        if train is None
+        else (train.sentences, treebank.sentences)
+    )
     if halved:
         if len(treebank) < 2:
             raise PromptError(
@@ -230,10 +232,15 @@ def _drawn(two: WordAttention, chosen: tuple[str, Scorer]) -> tuple[Drawn, ...]:
         predicted = tuple((int(p), w) for w, p in enumerate(parents) if p >= 0)
         out.append(
             Drawn(
-                sentence.words, sentence.heads, sentence.relations, predicted, False,
-                sentence.sent_id, int(part.undirected(parents)),
+                sentence.words,
+                sentence.heads,
+                sentence.relations,
+                predicted,
+                False,
+                sentence.sent_id,
+                int(part.undirected(parents)),
             )
-        )  # fmt: skip
+        )
         if len(out) == DRAWN:
             break
     return tuple(out)

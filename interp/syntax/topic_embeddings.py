@@ -88,9 +88,11 @@ def topic_products(
             "label 'topic' whose groups are the topics"
         )
     made = model_provenance(model) | {
-        "made_by": "interp.syntax.topic_products", "texts": len(rows), "draws": n_random,
+        "made_by": "interp.syntax.topic_products",
+        "texts": len(rows),
+        "draws": n_random,
         "seed": seed,
-    }  # fmt: skip
+    }
     return product_rows(np.array(rows).T, np.mean(nulls, 0), made)
 
 
@@ -101,9 +103,13 @@ def product_rows(
 ) -> ResultRows:
     """Return the rows of `topic_products` from the values of each document."""
     return ResultRows(
-        "TopicProducts", {"part": PARTS, **mean_columns(values), "null": null}, ("part",), made,
-        {"metric": "topic_products", "unit": "standard deviations", "n": values.shape[1]}, values,
-    )  # fmt: skip
+        "TopicProducts",
+        {"part": PARTS, **mean_columns(values), "null": null},
+        ("part",),
+        made,
+        {"metric": "topic_products", "unit": "standard deviations", "n": values.shape[1]},
+        values,
+    )
 
 
 def by_topic(

@@ -117,13 +117,25 @@ def added_register(
         )
     named = [f"L{n}N{i}" for n, x in chosen.items() for i in x]
     return ImageScores(
-        tuple(parts), tuple(places), tuple(metrics), tuple(units), np.stack(values),
-        np.array(null, dtype=float), notes={"neurons": ", ".join(named)},
+        tuple(parts),
+        tuple(places),
+        tuple(metrics),
+        tuple(units),
+        np.stack(values),
+        np.array(null, dtype=float),
+        notes={"neurons": ", ".join(named)},
         provenance=image_provenance(
-            model, pixels, "added_register", seed=seed, neurons=named, cut=cut, times=times,
-            n_random=n_random, null="as many random neurons of the same layers",
+            model,
+            pixels,
+            "added_register",
+            seed=seed,
+            neurons=named,
+            cut=cut,
+            times=times,
+            n_random=n_random,
+            null="as many random neurons of the same layers",
         ),
-    )  # fmt: skip
+    )
 
 
 def _by_layer(

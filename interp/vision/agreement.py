@@ -139,10 +139,14 @@ def map_agreement(
         extra={"uniform": tuple(u for u in uniform for _ in range(n))}
         | paired_columns(metrics, np.concatenate(scores), np.concatenate(null)),
         provenance=image_provenance(
-            model, pixels, "map_agreement", seed=seed, methods=list(methods),
+            model,
+            pixels,
+            "map_agreement",
+            seed=seed,
+            methods=list(methods),
             null="masks of other images",
         ),
-    )  # fmt: skip
+    )
 
 
 def _iou(maps: Float[Array, "row image cell"], shares: Array) -> Float[Array, "row image"]:

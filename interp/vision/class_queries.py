@@ -101,15 +101,30 @@ def query_maps(
     maps = maps.reshape(*maps.shape[:3], *grid)
     image, head, of, row, column = np.indices(maps.shape).reshape(5, -1)
     columns = {
-        "image": image, "class": np.array([*classes], dtype=object)[of], "query_head": head,
-        "row": row, "column": column, "metric": "query_attention", "score": maps.ravel(),
-        "unit": "attention mass", "null": 1 / (grid[0] * grid[1]),
-    }  # fmt: skip
-    made = {"model": type(decoder).__name__, "prompts": f"{len(pixels)} images", "seed": None,
-            "null": "uniform attention", "made_by": "interp.vision.query_maps",
-            "versions": versions()}  # fmt: skip
+        "image": image,
+        "class": np.array([*classes], dtype=object)[of],
+        "query_head": head,
+        "row": row,
+        "column": column,
+        "metric": "query_attention",
+        "score": maps.ravel(),
+        "unit": "attention mass",
+        "null": 1 / (grid[0] * grid[1]),
+    }
+    made = {
+        "model": type(decoder).__name__,
+        "prompts": f"{len(pixels)} images",
+        "seed": None,
+        "null": "uniform attention",
+        "made_by": "interp.vision.query_maps",
+        "versions": versions(),
+    }
     facts = {"maps": maps, "logits": logits.double().cpu().numpy(), "classes": tuple(classes)}
     return ResultRows(
-        "QueryMaps", columns, ("image", "class", "query_head", "row", "column"), made,
-        facts | {"pixels": pixels}, why_no_per_prompt="every row belongs to one image",
-    )  # fmt: skip
+        "QueryMaps",
+        columns,
+        ("image", "class", "query_head", "row", "column"),
+        made,
+        facts | {"pixels": pixels},
+        why_no_per_prompt="every row belongs to one image",
+    )

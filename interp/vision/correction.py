@@ -42,10 +42,16 @@ def accuracy_rows(
 ) -> ResultRows:
     """Return accuracies by group; see `correct_spurious_heads` for the columns and facts."""
     facts = {
-        "metric": "accuracy", "unit": "share of images", "group": tuple(group), "before": before,
-        "after": after, "random": random, "spurious": tuple(spurious), "target": tuple(target),
+        "metric": "accuracy",
+        "unit": "share of images",
+        "group": tuple(group),
+        "before": before,
+        "after": after,
+        "random": random,
+        "spurious": tuple(spurious),
+        "target": tuple(target),
         "seed": seed,
-    }  # fmt: skip
+    }
     labels, rows = np.array(group), []
     for name in sorted(set(group)):
         mine, n = labels == name, int((labels == name).sum())
@@ -61,10 +67,14 @@ def accuracy_rows(
         zip(("group", "when", "score", "null", "n"), zip(*rows, strict=True), strict=True)
     )
     return ResultRows(
-        "CorrectedAccuracy", columns, ("group", "when"), made, facts,
+        "CorrectedAccuracy",
+        columns,
+        ("group", "when"),
+        made,
+        facts,
         why_no_per_prompt="the accuracy of the worst group is not a mean over images",
         interval_by="own",
-    )  # fmt: skip
+    )
 
 
 def worst_accuracy(group: Sequence[str], right: Bool[Array, "*n image"]) -> Float[Array, "*n"]:
@@ -180,9 +190,14 @@ def correct_spurious_heads(
         raise OptionError("a projection changes direct contributions; use how='direct'")
     pixels = image_batch(model, images)
     about = image_provenance(
-        model, pixels, "correct_spurious_heads", seed=seed, repair=repair, how=how,
+        model,
+        pixels,
+        "correct_spurious_heads",
+        seed=seed,
+        repair=repair,
+        how=how,
         null="the same correction of random other heads",
-    )  # fmt: skip
+    )
     if isinstance(located, ImageScores):
         if located.provenance["prompts_hash"] == about["prompts_hash"]:
             raise OptionError(
@@ -225,9 +240,15 @@ def correct_spurious_heads(
     )
     empty = np.zeros((0, len(group)), dtype=bool)
     return accuracy_rows(
-        group, right([], []), right(spurious, target), np.array(random) if random else empty,
-        about, spurious=spurious, target=target, seed=seed,
-    )  # fmt: skip
+        group,
+        right([], []),
+        right(spurious, target),
+        np.array(random) if random else empty,
+        about,
+        spurious=spurious,
+        target=target,
+        seed=seed,
+    )
 
 
 def _direct(

@@ -132,21 +132,38 @@ def describe_heads(
         np.repeat(x, ranks) for x in zip(*(known[h] for h in asked), strict=True)
     )
     columns = {
-        "part": np.repeat(asked, ranks), "stack": stacks, "layer": layers, "head": numbers,
+        "part": np.repeat(asked, ranks),
+        "stack": stacks,
+        "layer": layers,
+        "head": numbers,
         "rank": np.tile(np.arange(1, ranks + 1), len(asked)),
-        "text": [text for mine in chosen for text in mine], "metric": "explained_variance",
-        "score": values.mean(1), "sem": standard_error(values),
-        "null": random.mean(1).ravel(), "p": ((1 + reached.sum(1)) / (1 + n_random)).ravel(),
-        "n": len(judge), "unit": "share of variance",
-    }  # fmt: skip
+        "text": [text for mine in chosen for text in mine],
+        "metric": "explained_variance",
+        "score": values.mean(1),
+        "sem": standard_error(values),
+        "null": random.mean(1).ravel(),
+        "p": ((1 + reached.sum(1)) / (1 + n_random)).ravel(),
+        "n": len(judge),
+        "unit": "share of variance",
+    }
     made = image_provenance(
-        model, pixels, "describe_heads", seed=seed, ranks=ranks, texts=len(names), span=span,
+        model,
+        pixels,
+        "describe_heads",
+        seed=seed,
+        ranks=ranks,
+        texts=len(names),
+        span=span,
         null=f"{n_random} banks of random directions",
-    )  # fmt: skip
+    )
     return ResultRows(
-        "HeadDescriptions", columns, ("part", "stack", "layer", "head", "rank"), made,
-        {"limits": (0.0, 1.0), "null_banks": random}, values,
-    )  # fmt: skip
+        "HeadDescriptions",
+        columns,
+        ("part", "stack", "layer", "head", "rank"),
+        made,
+        {"limits": (0.0, 1.0), "null_banks": random},
+        values,
+    )
 
 
 def text_span(

@@ -103,11 +103,15 @@ def image_direct_effects(
         extra=paired_columns(("direct_image_effect",) * len(names), found, null),
         notes={"readout": parts.readout, "residual": parts.residual},
         provenance=image_provenance(
-            model, pixels, "image_direct_effects", seed=seed, against=against,
+            model,
+            pixels,
+            "image_direct_effects",
+            seed=seed,
+            against=against,
             target="each image's own" if labels is not None else "the model's choice",
             null="direct effect on a random other class or text",
         ),
-    )  # fmt: skip
+    )
 
 
 def output_directions(
@@ -149,8 +153,9 @@ def target_of(
     if given.shape != (number,) or given.dtype.kind not in "iu":
         raise OptionError(f"give one index of a text for each of the {number} images")
     if given.min() < 0 or given.max() >= len(directions):
-        raise OptionError(f"there are {len(directions)} texts; a label is outside 0 to "
-                          f"{len(directions) - 1}")  # fmt: skip
+        raise OptionError(
+            f"there are {len(directions)} texts; a label is outside 0 to {len(directions) - 1}"
+        )
     return given
 
 

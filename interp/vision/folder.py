@@ -93,9 +93,11 @@ def read_images(
     ]
     names = tuple(p.relative_to(root).as_posix() for p in files)
     return LabelledImages(
-        np.stack(pixels).astype(np.float32), names, _labels(model, names, texts),
+        np.stack(pixels).astype(np.float32),
+        names,
+        _labels(model, names, texts),
         None if masks is None else _masks(model, Path(masks), names, (high, wide), resize),
-    )  # fmt: skip
+    )
 
 
 def _picture(

@@ -75,10 +75,14 @@ def high_norm_tokens(
         high = [high_norm_patches(x[:, first:], cut, times) for x in norms]
         rows[0].append(torch.stack([x.double().mean(1) for x in high[1:]]))
         middle = [x[:, first:].median(1).values for x in norms[1:]]
-        rows[1].append(torch.stack([
-            x[:, :first].max(1).values / m if first else torch.full_like(m, torch.nan)
-            for x, m in zip(norms[1:], middle, strict=True)
-        ]))  # fmt: skip
+        rows[1].append(
+            torch.stack(
+                [
+                    x[:, :first].max(1).values / m if first else torch.full_like(m, torch.nan)
+                    for x, m in zip(norms[1:], middle, strict=True)
+                ]
+            )
+        )
         found = [
             _masses(own["pattern", s.layer].double().cpu(), h, first, grid.class_token)
             for s, h in zip(sites, high[:-1], strict=True)
@@ -96,18 +100,28 @@ def high_norm_tokens(
     return ImageScores(
         (*labels, *labels, *(f"L{x}H{h}" for _ in kept for _, x, h in places)),
         (*layers, *layers, *(place for _ in kept for place in places)),
-        (*("high_norm_share",) * len(sites), *("prefix_norm",) * len(sites),
-         *(NAMES[i] for i in kept for _ in places)),
-        (*("share of patches",) * len(sites), *("median norms of patches",) * len(sites),
-         *("attention mass",) * len(kept) * len(places)),
+        (
+            *("high_norm_share",) * len(sites),
+            *("prefix_norm",) * len(sites),
+            *(NAMES[i] for i in kept for _ in places),
+        ),
+        (
+            *("share of patches",) * len(sites),
+            *("median norms of patches",) * len(sites),
+            *("attention mass",) * len(kept) * len(places),
+        ),
         np.concatenate([*layer_rows, *(masses[i] for i in kept)]),
         np.concatenate([np.full(2 * len(sites), np.nan), *null]),
         notes={"cut": cut if cut is not None else f"{times:g} medians"},
         provenance=image_provenance(
-            model, pixels, "high_norm_tokens", cut=cut, times=times,
+            model,
+            pixels,
+            "high_norm_tokens",
+            cut=cut,
+            times=times,
             null="attention on as many other patches",
         ),
-    )  # fmt: skip
+    )
 
 
 def high_norm_patches(
@@ -119,17 +133,20 @@ def high_norm_patches(
 
 
 def _masses(
-    pattern: Float[Tensor, "image head query key"], high: Bool[Tensor, "image patch"], first: int,
+    pattern: Float[Tensor, "image head query key"],
+    high: Bool[Tensor, "image patch"],
+    first: int,
     class_token: bool,
-) -> tuple[Float[Tensor, "3 head image"], Float[Tensor, "3 head image"]]:  # fmt: skip
+) -> tuple[Float[Tensor, "3 head image"], Float[Tensor, "3 head image"]]:
     """Return the mean attention on each kind of token, and that on as many other patches."""
     column = pattern.mean(2)  # what each key gets from the average query
     patches, start = column[..., first:], int(class_token)
     others = (patches * ~high[:, None]).sum(-1) / (~high).sum(1).clamp_min(1)[:, None]
     kinds = [
-        (patches * high[:, None]).sum(-1), column[..., :start].sum(-1),
+        (patches * high[:, None]).sum(-1),
+        column[..., :start].sum(-1),
         column[..., start:first].sum(-1),
-    ]  # fmt: skip
+    ]
     sizes = [high.sum(1)[:, None], start, first - start]
     return (
         torch.stack([x.T for x in kinds]),

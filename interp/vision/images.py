@@ -253,10 +253,14 @@ def image_provenance(
     """Return the provenance of a result from images."""
     number = len(pixels)
     return model_provenance(model) | {
-        "prompts": f"{number} images", "prompts_hash": tensors_hash({"pixel_values": pixels}),
-        "n_prompts": number, "engine": "stored", "options": options, "seed": seed,
+        "prompts": f"{number} images",
+        "prompts_hash": tensors_hash({"pixel_values": pixels}),
+        "n_prompts": number,
+        "engine": "stored",
+        "options": options,
+        "seed": seed,
         "made_by": f"interp.vision.{made_by}",
-    }  # fmt: skip
+    }
 
 
 def batches_of(model: Model, pixels: Tensor, size: int = BATCH) -> Sequence[dict[str, Tensor]]:

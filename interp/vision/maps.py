@@ -96,14 +96,22 @@ def map_rows(
     """Return a row per image, method and patch, with the images."""
     method, image, row, column = np.indices(maps.shape).reshape(4, -1)
     columns = {
-        "image": image, "metric": np.array(methods, dtype=object)[method], "row": row,
-        "column": column, "score": maps.ravel(), "unit": np.array(units, dtype=object)[method],
-    }  # fmt: skip
+        "image": image,
+        "metric": np.array(methods, dtype=object)[method],
+        "row": row,
+        "column": column,
+        "score": maps.ravel(),
+        "unit": np.array(units, dtype=object)[method],
+    }
     facts = {"methods": tuple(methods), "method_units": tuple(units), "maps": maps}
     return ResultRows(
-        "ImageMaps", columns, ("image", "metric", "row", "column"), made,
-        facts | {"pixels": pixels}, why_no_per_prompt="every row belongs to one image",
-    )  # fmt: skip
+        "ImageMaps",
+        columns,
+        ("image", "metric", "row", "column"),
+        made,
+        facts | {"pixels": pixels},
+        why_no_per_prompt="every row belongs to one image",
+    )
 
 
 def map_of_images(

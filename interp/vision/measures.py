@@ -18,9 +18,16 @@ if TYPE_CHECKING:
 
 ON_REQUEST = ("registers", "pruning")  # few models have long tokens; pruning needs many runs
 MEASURES = (
-    "direct", "distance", "tokens", "class_token", "readouts", "agreement", "cue", "texts",
+    "direct",
+    "distance",
+    "tokens",
+    "class_token",
+    "readouts",
+    "agreement",
+    "cue",
+    "texts",
     *ON_REQUEST,
-)  # fmt: skip
+)
 
 
 def chosen_measures(only: str | None) -> tuple[str, ...] | None:

@@ -57,17 +57,28 @@ def map_figure(
         size = max(float(np.nanmax(np.abs(cells), initial=0.0)), 1e-12)
         figure.add_trace(
             go.Heatmap(
-                z=cells, opacity=0.6 if i > 1 else None, colorscale=palette(signed),
-                zmin=-size if signed else 0.0, zmax=size, showscale=False,
+                z=cells,
+                opacity=0.6 if i > 1 else None,
+                colorscale=palette(signed),
+                zmin=-size if signed else 0.0,
+                zmax=size,
+                showscale=False,
                 hovertemplate="%{z:.4g}<extra></extra>",
             ),
-            1, i,
-        )  # fmt: skip
+            1,
+            i,
+        )
         figure.add_layout_image(
-            source=data_url(colour_png(pixels if i == 1 else grey)), row=1, col=i,
-            x=-0.5, y=-0.5, sizex=columns, sizey=rows, sizing="stretch",
+            source=data_url(colour_png(pixels if i == 1 else grey)),
+            row=1,
+            col=i,
+            x=-0.5,
+            y=-0.5,
+            sizex=columns,
+            sizey=rows,
+            sizing="stretch",
             layer="above" if i == 1 else "below",
-        )  # fmt: skip
+        )
         figure.update_xaxes(visible=False, row=1, col=i)
         figure.update_yaxes(visible=False, autorange="reversed", row=1, col=i)
     figure.update_layout(template="plotly_white", height=320, width=260 * len(names))

@@ -42,9 +42,18 @@ class Pictures:
 
     @classmethod
     def of(
-        cls, model: Model, images: Path | None, *, masks: Path | None, cues: Path | None,
-        texts: Path | None, bank: Path | None, resize: bool, number: int, seed: int,
-    ) -> Pictures:  # fmt: skip
+        cls,
+        model: Model,
+        images: Path | None,
+        *,
+        masks: Path | None,
+        cues: Path | None,
+        texts: Path | None,
+        bank: Path | None,
+        resize: bool,
+        number: int,
+        seed: int,
+    ) -> Pictures:
         """Read a folder, or draw images for a bundled model."""
         from interp.vision.folder import read_images
         from interp.vision.images import vision_config
@@ -55,8 +64,9 @@ class Pictures:
             if masks is not None or cues is not None:
                 raise OptionError("--set masks and --set cues belong to the images of --image DIR")
             made = _drawn(model, number, seed)
-            return cls(made.pixels, "drawn by the package", made.labels, made.masks, made.cues,
-                       *lines)  # fmt: skip
+            return cls(
+                made.pixels, "drawn by the package", made.labels, made.masks, made.cues, *lines
+            )
         found = read_images(model, images, masks=masks, resize=resize, limit=number, texts=lines[0])
         given = None if cues is None else _cues(model, cues, found.names, lines[0])
         return cls(found.pixels, str(images), found.labels, found.masks, given, *lines)

@@ -121,16 +121,26 @@ def image_parts(model: Model, images: Any, *, batch_size: int = 64) -> ImagePart
     names += [] if others.shape[1] == len(names) else ["pooling MLP"]
     places = [(s.stack, s.layer, h) for s in sites for h in range(s.n_heads)]
     return ImageParts(
-        heads, others, tuple(names), tuple(places), output, readout.kind, readout.pooled_by,
-        float(apart.max()), pooling, tuple((s.stack, s.layer, h) for s in pools
-                                           for h in range(s.n_heads)),
-    )  # fmt: skip
+        heads,
+        others,
+        tuple(names),
+        tuple(places),
+        output,
+        readout.kind,
+        readout.pooled_by,
+        float(apart.max()),
+        pooling,
+        tuple((s.stack, s.layer, h) for s in pools for h in range(s.n_heads)),
+    )
 
 
 def _of_batch(
-    model: Model, sites: list[Site], readout: ImageReadout, inputs: dict[str, Tensor],
+    model: Model,
+    sites: list[Site],
+    readout: ImageReadout,
+    inputs: dict[str, Tensor],
     pools: list[Site],
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     stack, last = sites[-1].stack, sites[-1].layer
     names = ("resid_pre", "resid_post", "result", "attn_out", "mlp_out")
     own = model.capture(inputs, names, stack=stack)

@@ -54,9 +54,11 @@ def pooling_attention(model: Model, images: Any, *, batch_size: int = 16) -> Res
     heads = tuple(f"pooling H{h}" for h in range(len(maps)))
     shape = len(heads), len(pixels), grid.rows, grid.columns
     return map_rows(
-        heads, maps.reshape(shape).cpu().numpy(), pixels.float().cpu().numpy(),
+        heads,
+        maps.reshape(shape).cpu().numpy(),
+        pixels.float().cpu().numpy(),
         ("attention mass",) * len(heads),
         image_provenance(
             model, pixels, "pooling_attention", module=name, largest_difference=apart, null="none"
         ),
-    )  # fmt: skip
+    )

@@ -112,20 +112,31 @@ def register_neurons(
         ("activation",) * len(best),
         gain[best][:, judging],
         finite_mean(null[best][:, judging]),
-        extra=paired_columns(("register_neuron",) * len(best), gain[best][:, judging],
-                              null[best][:, judging])
+        extra=paired_columns(
+            ("register_neuron",) * len(best), gain[best][:, judging], null[best][:, judging]
+        )
         | {
             "neuron": tuple(places[i][1] for i in best),
             "at_high_norm": tuple(finite_mean(at_high[best][:, judging]).tolist()),
             "at_others": tuple(finite_mean(at_rest[best][:, judging]).tolist()),
         },
-        notes={"norm read after layer": layers[at], "neurons": len(places),
-               "share of high norm": float(marked.mean())},
+        notes={
+            "norm read after layer": layers[at],
+            "neurons": len(places),
+            "share of high norm": float(marked.mean()),
+        },
         provenance=image_provenance(
-            model, pixels, "register_neurons", seed=seed, keep=keep, layer=layers[at], cut=cut,
-            times=times, null="as many random patches",
+            model,
+            pixels,
+            "register_neurons",
+            seed=seed,
+            keep=keep,
+            layer=layers[at],
+            cut=cut,
+            times=times,
+            null="as many random patches",
         ),
-    )  # fmt: skip
+    )
 
 
 def _require(keep: int, cut: float | None, times: float) -> None:
@@ -147,9 +158,14 @@ def _high_by_layer(
 
 
 def _means(
-    model: Model, pixels: Tensor, matrices: dict[int, str], first: int,
-    high: Bool[np.ndarray, "image patch"], instead: Bool[np.ndarray, "image patch"], size: int,
-) -> list[list[Float[np.ndarray, "neuron image"]]]:  # fmt: skip
+    model: Model,
+    pixels: Tensor,
+    matrices: dict[int, str],
+    first: int,
+    high: Bool[np.ndarray, "image patch"],
+    instead: Bool[np.ndarray, "image patch"],
+    size: int,
+) -> list[list[Float[np.ndarray, "neuron image"]]]:
     """Return means at marked patches, at the others, and the gain at random ones, by layer."""
     found: list[list[list[Tensor]]] = [[[] for _ in matrices] for _ in range(3)]
     marks = [torch.from_numpy(x).to(pixels.device) for x in (high, instead)]

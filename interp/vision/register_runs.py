@@ -45,9 +45,14 @@ class RegisterRun:
 
 
 def register_run(
-    model: Model, pixels: Tensor, matrices: dict[int, str], which: dict[int, list[int]] | None,
-    high: list[Tensor] | None, limits: tuple[int, float | None, float], size: int,
-) -> RegisterRun:  # fmt: skip
+    model: Model,
+    pixels: Tensor,
+    matrices: dict[int, str],
+    which: dict[int, list[int]] | None,
+    high: list[Tensor] | None,
+    limits: tuple[int, float | None, float],
+    size: int,
+) -> RegisterRun:
     """Run all images with neurons shifted to an added token, or unchanged."""
     first, cut, times = limits
     sites = vision_sites(model)
@@ -61,8 +66,9 @@ def register_run(
                 shifts = {matrices[n]: partial(shift_to_last, neurons=x) for n, x in which.items()}
                 changes.enter_context(changed_neurons(model, shifts))
             try:
-                own = model.capture(inputs, ("pattern", "resid_pre", "resid_post"),
-                                    stack=sites[0].stack)  # fmt: skip
+                own = model.capture(
+                    inputs, ("pattern", "resid_pre", "resid_post"), stack=sites[0].stack
+                )
                 if streams is not None:
                     streams = list(streams)
                 choice.append(image_output(model, inputs)[0].argmax(-1))
@@ -85,10 +91,16 @@ def register_run(
         marks.append(torch.stack(mine))
         shares.append(torch.stack([x.double().mean(1) for x in now]))
         norms.append(torch.stack([x[:, -1] / x[:, first:last].median(1).values for x in lengths]))
-        masses.append(torch.stack([
-            (own["pattern", s.layer].double()[:, :, :last, first:last].mean((1, 2)) * m).sum(-1)
-            for s, m in zip(sites, mine, strict=True)
-        ]))  # fmt: skip
+        masses.append(
+            torch.stack(
+                [
+                    (
+                        own["pattern", s.layer].double()[:, :, :last, first:last].mean((1, 2)) * m
+                    ).sum(-1)
+                    for s, m in zip(sites, mine, strict=True)
+                ]
+            )
+        )
         start = stop
     by_layer = {
         name: torch.cat(x, 1).cpu().numpy()

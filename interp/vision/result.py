@@ -68,10 +68,17 @@ class ImageScores(Result):
             for row, k in zip(self.per_prompt, known, strict=True)
         ]
         rows = {
-            "part": list(self.parts), "stack": stack, "layer": _known(layer), "head": _known(head),
-            "metric": list(self.metrics), "score": self.score, "sem": sem,
-            "null": self.null, "n": known.sum(1), "unit": list(self.units),
-        }  # fmt: skip
+            "part": list(self.parts),
+            "stack": stack,
+            "layer": _known(layer),
+            "head": _known(head),
+            "metric": list(self.metrics),
+            "score": self.score,
+            "sem": sem,
+            "null": self.null,
+            "n": known.sum(1),
+            "unit": list(self.units),
+        }
         return pd.DataFrame(rows | {name: list(x) for name, x in self.extra.items()})
 
     def _take(self, rows: Sequence[int]) -> ImageScores:
@@ -158,8 +165,9 @@ def head_scores(
         tuple(m for m, _ in values for _ in places),
         tuple(u for _, u in values for _ in places),
         np.concatenate([np.asarray(x, dtype=float) for x in values.values()]),
-        np.concatenate([np.broadcast_to(null.get(m, np.nan), len(places)) for m, _ in values])
-        .astype(float),
+        np.concatenate(
+            [np.broadcast_to(null.get(m, np.nan), len(places)) for m, _ in values]
+        ).astype(float),
         notes=dict(notes or {}),
         provenance=provenance,
-    )  # fmt: skip
+    )

@@ -191,13 +191,14 @@ def locate_spurious_heads(
             "votes_right": tuple(counts[1].tolist()),
         },
         notes={
-            "images whose cue conflicts": int(biased.sum()), "of them wrong": int(wrong.sum()),
+            "images whose cue conflicts": int(biased.sum()),
+            "of them wrong": int(wrong.sum()),
             "wrong images follow the cue": follows,
         },
         provenance=image_provenance(
             model, pixels, "locate_spurious_heads", seed=seed, permutations=n_permutations
         ),
-    )  # fmt: skip
+    )
 
 
 def _votes(
@@ -222,9 +223,11 @@ def _difference(
 
 
 def _influence(
-    votes: Int[Array, " image"], wrong: Bool[Array, " image"], number: int,
+    votes: Int[Array, " image"],
+    wrong: Bool[Array, " image"],
+    number: int,
     score: Float[Array, " head"],
-) -> Float[Array, "head image"]:  # fmt: skip
+) -> Float[Array, "head image"]:
     """Return values per image whose mean is the score and whose spread gives its error.
 
     A difference of two shares is not a mean over images; its linearisation has the same mean and
@@ -241,9 +244,13 @@ def _influence(
 
 
 def _permuted(
-    votes: Int[Array, " image"], wrong: Bool[Array, " image"], number: int,
-    score: Float[Array, " head"], draws: int, seed: int,
-) -> Float[Array, " head"]:  # fmt: skip
+    votes: Int[Array, " image"],
+    wrong: Bool[Array, " image"],
+    number: int,
+    score: Float[Array, " head"],
+    draws: int,
+    seed: int,
+) -> Float[Array, " head"]:
     if wrong.all() or not wrong.any():
         return np.ones(number)
     rng = np.random.default_rng(seed)

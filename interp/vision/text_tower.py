@@ -45,9 +45,17 @@ def text_embeddings(
         # SigLIP was trained on texts padded to its whole context
         padding = "max_length" if "Siglip" in type(module).__name__ else True
         inputs = model.inputs(
-            dict(encoded_text(model.tokenizer, list(texts), return_tensors="pt", padding=padding,
-                                 truncation=True, max_length=length))
-        )  # fmt: skip
+            dict(
+                encoded_text(
+                    model.tokenizer,
+                    list(texts),
+                    return_tensors="pt",
+                    padding=padding,
+                    truncation=True,
+                    max_length=length,
+                )
+            )
+        )
     with torch.no_grad():
         found = module.get_text_features(**inputs)
     found = getattr(found, "pooler_output", found).double()

@@ -139,8 +139,11 @@ def prune_image_tokens(
                 rows[name].append(found[0])
                 null[name].append(float(np.mean(found[1:])))
     names = [name for name, found in rows.items() if found]
-    units = {"loss_change": "nats", "pruned_accuracy": "share of images",
-             "object_kept": "share of the object"}  # fmt: skip
+    units = {
+        "loss_change": "nats",
+        "pruned_accuracy": "share of images",
+        "object_kept": "share of the object",
+    }
     where = vision_sites(model)[0].stack
     return ImageScores(
         tuple(f"keep {x:g}" for x in shares) * len(names),
@@ -151,11 +154,17 @@ def prune_image_tokens(
         np.concatenate([null[n] for n in names]),
         notes={"accuracy without pruning": float((plain.argmax(1) == classes).mean())},
         provenance=image_provenance(
-            model, pixels, "prune_image_tokens", seed=seed, keep=shares, draws=n_random,
-            layers="all" if layers is None else list(layers), null="as many random patches",
+            model,
+            pixels,
+            "prune_image_tokens",
+            seed=seed,
+            keep=shares,
+            draws=n_random,
+            layers="all" if layers is None else list(layers),
+            null="as many random patches",
             importance="class attention" if scores is None else "given scores",
         ),
-    )  # fmt: skip
+    )
 
 
 def class_importance(

@@ -28,9 +28,11 @@ def check_dense(name: str, x: object) -> None:
     if not isinstance(x, torch.Tensor):
         raise InvalidAttention(f"{name} is a {type(x).__name__}; give a torch tensor")
     if x.layout != torch.strided or x.device.type == "meta" or x.is_nested or x.is_quantized:
-        kind = "a tensor without numbers (meta)" if x.device.type == "meta" else (
-            f"a tensor of the layout {x.layout}, nested or quantised"
-        )  # fmt: skip
+        kind = (
+            "a tensor without numbers (meta)"
+            if x.device.type == "meta"
+            else (f"a tensor of the layout {x.layout}, nested or quantised")
+        )
         raise InvalidAttention(f"{name} is {kind}; give a dense tensor of numbers")
 
 

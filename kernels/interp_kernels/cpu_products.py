@@ -50,9 +50,21 @@ def score_tile(plan, rare, m, query, k, work, key, width, base):
     else:
         keys, apart = address(k[key:]), k.strides[0] // 4
         sgemm(
-            plan.sgemm, TRANSPOSED, PLAIN, width, m, d, real(1), keys, apart, q, d,
-            real(0), into, stride,
-        )  # fmt: skip
+            plan.sgemm,
+            TRANSPOSED,
+            PLAIN,
+            width,
+            m,
+            d,
+            real(1),
+            keys,
+            apart,
+            q,
+            d,
+            real(0),
+            into,
+            stride,
+        )
     for row in range(m * (plan.cap > 0)):
         soft_cap(scores[row, :width], plan.cap)
 

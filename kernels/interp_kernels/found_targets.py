@@ -58,12 +58,20 @@ class FoundTargets:
         same = (attention.bias is None) or (mask is not None) or (row is not None)
         shape = attention.shape
         key = (
-            shape.batch, shape.query, shape.key, attention.causal, attention.window,
-            attention.offset, attention.start, id(mask), id(attention.ranges),
+            shape.batch,
+            shape.query,
+            shape.key,
+            attention.causal,
+            attention.window,
+            attention.offset,
+            attention.start,
+            id(mask),
+            id(attention.ranges),
             None if row is None else (row.data_ptr(), row.shape, row.stride()),
-            id(attention.tokens), id(attention.segments),
+            id(attention.tokens),
+            id(attention.segments),
             tuple(m.name for m, _ in asked),
-        )  # fmt: skip
+        )
         if same and key in self._kept:
             return self._kept[key][1]
         found = self._find(attention, asked)
@@ -108,9 +116,15 @@ class FoundTargets:
         """Return the runs of keys of the predicates that have them; no mask changes these."""
         shape = attention.shape
         key = (
-            shape.batch, shape.query, shape.key, attention.offset, attention.start,
-            id(attention.tokens), id(attention.segments), tuple(targets.name for targets in asked),
-        )  # fmt: skip
+            shape.batch,
+            shape.query,
+            shape.key,
+            attention.offset,
+            attention.start,
+            id(attention.tokens),
+            id(attention.segments),
+            tuple(targets.name for targets in asked),
+        )
         if key not in self._runs:
             held = (attention.tokens, attention.segments)
             self._runs[key] = (held, KeyRuns.of(attention, asked))

@@ -27,14 +27,57 @@ if TYPE_CHECKING:
 
 @triton.jit
 def columns_kernel(
-    q, k, bias, key_padding, query_padding, lse, vectors, received, product,
-    q_b, q_h, q_n, q_d, k_b, k_h, k_n, k_d, x_b, x_h, x_m, x_n, bias_b, bias_h, bias_q, bias_k,
-    heads, group, n_query, n_key, d, n, scale, cap, offset, window, hidden_below,
-    D: tl.constexpr, NV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    ACTIVATION: tl.constexpr, CAPPED: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr,
-    BIAS: tl.constexpr, KEY_PADDING: tl.constexpr, QUERY_PADDING: tl.constexpr,
-    RECEIVED: tl.constexpr, PRODUCT: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+    q,
+    k,
+    bias,
+    key_padding,
+    query_padding,
+    lse,
+    vectors,
+    received,
+    product,
+    q_b,
+    q_h,
+    q_n,
+    q_d,
+    k_b,
+    k_h,
+    k_n,
+    k_d,
+    x_b,
+    x_h,
+    x_m,
+    x_n,
+    bias_b,
+    bias_h,
+    bias_q,
+    bias_k,
+    heads,
+    group,
+    n_query,
+    n_key,
+    d,
+    n,
+    scale,
+    cap,
+    offset,
+    window,
+    hidden_below,
+    D: tl.constexpr,
+    NV: tl.constexpr,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+    CAPPED: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    WINDOW: tl.constexpr,
+    BIAS: tl.constexpr,
+    KEY_PADDING: tl.constexpr,
+    QUERY_PADDING: tl.constexpr,
+    RECEIVED: tl.constexpr,
+    PRODUCT: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
     """Compute received attention and left products of one block of keys of one head."""
     block = tl.program_id(0)  # in order: with causal masking the first keys have the most queries
     head = tl.program_id(1)
@@ -64,10 +107,30 @@ def columns_kernel(
         i = start + tl.arange(0, BM)
         queries = load_tile(q, i, across, n_query, d, q_n, q_d)
         score, seen = score_tile(
-            queries, keys, i, j, n_query, n_key, scale, cap, offset, window,
-            bias, bias_q, bias_k, hidden_below, key_padding, query_padding,
-            CAPPED, CAUSAL, WINDOW, BIAS, KEY_PADDING, QUERY_PADDING, PRECISION,
-        )  # fmt: skip
+            queries,
+            keys,
+            i,
+            j,
+            n_query,
+            n_key,
+            scale,
+            cap,
+            offset,
+            window,
+            bias,
+            bias_q,
+            bias_k,
+            hidden_below,
+            key_padding,
+            query_padding,
+            CAPPED,
+            CAUSAL,
+            WINDOW,
+            BIAS,
+            KEY_PADDING,
+            QUERY_PADDING,
+            PRECISION,
+        )
         row = tl.load(lse + head.to(tl.int64) * n_query + i, mask=i < n_query, other=0.0)
         weight, size = weight_tile(score, seen, row, ACTIVATION)
         if RECEIVED:
@@ -89,15 +152,53 @@ def columns_kernel(
 
 @triton.jit
 def pooled_kernel(
-    q, k, bias, key_padding, query_padding, lse, out,
-    q_b, q_h, q_n, q_d, k_b, k_h, k_n, k_d, bias_b, bias_h, bias_q, bias_k,
-    heads, group, n_query, n_key, d, scale, cap, offset, window, hidden_below,
-    pool, tall, wide, out_rows, out_columns, blocks_across,
-    D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    ACTIVATION: tl.constexpr, CAPPED: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr,
-    BIAS: tl.constexpr, KEY_PADDING: tl.constexpr, QUERY_PADDING: tl.constexpr,
+    q,
+    k,
+    bias,
+    key_padding,
+    query_padding,
+    lse,
+    out,
+    q_b,
+    q_h,
+    q_n,
+    q_d,
+    k_b,
+    k_h,
+    k_n,
+    k_d,
+    bias_b,
+    bias_h,
+    bias_q,
+    bias_k,
+    heads,
+    group,
+    n_query,
+    n_key,
+    d,
+    scale,
+    cap,
+    offset,
+    window,
+    hidden_below,
+    pool,
+    tall,
+    wide,
+    out_rows,
+    out_columns,
+    blocks_across,
+    D: tl.constexpr,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+    CAPPED: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    WINDOW: tl.constexpr,
+    BIAS: tl.constexpr,
+    KEY_PADDING: tl.constexpr,
+    QUERY_PADDING: tl.constexpr,
     PRECISION: tl.constexpr,
-):  # fmt: skip
+):
     """Sum `tall` x `wide` whole squares of `pool` x `pool` weights, tile by tile."""
     block = tl.program_id(0)
     head = tl.program_id(1)
@@ -134,10 +235,30 @@ def pooled_kernel(
             j = begin + tl.arange(0, BN)
             keys = load_tile(k, j, across, right, d, k_n, k_d)
             score, seen = score_tile(
-                queries, keys, i, j, n_query, n_key, scale, cap, offset, window,
-                bias, bias_q, bias_k, hidden_below, key_padding, query_padding,
-                CAPPED, CAUSAL, WINDOW, BIAS, KEY_PADDING, QUERY_PADDING, PRECISION,
-            )  # fmt: skip
+                queries,
+                keys,
+                i,
+                j,
+                n_query,
+                n_key,
+                scale,
+                cap,
+                offset,
+                window,
+                bias,
+                bias_q,
+                bias_k,
+                hidden_below,
+                key_padding,
+                query_padding,
+                CAPPED,
+                CAUSAL,
+                WINDOW,
+                BIAS,
+                KEY_PADDING,
+                QUERY_PADDING,
+                PRECISION,
+            )
             seen = seen & (i < bottom)[:, None] & (j < right)[None, :]
             _, size = weight_tile(score, seen, row, ACTIVATION)
             belongs_across = (j[:, None] // pool - left == columns_of[None, :]).to(tl.float32)
@@ -153,15 +274,56 @@ def pooled_kernel(
 
 @triton.jit
 def masses_kernel(
-    q, k, bias, key_padding, query_padding, lse, bits, out,
-    q_b, q_h, q_n, q_d, k_b, k_h, k_n, k_d, bias_b, bias_h, bias_q, bias_k,
-    bits_b, bits_q, bits_k, first_query, end_query, first_key, end_key,
-    heads, group, n_query, n_key, d, scale, cap, offset, window, hidden_below,
-    D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, N: tl.constexpr,
-    ACTIVATION: tl.constexpr, CAPPED: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr,
-    BIAS: tl.constexpr, KEY_PADDING: tl.constexpr, QUERY_PADDING: tl.constexpr,
+    q,
+    k,
+    bias,
+    key_padding,
+    query_padding,
+    lse,
+    bits,
+    out,
+    q_b,
+    q_h,
+    q_n,
+    q_d,
+    k_b,
+    k_h,
+    k_n,
+    k_d,
+    bias_b,
+    bias_h,
+    bias_q,
+    bias_k,
+    bits_b,
+    bits_q,
+    bits_k,
+    first_query,
+    end_query,
+    first_key,
+    end_key,
+    heads,
+    group,
+    n_query,
+    n_key,
+    d,
+    scale,
+    cap,
+    offset,
+    window,
+    hidden_below,
+    D: tl.constexpr,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    N: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+    CAPPED: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    WINDOW: tl.constexpr,
+    BIAS: tl.constexpr,
+    KEY_PADDING: tl.constexpr,
+    QUERY_PADDING: tl.constexpr,
     PRECISION: tl.constexpr,
-):  # fmt: skip
+):
     """Compute masses of a stripe of queries on up to 8 predicates, one per bit."""
     head = tl.program_id(1)
     b = (head // heads).to(tl.int64)
@@ -188,10 +350,30 @@ def masses_kernel(
         j = start + tl.arange(0, BN)
         keys = load_tile(k, j, across, end_key, d, k_n, k_d)
         score, seen = score_tile(
-            queries, keys, i, j, n_query, n_key, scale, cap, offset, window,
-            bias, bias_q, bias_k, hidden_below, key_padding, query_padding,
-            CAPPED, CAUSAL, WINDOW, BIAS, KEY_PADDING, QUERY_PADDING, PRECISION,
-        )  # fmt: skip
+            queries,
+            keys,
+            i,
+            j,
+            n_query,
+            n_key,
+            scale,
+            cap,
+            offset,
+            window,
+            bias,
+            bias_q,
+            bias_k,
+            hidden_below,
+            key_padding,
+            query_padding,
+            CAPPED,
+            CAUSAL,
+            WINDOW,
+            BIAS,
+            KEY_PADDING,
+            QUERY_PADDING,
+            PRECISION,
+        )
         seen = seen & (i < end_query)[:, None] & (j < end_key)[None, :]
         _, size = weight_tile(score, seen, row, ACTIVATION)
         where = (i - first_query).to(tl.int64)[:, None] * bits_q + (j - first_key)[None, :] * bits_k
@@ -204,9 +386,13 @@ def masses_kernel(
 
 
 def columns(
-    attention: Attention, lse: Tensor, *, received: bool = False, vectors: Tensor | None = None,
+    attention: Attention,
+    lse: Tensor,
+    *,
+    received: bool = False,
+    vectors: Tensor | None = None,
     block: int | None = None,
-) -> tuple[Tensor | None, Tensor | None]:  # fmt: skip
+) -> tuple[Tensor | None, Tensor | None]:
     """Compute received attention [batch, head, key] and `vectors @ P` [batch, head, n, key]."""
     at, none = attention.shape, attention.q
     heads = (at.batch, at.head)
@@ -220,13 +406,19 @@ def columns(
     tiles = tiles._replace(queries=min(tiles.queries, 64))
     grid = (triton.cdiv(at.key, tiles.keys), at.batch * at.head, triton.cdiv(n, width))
     launch(
-        columns_kernel, grid,
-        **arguments(attention, tiles), lse=lse, n=n, NV=width,
+        columns_kernel,
+        grid,
+        **arguments(attention, tiles),
+        lse=lse,
+        n=n,
+        NV=width,
         vectors=none if vectors is None else vectors,
-        received=none if total is None else total, product=none if product is None else product,
+        received=none if total is None else total,
+        product=none if product is None else product,
         **dict(zip(["x_b", "x_h", "x_m", "x_n"], strides, strict=True)),
-        RECEIVED=received, PRODUCT=vectors is not None,
-    )  # fmt: skip
+        RECEIVED=received,
+        PRODUCT=vectors is not None,
+    )
     return total, product
 
 
@@ -239,17 +431,30 @@ def pooled(attention: Attention, lse: Tensor, pool: int, block: int | None = Non
     tall, wide = max(1, tiles.queries // pool), max(1, tiles.keys // pool)
     blocks_across = triton.cdiv(over, wide)
     launch(
-        pooled_kernel, (triton.cdiv(down, tall) * blocks_across, at.batch * at.head),
-        **arguments(attention, tiles), lse=lse, out=out, pool=pool, tall=tall, wide=wide,
-        out_rows=down, out_columns=over, blocks_across=blocks_across,
-    )  # fmt: skip
+        pooled_kernel,
+        (triton.cdiv(down, tall) * blocks_across, at.batch * at.head),
+        **arguments(attention, tiles),
+        lse=lse,
+        out=out,
+        pool=pool,
+        tall=tall,
+        wide=wide,
+        out_rows=down,
+        out_columns=over,
+        blocks_across=blocks_across,
+    )
     return out
 
 
 def masses(
-    attention: Attention, lse: Tensor, bits: Tensor, out: Tensor, queries: slice, keys: slice,
+    attention: Attention,
+    lse: Tensor,
+    bits: Tensor,
+    out: Tensor,
+    queries: slice,
+    keys: slice,
     block: int | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Write the masses of one stripe into `out` [batch, head, query, up to 8].
 
     Args:
@@ -267,9 +472,16 @@ def masses(
     rows = queries.stop - queries.start
     strides = bits.expand(at.batch, -1, -1).stride()
     launch(
-        masses_kernel, (triton.cdiv(rows, tiles.queries), at.batch * at.head),
-        **arguments(attention, tiles), lse=lse, bits=bits, out=out, N=out.shape[-1],
+        masses_kernel,
+        (triton.cdiv(rows, tiles.queries), at.batch * at.head),
+        **arguments(attention, tiles),
+        lse=lse,
+        bits=bits,
+        out=out,
+        N=out.shape[-1],
         **dict(zip(["bits_b", "bits_q", "bits_k"], strides, strict=True)),
-        first_query=queries.start, end_query=queries.stop,
-        first_key=keys.start, end_key=keys.stop,
-    )  # fmt: skip
+        first_query=queries.start,
+        end_query=queries.stop,
+        first_key=keys.start,
+        end_key=keys.stop,
+    )

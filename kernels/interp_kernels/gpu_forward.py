@@ -63,11 +63,30 @@ def soft_capped(score, cap):
 
 @triton.jit
 def score_tile(
-    q, k, i, j, n_query, n_key, scale, cap, offset, window,
-    bias, bias_q, bias_k, hidden_below, key_padding, query_padding,
-    CAPPED: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, BIAS: tl.constexpr,
-    KEY_PADDING: tl.constexpr, QUERY_PADDING: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+    q,
+    k,
+    i,
+    j,
+    n_query,
+    n_key,
+    scale,
+    cap,
+    offset,
+    window,
+    bias,
+    bias_q,
+    bias_k,
+    hidden_below,
+    key_padding,
+    query_padding,
+    CAPPED: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    WINDOW: tl.constexpr,
+    BIAS: tl.constexpr,
+    KEY_PADDING: tl.constexpr,
+    QUERY_PADDING: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
     """Compute scores of queries i and keys j, and their visibility; pointers are of this head."""
     score = product(q, tl.trans(k), PRECISION) * scale
     if CAPPED:
@@ -138,17 +157,72 @@ def add_product(weight, v, acc, SPLIT: tl.constexpr, PRECISION: tl.constexpr):
 
 @triton.jit
 def forward_kernel(  # noqa: PLR0912, PLR0915 - one loop; what is not asked is compiled out
-    q, k, v, bias, key_padding, query_padding, sinks,
-    out, lse, entropy, top, top_key, distance, mean, variance, maximum,
-    q_b, q_h, q_n, q_d, k_b, k_h, k_n, k_d, v_b, v_h, v_n, v_d, bias_b, bias_h, bias_q, bias_k,
-    heads, group, v_group, n_query, n_key, d, d_v, scale, cap, offset, window, hidden_below,
-    D: tl.constexpr, DV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    ACTIVATION: tl.constexpr, CAPPED: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr,
-    BIAS: tl.constexpr, KEY_PADDING: tl.constexpr, QUERY_PADDING: tl.constexpr,
-    SINKS: tl.constexpr, VALUES: tl.constexpr, SIZES: tl.constexpr, SPLIT: tl.constexpr,
-    LSE: tl.constexpr, ENTROPY: tl.constexpr, TOP: tl.constexpr, DISTANCE: tl.constexpr,
-    MOMENTS: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+    q,
+    k,
+    v,
+    bias,
+    key_padding,
+    query_padding,
+    sinks,
+    out,
+    lse,
+    entropy,
+    top,
+    top_key,
+    distance,
+    mean,
+    variance,
+    maximum,
+    q_b,
+    q_h,
+    q_n,
+    q_d,
+    k_b,
+    k_h,
+    k_n,
+    k_d,
+    v_b,
+    v_h,
+    v_n,
+    v_d,
+    bias_b,
+    bias_h,
+    bias_q,
+    bias_k,
+    heads,
+    group,
+    v_group,
+    n_query,
+    n_key,
+    d,
+    d_v,
+    scale,
+    cap,
+    offset,
+    window,
+    hidden_below,
+    D: tl.constexpr,
+    DV: tl.constexpr,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+    CAPPED: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    WINDOW: tl.constexpr,
+    BIAS: tl.constexpr,
+    KEY_PADDING: tl.constexpr,
+    QUERY_PADDING: tl.constexpr,
+    SINKS: tl.constexpr,
+    VALUES: tl.constexpr,
+    SIZES: tl.constexpr,
+    SPLIT: tl.constexpr,
+    LSE: tl.constexpr,
+    ENTROPY: tl.constexpr,
+    TOP: tl.constexpr,
+    DISTANCE: tl.constexpr,
+    MOMENTS: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
     """Process one block of queries of one head, against all the keys in its reach."""
     block = tl.program_id(0)
     if CAUSAL:  # the longest rows first, so that the device stays busy until the end
@@ -191,10 +265,30 @@ def forward_kernel(  # noqa: PLR0912, PLR0915 - one loop; what is not asked is c
         j = start + tl.arange(0, BN)
         keys = load_tile(k, j, across, n_key, d, k_n, k_d)
         score, seen = score_tile(
-            queries, keys, i, j, n_query, n_key, scale, cap, offset, window,
-            bias, bias_q, bias_k, hidden_below, key_padding, query_padding,
-            CAPPED, CAUSAL, WINDOW, BIAS, KEY_PADDING, QUERY_PADDING, PRECISION,
-        )  # fmt: skip
+            queries,
+            keys,
+            i,
+            j,
+            n_query,
+            n_key,
+            scale,
+            cap,
+            offset,
+            window,
+            bias,
+            bias_q,
+            bias_k,
+            hidden_below,
+            key_padding,
+            query_padding,
+            CAPPED,
+            CAUSAL,
+            WINDOW,
+            BIAS,
+            KEY_PADDING,
+            QUERY_PADDING,
+            PRECISION,
+        )
         if MOMENTS:  # means and squares of this tile, merged with those before
             here = tl.sum(tl.where(seen, 1.0, 0.0), 1)
             middle = tl.sum(tl.where(seen, score, 0.0), 1) / tl.maximum(here, 1.0)
@@ -312,18 +406,36 @@ def arguments(attention: Attention, tiles: Tiles) -> dict[str, Any]:
     masks = [attention.key_padding, attention.query_padding]
     padding = [none if m is None else m.to(torch.uint8).contiguous() for m in masks]
     found = {
-        "q": attention.q, "k": attention.k, "bias": bias,
-        "key_padding": padding[0], "query_padding": padding[1],
-        "heads": at.head, "group": at.group, "n_query": at.query, "n_key": at.key, "d": at.d,
-        "scale": float(attention.scale), "cap": float(attention.softcap or 1.0),
-        "offset": attention.offset, "window": attention.window or 0,
-        "hidden_below": hidden_below, "D": padded(at.d), "BM": tiles.queries, "BN": tiles.keys,
-        "ACTIVATION": ACTIVATIONS[attention.activation], "CAPPED": attention.softcap is not None,
-        "CAUSAL": attention.causal, "WINDOW": attention.window is not None, "BIAS": kind,
+        "q": attention.q,
+        "k": attention.k,
+        "bias": bias,
+        "key_padding": padding[0],
+        "query_padding": padding[1],
+        "heads": at.head,
+        "group": at.group,
+        "n_query": at.query,
+        "n_key": at.key,
+        "d": at.d,
+        "scale": float(attention.scale),
+        "cap": float(attention.softcap or 1.0),
+        "offset": attention.offset,
+        "window": attention.window or 0,
+        "hidden_below": hidden_below,
+        "D": padded(at.d),
+        "BM": tiles.queries,
+        "BN": tiles.keys,
+        "ACTIVATION": ACTIVATIONS[attention.activation],
+        "CAPPED": attention.softcap is not None,
+        "CAUSAL": attention.causal,
+        "WINDOW": attention.window is not None,
+        "BIAS": kind,
         "KEY_PADDING": attention.key_padding is not None,
-        "QUERY_PADDING": attention.query_padding is not None, "PRECISION": precision(),
-        "num_warps": tiles.warps, "num_stages": tiles.stages, "enable_fp_fusion": True,
-    }  # fmt: skip
+        "QUERY_PADDING": attention.query_padding is not None,
+        "PRECISION": precision(),
+        "num_warps": tiles.warps,
+        "num_stages": tiles.stages,
+        "enable_fp_fusion": True,
+    }
     for name, sizes in (("q", attention.q.stride()), ("k", attention.k.stride())):
         found |= dict(zip([f"{name}_{axis}" for axis in "bhnd"], sizes, strict=True))
     return found | dict(zip([f"bias_{axis}" for axis in "bhqk"], strides, strict=True))
@@ -379,22 +491,36 @@ def forward(
     d_v = at.d_v if values is None else values.shape[-1]
     out = None if values is None else torch.empty(*rows, d_v, dtype=out_dtype, device=none.device)
     found = Rows(
-        out, made("lse"), made("entropy"), made("top"), made("top", torch.int64),
-        made("distance"), *moments,
-    )  # fmt: skip
+        out,
+        made("lse"),
+        made("entropy"),
+        made("top"),
+        made("top", torch.int64),
+        made("distance"),
+        *moments,
+    )
     v = none if values is None else values
     width = padded(d_v) if values is None or values is attention.v else min(padded(d_v), EXTRA)
     width = 16 if values is None else width
     tiles = tiles_for(max(padded(at.d), width), none.element_size(), block)
     grid = (triton.cdiv(at.query, tiles.queries), at.batch * at.head, triton.cdiv(d_v, width))
     launch(
-        forward_kernel, grid if values is not None else (*grid[:2], 1),
+        forward_kernel,
+        grid if values is not None else (*grid[:2], 1),
         **arguments(attention, tiles),
         **{name: none if x is None else x for name, x in found._asdict().items()},
-        v=v, sinks=none if attention.sinks is None else attention.sinks.contiguous(),
+        v=v,
+        sinks=none if attention.sinks is None else attention.sinks.contiguous(),
         **dict(zip(["v_b", "v_h", "v_n", "v_d"], v.stride(), strict=True)),
-        v_group=at.head // v.shape[1], d_v=d_v, DV=width,
-        SINKS=attention.sinks is not None, VALUES=values is not None, SIZES=sizes, SPLIT=split,
-        **{name.upper(): name in asked for name in ("lse", "entropy", "top", "distance", "moments")}
-    )  # fmt: skip
+        v_group=at.head // v.shape[1],
+        d_v=d_v,
+        DV=width,
+        SINKS=attention.sinks is not None,
+        VALUES=values is not None,
+        SIZES=sizes,
+        SPLIT=split,
+        **{
+            name.upper(): name in asked for name in ("lse", "entropy", "top", "distance", "moments")
+        },
+    )
     return found

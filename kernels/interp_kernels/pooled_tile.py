@@ -88,8 +88,10 @@ def pooled_tile(
         row = lse[:, head, rows].to(score.dtype)[:, None, :, None]
         weight = score.sub_(row).exp_().masked_fill_(hidden, 0.0)[0, 0]
         if block == 1:
-            total[rows.start - queries.start : rows.stop - queries.start,
-                  low - keys.start : high - keys.start] = weight  # fmt: skip
+            total[
+                rows.start - queries.start : rows.stop - queries.start,
+                low - keys.start : high - keys.start,
+            ] = weight
             continue
         places = torch.arange(rows.start, rows.stop, device=k.device) - queries.start
         if largest:

@@ -27,9 +27,17 @@ HIDDEN_BELOW = -1e30
 
 
 _TENSORS = (
-    "q", "k", "v", "ranges", "bias", "relative_bias", "key_padding", "query_padding", "sinks",
+    "q",
+    "k",
+    "v",
+    "ranges",
+    "bias",
+    "relative_bias",
+    "key_padding",
+    "query_padding",
+    "sinks",
     "tokens",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)

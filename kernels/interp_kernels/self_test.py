@@ -193,10 +193,12 @@ def _chosen(
     """
     found, key = value
     held = [
-        (w.gather(-1, key.view(*w.shape[:3], -1).clamp(min=0)) * (key.view(*w.shape[:3], -1) >= 0))
-        .view(found.shape)
+        (
+            w.gather(-1, key.view(*w.shape[:3], -1).clamp(min=0))
+            * (key.view(*w.shape[:3], -1) >= 0)
+        ).view(found.shape)
         for w in weights
-    ]  # fmt: skip
+    ]
     return [(found.abs(), found), (exact.abs(), held[0]), (plain.abs(), held[1])]
 
 

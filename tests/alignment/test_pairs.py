@@ -63,8 +63,9 @@ def test_statistics_of_all_stacks_are_those_of_the_pair(loaded) -> None:
         rows = same.any(-1)
         masses.append((own * same).sum(-1)[:, rows].mean(-1))
     for stack, metric, want in (
-        ("cross", "entropy", entropies), ("decoder", "duplicate_token", masses),
-    ):  # fmt: skip
+        ("cross", "entropy", entropies),
+        ("decoder", "duplicate_token", masses),
+    ):
         rows = frame[
             (frame["stack"] == stack) & (frame["metric"] == metric) & (frame["layer"] == 1)
         ]

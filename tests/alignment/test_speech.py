@@ -45,11 +45,23 @@ def codes(n: int) -> torch.Tensor:
 def planted_whisper() -> interp.Model:
     """Token t attends evenly to its frames in L1H2, and to those of other tokens elsewhere."""
     config = WhisperConfig(
-        vocab_size=64, d_model=32, encoder_layers=1, decoder_layers=2,
-        encoder_attention_heads=HEADS, decoder_attention_heads=HEADS, encoder_ffn_dim=16,
-        decoder_ffn_dim=16, num_mel_bins=8, max_source_positions=FRAMES, max_target_positions=16,
-        pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=2, init_std=0.3,
-    )  # fmt: skip
+        vocab_size=64,
+        d_model=32,
+        encoder_layers=1,
+        decoder_layers=2,
+        encoder_attention_heads=HEADS,
+        decoder_attention_heads=HEADS,
+        encoder_ffn_dim=16,
+        decoder_ffn_dim=16,
+        num_mel_bins=8,
+        max_source_positions=FRAMES,
+        max_target_positions=16,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        decoder_start_token_id=2,
+        init_std=0.3,
+    )
     torch.manual_seed(0)
     module = WhisperForConditionalGeneration(config).eval()
     inner: Any = module.model

@@ -85,10 +85,11 @@ def test_ids_are_aligned_as_the_text_is(reorder) -> None:
     """Ids hold the end token, which is no word: neither coverage nor links count it."""
     texts = made_sentence_pairs(8)
     ids = [
-        SentencePair(*(tuple(reorder.tokenizer(x)["input_ids"]) for x in (p.source, p.target)),
-                     p.sure)
+        SentencePair(
+            *(tuple(reorder.tokenizer(x)["input_ids"]) for x in (p.source, p.target)), p.sure
+        )
         for p in texts
-    ]  # fmt: skip
+    ]
     one, other = (word_alignment(reorder, pairs, n_random=3) for pairs in (texts, ids))
     np.testing.assert_array_equal(one.counts, other.counts)
     np.testing.assert_array_equal(one.steps, other.steps)
@@ -110,11 +111,15 @@ def test_shuffled_gold_is_at_chance(reorder) -> None:
     """Where the gold itself is of random words, no head is better than the null."""
     rng = np.random.default_rng(3)
     pairs = [
-        SentencePair(p.source, p.target, frozenset(
-            (int(rng.integers(len(p.source.split()))), t) for t in range(len(p.target.split()))
-        ))
+        SentencePair(
+            p.source,
+            p.target,
+            frozenset(
+                (int(rng.integers(len(p.source.split()))), t) for t in range(len(p.target.split()))
+            ),
+        )
         for p in made_sentence_pairs(48)
-    ]  # fmt: skip
+    ]
     found = word_alignment(reorder, pairs, n_random=200).to_pandas()
     assert (found["p_holm"] > 0.05).all()
     assert (found["low"] - 0.05 <= found["null"]).all()
@@ -157,10 +162,21 @@ def test_two_directions(reordered) -> None:
         links[0, at, g[0, 0]] = g[-1, 1]  # the first source word gets the last one's target
     part = reordered.top(1)
     backward = HeadAlignments(
-        part.of, part.rows, part.counts, part.chosen_counts, part.steps, links, turned,
-        part.judged, part.null, part.p, part.p_holm, part.best_of_layer, "by hand",
+        part.of,
+        part.rows,
+        part.counts,
+        part.chosen_counts,
+        part.steps,
+        links,
+        turned,
+        part.judged,
+        part.null,
+        part.p,
+        part.p_holm,
+        part.best_of_layer,
+        "by hand",
         part.provenance,
-    )  # fmt: skip
+    )
     found = both_directions(reordered, backward)
     rows = found.to_pandas().set_index("alignment")
     sizes = np.array([len(g) for g in gold])

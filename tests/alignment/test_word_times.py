@@ -252,9 +252,17 @@ def test_the_command(spoken, run, errors, tmp_path) -> None:
     assert page.count("spectrogram") >= 1
     assert "attention of cross.L1H2" in page
     done = run(
-        "study", "speech", spoken, "--audio", spoken / "0.wav", "--text", "one <b> three",
-        "--heads", "L1H2,L1H0", "-q",
-    )  # fmt: skip
+        "study",
+        "speech",
+        spoken,
+        "--audio",
+        spoken / "0.wav",
+        "--text",
+        "one <b> three",
+        "--heads",
+        "L1H2,L1H0",
+        "-q",
+    )
     assert done.exit_code == 0, done.output
     assert "by L1H2, L1H0; error: jackknife over the heads" in done.stdout
     done = run("study", "speech", spoken, "--file", listed, "-m", "decoder-lens", "-o", out, "-q")

@@ -179,8 +179,10 @@ def test_edges_without_capacity_are_no_edges() -> None:
     assert len(width) == np.count_nonzero(capacity) == 3 * 15
     assert (width > 0).all()
     assert set(zip((tail // 5).tolist(), (head // 5).tolist(), strict=True)) == {
-        (1, 0), (2, 1), (3, 2),
-    }  # fmt: skip
+        (1, 0),
+        (2, 1),
+        (3, 2),
+    }
 
 
 # --- other solvers --------------------------------------------------------------------------------

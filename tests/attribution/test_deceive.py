@@ -29,8 +29,13 @@ from training import train_deceive
 READS_VALUES = {"value_weighted", "attention_output_error"}
 # Whole decompositions of the answer, and interventions on it: they put the word first.
 FIRST = {
-    "occlusion", "attn_lrp", "cp_lrp", "decompx", "gim", "integrated_gradients",
-}  # fmt: skip
+    "occlusion",
+    "attn_lrp",
+    "cp_lrp",
+    "decompx",
+    "gim",
+    "integrated_gradients",
+}
 NEEDS = {name: entry.about["needs"] for name, entry in ATTRIBUTION_METHODS.items()}
 # Importance of tokens for a cache or a pool says how much a token is read, not what it decides;
 # it is judged by the effect of hiding tokens (tests/attribution/test_token_importance.py).
@@ -136,8 +141,10 @@ def test_without_its_name_a_sentence_has_no_answer() -> None:
     she, he = (model.tokenizer.convert_tokens_to_ids(w) for w in ("she", "he"))
     for s in sentences(HELD_OUT + 2, 8):
         without = " ".join(w for i, w in enumerate(s.words) if i != s.cause)
-        swapped = " ".join((WOMEN if s.words[s.cause] in MEN else MEN)[0] if i == s.cause else w
-                           for i, w in enumerate(s.words))  # fmt: skip
+        swapped = " ".join(
+            (WOMEN if s.words[s.cause] in MEN else MEN)[0] if i == s.cause else w
+            for i, w in enumerate(s.words)
+        )
         with torch.no_grad():
             whole, left, other = (model.run(t)[0, -1] for t in (s.text, without, swapped))
         said = float(whole[she] - whole[he])

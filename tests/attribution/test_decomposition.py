@@ -176,9 +176,23 @@ def test_value_zeroing_equals_runs_with_a_zeroed_value(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["gpt2", "gpt_neox", "gemma2", "olmo2", "granite", "cohere", "phi", "albert", "modernbert",
-     "distilbert", "bloom", "gptj", "opt", "deberta_v2"],
-)  # fmt: skip
+    [
+        "gpt2",
+        "gpt_neox",
+        "gemma2",
+        "olmo2",
+        "granite",
+        "cohere",
+        "phi",
+        "albert",
+        "modernbert",
+        "distilbert",
+        "bloom",
+        "gptj",
+        "opt",
+        "deberta_v2",
+    ],
+)
 def test_every_layer_of_every_kind_adds_up(name: str) -> None:
     example = of(name)
     for found in (decomposition.layers(example), decomposition.block_layers(example)):

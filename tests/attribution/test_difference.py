@@ -58,8 +58,11 @@ def test_two_models_differ_in_the_token_whose_embedding_was_changed(names_model)
     with torch.no_grad():
         module.get_input_embeddings().weight[anna] = module.get_input_embeddings().weight[adam]
     other = interp.load(module, tokenizer=names_model.tokenizer, name="changed")
-    texts = ["the bird sings and with Anna falls so", "the old bird and with Anna sings so",
-             "the bird falls by the red garden and with Anna sings so"]  # fmt: skip
+    texts = [
+        "the bird sings and with Anna falls so",
+        "the old bird and with Anna sings so",
+        "the bird falls by the red garden and with Anna sings so",
+    ]
     found = explain_difference(
         names_model, texts, "deeplift", "token:she|he", other_model=other, per="token"
     ).to_pandas()

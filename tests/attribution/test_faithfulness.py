@@ -348,7 +348,7 @@ def test_the_nearest_other_text_is_that_of_largest_cosine() -> None:
         (TEXTS[:1], ["rollout"], {"targets": ["she", "he"]}, OptionError, "2 targets for 1 inputs"),
         (TEXTS[:1], ["rollout"], {"targets": "hee"}, PromptError, "not a single token|vocabulary"),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_one_line(deceive_model, texts, methods, options, error, line: str) -> None:
     with pytest.raises(error, match=line) as told:
         faithfulness(deceive_model, texts, methods, **({"targets": "she"} | options))

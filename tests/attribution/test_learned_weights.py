@@ -128,14 +128,31 @@ def test_the_command_writes_weights_for_the_method(run, tmp_path) -> None:
     file, out = tmp_path / "texts.txt", tmp_path / "weights.json"
     file.write_text("".join(s.text + "\n" for s in SAID[:8]))
     done = run(
-        "attribute", "head-weights", "bundled:deceive", "--file", file, "-t", "she|he",
-        "--set", "n_ablations=6", "-o", out, "-q",
-    )  # fmt: skip
+        "attribute",
+        "head-weights",
+        "bundled:deceive",
+        "--file",
+        file,
+        "-t",
+        "she|he",
+        "--set",
+        "n_ablations=6",
+        "-o",
+        out,
+        "-q",
+    )
     assert done.exit_code == 0, done.output
     assert "held-out texts" in done.output
     done = run(
-        "attribute", "bundled:deceive", "--text", SAID[9].text, "-t", "she|he", "-m",
-        f"learned_attention:weights={out}", "-q",
-    )  # fmt: skip
+        "attribute",
+        "bundled:deceive",
+        "--text",
+        SAID[9].text,
+        "-t",
+        "she|he",
+        "-m",
+        f"learned_attention:weights={out}",
+        "-q",
+    )
     assert done.exit_code == 0, done.output
     assert "learned on 4 texts" in done.output

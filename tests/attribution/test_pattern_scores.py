@@ -141,8 +141,13 @@ def test_cross_attention_scores_the_encoder_s_tokens_and_other_stacks_are_refuse
     encoder = np.stack([p for (stack, _), p in patterns.items() if stack == "encoder"])
     found = raw_attention.of(example, stack="encoder")
     np.testing.assert_allclose(found.scores, encoder[-1].mean((0, 1)), atol=1e-6)
-    for method in (raw_attention, mean_attention, value_weighted, attention_output_error,
-                   column_concentration):  # fmt: skip
+    for method in (
+        raw_attention,
+        mean_attention,
+        value_weighted,
+        attention_output_error,
+        column_concentration,
+    ):
         with pytest.raises(OptionError, match="not a score of these tokens"):
             method.of(example, stack="decoder")
         with pytest.raises(OptionError, match="choose one"):

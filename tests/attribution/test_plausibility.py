@@ -26,8 +26,12 @@ SAID = sentences(90_000, 8)
 
 
 def annotation(i: int, s) -> dict:
-    span = {"docid": f"doc{i}", "start_token": s.cause, "end_token": s.cause + 1,
-            "text": s.words[s.cause]}  # fmt: skip
+    span = {
+        "docid": f"doc{i}",
+        "start_token": s.cause,
+        "end_token": s.cause + 1,
+        "text": s.words[s.cause],
+    }
     return {"annotation_id": f"a{i}", "classification": s.right, "query": "", "evidences": [[span]]}
 
 
@@ -133,9 +137,16 @@ def test_nothing_or_everything_marked_is_refused(annotated) -> None:
 
 def test_the_command(annotated, run) -> None:
     done = run(
-        "evaluate", "plausibility", "bundled:deceive", "--file", annotated(), "-m", "attn_lrp",
-        "-t", "token:{label}",
-    )  # fmt: skip
+        "evaluate",
+        "plausibility",
+        "bundled:deceive",
+        "--file",
+        annotated(),
+        "-m",
+        "attn_lrp",
+        "-t",
+        "token:{label}",
+    )
     assert done.exit_code == 0, done.output
     assert "8 annotations" in done.output
     assert "token_f1: F1 over words" in done.output

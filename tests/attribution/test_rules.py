@@ -25,13 +25,27 @@ from interp.core.registry import ATTRIBUTION_METHODS
 
 method = ATTRIBUTION_METHODS.load
 
-NO_BIASES = ["llama", "gemma", "gemma2", "gemma3", "qwen3", "olmo2", "granite", "phi3", "cohere",
-             "smollm3", "mixtral", "mpt"]  # fmt: skip
-RULES = {"cp_lrp": By(freeze=True, norm=True, split=True),
-             "decompx": By(freeze=True, norm=True, identity=True, split=True),
-             "attn_lrp": By(norm=True, identity=True, split=True),
-             "gim": By(temperature=2.0, norm=True, split=True),
-             "gradient_x_input": By()}  # fmt: skip
+NO_BIASES = [
+    "llama",
+    "gemma",
+    "gemma2",
+    "gemma3",
+    "qwen3",
+    "olmo2",
+    "granite",
+    "phi3",
+    "cohere",
+    "smollm3",
+    "mixtral",
+    "mpt",
+]
+RULES = {
+    "cp_lrp": By(freeze=True, norm=True, split=True),
+    "decompx": By(freeze=True, norm=True, identity=True, split=True),
+    "attn_lrp": By(norm=True, identity=True, split=True),
+    "gim": By(temperature=2.0, norm=True, split=True),
+    "gradient_x_input": By(),
+}
 
 
 def logit(index: int = 3) -> Target:

@@ -79,8 +79,13 @@ def test_the_read_out_loses_the_class_when_the_deciding_word_is_removed(sane_mod
 
 
 def test_passes_are_counted(sane_model) -> None:
-    methods = ["random_scores", "integrated_gradients:steps=5", "occlusion", "attn_lrp",
-               "occlusion:how=mask"]  # fmt: skip
+    methods = [
+        "random_scores",
+        "integrated_gradients:steps=5",
+        "occlusion",
+        "attn_lrp",
+        "occlusion:how=mask",
+    ]
     found = method_cost(sane_model, TEXTS[:2], methods, "token:she|he")
     cost = {
         (m, way): x for m, way, x in zip(found.metric, found.method, found.per_prompt, strict=True)
@@ -132,9 +137,21 @@ def test_the_commands_print_all_tables(run, tmp_path) -> None:
     file.write_text("\n".join(TEXTS))
     labels.write_text("\n".join(s.right for s in SAID))
     done = run(
-        "evaluate", "sanity", "bundled:deceive", "--file", file, "-t", "she|he", "-m",
-        "raw_attention,input_norm", "--set", f"classes={labels}", "-o", tmp_path / "out", "-q",
-    )  # fmt: skip
+        "evaluate",
+        "sanity",
+        "bundled:deceive",
+        "--file",
+        file,
+        "-t",
+        "she|he",
+        "-m",
+        "raw_attention,input_norm",
+        "--set",
+        f"classes={labels}",
+        "-o",
+        tmp_path / "out",
+        "-q",
+    )
     assert done.exit_code == 0, done.output
     for line in ("rank correlation: ", "from decoder layer 1", "forward passes: ", "accuracy: "):
         assert line in done.output
@@ -143,7 +160,19 @@ def test_the_commands_print_all_tables(run, tmp_path) -> None:
     file.write_text("\n".join(TEXTS[:4]))
     labels.write_text("a\na\nb\nb\n")
     done = run(
-        "evaluate", "faithfulness", "bundled:deceive", "--file", file, "-t", "she|he", "-m",
-        "attn_lrp", "--set", "draws=0", "--set", f"clusters={labels}", "-q",
-    )  # fmt: skip
+        "evaluate",
+        "faithfulness",
+        "bundled:deceive",
+        "--file",
+        file,
+        "-t",
+        "she|he",
+        "-m",
+        "attn_lrp",
+        "--set",
+        "draws=0",
+        "--set",
+        f"clusters={labels}",
+        "-q",
+    )
     assert done.exit_code == 0, done.output

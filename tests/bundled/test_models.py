@@ -79,10 +79,15 @@ def test_folder_is_whole_and_its_weights_are_those_of_the_record(name):
     weights = (folder / "model.safetensors").read_bytes()
     assert hashlib.sha256(weights).hexdigest() == record["weights_sha256"]
     assert {p.name for p in folder.iterdir()} == {
-        "README.md", "config.json", "generation_config.json", "model.safetensors",
-        "tokenizer.json", "tokenizer_config.json", "training.json",
+        "README.md",
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "training.json",
         *(["checkpoints"] if name == "induction" else []),
-    }  # fmt: skip
+    }
     card = (folder / "README.md").read_text()
     assert "license: mit" in card
     for found in record["scores"]["copies"].values():
@@ -247,9 +252,19 @@ def test_repeats_repeat_and_vary():
 
 
 SMOKE = replace(
-    RECIPES["induction"], steps=20, rows=8, text_rows=4, length=32, long_after=10,
-    paragraphs=300, d_model=32, heads=4, kv_heads=2, d_head=8, d_mlp=32,
-)  # fmt: skip
+    RECIPES["induction"],
+    steps=20,
+    rows=8,
+    text_rows=4,
+    length=32,
+    long_after=10,
+    paragraphs=300,
+    d_model=32,
+    heads=4,
+    kv_heads=2,
+    d_head=8,
+    d_mlp=32,
+)
 
 
 def test_training_twice_gives_the_same_weights_and_leaves_torch_alone(tmp_path):

@@ -56,9 +56,12 @@ def test_it_translates_pairs_of_another_seed() -> None:
     made = reorder_pairs(77, 24)
     given = tokenizer([" ".join(one.source) for one in made], padding=True, return_tensors="pt")
     said = model.generate(
-        input_ids=given["input_ids"], attention_mask=given["attention_mask"], max_new_tokens=12,
-        do_sample=False, num_beams=1,
-    )  # fmt: skip
+        input_ids=given["input_ids"],
+        attention_mask=given["attention_mask"],
+        max_new_tokens=12,
+        do_sample=False,
+        num_beams=1,
+    )
     read = tokenizer.batch_decode(said, skip_special_tokens=True)
     assert np.mean([a == " ".join(one.target) for a, one in zip(read, made, strict=True)]) > 0.9
 

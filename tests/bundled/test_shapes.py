@@ -47,9 +47,12 @@ def test_folder_is_whole_and_its_weights_are_those_of_the_record(name: str) -> N
     assert module(name).dtype == torch.float32
     assert (folder / "README.md").read_text() == card(record)
     assert {p.name for p in folder.iterdir()} == {
-        "README.md", "config.json", "model.safetensors", "preprocessor_config.json",
+        "README.md",
+        "config.json",
+        "model.safetensors",
+        "preprocessor_config.json",
         "training.json",
-    }  # fmt: skip
+    }
 
 
 def test_one_reads_the_pattern_and_the_other_the_corner_too() -> None:

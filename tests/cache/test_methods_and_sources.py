@@ -43,8 +43,15 @@ def methods(planted_induction, tmp_path_factory) -> RetrievalMethods:
 @pytest.mark.slow
 def test_every_content_method_finds_the_planted_head(methods) -> None:
     scores = methods.scores()
-    for name in ("trained_gates", "retrieval", "qr_retrieval", "razor_induction",
-                 "evaluator_mass", "cache_loss", "published"):  # fmt: skip
+    for name in (
+        "trained_gates",
+        "retrieval",
+        "qr_retrieval",
+        "razor_induction",
+        "evaluator_mass",
+        "cache_loss",
+        "published",
+    ):
         assert scores[name].idxmax() == "L1KV0", name
     # position alone and echo do not depend on what induction heads do
     assert scores["echo"].max() < 0.5

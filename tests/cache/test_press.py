@@ -32,9 +32,7 @@ def plan_of(windows: tuple[Window | None, ...]) -> CachePlan:
     heads = tuple(KVHead("decoder", i // 2, i % 2) for i in range(4))
     few = np.zeros(2)
     made = {"model_id": "tiny", "content_hash": "0"}
-    return CachePlan(
-        heads, windows, (8,) * 4, (40,) * 4, (0.0,) * 4, 40, 0.1, 0.95, few, few, made
-    )  # fmt: skip
+    return CachePlan(heads, windows, (8,) * 4, (40,) * 4, (0.0,) * 4, 40, 0.1, 0.95, few, few, made)
 
 
 def masked(module, query, key, value, attention_mask, scaling=None, **_: Any) -> Any:
@@ -58,10 +56,15 @@ def test_kvpress_loads_the_press_and_hides_what_the_plan_does_not_keep(tmp_path)
 
     torch.manual_seed(0)
     sizes: dict[str, Any] = {
-        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-        "hidden_size": 32, "intermediate_size": 32, "vocab_size": 40, "initializer_range": 0.3,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "hidden_size": 32,
+        "intermediate_size": 32,
+        "vocab_size": 40,
+        "initializer_range": 0.3,
         "attn_implementation": "sdpa",
-    }  # fmt: skip
+    }
     module = LlamaForCausalLM(LlamaConfig(**sizes)).eval()
     plain = copy.deepcopy(module)
     plan_of(WINDOWS).save(tmp_path / "plan.json")

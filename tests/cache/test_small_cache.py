@@ -20,9 +20,18 @@ from interp.core.errors import OptionError, StoreError, UnknownName, UnreadableA
 from interp.model.inputs import cache_argument
 
 ZOO = (
-    "llama", "gpt2", "qwen3", "gemma2", "mistral_sliding", "phi", "gpt_neox", "qwen2", "gemma3",
-    "olmo2", "phi3",
-)  # fmt: skip
+    "llama",
+    "gpt2",
+    "qwen3",
+    "gemma2",
+    "mistral_sliding",
+    "phi",
+    "gpt_neox",
+    "qwen2",
+    "gemma3",
+    "olmo2",
+    "phi3",
+)
 PADS = torch.tensor([0, 5])
 
 
@@ -87,9 +96,13 @@ def test_prompts_padded_on_the_left(loaded, attention) -> None:
         order = (mask.cumsum(1) - 1).clamp_min(0)
         for parts in ([12] + [1] * 8, [9, 8, 3]):
             found = steps(
-                model, ids, small_cache(model, windows), parts,
-                attention_mask=mask, position_ids=order,
-            )  # fmt: skip
+                model,
+                ids,
+                small_cache(model, windows),
+                parts,
+                attention_mask=mask,
+                position_ids=order,
+            )
             for row, pads in enumerate(PADS.tolist()):
                 alone = {"input_ids": ids[row : row + 1, pads:]}
                 wanted = model.run(alone, [cut_cache(model, windows)])
@@ -254,9 +267,13 @@ def test_generate_takes_the_cache_as_it_is(loaded, options) -> None:
     ids = some_ids()
     mask = (torch.arange(20) >= PADS[:, None]).long()
     more = {
-        "attention_mask": mask, "max_new_tokens": 9, "do_sample": False, "pad_token_id": 0,
-        "eos_token_id": None, **options,
-    }  # fmt: skip
+        "attention_mask": mask,
+        "max_new_tokens": 9,
+        "do_sample": False,
+        "pad_token_id": 0,
+        "eos_token_id": None,
+        **options,
+    }
     given = dict.fromkeys(kv_heads(model), Window(3, 40))
     cache = small_cache(model, given)
     wanted = model.module.generate(ids, **more)
@@ -269,9 +286,12 @@ def test_beams_and_chunks_under_a_short_window(loaded) -> None:
     model = loaded("llama", "sdpa")
     ids, windows = some_ids(1), some_windows(model)
     more = {
-        "max_new_tokens": 6, "do_sample": False, "pad_token_id": 0, "num_beams": 3,
+        "max_new_tokens": 6,
+        "do_sample": False,
+        "pad_token_id": 0,
+        "num_beams": 3,
         "eos_token_id": None,
-    }  # fmt: skip
+    }
     found = model.module.generate(ids, **more, **named(model, small_cache(model, windows)))
     with model.edited(cut_cache(model, windows)):
         wanted = model.module.generate(ids, use_cache=False, **more)

@@ -179,9 +179,15 @@ def test_options_reach_the_null_too():
     model = probe(zoo.FAMILIES["llama"].build("sdpa"), "llama")
     task = repeats_task(model, n=2, max_length=6)
     found = leave_one_out(
-        model, task, players="kv_groups", stack="decoder", without=["L0H0"], check=False,
-        max_tokens=20, seed=4,
-    )  # fmt: skip
+        model,
+        task,
+        players="kv_groups",
+        stack="decoder",
+        without=["L0H0"],
+        check=False,
+        max_tokens=20,
+        seed=4,
+    )
     assert found.table.to_pandas()["null"].notna().all()
     assert len(found.table) == 17
     again = leave_one_out(

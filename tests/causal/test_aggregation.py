@@ -90,9 +90,16 @@ def test_one_layer_of_equal_heads_is_an_ensemble() -> None:
 
     torch.manual_seed(0)
     module = GPT2LMHeadModel(
-        GPT2Config(vocab_size=20, n_positions=16, n_embd=16, n_layer=1, n_head=4, bos_token_id=0,
-                   eos_token_id=0)
-    ).eval()  # fmt: skip
+        GPT2Config(
+            vocab_size=20,
+            n_positions=16,
+            n_embd=16,
+            n_layer=1,
+            n_head=4,
+            bos_token_id=0,
+            eos_token_id=0,
+        )
+    ).eval()
     attn = module.transformer.h[0].attn
     with torch.no_grad():
         for start in (0, 16, 32):

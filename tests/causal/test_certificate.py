@@ -138,9 +138,13 @@ def test_every_leaf_is_compared_or_named_as_not_checked(tmp_path, bundled_induct
     assert unnoticed(tmp_path / "out", told) == []
     good = verify_certificate(tmp_path / "out")
     assert {x.partition(": ")[0] for x in good.not_checked} == {
-        "chosen", "tokens_per_second", "versions", "original.name", "original.revision",
+        "chosen",
+        "tokens_per_second",
+        "versions",
+        "original.name",
+        "original.revision",
         "logits.difference",
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.slow

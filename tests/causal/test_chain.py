@@ -35,9 +35,13 @@ def probe_task(name: str):
     width = model.run(inputs).shape[-1]
     direction = torch.randn(width, generator=torch.Generator().manual_seed(1))
     return custom(
-        model, inputs, lambda x, i: (x.log_softmax(-1) * direction).sum(),
-        name="probe", unit="nats", higher_is_better=True,
-    )  # fmt: skip
+        model,
+        inputs,
+        lambda x, i: (x.log_softmax(-1) * direction).sum(),
+        name="probe",
+        unit="nats",
+        higher_is_better=True,
+    )
 
 
 def order_of(game: Game, seed: int = 0) -> np.ndarray:

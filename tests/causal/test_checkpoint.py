@@ -37,18 +37,48 @@ NO_BIAS = "qwen2"
 TEXT = [n for n, f in zoo.FAMILIES.items() if f.kind == "text" and "refused" not in f.features]
 REFUSED = SHARED | OTHER_KERNEL | NO_PROJECTION
 SMALLER = (
-    "llama", "qwen2", "qwen2_sliding", "mistral_sliding", "qwen3", "mixtral", "qwen3_moe", "phi3",
-    "cohere", "starcoder2", "granite", "smollm3", "gemma", "gemma2", "gemma3", "gpt_oss",
-    "llama4_text", "phi", "jamba",
-)  # fmt: skip
+    "llama",
+    "qwen2",
+    "qwen2_sliding",
+    "mistral_sliding",
+    "qwen3",
+    "mixtral",
+    "qwen3_moe",
+    "phi3",
+    "cohere",
+    "starcoder2",
+    "granite",
+    "smollm3",
+    "gemma",
+    "gemma2",
+    "gemma3",
+    "gpt_oss",
+    "llama4_text",
+    "phi",
+    "jamba",
+)
 NOT_COMPACT = (
-    "deepseek_v3", "deepseek_v32", "gpt_neox", "qwen3_next", "bloom", "codegen",
-    "mpt", "mpnet", "deberta", "deberta_v2", "falcon_gqa",
-)  # fmt: skip
-EXPERTS = (
-    "mixtral", "qwen3_moe", "gpt_oss", "deepseek_v3", "deepseek_v32", "llama4_text",
+    "deepseek_v3",
+    "deepseek_v32",
+    "gpt_neox",
     "qwen3_next",
-)  # fmt: skip
+    "bloom",
+    "codegen",
+    "mpt",
+    "mpnet",
+    "deberta",
+    "deberta_v2",
+    "falcon_gqa",
+)
+EXPERTS = (
+    "mixtral",
+    "qwen3_moe",
+    "gpt_oss",
+    "deepseek_v3",
+    "deepseek_v32",
+    "llama4_text",
+    "qwen3_next",
+)
 NORM_AFTER_MLP = ("olmo2", "gemma2", "gemma3")
 SAVED = [n for n in TEXT if n not in REFUSED]
 COMPACT = [n for n in SAVED if n not in NOT_COMPACT]
@@ -100,9 +130,13 @@ def reloaded(folder):
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     environment["HF_MODULES_CACHE"] = str(folder / ".modules")
     done = subprocess.run(
-        [sys.executable, "-c", LOADER, str(folder)], capture_output=True, text=True,
-        env=environment, cwd=folder, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", LOADER, str(folder)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=folder,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-2000:]
 
 
@@ -227,8 +261,9 @@ def test_compact_keeps_zero_heads_in_an_empty_layer_and_in_smaller_groups(tmp_pa
     heads = ["L0H1", "L0H2", "L0H5", *(f"L2H{h}" for h in range(6))]
     out = save_pruned(model, heads, tmp_path / "out", form="compact")
     assert out.certificate["notes"] == [
-        "decoder.0 keeps one head of zeros", "decoder.2 keeps one head of zeros"
-    ]  # fmt: skip
+        "decoder.0 keeps one head of zeros",
+        "decoder.2 keeps one head of zeros",
+    ]
     # without the file in the folder it is refused, not filled with random numbers
     with pytest.raises(RuntimeError, match=r"size mismatch|mismatched"):
         LlamaForCausalLM.from_pretrained(tmp_path / "out")
@@ -264,9 +299,13 @@ def test_a_certificate_holds_until_something_changes(tmp_path, bundled_induction
     heads = [f"L{layer}H{h}" for layer in (0, 1) for h in range(4)]
     folder = tmp_path / "out"
     made = save_pruned(
-        bundled_induction, heads, folder, n_random=10, tasks=[Judged.of(task, 0)],
+        bundled_induction,
+        heads,
+        folder,
+        n_random=10,
+        tasks=[Judged.of(task, 0)],
         source="bundled:induction",
-    )  # fmt: skip
+    )
     told = made.certificate["tasks"][0]
     assert set(told["held_out"]) < set(range(6))
     assert told["after"]["value"] - told["before"]["value"] == pytest.approx(

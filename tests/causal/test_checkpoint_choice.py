@@ -50,17 +50,23 @@ def test_equal_keeps_the_best_heads_that_leave_equal_groups(bundled_induction):
     score = np.array([[9.0, 1, 8, 1, 7, 1, 6, 1], [5.0, 5, 4, 4, 1, 1, 1, 1]])
     order = lambda s: [f"L{at // 8}H{at % 8}" for at in np.argsort(-s.ravel(), kind="stable")]  # noqa: E731
     table = HeadTable.from_scores(
-        model=model.name, metric="induction", score=score, n=1,
+        model=model.name,
+        metric="induction",
+        score=score,
+        n=1,
         provenance={"content_hash": model.content_hash},
-    )  # fmt: skip
+    )
     gone = [*ranked_heads(model, table, 8, equal=True).values()]
     # one of each: 30 + 11; whole groups: 18 + 18
     assert gone == [(1, 3, 5, 7), (1, 3, 5, 7)]
     score[1] = [9, 9, 8, 8, 0, 0, 0, 0]  # one of each: 30 + 17; whole groups: 19 + 34
     table = HeadTable.from_scores(
-        model=model.name, metric="induction", score=score, n=1,
+        model=model.name,
+        metric="induction",
+        score=score,
+        n=1,
         provenance={"content_hash": model.content_hash},
-    )  # fmt: skip
+    )
     assert [*ranked_heads(model, table, 8, equal=True).values()] == [(4, 5, 6, 7), (4, 5, 6, 7)]
     [first, second] = ranked_heads(model, order(score), 6, equal=True).values()
     assert (len(first), len(second)) == (5, 5), "three of eight heads, of three groups"

@@ -89,9 +89,13 @@ def test_gates_that_close_mlps_are_saved_and_verified(tmp_path, bundled_inductio
         closed[gates.labels.index(label)] = 0.1
     object.__setattr__(gates, "gate", closed[None])
     made = save_pruned(
-        model, gates, tmp_path / "out", tasks=[Judged.of(task, 0)], n_random=5,
+        model,
+        gates,
+        tmp_path / "out",
+        tasks=[Judged.of(task, 0)],
+        n_random=5,
         source="bundled:induction",
-    )  # fmt: skip
+    )
     assert made.certificate["removed"] == ["L0H1", "L1H3"]
     assert made.certificate["removed_mlps"] == ["L1MLP"]
     assert made.form == "zeroed"
@@ -124,9 +128,13 @@ def test_repair_recovers_held_out_prompts_and_leaves_the_original(tmp_path, bund
     assert model.content_hash == before != found.model.content_hash
     assert found.about["last_loss"] < found.about["first_loss"]
     made = save_pruned(
-        model, found, tmp_path / "out", tasks=[Judged.of(task, 0)], n_random=5,
+        model,
+        found,
+        tmp_path / "out",
+        tasks=[Judged.of(task, 0)],
+        n_random=5,
         source="bundled:induction",
-    )  # fmt: skip
+    )
     [told] = made.certificate["tasks"]
     assert told["after"]["value"] < told["unrepaired"]["value"] - 0.2  # nats, held out
     assert "without repair" in repr(made)
@@ -150,9 +158,11 @@ def test_a_bystander_needs_no_repair():
     task = repeats_task(model, n=4, max_length=8)
     working = {head for role in ("induction", "previous_token") for head in planted.roles[role]}
     other = next(
-        f"L{s.layer}H{h}" for s in model.sites for h in range(s.n_heads)
+        f"L{s.layer}H{h}"
+        for s in model.sites
+        for h in range(s.n_heads)
         if (s.layer, h) not in working
-    )  # fmt: skip
+    )
     found = repair_pruned(model, [other], task.prompts, steps=2, rate=1e-6)
     assert abs(found.about["first_loss"]) < 1e-3
 

@@ -107,9 +107,7 @@ def test_rankings_go_by_what_helps_whatever_the_sign_of_the_score():
 
 def test_players_are_matched_by_name():
     up = np.arange(18.0)
-    other = Game(model(), game().task, players={
-        **{str(h): [h] for h in reversed(model().heads())}
-    })  # fmt: skip
+    other = Game(model(), game().task, players={**{str(h): [h] for h in reversed(model().heads())}})
     turned = importance(constant(up[::-1]), "banzhaf", own_game=other)
     assert compare_importances([importance(constant(up)), turned]).spearman[0, 1] == pytest.approx(
         1

@@ -35,9 +35,24 @@ KINDS = {
 # attention code of their own, attention and MLP side by side, a shared module, blocks without
 # attention, a batch that is not the first axis, experts
 FAMILIES = [
-    "gpt2", "llama", "t5", "bart", "bert", "gpt_neo", "bloom", "gptj", "falcon_gqa", "cohere",
-    "albert", "jamba", "qwen3_next", "xlnet", "mixtral", "gpt_oss", "deberta",
-]  # fmt: skip
+    "gpt2",
+    "llama",
+    "t5",
+    "bart",
+    "bert",
+    "gpt_neo",
+    "bloom",
+    "gptj",
+    "falcon_gqa",
+    "cohere",
+    "albert",
+    "jamba",
+    "qwen3_next",
+    "xlnet",
+    "mixtral",
+    "gpt_oss",
+    "deberta",
+]
 
 
 @cache
@@ -50,9 +65,15 @@ def probe_task(model: Model, inputs: dict[str, Tensor], positions=(-1,), **more)
     width = model.run(inputs).shape[-1]
     direction = torch.randn(width, generator=torch.Generator().manual_seed(1))
     return custom(
-        model, inputs, lambda x, i: (x.log_softmax(-1) * direction).sum(),
-        name="probe", unit="nats", higher_is_better=True, positions=positions, **more,
-    )  # fmt: skip
+        model,
+        inputs,
+        lambda x, i: (x.log_softmax(-1) * direction).sum(),
+        name="probe",
+        unit="nats",
+        higher_is_better=True,
+        positions=positions,
+        **more,
+    )
 
 
 def one_at_a_time(game: Game, make) -> Tensor:
@@ -320,10 +341,12 @@ def test_attention_below_the_first_changed_head_does_not_run():
     model = model_of("bart")
     game = Game(model, probe_task(model, zoo.FAMILIES["bart"].inputs()), stack="cross")
     ran = []
-    names = {"encoder": "model.encoder.layers.1.self_attn.q_proj",
-             "own": "model.decoder.layers.0.self_attn.q_proj",
-             "first": "model.decoder.layers.0.encoder_attn.q_proj",
-             "above": "model.decoder.layers.1.self_attn.q_proj"}  # fmt: skip
+    names = {
+        "encoder": "model.encoder.layers.1.self_attn.q_proj",
+        "own": "model.decoder.layers.0.self_attn.q_proj",
+        "first": "model.decoder.layers.0.encoder_attn.q_proj",
+        "above": "model.decoder.layers.1.self_attn.q_proj",
+    }
     handles = [
         model.module.get_submodule(n).register_forward_hook(lambda m, a, o, k=k: ran.append(k))
         for k, n in names.items()

@@ -54,9 +54,14 @@ def test_heads_under_pressure_towards_0_and_1_agree_with_the_package(bundled_ind
     data = chg.MaskedSequenceDataset(pad_token_id=1, input_ids=rows, loss_masks=read)
     torch.manual_seed(0)
     trainer = chg.CHGTrainer(
-        module, data, num_masks=2, batch_size=len(rows), lr=0.3, lr_reg=0.3,
+        module,
+        data,
+        num_masks=2,
+        batch_size=len(rows),
+        lr=0.3,
+        lr_reg=0.3,
         l1_weight=0.02 * found.provenance["span"],
-    )  # fmt: skip
+    )
     for stage in ("none", "positive", "negative"):
         for _ in trainer.fit_stage(stage, 150, show_progress=False):
             pass

@@ -258,9 +258,13 @@ def test_what_has_no_gradient_is_refused_in_one_line():
     with pytest.raises(NonFiniteError, match="gone is NaN or infinite"):
         gate_gradient(model, gone, null="none")
     steep = custom(
-        model, prompts, lambda x, i: (x[0, 0] - x[0, 0].detach()).sqrt() + x[0, 1],
-        name="steep", unit="1", higher_is_better=True,
-    )  # fmt: skip
+        model,
+        prompts,
+        lambda x, i: (x[0, 0] - x[0, 0].detach()).sqrt() + x[0, 1],
+        name="steep",
+        unit="1",
+        higher_is_better=True,
+    )
     with pytest.raises(NonFiniteError, match="NaN or infinity in the gate gradients"):
         gate_gradient(model, steep, null="none", check=False)
 

@@ -78,8 +78,14 @@ def test_models_with_a_vocabulary_are_asked_as_before(tmp_path) -> None:
 
 def test_one_output_per_prompt_is_read_at_position_0() -> None:
     torch.manual_seed(0)
-    config = BertConfig(vocab_size=60, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
-                        intermediate_size=64, num_labels=1)  # fmt: skip
+    config = BertConfig(
+        vocab_size=60,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        num_labels=1,
+    )
     model = interp.load(BertForSequenceClassification(config).eval(), name="classifier")
     prompts, others = [[5, 6, 7], [8, 9, 10]], [[5, 6, 8], [8, 9, 11]]
     task = log_odds(model, prompts, [1, 0], corrupted=others)
@@ -91,7 +97,14 @@ def test_one_output_per_prompt_is_read_at_position_0() -> None:
     np.testing.assert_allclose(clean, logits * [1, -1], atol=1e-6)
     from interp.causal.measures import custom
 
-    last = custom(model, prompts, lambda x, i: x[0, 0], name="last", unit="logits",
-                  higher_is_better=True, corrupted=others)  # fmt: skip
+    last = custom(
+        model,
+        prompts,
+        lambda x, i: x[0, 0],
+        name="last",
+        unit="logits",
+        higher_is_better=True,
+        corrupted=others,
+    )
     with pytest.raises(OptionError, match=r"one output per prompt; read it with positions=\[0\]"):
         ContrastTask(last).values(model)

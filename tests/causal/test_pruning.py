@@ -194,9 +194,14 @@ def test_steps_choose_the_counts_and_greedy_stops_after_the_last():
     np.testing.assert_array_equal(halves.counts, [0, 2, 5])
     told = []
     greedy = pruning_curve(
-        model, task, how="greedy", heads=HEADS, n_random=2, steps=[2],
+        model,
+        task,
+        how="greedy",
+        heads=HEADS,
+        n_random=2,
+        steps=[2],
         progress=lambda *x: told.append(x),
-    )  # fmt: skip
+    )
     assert len(greedy.removed) == 2
     # 5 and 4 single removals for all prompts and for either half; the clean run, two random sets
     assert greedy.made["evaluations"] == told[-1][1] == told[-1][2] == 3 * 9 + 3
@@ -356,9 +361,12 @@ def test_bad_rankings_and_options_are_refused():
     with pytest.raises(OptionError, match="the ranking is of another model, gpt2"):
         pruning_curve(model, task, other)
     blank = HeadTable.from_scores(
-        model="x", metric="m", score=[[math.nan] * 4, [1.0] * 4], n=[[0] * 4, [1] * 4],
+        model="x",
+        metric="m",
+        score=[[math.nan] * 4, [1.0] * 4],
+        n=[[0] * 4, [1] * 4],
         provenance={},
-    )  # fmt: skip
+    )
     with pytest.raises(OptionError, match=r"m has no score for L0H0, L0H1, L0H2, L0H3"):
         pruning_curve(model, task, blank)
 

@@ -203,8 +203,9 @@ def test_derivatives_are_right_in_games_whose_gates_are_quadratic():
     found = []
     for seed in range(40):
         gates = Draws(n, seed).pairs(0, 16)
-        slopes = np.stack([linear + 2 * g[:, None] * own + np.einsum("j,ijk->ik", g, both)
-                           for g in gates])  # fmt: skip
+        slopes = np.stack(
+            [linear + 2 * g[:, None] * own + np.einsum("j,ijk->ik", g, both) for g in gates]
+        )
         solution = solved(gates, slopes, value(np.ones(n)), value(np.zeros(n)))
         assert abs(solution.efficiency_gap) < 1e-9
         miss = np.abs(solution.score - exact.mean(1))
@@ -212,8 +213,9 @@ def test_derivatives_are_right_in_games_whose_gates_are_quadratic():
     assert np.mean(found) > 0.9  # of the 95 % intervals
     alone = gates[:2]  # one coalition and its complement: each player is at one of both ends
     slopes = np.stack([linear] * 2)
-    np.testing.assert_allclose(solved(alone, slopes, linear.sum(0), 0 * linear[0]).score,
-                               linear.mean(1))  # fmt: skip
+    np.testing.assert_allclose(
+        solved(alone, slopes, linear.sum(0), 0 * linear[0]).score, linear.mean(1)
+    )
 
 
 def test_what_the_trapezoid_rule_misses_is_reported():

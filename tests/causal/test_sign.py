@@ -34,10 +34,15 @@ def flipped(task: Task, name: str) -> Task:
     assert task.read_rows is not None
     read = task.read_rows
     return Task(
-        name, task.prompts, task.positions, task.unit, not task.higher_is_better,
-        lambda logits, rows, clean: -read(logits, rows, clean), corrupted=task.corrupted,
+        name,
+        task.prompts,
+        task.positions,
+        task.unit,
+        not task.higher_is_better,
+        lambda logits, rows, clean: -read(logits, rows, clean),
+        corrupted=task.corrupted,
         detail="minus",
-    )  # fmt: skip
+    )
 
 
 @cache

@@ -58,9 +58,7 @@ def test_the_dose_curve_of_a_planted_copy_is_the_analytic_one(copying, names) ->
 def test_adding_is_what_a_hand_made_edit_adds(copying, names) -> None:
     task = make_contrast(copying, "induction", n=6, seed=0).task
     head = interp.Head.parse(names[0])
-    direction = {
-        (s.stack, s.layer): torch.ones(1, s.n_heads, 1, s.d_v) for s in copying.sites
-    }  # fmt: skip
+    direction = {(s.stack, s.layer): torch.ones(1, s.n_heads, 1, s.d_v) for s in copying.sites}
     found = steer(
         copying, [head], task, method="add", factors=[0, 2], direction=direction, n_random=0
     )
@@ -138,8 +136,6 @@ def test_mean_outputs_are_those_of_single_prompts(llama_model) -> None:
     ids = [(3, 5, 7), (4, 6), (9, 8, 2)]
     found = mean_outputs(llama_model, ids)
     for site in llama_model.sites:
-        each = [
-            llama_model.capture([x], ("z",))["z", site.layer][0, :, -1].double() for x in ids
-        ]  # fmt: skip
+        each = [llama_model.capture([x], ("z",))["z", site.layer][0, :, -1].double() for x in ids]
         mean = found[site.stack, site.layer][0, :, 0]
         torch.testing.assert_close(mean, torch.stack(each).mean(0), atol=1e-6, rtol=1e-5)

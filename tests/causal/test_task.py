@@ -176,8 +176,16 @@ def test_bad_tasks_are_refused_in_one_line():
     refused(OptionError, "prompt 1 has none", answer_probability, m, PROMPTS, [[1], []])
     refused(OptionError, "knows 0 to 63", logit_difference, m, PROMPTS, 1, 64)
     refused(OptionError, "answers for 3 of 2", logit_difference, m, PROMPTS, [1, 2, 3], 4)
-    refused(PromptError, "3 corrupted prompts for 2", logit_difference, m, PROMPTS, 1, 2,
-            corrupted=[[1], [2], [3]])  # fmt: skip
+    refused(
+        PromptError,
+        "3 corrupted prompts for 2",
+        logit_difference,
+        m,
+        PROMPTS,
+        1,
+        2,
+        corrupted=[[1], [2], [3]],
+    )
     refused(OptionError, "needs a causal model", repeats_task, bert)
 
 
@@ -189,8 +197,13 @@ def test_games_that_cannot_be_played_are_refused_in_one_line():
     def constant(read, **more):
         return custom(m, PROMPTS, read, name="mine", unit="1", higher_is_better=True, **more)
 
-    refused(NonFiniteError, "mine is nan on prompt 0 of the clean run", Game, m,
-            constant(lambda x, i: x[0, 0] * float("nan")))  # fmt: skip
+    refused(
+        NonFiniteError,
+        "mine is nan on prompt 0 of the clean run",
+        Game,
+        m,
+        constant(lambda x, i: x[0, 0] * float("nan")),
+    )
     refused(OptionError, "task mine is constant", Game, m, constant(lambda x, i: 1.0))
     refused(OptionError, "one number per prompt", Game, m, constant(lambda x, i: x[0]))
     refused(UnknownName, "unknown kind of ablation", Game, m, task, kind="mean")
@@ -199,8 +212,14 @@ def test_games_that_cannot_be_played_are_refused_in_one_line():
     refused(OptionError, "has no head L9H0", Game, m, task, heads=["L9H0"])
     refused(OptionError, "no head", Game, m, task, heads=["L0H6"])
     refused(OptionError, "without heads", Game, m, task, heads=[])
-    refused(OptionError, "L0H0 is in two groups", Game, m, task,
-            players={"a": ["L0H0"], "b": ["L0H0", "L1H0"]})  # fmt: skip
+    refused(
+        OptionError,
+        "L0H0 is in two groups",
+        Game,
+        m,
+        task,
+        players={"a": ["L0H0"], "b": ["L0H0", "L1H0"]},
+    )
     refused(OptionError, "no group of heads", Game, m, task, players={})
     refused(OptionError, "no player is left", Game, m, task, heads=["L0H0"], without=["L0H0"])
     refused(OptionError, "needs reference", Game, m, task, kind="mean-dataset")
@@ -208,10 +227,22 @@ def test_games_that_cannot_be_played_are_refused_in_one_line():
     refused(PromptError, "3 to 5 tokens", Game, m, task, kind="resample")
     refused(PromptError, "needs a second prompt", Game, m, loss(m, [[5, 6, 7]]), kind="resample")
     refused(PromptError, "equals that prompt", Game, m, loss(m, [[5, 6]]), kind="mean-position")
-    refused(PromptError, "prompt 0 has 3 tokens and its corrupted one 4", Game, m,
-            equal.with_corrupted([[1, 2, 3, 4], [5, 6, 7]], m), kind="resample")  # fmt: skip
-    refused(OptionError, "clean and the corrupted runs do not differ", Game, m,
-            equal.with_corrupted(equal.prompts, m), kind="resample")  # fmt: skip
+    refused(
+        PromptError,
+        "prompt 0 has 3 tokens and its corrupted one 4",
+        Game,
+        m,
+        equal.with_corrupted([[1, 2, 3, 4], [5, 6, 7]], m),
+        kind="resample",
+    )
+    refused(
+        OptionError,
+        "clean and the corrupted runs do not differ",
+        Game,
+        m,
+        equal.with_corrupted(equal.prompts, m),
+        kind="resample",
+    )
     refused(OptionError, "max_tokens=0", Game, m, task, max_tokens=0)
     game = Game(m, task)
     refused(OptionError, "with 18 players", game.values, torch.ones(3, 17))
@@ -232,11 +263,18 @@ def test_a_task_that_breaks_under_an_ablation_is_named():
     values = clean.values(torch.zeros(1, 18))
     assert values.min() > 0
     shifted = custom(
-        m, PROMPTS, lambda x, i: (x[0, 0] - logits(PROMPTS.ids[i])[-1, 0] + 1e-3).log(),
-        name="log", unit="1", higher_is_better=True,
-    )  # fmt: skip
-    refused(NonFiniteError, "log is (nan|-inf) on prompt . with", lambda: Game(m, shifted).values(
-        1 - torch.eye(18)))  # fmt: skip
+        m,
+        PROMPTS,
+        lambda x, i: (x[0, 0] - logits(PROMPTS.ids[i])[-1, 0] + 1e-3).log(),
+        name="log",
+        unit="1",
+        higher_is_better=True,
+    )
+    refused(
+        NonFiniteError,
+        "log is (nan|-inf) on prompt . with",
+        lambda: Game(m, shifted).values(1 - torch.eye(18)),
+    )
 
 
 def test_a_divergence_is_never_below_zero_and_exact_where_distributions_hardly_differ():
@@ -249,8 +287,12 @@ def test_a_divergence_is_never_below_zero_and_exact_where_distributions_hardly_d
         assert found.dtype == torch.float64
         assert bool((found >= 0).all())
         a, b = (x.numpy().astype(np.longdouble) for x in (before, after))
-        a, b = (x - np.log(np.exp(x - x.max(-1, keepdims=True)).sum(-1, keepdims=True))
-                - x.max(-1, keepdims=True) for x in (a, b))  # fmt: skip
+        a, b = (
+            x
+            - np.log(np.exp(x - x.max(-1, keepdims=True)).sum(-1, keepdims=True))
+            - x.max(-1, keepdims=True)
+            for x in (a, b)
+        )
         want = (np.exp(a) * (a - b)).sum(-1).astype(float)
         np.testing.assert_allclose(found.numpy(), want, rtol=1e-9, atol=1e-18)
     assert not divergence(before, before).any()

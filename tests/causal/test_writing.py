@@ -21,8 +21,15 @@ from interp.core.result_rows import ResultRows
 NEW = 12
 
 
-def by_hooks(module: Any, projections: dict[int, Any], width: int, ids: list[int],
-             heads: list[tuple[int, int]], factor: float, **options: Any) -> list[int]:  # fmt: skip
+def by_hooks(
+    module: Any,
+    projections: dict[int, Any],
+    width: int,
+    ids: list[int],
+    heads: list[tuple[int, int]],
+    factor: float,
+    **options: Any,
+) -> list[int]:
     """Generate with transformers alone, the inputs of output projections scaled by hand."""
 
     def scaled(layer: int) -> Any:
@@ -52,12 +59,20 @@ def compared(model: Any, projections: dict[int, Any], width: int, text: str) -> 
     """Return the rows on a text, after each of its texts was compared with hooks by hand."""
     ids, heads = model.tokenizer(text)["input_ids"], [(0, 3), (1, 2), (1, 3)]
     names = [f"L{layer}H{head}" for layer, head in heads]
-    for temperature, options in ((0.0, {"do_sample": False}),
-                                 (0.8, {"do_sample": True, "temperature": 0.8})):  # fmt: skip
+    for temperature, options in (
+        (0.0, {"do_sample": False}),
+        (0.8, {"do_sample": True, "temperature": 0.8}),
+    ):
         found = generate_steered(
-            model, names, text, factors=(0, -2.5), max_new_tokens=NEW, n_random=1, seed=3,
+            model,
+            names,
+            text,
+            factors=(0, -2.5),
+            max_new_tokens=NEW,
+            n_random=1,
+            seed=3,
             temperature=temperature,
-        )  # fmt: skip
+        )
         plain = by_hooks(model.module, projections, width, ids, [], 1, **options)
         for row, factor in enumerate((0, -2.5)):
             changed = by_hooks(model.module, projections, width, ids, heads, factor, **options)
@@ -81,9 +96,13 @@ def test_both_texts_are_those_of_transformers_with_hooks(bundled_induction) -> N
     text = "The cat sat on the mat. The cat sat on the"
     found = compared(bundled_induction, projections, bundled_induction.d_head, text)
     again = generate_steered(
-        bundled_induction, ["L0H3", "L1H2", "L1H3"], [text, "a dog"], factors=(1,),
-        max_new_tokens=6, n_random=0,
-    )  # fmt: skip
+        bundled_induction,
+        ["L0H3", "L1H2", "L1H3"],
+        [text, "a dog"],
+        factors=(1,),
+        max_new_tokens=6,
+        n_random=0,
+    )
     assert list(again.prompt) == ["prompt 1", "prompt 2"]
     assert (again.score == 6).all()  # a factor of 1 is the model itself
     assert np.isnan(again.position).all()
@@ -107,15 +126,25 @@ def test_a_real_model_writes_what_transformers_writes_with_hooks() -> None:
 
 def test_the_mark_stands_where_the_texts_part() -> None:
     row = {
-        "prompt": "prompt 1", "factor": 2.0, "score": 2.0, "null": np.nan, "position": 9.0,
-        "token": " c", "changed_token": " x", "prompt_text": "start", "unchanged": " a b c d",
+        "prompt": "prompt 1",
+        "factor": 2.0,
+        "score": 2.0,
+        "null": np.nan,
+        "position": 9.0,
+        "token": " c",
+        "changed_token": " x",
+        "prompt_text": "start",
+        "unchanged": " a b c d",
         "changed": " a b x",
-    }  # fmt: skip
+    }
     about = {"model": "m", "options": {"n_random": 0}}
     found = ResultRows(
-        "Continuations", {k: [v] for k, v in row.items()}, ("prompt", "factor"), about,
+        "Continuations",
+        {k: [v] for k, v in row.items()},
+        ("prompt", "factor"),
+        about,
         {"steered": ("L0H1",)},
-    )  # fmt: skip
+    )
     lines = repr(found).splitlines()
     assert lines[2] == "  The texts are alike for 2 new tokens; at position 9 “ c” becomes “ x”."
     assert lines[3].split() == ["unchanged", "L0H1", "x", "2"]
@@ -151,8 +180,18 @@ def test_what_cannot_be_written_is_refused(bundled_induction, loaded) -> None:
 
 def test_the_command_writes_both_texts_side_by_side(bundled_induction, tmp_path) -> None:
     text = "The cat sat on the mat. The cat sat on the"
-    args = ["steer", "bundled:induction", "--text", text, "--heads", "L1H3,L0H3",
-            "--generate", "9", "--random", "1"]  # fmt: skip
+    args = [
+        "steer",
+        "bundled:induction",
+        "--text",
+        text,
+        "--heads",
+        "L1H3,L0H3",
+        "--generate",
+        "9",
+        "--random",
+        "1",
+    ]
     result = invoked([*args, "-o", str(tmp_path)])
     assert result.exit_code == 0, result.stderr
     found = generate_steered(

@@ -26,7 +26,11 @@ def induction_pairs(model: Model, n: int = 24, *, length: int = 10, seed: int = 
         wrong.append(false)
         roles.append({"first": at + 1, "next": at + 2, "end": size + 1})
     task = logit_difference(
-        model, Prompts(tuple(clean)), right, wrong, corrupted=Prompts(tuple(corrupted)),
+        model,
+        Prompts(tuple(clean)),
+        right,
+        wrong,
+        corrupted=Prompts(tuple(corrupted)),
         name="induction pairs",
-    )  # fmt: skip
+    )
     return ContrastTask(task, tuple(roles), truth={k: tuple(v) for k, v in truth.items()})

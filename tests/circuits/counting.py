@@ -17,8 +17,14 @@ def counting() -> interp.Model:
     whole.pre_tokenizer = pre_tokenizers.Split(Regex(r" ?\w+"), "isolated")
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=whole, unk_token="<unk>", bos_token="<s>")
     config = LlamaConfig(
-        vocab_size=len(ids), hidden_size=32, intermediate_size=48, num_hidden_layers=2,
-        num_attention_heads=4, num_key_value_heads=2, bos_token_id=0, eos_token_id=None,
-    )  # fmt: skip
+        vocab_size=len(ids),
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        bos_token_id=0,
+        eos_token_id=None,
+    )
     torch.manual_seed(3)
     return interp.load(LlamaForCausalLM(config).eval(), tokenizer=tokenizer, name="counting")

@@ -114,11 +114,21 @@ class Handmade:
         """Return the model; heads that are not planted attend at random and write noise."""
         size = self.heads * self.d_head
         config = GPT2Config(
-            vocab_size=self.vocab, n_positions=self.context, n_embd=size, n_layer=self.layers,
-            n_head=self.heads, n_inner=max([1, *map(len, self.neurons.values())]),
-            activation_function="relu", layer_norm_epsilon=EPSILON, tie_word_embeddings=False,
-            bos_token_id=0, eos_token_id=None, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
-        )  # fmt: skip
+            vocab_size=self.vocab,
+            n_positions=self.context,
+            n_embd=size,
+            n_layer=self.layers,
+            n_head=self.heads,
+            n_inner=max([1, *map(len, self.neurons.values())]),
+            activation_function="relu",
+            layer_norm_epsilon=EPSILON,
+            tie_word_embeddings=False,
+            bos_token_id=0,
+            eos_token_id=None,
+            resid_pdrop=0.0,
+            embd_pdrop=0.0,
+            attn_pdrop=0.0,
+        )
         module: Any = GPT2LMHeadModel(config).eval()
         with torch.no_grad():
             for weight in module.parameters():

@@ -86,8 +86,11 @@ def test_brute_force_keeps_the_same_edges(random_gpt2, rule, metric, parents) ->
     # with random weights the pairs differ by chance, and a gap of either sign is enough here
     scale = {"task": 0.05, "kl": 0.02}[metric]
     found = acdc(model, task, threshold=scale, rule=rule, metric=metric, parents=parents)
-    kept = {e for e, told in zip(found.edges, found.edges_measured, strict=True)
-            if told == "removed after others"}  # fmt: skip
+    kept = {
+        e
+        for e, told in zip(found.edges, found.edges_measured, strict=True)
+        if told == "removed after others"
+    }
     want = brute_force(model, task, scale, rule, parents == "late", metric == "kl")
     assert kept == want
     assert 3 < len(kept) < len(found.edges) - 3
@@ -97,8 +100,11 @@ def test_brute_force_keeps_the_same_edges(random_gpt2, rule, metric, parents) ->
     )
 
 
-@pytest.mark.parametrize("options", [{}, {"rule": "absolute", "metric": "kl", "parents": "early"},
-                                     {"max_evaluations": 40}], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"rule": "absolute", "metric": "kl", "parents": "early"}, {"max_evaluations": 40}],
+    ids=str,
+)
 def test_the_built_in_edges_stay(planted_bystander, bystander_pairs, options) -> None:
     found = find_circuit(planted_bystander, bystander_pairs, "acdc", **options)
     chosen = found.chosen

@@ -26,9 +26,14 @@ def _transformer() -> CompiledTransformer:
     """Head 0 of a prompt (0, entity, question) carries both attributes, in planes that no axis
     shows, among four columns that nothing reads; head 1 carries the question to where none does."""
     sizes: dict[str, Any] = {
-        "vocab_size": 19, "hidden_size": 18, "num_attention_heads": 2, "head_dim": 8, "d_mlp": 1,
-        "n_out": 8, "max_position_embeddings": 3,
-    }  # fmt: skip
+        "vocab_size": 19,
+        "hidden_size": 18,
+        "num_attention_heads": 2,
+        "head_dim": 8,
+        "d_mlp": 1,
+        "n_out": 8,
+        "max_position_embeddings": 3,
+    }
     module = CompiledTransformer(CompiledConfig(**sizes, name_or_path="planted attributes"))
     state = {k: torch.zeros_like(x) for k, x in module.state_dict().items()}
     for entity, values in ENTITIES.items():
@@ -146,8 +151,9 @@ def _features() -> Dictionary:
     """A dictionary of the eight directions of each head, with both signs; 32 features."""
     planes = torch.cat([TOGETHER.T, torch.zeros(8, 8)], 1)
     both = torch.cat([planes, planes.flip(1), -planes, -planes.flip(1)])
-    return Dictionary("standard", both.T, both, torch.zeros(32), torch.zeros(16), "z", 0, "encoder",
-                      n_heads=2)  # fmt: skip
+    return Dictionary(
+        "standard", both.T, both, torch.zeros(32), torch.zeros(16), "z", 0, "encoder", n_heads=2
+    )
 
 
 def test_a_mask_over_features_chooses_those_of_the_attribute(
@@ -156,9 +162,13 @@ def test_a_mask_over_features_chooses_those_of_the_attribute(
     """Features 0 and 1 of head 0 and their negatives hold the colour, 2 and 3 the shape."""
     stack = attribute_holder.sites[0].stack
     found: Any = find_variables(
-        attribute_holder, attribute_rows, method="features", steps=150, isolate=True,
+        attribute_holder,
+        attribute_rows,
+        method="features",
+        steps=150,
+        isolate=True,
         dictionary=replace(_features(), stack=stack),
-    ).to_pandas()  # fmt: skip
+    ).to_pandas()
     assert found["place"].tolist() == ["L0", "L0"]
     for row, own in zip(found.to_dict("records"), ({0, 1, 16, 17}, {2, 3, 18, 19}), strict=True):
         chosen = {int(x) for x in row["features"].split(", ")}
@@ -175,5 +185,9 @@ def test_features_need_their_dictionary_and_its_place(attribute_holder, attribut
         find_variables(attribute_holder, attribute_rows, method="features")
     stack = attribute_holder.sites[0].stack
     with pytest.raises(OptionError, match="features of its dictionary; leave nodes out"):
-        _found(attribute_holder, attribute_rows, method="features",
-               dictionary=replace(_features(), stack=stack))  # fmt: skip
+        _found(
+            attribute_holder,
+            attribute_rows,
+            method="features",
+            dictionary=replace(_features(), stack=stack),
+        )

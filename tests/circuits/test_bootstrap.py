@@ -50,8 +50,9 @@ def test_a_circuit_keeps_its_stability(tmp_path) -> None:
     found = find_circuit(model, task, "attribution_patching", "edge")
     rows = found.tables["stability"]
     assert {(r["what"], r["drawn"], r["n"]) for r in rows} == {
-        ("heads", "pairs", 8), ("edges", "pairs", 8),
-    }  # fmt: skip
+        ("heads", "pairs", 8),
+        ("edges", "pairs", 8),
+    }
     mean, low, high = found.stability(2)
     assert 0 < low <= mean <= high <= 1
     assert found.stability(2, "edges") is not None

@@ -108,8 +108,16 @@ def test_noise_on_the_relation_is_undone_at_the_end(knowing) -> None:
 @pytest.fixture(scope="module")
 def shallow_gpt2() -> Any:
     torch.manual_seed(2)
-    config = GPT2Config(vocab_size=40, n_positions=16, n_embd=24, n_layer=4, n_head=3,
-                        initializer_range=0.35, bos_token_id=0, eos_token_id=0)  # fmt: skip
+    config = GPT2Config(
+        vocab_size=40,
+        n_positions=16,
+        n_embd=24,
+        n_layer=4,
+        n_head=3,
+        initializer_range=0.35,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
     return GPT2LMHeadModel(config).eval()
 
 
@@ -122,9 +130,16 @@ def test_effects_are_those_of_the_procedure_written_out(shallow_gpt2, what, wind
     model = interp.load(module, name="shallow")
     ids, subject = (38, 37, 27, 38, 34, 1), (1, 3)
     found = causal_tracing(
-        model, [Fact(ids, subject)], what, per="position", window=window, sever=sever, noise=2.0,
-        n_samples=samples, seed=5,
-    )  # fmt: skip
+        model,
+        [Fact(ids, subject)],
+        what,
+        per="position",
+        window=window,
+        sever=sever,
+        noise=2.0,
+        n_samples=samples,
+        seed=5,
+    )
     size = found.provenance["options"]["noise_size"]
     drawn = torch.randn(samples, 2, 24, generator=torch.Generator().manual_seed(5 * 100_003))
     blocks = module.transformer.h
@@ -194,18 +209,29 @@ def test_effects_are_those_of_the_procedure_written_out(shallow_gpt2, what, wind
 def test_shares_are_of_the_effect_on_the_facts_that_have_the_place() -> None:
     gain = np.array([[0.2, np.nan, 0.4], [0.1, 0.3, 0.2]])
     found = trace_rows(
-        [(0, "middle subject"), (0, "last")], gain, None, np.zeros((2, 3)),
-        np.array([0.8, 0.9, 1.0]), np.array([0.4, 0.0, 0.2]),
-        {"site": "mlp", "corrupt": "subject"}, {},
-    )  # fmt: skip
+        [(0, "middle subject"), (0, "last")],
+        gain,
+        None,
+        np.zeros((2, 3)),
+        np.array([0.8, 0.9, 1.0]),
+        np.array([0.4, 0.0, 0.2]),
+        {"site": "mlp", "corrupt": "subject"},
+        {},
+    )
     share = found.wide().set_index("place")["share"]
     assert share["middle subject"] == pytest.approx(0.3 / np.mean([0.4, 0.8]))
     assert share["last"] == pytest.approx(0.2 / np.mean([0.4, 0.9, 0.8]))
 
 
 def test_facts_of_texts_and_files(worded_gpt2, tmp_path) -> None:
-    rows = [{"prompt": "The capital of France is", "subject": "France", "attribute": "Paris",
-             "relation_id": "P36"}]  # fmt: skip
+    rows = [
+        {
+            "prompt": "The capital of France is",
+            "subject": "France",
+            "attribute": "Paris",
+            "relation_id": "P36",
+        }
+    ]
     (tmp_path / "facts.json").write_text(json.dumps(rows))
     [fact] = read_facts(tmp_path / "facts.json")
     [placed] = place_facts(worded_gpt2, [fact])
@@ -216,9 +242,14 @@ def test_facts_of_texts_and_files(worded_gpt2, tmp_path) -> None:
     assert placed.corrupted("relation", None) == (0, 1, 2, 4)
     [long] = place_facts(worded_gpt2, [Fact(tuple(range(2, 12)), (2, 6))])
     assert {name: len(at) for name, at in long.places.items()} == {
-        "before subject": 2, "first subject": 1, "middle subject": 2, "last subject": 1,
-        "first after": 1, "further": 2, "last": 1,
-    }  # fmt: skip
+        "before subject": 2,
+        "first subject": 1,
+        "middle subject": 2,
+        "last subject": 1,
+        "first after": 1,
+        "further": 2,
+        "last": 1,
+    }
 
 
 @pytest.mark.parametrize(
@@ -278,10 +309,23 @@ def test_the_command_prints_a_map_and_writes_it(run, tmp_path, bundled_induction
         rows.append({"prompt": ids[:-1], "subject": [first, first + 1], "answer": ids[-1]})
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     out = run(
-        "circuit", "trace", "bundled:induction", "--file", file, "--site", "attention",
-        "--set", "window=1", "--set", "noise=8", "--set", "n_samples=3", "-o",
-        tmp_path / "out", "-q",
-    )  # fmt: skip
+        "circuit",
+        "trace",
+        "bundled:induction",
+        "--file",
+        file,
+        "--site",
+        "attention",
+        "--set",
+        "window=1",
+        "--set",
+        "noise=8",
+        "--set",
+        "n_samples=3",
+        "-o",
+        tmp_path / "out",
+        "-q",
+    )
     told = getattr(out, "stdout", out)
     assert "attention restored, 3 facts; noise on the subject lowers" in told
     assert "activations of other noise" in told
@@ -313,5 +357,7 @@ def test_a_run_starts_at_the_restored_layer_and_computes_one_logit_row(knowing) 
     once = len(facts) * (1 + samples)
     each = sum(len(fact.prompt) - 4 for fact in facts) * samples * 2  # from the subject on; null
     assert rows == {
-        "lower": once + each, "upper": once + 2 * each, "logits": once + 2 * each,
-    }  # fmt: skip
+        "lower": once + each,
+        "upper": once + 2 * each,
+        "logits": once + 2 * each,
+    }

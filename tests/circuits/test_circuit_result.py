@@ -20,14 +20,24 @@ from interp.report.circuit_drawing import node_places
 
 def made(**options) -> Circuit:
     given = {
-        "model": "m<b>", "n_layers": 2, "n_heads": 2, "task": 'say "x"', "method": "codes",
-        "level": "edge", "nodes": ("embed", "L0H0", "L0H1", "mlp0", "L1H0", "L1H1"),
+        "model": "m<b>",
+        "n_layers": 2,
+        "n_heads": 2,
+        "task": 'say "x"',
+        "method": "codes",
+        "level": "edge",
+        "nodes": ("embed", "L0H0", "L0H1", "mlp0", "L1H0", "L1H1"),
         "score": np.array([0.5, -3.0, 0.0, 1.0, 2.0, 0.1]),
-        "sem": np.array([0.1, 0.1, np.nan, 0.1, 0.1, 0.1]), "n": 8, "unit": "logits",
+        "sem": np.array([0.1, 0.1, np.nan, 0.1, 0.1, 0.1]),
+        "n": 8,
+        "unit": "logits",
         "edges": (("L0H0", "L1H0.q"), ("L0H0", "L1H0.k"), ("mlp0", "logits"), ("embed", "L0H1.v")),
-        "edge_score": np.array([0.5, -2.0, 1.0, 0.1]), "roles": {"mover": ("L1H0", "L1H1")},
-        "notes": ("one",), "tables": {"t": [{"a": 1.0, "b": float("nan")}]}, "made": {"seed": 0},
-    } | options  # fmt: skip
+        "edge_score": np.array([0.5, -2.0, 1.0, 0.1]),
+        "roles": {"mover": ("L1H0", "L1H1")},
+        "notes": ("one",),
+        "tables": {"t": [{"a": 1.0, "b": float("nan")}]},
+        "made": {"seed": 0},
+    } | options
     return Circuit(**given)
 
 
@@ -160,16 +170,22 @@ def test_mermaid_is_read_back() -> None:
     ]
     edges = [re.fullmatch(r"  (\w+) (-->|-\.->)(?:\|(\w)\|)? (\w+)", line) for line in lines[6:]]
     assert [m and (m[1], m[2], m[3], m[4]) for m in edges] == [
-        ("L0H0", "-->", "q", "L1H0"), ("L0H0", "-.->", "k", "L1H0"),
-        ("mlp0", "-->", None, "logits"), ("embed", "-->", "v", "L0H1"),
-    ]  # fmt: skip
+        ("L0H0", "-->", "q", "L1H0"),
+        ("L0H0", "-.->", "k", "L1H0"),
+        ("mlp0", "-->", None, "logits"),
+        ("embed", "-->", "v", "L0H1"),
+    ]
 
 
 def test_layers_from_below() -> None:
     c = made()
     assert [layer_of(n, 2) for n in ("embed", "L0H3", "mlp0", "L1H0", "logits")] == [
-        -1, 0, 0.5, 1, 2,
-    ]  # fmt: skip
+        -1,
+        0,
+        0.5,
+        1,
+        2,
+    ]
     assert node_of("L0H3.q") == "L0H3"
     where = node_places(c)
     assert where["L0H0"] == (-0.5, 0.0)
@@ -190,9 +206,13 @@ def test_large_circuits_are_not_drawn_whole() -> None:
     n = 500
     nodes = tuple(f"L0H{i}" for i in range(n))
     many = made(
-        nodes=nodes, score=np.arange(n, dtype=float), sem=np.zeros(n), edges=(),
-        edge_score=np.zeros(0), roles={},
-    )  # fmt: skip
+        nodes=nodes,
+        score=np.arange(n, dtype=float),
+        sem=np.zeros(n),
+        edges=(),
+        edge_score=np.zeros(0),
+        roles={},
+    )
     assert max(len(t.text) for t in many.plot(k=10**6).data) == DRAWN
 
 

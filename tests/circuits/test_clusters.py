@@ -86,9 +86,11 @@ def test_an_interval_over_templates_is_that_of_their_means(planted_bystander, te
     measured = evaluate_circuit(planted_bystander, found, task, n_random=2)
     per = measured.per_prompt[:, :5]
     repeated = replace(
-        measured, per_prompt=np.tile(per, 2), full=np.tile(measured.full[:5], 2),
+        measured,
+        per_prompt=np.tile(per, 2),
+        full=np.tile(measured.full[:5], 2),
         empty=np.tile(measured.empty[:5], 2),
-    )  # fmt: skip
+    )
     alone = replace(
         measured, per_prompt=per, full=measured.full[:5], empty=measured.empty[:5], clusters=None
     )

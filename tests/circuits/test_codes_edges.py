@@ -83,9 +83,11 @@ def test_training_equals_training_with_the_projection(monkeypatch) -> None:
     assert mine == pytest.approx(losses, rel=1e-9)
     assert losses[-1] < 0.95 * losses[0]
     torch.testing.assert_close(
-        learned.decoder, decoder.detach() / decoder.detach().norm(dim=-1, keepdim=True),
-        atol=1e-9, rtol=0,
-    )  # fmt: skip
+        learned.decoder,
+        decoder.detach() / decoder.detach().norm(dim=-1, keepdim=True),
+        atol=1e-9,
+        rtol=0,
+    )
 
 
 # --- softmax ------------------------------------------------------------------------------------

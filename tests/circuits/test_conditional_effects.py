@@ -139,9 +139,19 @@ def test_every_method_says_how_it_measured(backup) -> None:
 @pytest.mark.slow
 def test_the_screen_and_the_files_have_a_column_for_each(run, tmp_path) -> None:
     args = (
-        "circuit", "planted:backup", "--task", "planted:backup", "-n", 6, "--random", 2, "--top",
-        4, "--method", "screen_verify",
-    )  # fmt: skip
+        "circuit",
+        "planted:backup",
+        "--task",
+        "planted:backup",
+        "-n",
+        6,
+        "--random",
+        2,
+        "--top",
+        4,
+        "--method",
+        "screen_verify",
+    )
     shown = run(*args, "-o", tmp_path).stdout.splitlines()
     assert shown[2].split()[:2] == ["node", "score"]
     assert "with another head out" in shown[2]

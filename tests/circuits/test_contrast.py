@@ -69,10 +69,22 @@ def with_values(task: ContrastTask, clean, corrupted) -> ContrastTask:
         def values(self, model):
             return np.array(clean, dtype=float), np.array(corrupted, dtype=float)
 
-    return Fixed(task.task.__class__(**{
-        f: getattr(task.task, f) for f in
-        ("name", "prompts", "positions", "unit", "higher_is_better", "read_rows", "corrupted")
-    }))  # fmt: skip
+    return Fixed(
+        task.task.__class__(
+            **{
+                f: getattr(task.task, f)
+                for f in (
+                    "name",
+                    "prompts",
+                    "positions",
+                    "unit",
+                    "higher_is_better",
+                    "read_rows",
+                    "corrupted",
+                )
+            }
+        )
+    )
 
 
 def test_too_few_pairs_are_not_a_model_that_fails(planted_bystander) -> None:
@@ -113,8 +125,10 @@ def test_a_significant_gap_can_be_too_small(planted_bystander) -> None:
 def test_pairs_of_the_same_two_tokens_need_a_large_effect() -> None:
     rng = np.random.default_rng(0)
     prompts = rng.standard_normal(24)
-    shown = [Gap.of(prompts + 0.4, prompts + rng.normal(0, 0.01, 24), None, n).shown
-             for n in (None, 9, 2)]  # fmt: skip
+    shown = [
+        Gap.of(prompts + 0.4, prompts + rng.normal(0, 0.01, 24), None, n).shown
+        for n in (None, 9, 2)
+    ]
     assert shown == [True, True, False]
     assert Gap.of(prompts + 2, prompts + rng.normal(0, 0.01, 24), None, 2).shown
 

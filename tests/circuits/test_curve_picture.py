@@ -15,9 +15,14 @@ from interp.draw.svg import standing
 
 def made(**more) -> pd.DataFrame:
     return pd.DataFrame(
-        {"heads": [1, 2, 4, 8], "faithfulness": [0.0, 0.5, 1.0, 1.0], "random": [0, 0, 0.5, 1],
-         "ablation": "corrupted"} | more
-    )  # fmt: skip
+        {
+            "heads": [1, 2, 4, 8],
+            "faithfulness": [0.0, 0.5, 1.0, 1.0],
+            "random": [0, 0, 0.5, 1],
+            "ablation": "corrupted",
+        }
+        | more
+    )
 
 
 def places(svg: str, line: int) -> list[tuple[float, float]]:

@@ -20,8 +20,9 @@ def test_planted_heads_attend_where_they_were_built_to() -> None:
     assert differ == [at["first"]]
     assert tokens[at["first"]] == tokens[at["end"]]
     truth = {role: heads[0] for role, heads in task.truth.items()} or {
-        "previous_token": "L0H0", "induction": "L1H0",
-    }  # fmt: skip
+        "previous_token": "L0H0",
+        "induction": "L1H0",
+    }
     query, key, weight = found["attends"][truth["previous_token"]]
     assert (query, key) == (at["next"], at["first"])
     assert weight > 0.9

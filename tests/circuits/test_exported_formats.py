@@ -29,16 +29,34 @@ NODES = (
     GraphNode("out9@2", "logit", 2, 9, 2, 8.0, p=0.6, influence=0.3),
     GraphNode("out4@2", "logit", 2, 4, 2, 7.0, p=0.25, influence=0.1),
 )
-EDGES = (("token@0", "L0H1@1", 0.5, 0.4), ("L0H1@1", "L1H0@2", -0.25, 0.3),
-         ("mlp1@2", "out9@2", 2.0, 0.2), ("L1H0@2", "out4@2", -1.0, 0.1))  # fmt: skip
+EDGES = (
+    ("token@0", "L0H1@1", 0.5, 0.4),
+    ("L0H1@1", "L1H0@2", -0.25, 0.3),
+    ("mlp1@2", "out9@2", 2.0, 0.2),
+    ("L1H0@2", "out4@2", -1.0, 0.1),
+)
 
 
 def attribution() -> AttributionGraph:
     sources, targets, weights, influences = zip(*EDGES, strict=True)
     return AttributionGraph(
-        "m", (" a", "b\n", "c\t"), (7, 3, 2), 2, 2, NODES, sources, targets, np.array(weights),
-        np.array(influences), 20, 30, 0.0, 0.1, {9: " yes", 4: "no\n"}, (0.8, 0.98),
-    )  # fmt: skip
+        "m",
+        (" a", "b\n", "c\t"),
+        (7, 3, 2),
+        2,
+        2,
+        NODES,
+        sources,
+        targets,
+        np.array(weights),
+        np.array(influences),
+        20,
+        30,
+        0.0,
+        0.1,
+        {9: " yes", 4: "no\n"},
+        (0.8, 0.98),
+    )
 
 
 def unpaired(z: int) -> tuple[int, int]:
@@ -60,8 +78,14 @@ def test_circuit_tracer_reads_every_node_and_edge() -> None:
     assert meta["prompt_tokens"] == [" a", "b⏎", "c→"]
     assert meta["prompt"] == " ab\nc\t"
     layers, heads = 2, 2
-    numbers = {"L0H1@1": 1, "L1H0@2": 0, "L1H0@1": 0, "mlp1@2": heads, "f5@2": heads + 1 + 5,
-               "f:error@2": heads + 1 + 2**31}  # fmt: skip
+    numbers = {
+        "L0H1@1": 1,
+        "L1H0@2": 0,
+        "L1H0@1": 0,
+        "mlp1@2": heads,
+        "f5@2": heads + 1 + 5,
+        "f:error@2": heads + 1 + 2**31,
+    }
     assert DICTIONARY_ERROR == 2**31
     ids = {"token@0": "E_7_0", "mlp1:error@2": "0_1_2", "out9@2": "3_9_2", "out4@2": "3_4_2"}
     order = sorted(NODES, key=lambda x: -x.influence)
@@ -87,8 +111,12 @@ def test_circuit_tracer_reads_every_node_and_edge() -> None:
             case _:
                 pair = (node.layer, layers + numbers[node.name])
                 assert unpaired(stated["feature"]) == pair
-                want = (str(node.layer), stated["feature"], "cross layer transcoder",
-                        found.described(node))  # fmt: skip
+                want = (
+                    str(node.layer),
+                    stated["feature"],
+                    "cross layer transcoder",
+                    found.described(node),
+                )
         assert want == tuple(stated[k] for k in ("layer", "feature", "feature_type", "clerp"))
     of = dict(zip((n.name for n in NODES), (x["node_id"] for x in document["nodes"]), strict=True))
     assert [(e["source"], e["target"], e["weight"]) for e in document["links"]] == [
@@ -118,9 +146,14 @@ def test_attribution_graphs_are_read_back_from_graphml() -> None:
 
 def test_attention_graphs_are_read_back_from_graphml() -> None:
     weights = np.array([[0.0, 0.0, 0.0], [0.5, 0.0, 0.0], [0.2, 0.8, 0.0]])
-    given: Any = {"nodes": ("a", "b<", "c"), "weights": weights, "even": np.tri(3) / 3,
-                  "edges": np.array([[1, 0], [2, 0], [2, 1]]), "threshold": "value:0.1",
-                  "provenance": {}}  # fmt: skip
+    given: Any = {
+        "nodes": ("a", "b<", "c"),
+        "weights": weights,
+        "even": np.tri(3) / 3,
+        "edges": np.array([[1, 0], [2, 0], [2, 1]]),
+        "threshold": "value:0.1",
+        "provenance": {},
+    }
     names = AttentionGraph.__dataclass_fields__
     found = AttentionGraph(**{k: v for k, v in given.items() if k in names})
     graph = nx.parse_graphml(found._graphml(), node_type=int)
@@ -137,22 +170,30 @@ def test_mib_reads_what_is_in_the_circuit(level: str, searched: bool, monkeypatc
     """By `EAP-IG/src/eap/graph.py`: nodes `input`, `a0.h1`, `m0`, `logits`; edges `a->b<q>`."""
     graph = SimpleNamespace(
         writers=("embed", "L0H0", "L0H1", "mlp0"),
-        edges=(("embed", "L0H0.q"), ("embed", "L0H1.v"), ("L0H0", "mlp0"), ("mlp0", "logits"),
-               ("embed", "logits"), ("L0H1", "mlp0")),
+        edges=(
+            ("embed", "L0H0.q"),
+            ("embed", "L0H1.v"),
+            ("L0H0", "mlp0"),
+            ("mlp0", "logits"),
+            ("embed", "logits"),
+            ("L0H1", "mlp0"),
+        ),
         layers=[SimpleNamespace(parallel=False), SimpleNamespace(parallel=True)],
-    )  # fmt: skip
+    )
     monkeypatch.setattr("interp.circuits.mib.ResidualGraph", SimpleNamespace(of=lambda _: graph))
     chosen = SimpleNamespace(nodes=("L0H1",), edges=(("embed", "L0H1.v"),)) if searched else None
     circuit = SimpleNamespace(
-        model="m", nodes=("L0H0", "mlp0", "L0H1"), largest=np.array([0.5, -1.0, 0.0]), level=level,
+        model="m",
+        nodes=("L0H0", "mlp0", "L0H1"),
+        largest=np.array([0.5, -1.0, 0.0]),
+        level=level,
         edges=(("embed", "L0H0.q"), ("L0H0", "mlp0"), ("mlp0", "logits")),
-        edge_score=np.array([0.25, -2.0, 0.0]), chosen=chosen,
-    )  # fmt: skip
+        edge_score=np.array([0.25, -2.0, 0.0]),
+        chosen=chosen,
+    )
     model: Any = SimpleNamespace(name="m", n_layers=1, n_heads=2, d_model=8)
     document = json.loads(to_mib(circuit, model))
-    assert document["cfg"] == {
-        "n_layers": 1, "n_heads": 2, "d_model": 8, "parallel_attn_mlp": True
-    }  # fmt: skip
+    assert document["cfg"] == {"n_layers": 1, "n_heads": 2, "d_model": 8, "parallel_attn_mlp": True}
     inside = {"input", "logits"} | ({"a0.h1"} if searched else {"a0.h0", "m0"})
     scores = {"a0.h0": 0.5, "a0.h1": 0.0, "m0": -1.0}
     assert list(document["nodes"]) == ["input", "a0.h0", "a0.h1", "m0", "logits"]
@@ -160,16 +201,25 @@ def test_mib_reads_what_is_in_the_circuit(level: str, searched: bool, monkeypatc
         assert held["in_graph"] == (name in inside)
         assert held.get("score") == scores.get(name)
     assert list(document["edges"]) == [
-        "input->a0.h0<q>", "input->a0.h1<v>", "a0.h0->m0", "m0->logits", "input->logits",
+        "input->a0.h0<q>",
+        "input->a0.h1<v>",
+        "a0.h0->m0",
+        "m0->logits",
+        "input->logits",
         "a0.h1->m0",
-    ]  # fmt: skip
+    ]
     found = {
         name: (held.get("score"), held["in_graph"]) for name, held in document["edges"].items()
     }
     if level == "head":  # both ends are in the circuit
-        both = {"m0->logits": not searched, "a0.h0->m0": not searched, "a0.h1->m0": False,
-                "input->a0.h0<q>": not searched, "input->a0.h1<v>": searched,
-                "input->logits": True}  # fmt: skip
+        both = {
+            "m0->logits": not searched,
+            "a0.h0->m0": not searched,
+            "a0.h1->m0": False,
+            "input->a0.h0<q>": not searched,
+            "input->a0.h1<v>": searched,
+            "input->logits": True,
+        }
         assert found == {name: (None, held) for name, held in both.items()}
     else:
         known = {"input->a0.h0<q>": 0.25, "a0.h0->m0": -2.0}

@@ -100,8 +100,11 @@ def test_every_task_of_a_known_circuit_is_a_case() -> None:
     assert {task for _, task in listed} == {name for name, about in TASKS.items() if about.model}
     assert len(listed) == len(set(listed))
     assert {class_of(model) for model, _ in listed} == {
-        "trained", "joined programs", "programs", "planted",
-    }  # fmt: skip
+        "trained",
+        "joined programs",
+        "programs",
+        "planted",
+    }
 
 
 def test_the_page_is_that_of_its_rows() -> None:
@@ -174,8 +177,9 @@ def test_a_script_that_fails_after_some_methods_keeps_its_error(tmp_path) -> Non
     label = SCRIPTS["gim_explain_nodes"][1]
     rows = [row for row in peer_results(model, task, tmp_path) if row[0].startswith(label)]
     assert rows == [
-        (label, None, {"note": "broken"}), (f"{label} GIM", None, {"note": "no gradient"}),
-    ]  # fmt: skip
+        (label, None, {"note": "broken"}),
+        (f"{label} GIM", None, {"note": "no gradient"}),
+    ]
 
 
 def test_scores_of_a_peer_are_compared_as_those_of_a_method() -> None:
@@ -183,9 +187,11 @@ def test_scores_of_a_peer_are_compared_as_those_of_a_method() -> None:
     task = make_contrast(model, "trained:induction", n=6)
     truth = Truth(model, task)
     row = {
-        "nodes": {"L0H1": 2.0, "L1H2": -3.0, "L0H0": 2.5}, "forwards": 3, "backwards": 1,
+        "nodes": {"L0H1": 2.0, "L1H2": -3.0, "L0H0": 2.5},
+        "forwards": 3,
+        "backwards": 1,
         "edges": [["L0H1", "L1H2.k", 1.0], ["L0H0", "L1H2.q", 2.0], ["L1H2", "logits", 5.0]],
-    }  # fmt: skip
+    }
     found = compared(_found(row), truth, 0, {}, "edge", {"seconds": 1.5})
     assert found["head"]["auroc"] == pytest.approx(15 / 16)  # one of eight others above one of two
     assert found["edge"]["auroc"] == pytest.approx(14 / 15)
@@ -194,10 +200,17 @@ def test_scores_of_a_peer_are_compared_as_those_of_a_method() -> None:
 
 
 def test_precision_and_recall_of_roles_are_counted_over_heads() -> None:
-    row = {"model": "planted:x", "left_out": [need.metric for need in role_named("bracket").needs],
-           "heads": {"L0H0": ["induction", ["induction"]], "L0H1": ["", ["induction"]],
-                     "L0H2": ["induction", []], "L0H3": ["name_mover", ["copying"]],
-                     "L0H4": ["bracket", []]}}  # fmt: skip
+    row = {
+        "model": "planted:x",
+        "left_out": [need.metric for need in role_named("bracket").needs],
+        "heads": {
+            "L0H0": ["induction", ["induction"]],
+            "L0H1": ["", ["induction"]],
+            "L0H2": ["induction", []],
+            "L0H3": ["name_mover", ["copying"]],
+            "L0H4": ["bracket", []],
+        },
+    }
     table = role_table([row])
     wilson = "1/2 = 0.50 [0.09, 0.91]"
     assert f"| induction | 2 | 2 | {wilson} | {wilson} | planted:x L0H1 | planted:x L0H2 |" in table
@@ -214,9 +227,10 @@ def test_roles_of_a_trained_model_are_found() -> None:
 
 
 CHEAP = [
-    (model, task) for model, task in cases()
+    (model, task)
+    for model, task in cases()
     if "+" not in model and "shuffle" not in model and task != "planted:selective_induction"
-]  # fmt: skip
+]
 
 
 @pytest.mark.slow
@@ -225,9 +239,14 @@ def test_the_default_finds_known_circuits(source, name) -> None:
     model = interp.load(source)
     task = make_contrast(model, name, n=16, seed=SEEDS[0])
     row = measured(model, task, Truth(model, task), DEFAULT, {}, SEEDS[0])
-    least = {"head": 1.0, "edge": 1.0} if source.startswith("compiled") else {
-        "head": 0.95, "edge": 0.9,
-    }  # fmt: skip
+    least = (
+        {"head": 1.0, "edge": 1.0}
+        if source.startswith("compiled")
+        else {
+            "head": 0.95,
+            "edge": 0.9,
+        }
+    )
     for level, at_least in least.items():
         found = row[level]["auroc"]
         assert found is None or found >= at_least, (level, row)

@@ -64,10 +64,20 @@ def test_a_mean_jacobian_is_that_of_finite_differences(name: str, projections: l
 def _written_by_the_mlp() -> transformers.GPT2LMHeadModel:
     """Heads write where the unembedding is blind; a linear MLP carries it to where it reads."""
     config = transformers.GPT2Config(
-        vocab_size=24, n_positions=16, n_embd=32, n_layer=1, n_head=4, n_inner=32,
-        activation_function="linear", tie_word_embeddings=False, bos_token_id=0, eos_token_id=None,
-        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
-    )  # fmt: skip
+        vocab_size=24,
+        n_positions=16,
+        n_embd=32,
+        n_layer=1,
+        n_head=4,
+        n_inner=32,
+        activation_function="linear",
+        tie_word_embeddings=False,
+        bos_token_id=0,
+        eos_token_id=None,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+    )
     torch.manual_seed(0)
     module = transformers.GPT2LMHeadModel(config).double().eval()
     block: Any = module.transformer.h[0]
@@ -92,10 +102,14 @@ def _on_drawn_prompts(model: interp.Model) -> Tried:
     clean, corrupted = (rng.integers(1, 24, (16, 8)) for _ in range(2))
     order = rng.permuted(np.tile(np.arange(24), (16, 1)), axis=1)  # two tokens, whatever the logits
     task = logit_difference(
-        model, Prompts(tuple(map(tuple, clean.tolist()))), order[:, -1].tolist(),
-        order[:, 0].tolist(), position=-1,
-        corrupted=Prompts(tuple(map(tuple, corrupted.tolist()))), name="planted",
-    )  # fmt: skip
+        model,
+        Prompts(tuple(map(tuple, clean.tolist()))),
+        order[:, -1].tolist(),
+        order[:, 0].tolist(),
+        position=-1,
+        corrupted=Prompts(tuple(map(tuple, corrupted.tolist()))),
+        name="planted",
+    )
     return tried(model, ContrastTask(task, ({"end": 7},) * 16))
 
 

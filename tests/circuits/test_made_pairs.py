@@ -196,8 +196,9 @@ def test_words_in_tables_stay_together(tmp_path) -> None:
     )
     drawn = [read_templates(path).draw(np.random.default_rng(i)) for i in range(20)]
     assert {(d.clean, d.answer, d.wrong) for d in drawn} == {
-        ("w1 w3", "w4", "w2"), ("w3 w1", "w2", "w4")
-    }  # fmt: skip
+        ("w1 w3", "w4", "w2"),
+        ("w3 w1", "w2", "w4"),
+    }
 
 
 def test_refusals(speaks, planted_induction, copy_file, tmp_path) -> None:

@@ -113,9 +113,10 @@ def test_paths_lead_from_the_one_head_to_the_keys_of_the_other(wide_bystander) -
     found = exact_patching(small, task, "edge")
     mean_edge = found.edges_per_prompt.mean(1)
     between = {
-        e: s for e, s in zip(found.edges, mean_edge, strict=True)
+        e: s
+        for e, s in zip(found.edges, mean_edge, strict=True)
         if e[0][0] == "L" and e[1][0] == "L"
-    }  # fmt: skip
+    }
     best = max(between, key=lambda e: abs(between[e]))
     assert best == ("L0H3", "L1H0.k")
     others = [abs(s) for e, s in between.items() if e != best]
@@ -144,8 +145,9 @@ def test_a_backup_is_found_by_the_second_look_only() -> None:
     assert abs(mean(alone, induction)) < 0.01  # the backup stands in for it
     found = screen_verify(model, task)
     assert {(r["head"], r["for"]) for r in found.tables["backups"]} == {
-        (backup, induction), (induction, backup),
-    }  # fmt: skip
+        (backup, induction),
+        (induction, backup),
+    }
     # the effect of patching it alone, as any other method has it, and the other beside it
     for head, other in ((backup, induction), (induction, backup)):
         at = found.nodes.index(head)
@@ -211,10 +213,14 @@ def test_options_are_checked(wide_bystander_model, wide_contrast) -> None:
 def test_names_of_the_command_line_work_in_python(planted_bystander) -> None:
     """`-m acdc:threshold=0.2`: the same circuit as with the option beside the name."""
     model, task = planted_bystander, make_contrast(planted_bystander, "planted:bystander", n=4)
-    for name, options in (("acdc:threshold=0.2", {"threshold": 0.2}),
-                          ("exact-patching:denoise=true", {"denoise": True}),
-                          ("verified_edges:faithful=0.9,max_evaluations=40",
-                           {"faithful": 0.9, "max_evaluations": 40})):  # fmt: skip
+    for name, options in (
+        ("acdc:threshold=0.2", {"threshold": 0.2}),
+        ("exact-patching:denoise=true", {"denoise": True}),
+        (
+            "verified_edges:faithful=0.9,max_evaluations=40",
+            {"faithful": 0.9, "max_evaluations": 40},
+        ),
+    ):
         plain = name.partition(":")[0]
         found, want = find_circuit(model, task, name), find_circuit(model, task, plain, **options)
         assert found.to_dict() == want.to_dict()

@@ -32,9 +32,11 @@ def test_every_edge_of_the_model_is_written_with_a_score(mib_model, mib_circuit)
     graph = ResidualGraph.of(mib_model)
     assert len(document["edges"]) == len(graph.edges)
     assert document["cfg"] == {
-        "n_layers": mib_model.n_layers, "n_heads": mib_model.n_heads,
-        "d_model": mib_model.d_model, "parallel_attn_mlp": False,
-    }  # fmt: skip
+        "n_layers": mib_model.n_layers,
+        "n_heads": mib_model.n_heads,
+        "d_model": mib_model.d_model,
+        "parallel_attn_mlp": False,
+    }
     assert document["nodes"]["input"]["in_graph"]
     assert document["nodes"]["logits"]["in_graph"]
     assert all(isinstance(held["score"], float) for held in document["edges"].values())

@@ -31,9 +31,14 @@ NAMED = sorted(name for name, entry in METRICS.items() if entry.group == "roles"
 NULL_LAB = Lab(0, lambda *x: None, notes=False)  # the model need not be able to do the task
 ON_TEXT = ("duplicate_token_text", "previous_token_text")
 OTHER = {
-    "pairs": 30, "sentences": 60, "task": "ioi", "residual": True, "least": 8, "max_length": 20,
+    "pairs": 30,
+    "sentences": 60,
+    "task": "ioi",
+    "residual": True,
+    "least": 8,
+    "max_length": 20,
     "relation": "obj",
-}  # fmt: skip
+}
 FEWER = {"pairs": 8, "rows": 3, "trials": 8, "prompts": 10, "movers": 1, "max_length": 24}
 
 
@@ -42,10 +47,18 @@ def spelling_model() -> interp.Model:
     """A random model that knows every word of the tasks."""
     tokenizer = speller()
     config = LlamaConfig(
-        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=48, num_hidden_layers=2,
-        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128, bos_token_id=0,
-        eos_token_id=None, marker_token_id=7, refusal_token_ids=[9],
-    )  # fmt: skip
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=128,
+        bos_token_id=0,
+        eos_token_id=None,
+        marker_token_id=7,
+        refusal_token_ids=[9],
+    )
     torch.manual_seed(3)
     module = LlamaForCausalLM(config).eval()
     return interp.load(module, tokenizer=tokenizer, name="spelling")
@@ -159,9 +172,15 @@ def test_a_planted_successor_head_is_found(counting_model) -> None:
     """A head whose OV circuit maps every item to the unembedding of the next one."""
     tokenizer = counting_model.tokenizer
     config = LlamaConfig(
-        vocab_size=len(tokenizer), hidden_size=len(tokenizer), intermediate_size=8,
-        num_hidden_layers=2, num_attention_heads=1, head_dim=512, bos_token_id=0, eos_token_id=None,
-    )  # fmt: skip
+        vocab_size=len(tokenizer),
+        hidden_size=len(tokenizer),
+        intermediate_size=8,
+        num_hidden_layers=2,
+        num_attention_heads=1,
+        head_dim=512,
+        bos_token_id=0,
+        eos_token_id=None,
+    )
     torch.manual_seed(3)
     module: Any = LlamaForCausalLM(config).eval()
     lists = known_lists(counting_model, 5)
@@ -207,9 +226,14 @@ def test_a_model_that_cannot_do_the_task_has_no_scores_and_a_reason(name, spelli
 def test_words_that_the_tokenizer_splits_are_a_reason() -> None:
     tokenizer = speller(names=False)
     config = LlamaConfig(
-        vocab_size=len(tokenizer), hidden_size=16, intermediate_size=16, num_hidden_layers=1,
-        num_attention_heads=2, bos_token_id=0, eos_token_id=None,
-    )  # fmt: skip
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        bos_token_id=0,
+        eos_token_id=None,
+    )
     model = interp.load(LlamaForCausalLM(config).eval(), tokenizer=tokenizer, name="nameless")
     [made] = interp.score(model, "name_mover").provenance.values()
     assert "splits (or does not know)" in made["headline"]

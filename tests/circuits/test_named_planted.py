@@ -40,9 +40,10 @@ def found_by_rule(
             if kept.any():
                 gap = cluster_summary(
                     (x - found.null[site])[kept][:, [head]].numpy(),
-                    None if found.clusters is None
+                    None
+                    if found.clusters is None
                     else [c for c, k in zip(found.clusters, kept.tolist(), strict=True) if k],
-                )  # fmt: skip
+                )
                 names.append(f"L{site.layer}H{head}")
                 scores.append(float(x[kept, head].mean()))
                 nulls.append(float(found.null[site][kept, head].mean()))
@@ -73,14 +74,25 @@ def giving() -> interp.Model:
         made.unembedding[token, made.at["out"].start + i] = 1
     made.embedding[tokenizer.convert_tokens_to_ids(" to"), made.at["end"]] = 1
     name, position = made.eye("name"), made.eye("position")
-    made.head(0, 1, [made.rest(), (MATCH, name, name), (-2 * MATCH, position, position)],
-              [(name, made.eye("double"))])  # fmt: skip
+    made.head(
+        0,
+        1,
+        [made.rest(), (MATCH, name, name), (-2 * MATCH, position, position)],
+        [(name, made.eye("double"))],
+    )
     seen = [made.rest(), (MATCH, made.eye("end"), made.total("double"))]
     made.head(1, 2, seen, [(made.eye("double"), made.eye("inhibited"))])
     made.head(1, 3, seen, [(made.eye("double"), made.eye("unread"))])
-    made.head(2, 0, [made.rest(), (MATCH, made.eye("end"), made.total("name")),
-                     (-MATCH, made.eye("inhibited"), name)],
-              [(name, 10 * made.eye("out"))])  # fmt: skip
+    made.head(
+        2,
+        0,
+        [
+            made.rest(),
+            (MATCH, made.eye("end"), made.total("name")),
+            (-MATCH, made.eye("inhibited"), name),
+        ],
+        [(name, 10 * made.eye("out"))],
+    )
     return made.build("giving")
 
 
@@ -213,8 +225,16 @@ def following_model() -> interp.Model:
     words = sorted({w for pairs in FUNCTIONS.values() for pair in pairs for w in pair})
     tokenizer = whole_words(["Q:", "A:", "\n", "\n\n", *(f" {w}" for w in words)])
     n, functions = len(words), list(FUNCTIONS)
-    spaces = {"word": n, "before": n, "asked": n, "shown": len(functions), "wanted": len(functions),
-              "unread": len(functions), "answer": 1, "out": n}  # fmt: skip
+    spaces = {
+        "word": n,
+        "before": n,
+        "asked": n,
+        "shown": len(functions),
+        "wanted": len(functions),
+        "unread": len(functions),
+        "answer": 1,
+        "out": n,
+    }
     made = Handmade(tokenizer, spaces, layers=2, context=48)
     for i, word in enumerate(words):
         token = tokenizer.convert_tokens_to_ids(f" {word}")

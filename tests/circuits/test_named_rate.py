@@ -24,10 +24,18 @@ MODELS, LEVEL = 6, 0.05
 def random_speaker(seed: int) -> interp.Model:
     tokenizer = speller()
     config = LlamaConfig(
-        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=48, num_hidden_layers=2,
-        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128,
-        bos_token_id=0, eos_token_id=None, marker_token_id=7, refusal_token_ids=[9],
-    )  # fmt: skip
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=128,
+        bos_token_id=0,
+        eos_token_id=None,
+        marker_token_id=7,
+        refusal_token_ids=[9],
+    )
     torch.manual_seed(40 + seed)
     return interp.load(LlamaForCausalLM(config).eval(), tokenizer=tokenizer, name="random")
 
@@ -41,10 +49,12 @@ def test_random_models_get_no_named_head_more_often_than_the_level_allows() -> N
     for seed in range(MODELS):
         model = random_speaker(seed)
         trials = [b.experiment(model, seed, lambda *x: None, notes=False) for b in bounds]
-        every.append([
-            MetricScores(_arrays(t.values), t.clusters, t.null_kind, _arrays(t.null or {}))
-            for t in trials
-        ])  # fmt: skip
+        every.append(
+            [
+                MetricScores(_arrays(t.values), t.clusters, t.null_kind, _arrays(t.null or {}))
+                for t in trials
+            ]
+        )
     means = [[means_by_site(x.values) for x in mine] for mine in every]
     origin, claimed = model_provenance(model), 0
     for at, mine in enumerate(every):

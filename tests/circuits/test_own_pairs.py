@@ -56,9 +56,17 @@ def test_a_third_of_the_lines_is_held_out(lines, tmp_path) -> None:
 def test_a_circuit_of_ones_own_pairs(run, planted_induction, lines, tmp_path) -> None:
     file = write(tmp_path / "mine.jsonl", lines)
     args = (
-        "circuit", "planted:induction", "--task", file, "--method", "exact-patching", "--random",
-        2, "--top", 3,
-    )  # fmt: skip
+        "circuit",
+        "planted:induction",
+        "--task",
+        file,
+        "--method",
+        "exact-patching",
+        "--random",
+        2,
+        "--top",
+        3,
+    )
     result = run(*args, "-o", tmp_path)
     assert result.exit_code == 0, result.stderr
     assert "  mine, exact_patching, heads: score (logits)" in result.stdout

@@ -22,9 +22,16 @@ HEADS, WIDTH = 2, 16
 def hooked_gpt2():
     torch.manual_seed(1)
     config = GPT2Config(
-        n_layer=3, n_head=HEADS, n_embd=WIDTH, vocab_size=24, n_positions=12, bos_token_id=0,
-        eos_token_id=None, initializer_range=0.4, attn_implementation="eager",
-    )  # fmt: skip
+        n_layer=3,
+        n_head=HEADS,
+        n_embd=WIDTH,
+        vocab_size=24,
+        n_positions=12,
+        bos_token_id=0,
+        eos_token_id=None,
+        initializer_range=0.4,
+        attn_implementation="eager",
+    )
     model = interp.load(GPT2LMHeadModel(config).eval(), name="gpt2")
     pairs = induction_pairs(model, 24, length=5)
     batch = pairs.some(range(0, 24, 2))
@@ -77,8 +84,9 @@ def test_the_published_procedure_gives_the_same(hooked_gpt2) -> None:
     model, task = hooked_gpt2
     module = model.module
     (batch,) = task.batches()
-    clean, corrupted = (torch.tensor([list(x) for x in p.ids])
-                        for p in (batch.clean, batch.corrupted))  # fmt: skip
+    clean, corrupted = (
+        torch.tensor([list(x) for x in p.ids]) for p in (batch.clean, batch.corrupted)
+    )
     base, on = hooked(module, clean)
     _, off = hooked(module, corrupted)
     frozen = {i: (lambda x, i=i: on["z"][i]) for i in range(3)}
@@ -113,10 +121,16 @@ def test_a_frozen_hop_is_one_edge(hooked_gpt2) -> None:
 def test_the_planted_path_carries_everything(planted_induction) -> None:
     task = make_contrast(planted_induction, "induction", n=6)
     found = path_patching(
-        planted_induction, task,
-        ["L0H3>L1H0.k", "L0H3>L1H0.k>logits", "embed>L0H3.v>L1H0.k>logits", "0.3>1.0.q",
-         "0.3>logits"],
-    )  # fmt: skip
+        planted_induction,
+        task,
+        [
+            "L0H3>L1H0.k",
+            "L0H3>L1H0.k>logits",
+            "embed>L0H3.v>L1H0.k>logits",
+            "0.3>1.0.q",
+            "0.3>logits",
+        ],
+    )
     share = dict(zip(found.route, found.wide()["share"], strict=True))
     for route in found.route[:3]:
         assert share[route] == pytest.approx(1, abs=0.02), route
@@ -129,8 +143,9 @@ def test_the_planted_path_carries_everything(planted_induction) -> None:
 
 def test_several_readers_at_once(hooked_gpt2) -> None:
     model, task = hooked_gpt2
-    whole, parts = (path_patching(model, task, text) for text in
-                    ("0.1>2.0", "0.1>2.0.q+2.0.k+2.0.v"))  # fmt: skip
+    whole, parts = (
+        path_patching(model, task, text) for text in ("0.1>2.0", "0.1>2.0.q+2.0.k+2.0.v")
+    )
     assert tuple(whole.route) == tuple(parts.route) == ("L0H1>L2H0",)
     np.testing.assert_array_equal(whole.per_prompt, parts.per_prompt)
 

@@ -53,8 +53,11 @@ def test_the_other_direction_and_single_positions(map_setting) -> None:
     # all heads of layer 1 at the end carry what its one induction head carries as a whole
     nodes = exact_patching(model, task)
     head = nodes.per_prompt[nodes.nodes.index("L1H0")]
-    end = [i for i, (layer, place) in enumerate(zip(found.layer, found.place, strict=True))
-           if (layer, place) == (1, str(task.roles[0]["end"]))]  # fmt: skip
+    end = [
+        i
+        for i, (layer, place) in enumerate(zip(found.layer, found.place, strict=True))
+        if (layer, place) == (1, str(task.roles[0]["end"]))
+    ]
     same = [i for i, roles in enumerate(task.roles) if roles["end"] == task.roles[0]["end"]]
     np.testing.assert_allclose(found.per_prompt[end[0]][same], head[same], atol=0.05)
     assert "first layer" in repr(found)

@@ -65,16 +65,26 @@ def test_variants_change_the_list() -> None:
 
 def circuit(score):
     names_ = tuple(f"L{layer}H{h}" for layer in range(12) for h in range(12))
-    return made(nodes=names_, score=score(names_), sem=np.zeros(144), edges=(),
-                edge_score=np.zeros(0), roles={})  # fmt: skip
+    return made(
+        nodes=names_,
+        score=score(names_),
+        sem=np.zeros(144),
+        edges=(),
+        edge_score=np.zeros(0),
+        roles={},
+    )
 
 
 def test_a_circuit_is_compared() -> None:
     ioi = published("ioi_gpt2_small")
     best = circuit(lambda n: np.array([-1.0 if h in ioi.heads else 0.1 for h in n]))
     assert published_figures(ioi.compared(best)) | {"low": 1, "high": 1} == {
-        "auroc": 1.0, "low": 1, "high": 1, "found": 26, "of": 26,
-    }  # fmt: skip
+        "auroc": 1.0,
+        "low": 1,
+        "high": 1,
+        "found": 26,
+        "of": 26,
+    }
     assert ioi.compared(best, "oneill_bui").found == 25
     rng = np.random.default_rng(0)
     null = [ioi.compared(circuit(lambda n: rng.random(len(n)))).score[0] for _ in range(60)]

@@ -59,9 +59,16 @@ def test_mlps_and_single_heads_are_ends_too() -> None:
         f"mlp{i}" for i in (0, 1, 2, 3, 8, 9, 10, 11)
     ]
     for edge in (
-        ("embed", "mlp0"), ("L0H1", "mlp2"), ("L0H3", "L9H1"), ("mlp3", "L9H1"), ("mlp0", "mlp3"),
-        ("mlp8", "mlp11"), ("mlp8", "L9H1.q"), ("L9H1", "mlp10"), ("mlp11", "logits"),
-    ):  # fmt: skip
+        ("embed", "mlp0"),
+        ("L0H1", "mlp2"),
+        ("L0H3", "L9H1"),
+        ("mlp3", "L9H1"),
+        ("mlp0", "mlp3"),
+        ("mlp8", "mlp11"),
+        ("mlp8", "L9H1.q"),
+        ("L9H1", "mlp10"),
+        ("mlp11", "logits"),
+    ):
         assert edge in found.edges, edge
     for edge in (("mlp3", "mlp8"), ("mlp8", "L8H11"), ("L9H1", "mlp8")):
         assert edge not in found.edges, edge
@@ -88,9 +95,21 @@ def test_the_page_shows_it_beside(run, tmp_path) -> None:
         "[[groups]]\nfrom = 'previous_token'\nto = 'induction'\ninputs = 'k'\n"
     )
     result = run(
-        "circuit", "planted:induction", "--task", "induction", "-n", 4, "--random", 2, "--method",
-        "exact-patching", "--against", own, "-o", tmp_path,
-    )  # fmt: skip
+        "circuit",
+        "planted:induction",
+        "--task",
+        "induction",
+        "-n",
+        4,
+        "--random",
+        2,
+        "--method",
+        "exact-patching",
+        "--against",
+        own,
+        "-o",
+        tmp_path,
+    )
     assert result.exit_code == 0, result.stderr
     page = (tmp_path / "planted-induction" / "circuit.html").read_text()
     assert "Published: own" in page

@@ -38,9 +38,15 @@ def write(tmp_path):
 def test_a_task_with_corrupted_prompts_is_found_on_and_held_out(run, write, tmp_path) -> None:
     file = write("return pairs.task")
     args = (
-        "circuit", "planted:induction", "--task", file, "--method", "exact-patching", "--random",
+        "circuit",
+        "planted:induction",
+        "--task",
+        file,
+        "--method",
+        "exact-patching",
+        "--random",
         2,
-    )  # fmt: skip
+    )
     result = run(*args, "-o", tmp_path / "out")
     assert result.exit_code == 0, result.stderr
     assert "  mine, exact_patching, heads: score (logits)" in result.stdout
@@ -94,8 +100,9 @@ def test_a_python_file_may_be_asked_for_by_pair(planted_induction, write) -> Non
     file = write("return pairs.task")
     whole = make_contrast(planted_induction, file)
     assert make_contrast(planted_induction, file, templates=[7, 2]).clean.ids == (
-        whole.clean.ids[7], whole.clean.ids[2],
-    )  # fmt: skip
+        whole.clean.ids[7],
+        whole.clean.ids[2],
+    )
 
 
 def test_the_task_loader_takes_the_clean_side_of_a_contrast(planted_induction, write) -> None:
@@ -121,14 +128,19 @@ def test_what_such_a_file_must_define(errors, planted_induction, write, tmp_path
         (bare, "has no function task(model)"),
         (write("return 3", name="a"), "returned int; for a circuit it must return a"),
         (write("return 1 / 0", name="b"), "line 11: ZeroDivisionError"),
-        (write("from dataclasses import replace\nreturn replace(pairs.task, corrupted=None)",
-               name="c"),
-         "returned a Task without corrupted prompts; a circuit is found by comparing every prompt"),
+        (
+            write(
+                "from dataclasses import replace\nreturn replace(pairs.task, corrupted=None)",
+                name="c",
+            ),
+            "returned a Task without corrupted prompts; a circuit is found by comparing every "
+            "prompt",
+        ),
         (write("return pairs.task", n=5, name="d"), "has 5 pairs; 6 or more are needed"),
         (tmp_path / "none.py", "cannot be read"),
         (tmp_path / "none.txt", "from a .py file whose function task(model)"),
         (tmp_path / "none.csv", "with the fields prompt, corrupted, answer, wrong"),
-    )  # fmt: skip
+    )
     for file, told in cases:
         code, said = errors("circuit", "planted:induction", "--task", file, "--random", 2)
         assert (code in (1, 2), len(said)) == (True, 1), told

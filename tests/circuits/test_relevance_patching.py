@@ -18,9 +18,16 @@ from interp.circuits.methods import exact_patching, relevance_patching
 def small_gpt2():
     torch.manual_seed(2)
     config = GPT2Config(
-        n_layer=2, n_head=2, n_embd=16, vocab_size=24, n_positions=12, bos_token_id=0,
-        eos_token_id=None, initializer_range=0.4, activation_function="relu",
-    )  # fmt: skip
+        n_layer=2,
+        n_head=2,
+        n_embd=16,
+        vocab_size=24,
+        n_positions=12,
+        bos_token_id=0,
+        eos_token_id=None,
+        initializer_range=0.4,
+        activation_function="relu",
+    )
     model = interp.load(GPT2LMHeadModel(config).eval(), name="gpt2")
     pairs = induction_pairs(model, 8, length=5)
     return model, pairs.some(range(0, 8, 2))
@@ -74,8 +81,9 @@ def test_every_edge_is_what_patching_the_linear_model_gives(small_gpt2) -> None:
     model, task = small_gpt2
     found = relevance_patching(model, task, "edge", freeze_patterns=True)
     (batch,) = task.batches()
-    clean, corrupted = (torch.tensor([list(x) for x in p.ids])
-                        for p in (batch.clean, batch.corrupted))  # fmt: skip
+    clean, corrupted = (
+        torch.tensor([list(x) for x in p.ids]) for p in (batch.clean, batch.corrupted)
+    )
     with torch.no_grad():
         whole, _, kept = run(model.module, clean)
         torch.testing.assert_close(whole, model.run(batch.clean), atol=1e-5, rtol=1e-4)
@@ -85,8 +93,10 @@ def test_every_edge_is_what_patching_the_linear_model_gives(small_gpt2) -> None:
             want = (batch.value(whole) - batch.value(logits)).double().numpy()
             np.testing.assert_allclose(row, want, atol=1e-4, err_msg=f"{writer} {reader}")
     size = np.abs(found.edges_per_prompt).max(1)
-    into = {name: max(s for (_, b), s in zip(found.edges, size, strict=True) if b.endswith(name))
-            for name in (".q", ".k", ".v", "mlp1")}  # fmt: skip
+    into = {
+        name: max(s for (_, b), s in zip(found.edges, size, strict=True) if b.endswith(name))
+        for name in (".q", ".k", ".v", "mlp1")
+    }
     assert into[".q"] == into[".k"] == 0  # the pattern is a constant
     assert into[".v"] > 1e-3
     assert into["mlp1"] > 1e-3
@@ -98,8 +108,9 @@ def test_attention_is_differentiated_as_published(small_gpt2) -> None:
     found = relevance_patching(model, task, "edge")
     frozen = relevance_patching(model, task, "edge", freeze_patterns=True)
     (batch,) = task.batches()
-    clean, corrupted = (torch.tensor([list(x) for x in p.ids])
-                        for p in (batch.clean, batch.corrupted))  # fmt: skip
+    clean, corrupted = (
+        torch.tensor([list(x) for x in p.ids]) for p in (batch.clean, batch.corrupted)
+    )
     small = 1e-2
     with torch.no_grad():
         _, own, kept = run(model.module, clean)

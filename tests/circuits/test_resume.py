@@ -225,8 +225,9 @@ def test_nothing_else_gets_these_values(planted_induction, two_length_task, tmp_
     other = ContrastTask(
         two_length_task.task.with_corrupted(
             [(*ids[:-2], 9, ids[-1]) for ids in two_length_task.corrupted.ids], planted_induction
-        ), two_length_task.roles,
-    )  # fmt: skip
+        ),
+        two_length_task.roles,
+    )
     assert runs(planted_induction, other, "gim_patching") > 0
     roles = ContrastTask(
         two_length_task.task,

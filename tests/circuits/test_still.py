@@ -68,10 +68,13 @@ def test_only_the_largest_are_shown_and_that_is_said() -> None:
     assert "embed" not in names
     n = 1000
     many = made(
-        nodes=tuple(f"L0H{i}" for i in range(40)), score=np.zeros(40), sem=np.zeros(40), roles={},
+        nodes=tuple(f"L0H{i}" for i in range(40)),
+        score=np.zeros(40),
+        sem=np.zeros(40),
+        roles={},
         edges=tuple((f"L0H{i % 40}", f"L1H{i // 40}.q") for i in range(n)),
         edge_score=np.arange(n) + 1.0,
-    )  # fmt: skip
+    )
     _, names, lines = parts(many.to_svg(k=10**6))
     assert len(lines) == DRAWN <= 300
     assert any(t and t.startswith("300 of 1000 edges") for t in names)

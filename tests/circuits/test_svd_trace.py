@@ -242,10 +242,13 @@ def test_the_planted_circuit_and_nothing_else_is_traced(bystander, measure: str)
         [f"L{a}H{b}" for a, b in built.roles[role]] for role in ("previous_token", "induction")
     )
     score = dict(zip(circuit.nodes, circuit.score, strict=True))
-    assert auroc(
-        np.array([score[h] for h in circuit.head_names]),
-        marked(circuit.head_names, {previous, induction}),
-    ) == 1.0  # fmt: skip
+    assert (
+        auroc(
+            np.array([score[h] for h in circuit.head_names]),
+            marked(circuit.head_names, {previous, induction}),
+        )
+        == 1.0
+    )
     assert score[induction] == pytest.approx(1.0)
     assert score[previous] == pytest.approx(0.5, abs=1e-6)
     others = [score[h] for h in circuit.head_names if h not in (previous, induction)]

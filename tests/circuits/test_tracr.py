@@ -209,9 +209,15 @@ def test_what_pairs_share_is_found_by_nobody():
 def test_a_trace_starts_where_mlps_read_all_that_heads_write():
     """`hist` counts with one head, which an MLP reads: no head acts on the output directly."""
     graph, clean, corrupted, value = setting("hist")
-    named = Task("hist", Prompts(tuple(map(tuple, clean.tolist()))), ((0,),) * len(clean), "share",
-                 True, read_rows=lambda logits, rows, clean: logits.sum(-1),
-                 corrupted=Prompts(tuple(map(tuple, corrupted.tolist()))))  # fmt: skip
+    named = Task(
+        "hist",
+        Prompts(tuple(map(tuple, clean.tolist()))),
+        ((0,),) * len(clean),
+        "share",
+        True,
+        read_rows=lambda logits, rows, clean: logits.sum(-1),
+        corrupted=Prompts(tuple(map(tuple, corrupted.tolist()))),
+    )
     (batch,) = ContrastTask(named).batches()
     scores = LinearScores(graph.model, batch.clean)
     found, direct = seeds(graph.model, batch, value, scores, 0.7, set())

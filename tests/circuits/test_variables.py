@@ -35,9 +35,14 @@ def _transformer() -> CompiledTransformer:
     columns that nothing reads; what it writes is read from columns that are always 0.
     """
     sizes: dict[str, Any] = {
-        "vocab_size": 9, "hidden_size": 12, "num_attention_heads": 3, "head_dim": 4, "d_mlp": 1,
-        "n_out": 4, "max_position_embeddings": 4,
-    }  # fmt: skip
+        "vocab_size": 9,
+        "hidden_size": 12,
+        "num_attention_heads": 3,
+        "head_dim": 4,
+        "d_mlp": 1,
+        "n_out": 4,
+        "max_position_embeddings": 4,
+    }
     module = CompiledTransformer(CompiledConfig(**sizes, name_or_path="planted variables"))
     state = {k: torch.zeros_like(x) for k, x in module.state_dict().items()}
     state["token_embed.weight"][1:5, 0:2] = CODES
@@ -135,12 +140,13 @@ def test_exchanged_answers_are_found_nowhere_more_than_by_chance(holder, held_pr
         rng = np.random.default_rng(seed)
         rows = [
             Interchange(
-                held_prompts[i], held_prompts[j],
+                held_prompts[i],
+                held_prompts[j],
                 int((held_prompts[i][1] - 1 + rng.integers(1, 4)) % 4),
                 held_prompts[i][1] - 1,
             )
             for i, j in rng.integers(0, 16, (80, 2))
-        ]  # fmt: skip
+        ]
         rows_found = find_variables(holder, rows, ["L0H0"], ranks=[2], steps=16, seed=seed)
         wrong += "found" in list(rows_found.finding)
     assert wrong <= 2  # at most 5 % of 16 are expected; 3 have a probability of 4 %
@@ -277,8 +283,10 @@ def test_wrong_input_is_one_error(holder, exchanges, held_prompts, tmp_path: Pat
         ANSWER.interchanges(held_prompts, "b")
     with pytest.raises(OptionError, match="give more pairs"):
         find_variables(holder, exchanges[:20])
-    wrong = [Interchange(row.base, row.source, row.answer, (int(row.base_answer) + 1) % 4)
-             for row in exchanges]  # fmt: skip
+    wrong = [
+        Interchange(row.base, row.source, row.answer, (int(row.base_answer) + 1) % 4)
+        for row in exchanges
+    ]
     with pytest.raises(OptionError, match="240 are answered otherwise"):
         find_variables(holder, wrong)
     with pytest.raises(PromptError, match="have 4 and 3 tokens"):
@@ -300,13 +308,29 @@ def test_the_command_reads_a_file_and_prints_where(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for _ in range(100):
         here, there = (rng.permutation(20)[:6].tolist() for _ in range(2))
-        rows.append({"base": [*here, here[1]], "source": [*there, there[1]],
-                     "answer": there[2], "base_answer": here[2]})  # fmt: skip
+        rows.append(
+            {
+                "base": [*here, here[1]],
+                "source": [*there, there[1]],
+                "answer": there[2],
+                "base_answer": here[2],
+            }
+        )
     file.write_text("\n".join(map(json.dumps, rows)))
     run = CliRunner().invoke(
-        main, ["circuit", "variables", "planted:induction", "--file", str(file),
-               "--set", "nodes=L1H0,L0H0", "--set", "steps=5"],
-    )  # fmt: skip
+        main,
+        [
+            "circuit",
+            "variables",
+            "planted:induction",
+            "--file",
+            str(file),
+            "--set",
+            "nodes=L1H0,L0H0",
+            "--set",
+            "steps=5",
+        ],
+    )
     assert run.exit_code == 0, run.output
     assert "variable (2 places: 1 found, 0 dormant" in run.output
     assert "L1H0" in run.output

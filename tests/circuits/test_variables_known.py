@@ -19,11 +19,15 @@ def _interchanges(case: Case, task: str, variable: str, n: int) -> list[Intercha
     answer = case.run(base, values, {variable: np.ones(len(base), bool)})[0][task]
     return [
         Interchange(
-            tuple(base[i].tolist()), tuple(source[i].tolist()), int(answer[i]), int(plain[i]),
-            f"{task}: {variable}", read_at=case.ends[task],
+            tuple(base[i].tolist()),
+            tuple(source[i].tolist()),
+            int(answer[i]),
+            int(plain[i]),
+            f"{task}: {variable}",
+            read_at=case.ends[task],
         )
         for i in np.flatnonzero(answer != plain)[:n]
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize(

@@ -283,9 +283,7 @@ def test_a_gradient_sees_the_backup_once_its_primary_is_patched(backup_search) -
 
     model, task, _ = backup_search
     runs = PatchedRuns(model, task)
-    exact = runs.effects(
-        [runs.node_mask("L1H0"), runs.node_mask("L1H0", "L2H0")], "pairs"
-    )  # fmt: skip
+    exact = runs.effects([runs.node_mask("L1H0"), runs.node_mask("L1H0", "L2H0")], "pairs")
     value, guess = runs.gradients(lambda pair: effects_without(pair, "L1H0"), "one", 1, 1)
     np.testing.assert_allclose(runs.clean - value, exact[0], atol=1e-4)
     at = runs.graph.index["L2H0"]
@@ -338,8 +336,9 @@ def test_edges_that_lead_nowhere_are_left_out() -> None:
 
 def test_intervals_of_ratios_cover_the_ratio() -> None:
     whole = np.array([1.0, 2.0, 3.0])
-    np.testing.assert_allclose(ratio_intervals(np.stack([0.5 * whole, 0 * whole]), whole),
-                               [[0.5, 0.5], [0, 0]])  # fmt: skip
+    np.testing.assert_allclose(
+        ratio_intervals(np.stack([0.5 * whole, 0 * whole]), whole), [[0.5, 0.5], [0, 0]]
+    )
     rng, hits = np.random.default_rng(0), 0
     for _ in range(2000):
         whole = 3 + rng.normal(size=5)

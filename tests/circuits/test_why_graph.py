@@ -156,9 +156,12 @@ def test_features_are_nodes_whose_edges_sum_to_their_activation() -> None:
     model = of_family("llama")
     weight = torch.randn(12, 48, generator=torch.Generator().manual_seed(1)) / 7
     made = SimpleNamespace(
-        W_dec=weight, b_dec=torch.zeros(48), layer=1, site="resid_pre",
+        W_dec=weight,
+        b_dec=torch.zeros(48),
+        layer=1,
+        site="resid_pre",
         encode=lambda x: torch.relu(x @ weight.T),
-    )  # fmt: skip
+    )
     edges = direct_edges(model, IDS, mass=0.9, most=2, dictionaries=[made], features=12)
     active = [i for i, x in enumerate(edges.nodes) if x.kind == "feature" and x.activation > 0]
     assert len(active) > 5
@@ -190,13 +193,30 @@ def test_the_document_has_the_schema_of_the_front_end(name: str, tmp_path) -> No
     document = json.loads(found.to_circuit_tracer(tmp_path / "graph.json"))
     assert document == json.loads((tmp_path / "graph.json").read_text())
     assert set(document) == {"metadata", "qParams", "nodes", "links"}
-    assert {"slug", "scan", "transcoder_list", "prompt_tokens", "prompt", "node_threshold",
-            "schema_version"} == set(document["metadata"])  # fmt: skip
+    assert {
+        "slug",
+        "scan",
+        "transcoder_list",
+        "prompt_tokens",
+        "prompt",
+        "node_threshold",
+        "schema_version",
+    } == set(document["metadata"])
     types = {
-        "node_id": str, "feature": int, "layer": str, "ctx_idx": int, "feature_type": str,
-        "token_prob": float, "is_target_logit": bool, "run_idx": int, "reverse_ctx_idx": int,
-        "jsNodeId": str, "clerp": str, "influence": float, "activation": float,
-    }  # fmt: skip
+        "node_id": str,
+        "feature": int,
+        "layer": str,
+        "ctx_idx": int,
+        "feature_type": str,
+        "token_prob": float,
+        "is_target_logit": bool,
+        "run_idx": int,
+        "reverse_ctx_idx": int,
+        "jsNodeId": str,
+        "clerp": str,
+        "influence": float,
+        "activation": float,
+    }
     ids = [x["node_id"] for x in document["nodes"]]
     assert len(ids) == len(set(ids)) == len(found.nodes)
     for node in document["nodes"]:

@@ -19,11 +19,34 @@ from interp.core.prompts import repeats
 
 QUICK = ("gpt2", "llama", "qwen3", "gemma2", "falcon_alibi", "gpt_oss", "gptj", "opt", "cohere")
 READ = {
-    *QUICK, "qwen2", "qwen2_sliding", "mistral_sliding", "mixtral", "qwen3_moe", "phi3", "olmo2",
-    "stablelm", "starcoder2", "granite", "smollm3", "gemma", "gemma3", "gpt_bigcode", "gpt_neox",
-    "phi", "biogpt", "ctrl", "modernbert", "bloom", "falcon", "falcon_gqa", "gpt_neo",
-    "codegen", "mpt", "xglm",
-}  # fmt: skip
+    *QUICK,
+    "qwen2",
+    "qwen2_sliding",
+    "mistral_sliding",
+    "mixtral",
+    "qwen3_moe",
+    "phi3",
+    "olmo2",
+    "stablelm",
+    "starcoder2",
+    "granite",
+    "smollm3",
+    "gemma",
+    "gemma3",
+    "gpt_bigcode",
+    "gpt_neox",
+    "phi",
+    "biogpt",
+    "ctrl",
+    "modernbert",
+    "bloom",
+    "falcon",
+    "falcon_gqa",
+    "gpt_neo",
+    "codegen",
+    "mpt",
+    "xglm",
+}
 PAIRS = [(7, 2), (5, 5), (11, 10), (1, 0)]
 
 
@@ -192,9 +215,12 @@ def test_features_stand_in_place_of_earlier_writers() -> None:
     generator = torch.Generator().manual_seed(1)
     weight = torch.randn(20, 48, generator=generator)
     made = SimpleNamespace(
-        W_dec=weight, b_dec=torch.randn(48, generator=generator), layer=1, site="resid_pre",
+        W_dec=weight,
+        b_dec=torch.randn(48, generator=generator),
+        layer=1,
+        site="resid_pre",
         encode=lambda x: torch.relu(x @ weight.T),
-    )  # fmt: skip
+    )
     plain = qk_shares(model, "L2H3", ids, at=PAIRS)
     for most in (100, 5):
         found = qk_shares(model, "L2H3", ids, at=PAIRS, dictionaries=[made], features=most)

@@ -28,10 +28,19 @@ def pair_file(tmp_path):
 def test_words_with_a_picture(run, pair_file, tmp_path) -> None:
     out, picture = tmp_path / "out", tmp_path / "pair.html"
     done = run(
-        "study", "align", MODEL, "--file", pair_file, "--set", "pair=2", "--set",
-        f"picture={picture}", "-o",
-        out, "-q",
-    )  # fmt: skip
+        "study",
+        "align",
+        MODEL,
+        "--file",
+        pair_file,
+        "--set",
+        "pair=2",
+        "--set",
+        f"picture={picture}",
+        "-o",
+        out,
+        "-q",
+    )
     assert done.exit_code == 0, done.output
     assert "chosen on 4 others: L1H" in done.stdout
     assert "alignment error rate 0.000" in done.stdout

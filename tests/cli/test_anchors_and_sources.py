@@ -11,9 +11,19 @@ MODEL = "planted:induction"
 
 def test_anchors_of_planted_chains(run, tmp_path) -> None:
     done = run(
-        "texts", "anchors", MODEL, "--method", "suppression", "--set", "n_heads=2", "--top", "3",
-        "-o", tmp_path, "-q",
-    )  # fmt: skip
+        "texts",
+        "anchors",
+        MODEL,
+        "--method",
+        "suppression",
+        "--set",
+        "n_heads=2",
+        "--top",
+        "3",
+        "-o",
+        tmp_path,
+        "-q",
+    )
     assert "Receiver heads of planted:induction on 3 texts" in done.stdout
     answer = done.stdout.partition("suppression_answer (nats):")[2].splitlines()[2:5]
     assert all(float(line.split()[3]) > 9 for line in answer)
@@ -27,9 +37,17 @@ def test_anchors_of_planted_chains(run, tmp_path) -> None:
 
 def test_sources_of_planted_documents(run) -> None:
     done = run(
-        "texts", "sources", MODEL, "--method", "heads", "--method", "leave_one_out",
-        "--set", "n_documents=6", "-q",
-    )  # fmt: skip
+        "texts",
+        "sources",
+        MODEL,
+        "--method",
+        "heads",
+        "--method",
+        "leave_one_out",
+        "--set",
+        "n_documents=6",
+        "-q",
+    )
     lines = [line.split() for line in done.stdout.splitlines()[1:]]
     precision = {words[0]: words[1] for words in lines}
     assert precision["heads"] == precision["leave_one_out"] == "1.00"
@@ -41,9 +59,21 @@ def test_sources_of_planted_documents(run) -> None:
 
 def test_an_attention_graph_is_written(run, errors, tmp_path) -> None:
     done = run(
-        "texts", "graph", MODEL, "--heads", "L1H0", "--set", "threshold=row:1", "--random", "5",
-        "--top", "2", "-o", tmp_path, "-q",
-    )  # fmt: skip
+        "texts",
+        "graph",
+        MODEL,
+        "--heads",
+        "L1H0",
+        "--set",
+        "threshold=row:1",
+        "--random",
+        "5",
+        "--top",
+        "2",
+        "-o",
+        tmp_path,
+        "-q",
+    )
     assert "1 component" in done.stdout
     [folder] = [p for p in tmp_path.iterdir() if p.is_dir()]
     assert nx.read_graphml(folder / "graph.graphml").number_of_edges() == 47

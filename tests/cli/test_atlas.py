@@ -54,16 +54,33 @@ def test_metrics_without_a_role_are_listed() -> None:
 
 
 def test_many_sentences_fit_in_ten_lines() -> None:
-    metrics = ("induction", "previous_token", "duplicate_token", "retrieval", "ov_copying", "sink",
-               "local_window", "refusal_projection", "entropy")  # fmt: skip
+    metrics = (
+        "induction",
+        "previous_token",
+        "duplicate_token",
+        "retrieval",
+        "ov_copying",
+        "sink",
+        "local_window",
+        "refusal_projection",
+        "entropy",
+    )
     made = {"made_by": "test", "null": "random-init"}
     table = HeadTable.concat(
         HeadTable.from_scores(
-            model="m", metric=metric, score=[[0.1, 0.2]], sem=0.01, n=4, null=0.1, null_sem=0.1,
-            null_sd=0.1, p=0.5, provenance=made,
+            model="m",
+            metric=metric,
+            score=[[0.1, 0.2]],
+            sem=0.01,
+            n=4,
+            null=0.1,
+            null_sem=0.1,
+            null_sd=0.1,
+            p=0.5,
+            provenance=made,
         )
         for metric in metrics
-    )  # fmt: skip
+    )
     said = verdict_text(table).splitlines()
     assert len([line for line in said if line]) <= LINES
     assert sum(line.startswith("  No ") for line in said) == len(metrics) - 1
@@ -107,10 +124,15 @@ def test_atlas_writes_the_page_and_its_numbers(scored: tuple[Path, str], tmp_pat
 def test_a_model_is_scored_and_its_heads_get_examples(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     done = run(
-        "atlas", "bundled:one-layer", "-m", "previous_token",
-        "--set", f"resume={tmp_path / 'kept'}",
-        "-o", str(page),
-    )  # fmt: skip
+        "atlas",
+        "bundled:one-layer",
+        "-m",
+        "previous_token",
+        "--set",
+        f"resume={tmp_path / 'kept'}",
+        "-o",
+        str(page),
+    )
     assert done.exit_code == 0, done.output
     assert "unembedding" in page.read_text(encoding="utf-8")
 

@@ -19,8 +19,19 @@ from interp.core.table import HeadTable
 def bystander_results(tmp_path_factory) -> Path:
     """A folder of scores that tests read."""
     folder = tmp_path_factory.mktemp("bystander") / "r"
-    invoked(["score", "planted:bystander", "-m", "induction,entropy", "-o", str(folder), "-q",
-             "--set", "null_cache=false"])  # fmt: skip
+    invoked(
+        [
+            "score",
+            "planted:bystander",
+            "-m",
+            "induction,entropy",
+            "-o",
+            str(folder),
+            "-q",
+            "--set",
+            "null_cache=false",
+        ]
+    )
     return folder
 
 
@@ -74,8 +85,17 @@ def test_a_page_straight_from_a_model_keeps_its_scores(run, tmp_path, llama_fold
 def test_results_and_models_stand_side_by_side(
     run, tmp_path, llama_folder, bystander_results
 ) -> None:
-    run("atlas", bystander_results, llama_folder, "-m", "induction", "-o", tmp_path / "p.html",
-        "--set", f"resume={tmp_path / 'k'}")  # fmt: skip
+    run(
+        "atlas",
+        bystander_results,
+        llama_folder,
+        "-m",
+        "induction",
+        "-o",
+        tmp_path / "p.html",
+        "--set",
+        f"resume={tmp_path / 'k'}",
+    )
     assert HeadTable.load(tmp_path / "p.csv").models == ("planted:bystander", "llama")
     text = (tmp_path / "p.html").read_text()
     assert text.index(">planted:bystander<") < text.index(">llama<")
@@ -116,9 +136,14 @@ def test_a_budget_that_cannot_be_kept(errors, tmp_path, bystander_results) -> No
 def test_a_dry_run_scores_and_writes_nothing(run, tmp_path, monkeypatch, llama_folder) -> None:
     monkeypatch.chdir(tmp_path)
     result = run(
-        "score", llama_folder, "-m", "induction,ov_copying,entropy", "--dry-run", "-o",
+        "score",
+        llama_folder,
+        "-m",
+        "induction,ov_copying,entropy",
+        "--dry-run",
+        "-o",
         tmp_path / "r",
-    )  # fmt: skip
+    )
     assert result.exit_code == 0
     assert not list(tmp_path.iterdir())
     assert "3 metrics (2 of attention, 1 of weights, 0 experiments)" in result.stdout

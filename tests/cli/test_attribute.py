@@ -77,8 +77,11 @@ def test_lists_and_help_import_nothing_heavy(args: str) -> None:
     )
     done = subprocess.run(
         [sys.executable, "-c", code, *args.split()],
-        capture_output=True, text=True, env=os.environ, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        env=os.environ,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout
 
@@ -86,9 +89,22 @@ def test_lists_and_help_import_nothing_heavy(args: str) -> None:
 def test_attribute_prints_and_writes_the_same_numbers(run, tmp_path) -> None:
     page, data, rows = (tmp_path / f"a.{x}" for x in ("html", "json", "csv"))
     result = run(
-        "attribute", *MODEL, "--text", TEXT, "-m", "decompx,raw_attention", "-t", "she|he", "-o",
-        page, "-o", data, "-o", rows, "--quiet",
-    )  # fmt: skip
+        "attribute",
+        *MODEL,
+        "--text",
+        TEXT,
+        "-m",
+        "decompx,raw_attention",
+        "-t",
+        "she|he",
+        "-o",
+        page,
+        "-o",
+        data,
+        "-o",
+        rows,
+        "--quiet",
+    )
     assert result.exit_code == 0, result.output
     whole = json.loads(data.read_text())
     one, two = whole["attributions"]
@@ -179,9 +195,20 @@ def test_faithfulness_prints_tables_writes_files_and_goes_on(run, tmp_path) -> N
     file, out = tmp_path / "texts.txt", tmp_path / "out"
     file.write_text(f"{TEXT}\nand Carl falls by the river so\nthe old dog rests near Ida so\n")
     args = (
-        "evaluate", "faithfulness", *MODEL, "--file", file, "-m", "attn_lrp,rollout", "-t",
-        "she|he", "--set", "draws=1", "--out", out,
-    )  # fmt: skip
+        "evaluate",
+        "faithfulness",
+        *MODEL,
+        "--file",
+        file,
+        "-m",
+        "attn_lrp,rollout",
+        "-t",
+        "she|he",
+        "--set",
+        "draws=1",
+        "--out",
+        out,
+    )
     result = run(*args)
     assert result.exit_code == 0, result.output
     assert "spearman: rank correlation" in result.stdout
@@ -195,8 +222,11 @@ def test_faithfulness_prints_tables_writes_files_and_goes_on(run, tmp_path) -> N
     assert "9 texts could" in result.stdout
     assert "trained to hide the deciding word" in result.stderr
     assert {p.name for p in out.iterdir()} == {
-        "kept", "faithfulness.csv", "faithfulness.json", "faithfulness.html",
-    }  # fmt: skip
+        "kept",
+        "faithfulness.csv",
+        "faithfulness.json",
+        "faithfulness.html",
+    }
     [kept] = (out / "kept").iterdir()
     content = kept.read_bytes()
     again = run(*args)

@@ -41,7 +41,7 @@ def change_config(folder, **fields) -> None:
         (("--file", "nowhere.txt"), "nowhere.txt is not a file"),
         (("--device", "quantum"), "device 'quantum' cannot be used"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_command_is_refused_before_any_work(errors, llama_folder, args, line) -> None:
     code, [told] = errors("score", llama_folder, *args)
     assert code == 2

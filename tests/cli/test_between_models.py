@@ -33,16 +33,32 @@ def test_compare_prints_and_writes(run, tmp_path) -> None:
 def test_match_prints_every_head(run, tmp_path) -> None:
     earlier = str(bundled.checkpoints("induction")[800])
     shown = run(
-        "compare", "match", "bundled:induction", earlier, "--random", "19", "--set", "n_boot=20",
-        "-o", tmp_path,
-    )  # fmt: skip
+        "compare",
+        "match",
+        "bundled:induction",
+        earlier,
+        "--random",
+        "19",
+        "--set",
+        "n_boot=20",
+        "-o",
+        tmp_path,
+    )
     assert shown.stdout.count("\n  L") == 16
     assert "whole assignment: p =" in shown.stdout
     assert list(tmp_path.glob("*/matches.html"))
     few = run(
-        "compare", "match", "bundled:induction", earlier, "--random", "0", "--set", "n_boot=0",
-        "--top", "2",
-    )  # fmt: skip
+        "compare",
+        "match",
+        "bundled:induction",
+        earlier,
+        "--random",
+        "0",
+        "--set",
+        "n_boot=0",
+        "--top",
+        "2",
+    )
     assert few.stdout.count("\n  L") == 2
     assert "14 further heads; --top 16 prints all" in few.stdout
 

@@ -12,8 +12,16 @@ from interp.cache.plan_result import CachePlan
 def test_a_plan_is_printed_written_and_exported(run, tmp_path) -> None:
     out, patterns = tmp_path / "results", tmp_path / "patterns"
     shown = run(
-        "cache", "planted:induction", "--budget", "80%", "--export", patterns, "-o", out, "-q",
-    )  # fmt: skip
+        "cache",
+        "planted:induction",
+        "--budget",
+        "80%",
+        "--export",
+        patterns,
+        "-o",
+        out,
+        "-q",
+    )
     assert "with probability 0.95" in shown.stdout
     assert "decoder 1" in shown.stdout
     [file] = out.glob("*/plan.json")

@@ -78,9 +78,16 @@ def test_one_model_that_fails_does_not_stop_the_others(run, tmp_path):
 
 def test_importances_side_by_side(run, tmp_path):
     result = run(
-        "importance", MODEL, *SHORT, "-m", "ablation,gate_gradient", "-m",
-        "aumann_shapley:steps=4", "--out", tmp_path,
-    )  # fmt: skip
+        "importance",
+        MODEL,
+        *SHORT,
+        "-m",
+        "ablation,gate_gradient",
+        "-m",
+        "aumann_shapley:steps=4",
+        "--out",
+        tmp_path,
+    )
     assert result.exit_code == 0
     pairs = [x for x in result.stdout.splitlines() if "(" in x and " to " in x]
     assert len(pairs) == 3
@@ -92,9 +99,18 @@ def test_importances_side_by_side(run, tmp_path):
 
 def test_pruning_curves(run, planted_bystander, bystander_repeats, tmp_path):
     result = run(
-        "prune", MODEL, *SHORT, "--method", "ablation,greedy", "--random", 3, "--csv", "--out",
-        tmp_path, "--quiet",
-    )  # fmt: skip
+        "prune",
+        MODEL,
+        *SHORT,
+        "--method",
+        "ablation,greedy",
+        "--random",
+        3,
+        "--csv",
+        "--out",
+        tmp_path,
+        "--quiet",
+    )
     assert result.exit_code == 0
     frame = pd.read_csv(io.StringIO(result.stdout))
     ranking = leave_one_out(planted_bystander, bystander_repeats, null="none")
@@ -110,16 +126,28 @@ def test_pruning_curves(run, planted_bystander, bystander_repeats, tmp_path):
 def test_shapley_values_add_up_and_find_the_backup(run, tmp_path):
     backup = "planted:backup"
     shown = run(
-        "importance", "shapley", backup, "-n", 2, "--max-length", 6, "--heads",
-        "L0H3,L1H0,L1H1,L2H0", "--set", "n_pairs=2", "--out", tmp_path,
-    )  # fmt: skip
+        "importance",
+        "shapley",
+        backup,
+        "-n",
+        2,
+        "--max-length",
+        6,
+        "--heads",
+        "L0H3,L1H0,L1H1,L2H0",
+        "--set",
+        "n_pairs=2",
+        "--out",
+        tmp_path,
+    )
     assert shown.exit_code == 0
     frame = HeadTable.from_csv(tmp_path / "shapley.csv").to_pandas()
     value = {f"L{r['layer']}H{r['head']}": r["score"] for r in frame.to_dict("records")}
     game = Game(
-        interp.load(backup), repeats_task(interp.load(backup), n=2, max_length=6),
+        interp.load(backup),
+        repeats_task(interp.load(backup), n=2, max_length=6),
         heads=[(0, 3), (1, 0), (1, 1), (2, 0)],
-    )  # fmt: skip
+    )
     whole = game.values([[1] * 4, [0] * 4]).mean(1)
     assert sum(value.values()) == pytest.approx(float(whole[1] - whole[0]), abs=1e-6)
     assert value["L1H0"] == pytest.approx(value["L2H0"], rel=0.05)
@@ -146,16 +174,33 @@ def test_texts_by_how_much_they_need_the_heads(run, tmp_path):
     ]
     texts.write_text("".join(json.dumps(row) + "\n" for row in rows))
     args = (
-        "texts", "influence", "bundled:induction", "--file", texts, "--heads", "L0H3", "--quiet",
-    )  # fmt: skip
+        "texts",
+        "influence",
+        "bundled:induction",
+        "--file",
+        texts,
+        "--heads",
+        "L0H3",
+        "--quiet",
+    )
     shown = run(*args, "--json", "--random", 2)
     scored = [json.loads(line) for line in shown.stdout.splitlines()]
     assert [s["id"] for s in scored] == ["twice", "once"]
     assert scored[0]["relative"] > scored[1]["relative"]
     by_metric = run(
-        "texts", "influence", "bundled:induction", "--file", texts, "-m", "previous_token",
-        "--top", 1, "--random", 0, "--json",
-    )  # fmt: skip
+        "texts",
+        "influence",
+        "bundled:induction",
+        "--file",
+        texts,
+        "-m",
+        "previous_token",
+        "--top",
+        1,
+        "--random",
+        0,
+        "--json",
+    )
     assert "masked: L0H3" in by_metric.stderr
     assert json.loads(by_metric.stdout.splitlines()[0])["loss"] == scored[0]["loss"]
 
@@ -164,8 +209,15 @@ def test_texts_are_listed_with_what_their_numbers_are(run, tmp_path):
     texts = tmp_path / "texts.txt"
     texts.write_text("one blue cat and one blue dog. one blue cat.\nx\n")
     args = (
-        "texts", "influence", "bundled:induction", "--file", texts, "--heads", "L0H3", "--quiet",
-    )  # fmt: skip
+        "texts",
+        "influence",
+        "bundled:induction",
+        "--file",
+        texts,
+        "--heads",
+        "L0H3",
+        "--quiet",
+    )
     lines = run(*args, "--random", 3).stdout.splitlines()
     frame = pd.DataFrame(map(json.loads, run(*args, "--random", 3, "--json").stdout.splitlines()))
     assert lines[0] == (
@@ -191,18 +243,35 @@ def test_a_mean_over_prompts_of_ones_own(run, errors, tmp_path):
     model = interp.load("bundled:induction")
     task = repeats_task(model, n=2, max_length=8)
     args = (
-        "importance", "ablate", "bundled:induction", "-n", 2, "--max-length", 8, "--heads",
-        "L0H3,L1H0", "--null", "none", "--json", "--quiet", "--out", tmp_path / "r",
-    )  # fmt: skip
+        "importance",
+        "ablate",
+        "bundled:induction",
+        "-n",
+        2,
+        "--max-length",
+        8,
+        "--heads",
+        "L0H3,L1H0",
+        "--null",
+        "none",
+        "--json",
+        "--quiet",
+        "--out",
+        tmp_path / "r",
+    )
     scores = []
     for path in (one, two, one):
         shown = run(*args, "--kind", "mean-dataset", "--reference", path)
         assert shown.exit_code == 0
         frame = pd.DataFrame(json.loads(shown.stdout)["rows"])
         want = leave_one_out(
-            model, task, kind="mean-dataset", reference=path.read_text().splitlines(),
-            heads=["L0H3", "L1H0"], null="none",
-        )  # fmt: skip
+            model,
+            task,
+            kind="mean-dataset",
+            reference=path.read_text().splitlines(),
+            heads=["L0H3", "L1H0"],
+            null="none",
+        )
         assert frame["score"].to_numpy() == pytest.approx(want.score, abs=1e-6)
         assert frame["metric"].str.contains("kind=mean-dataset").all()
         assert f"lines of {path.name}" in shown.stdout  # the provenance says which prompts

@@ -24,9 +24,18 @@ FAST = ("-n", 12, "--method", "codes:codes=32,epochs=20,repeats=2,permutations=1
 def test_a_mean_over_prompts_of_yours_replaces_heads(run, errors, tmp_path) -> None:
     reference = tmp_path / "mine.txt"
     args = (
-        "circuit", "bundled:induction", "--task", "induction", "-n", 4, "--random", 2, "--method",
-        "attribution_patching", "--kind",
-    )  # fmt: skip
+        "circuit",
+        "bundled:induction",
+        "--task",
+        "induction",
+        "-n",
+        4,
+        "--random",
+        2,
+        "--method",
+        "attribution_patching",
+        "--kind",
+    )
     shown = []
     for text in ("once upon a time", "two small dogs ran to a tree"):
         reference.write_text(text + "\n")
@@ -45,9 +54,16 @@ def test_a_mean_over_prompts_of_yours_replaces_heads(run, errors, tmp_path) -> N
 @pytest.mark.slow
 def test_a_circuit_in_all_its_forms(run, tmp_path) -> None:
     args = (
-        "circuit", "planted:bystander", "--task", "induction", *FAST, "--units", "edge", "-o",
+        "circuit",
+        "planted:bystander",
+        "--task",
+        "induction",
+        *FAST,
+        "--units",
+        "edge",
+        "-o",
         tmp_path,
-    )  # fmt: skip
+    )
     result = run(*args)
     assert result.exit_code == 0
     assert result.stdout.startswith("planted:bystander\n  induction, codes, edges: score (codes)")
@@ -68,9 +84,17 @@ def test_a_circuit_in_all_its_forms(run, tmp_path) -> None:
     told = json.loads((folder / "evaluation.json").read_text())
     figures = {row["figure"]: row for row in told["figures"]}
     assert set(figures) == {
-        "CMD", "CMD, found on", "CPR", "faithfulness", "completeness", "not needed", "Jaccard",
-        "AUROC", "faithfulness of the set", "completeness of the set",
-    }  # fmt: skip
+        "CMD",
+        "CMD, found on",
+        "CPR",
+        "faithfulness",
+        "completeness",
+        "not needed",
+        "Jaccard",
+        "AUROC",
+        "faithfulness of the set",
+        "completeness of the set",
+    }
     for name in ("faithfulness", "completeness"):
         assert figures[name]["low"] <= figures[name]["value"] <= figures[name]["high"]
     assert {row["head"] for row in told["minimality"]} == set(told["one_out"])
@@ -138,9 +162,19 @@ def test_templates_are_held_out(run, tmp_path) -> None:
     folder = tmp_path / "words"
     _model_of_words(folder)
     args = (
-        "circuit", folder, "--task", "subject_verb", "-n", 12, "--method", "attribution_patching",
-        "--random", 3, "-o", tmp_path,
-    )  # fmt: skip
+        "circuit",
+        folder,
+        "--task",
+        "subject_verb",
+        "-n",
+        12,
+        "--method",
+        "attribution_patching",
+        "--random",
+        3,
+        "-o",
+        tmp_path,
+    )
     told = run(*args).stdout
     assert "on 12 pairs of 1 held-out of 3 templates (The {S} {L} the {D}), others" in told
     made = json.loads((tmp_path / "words" / "evaluation.json").read_text())
@@ -248,9 +282,17 @@ def test_controls_of_codes_are_on_the_screen(run) -> None:
 def test_pairs_that_it_was_found_on_are_not_those_that_it_is_measured_on(run, tmp_path) -> None:
     """Though the seed of the second command makes the very pairs of the first."""
     args = (
-        "circuit", "planted:induction", "--task", "induction", "-n", 6, "--random", 2, "--method",
+        "circuit",
+        "planted:induction",
+        "--task",
+        "induction",
+        "-n",
+        6,
+        "--random",
+        2,
+        "--method",
         "attribution_patching",
-    )  # fmt: skip
+    )
     first = run(*args, "--seed", 1, "-o", tmp_path).stdout
     assert "on 6 other pairs" in first
     assert "(0 is best; 0." in first

@@ -22,13 +22,31 @@ from interp.model.model import Model
 
 CODES = {signal.SIGKILL: -signal.SIGKILL, signal.SIGINT: 130, signal.SIGTERM: 143}
 PATHS = (
-    "circuit", "bundled:induction", "--task", "induction", "--method", "exact-patching",
-    "--units", "edge", "-n", "34", "--random", "2",
-)  # fmt: skip
+    "circuit",
+    "bundled:induction",
+    "--task",
+    "induction",
+    "--method",
+    "exact-patching",
+    "--units",
+    "edge",
+    "-n",
+    "34",
+    "--random",
+    "2",
+)
 QUICK = (
-    "circuit", "planted:induction", "--task", "induction", "--method", "exact_patching", "-n", 6,
-    "--random", 2,
-)  # fmt: skip
+    "circuit",
+    "planted:induction",
+    "--task",
+    "induction",
+    "--method",
+    "exact_patching",
+    "-n",
+    6,
+    "--random",
+    2,
+)
 
 
 def counting(run, *args: object) -> tuple[str, int]:
@@ -86,8 +104,10 @@ def test_a_search_that_is_killed_again_and_again_goes_on(run, tmp_path) -> None:
     again, rest = counting(run, *PATHS, "-o", tmp_path / "out")
     assert again == whole
     assert rest < in_all - 30
-    a, b = (Circuit.from_json(tmp_path / x / "bundled-induction" / "circuit.json") for x in
-            ("whole", "out"))  # fmt: skip
+    a, b = (
+        Circuit.from_json(tmp_path / x / "bundled-induction" / "circuit.json")
+        for x in ("whole", "out")
+    )
     assert a.to_dict() == b.to_dict()
     once_more, least = counting(run, *PATHS, "-o", tmp_path / "out")
     assert once_more == whole

@@ -17,9 +17,21 @@ from interp.circuits.tasks import make_contrast
 @pytest.mark.slow
 def test_edges_are_measured_against_those_that_were_built_in(run, tmp_path) -> None:
     args = (
-        "circuit", "planted:induction", "--task", "induction", "--method", "exact-patching",
-        "--units", "edge", "-n", 4, "--random", 2, "-o", tmp_path,
-    )  # fmt: skip
+        "circuit",
+        "planted:induction",
+        "--task",
+        "induction",
+        "--method",
+        "exact-patching",
+        "--units",
+        "edge",
+        "-n",
+        4,
+        "--random",
+        2,
+        "-o",
+        tmp_path,
+    )
     told = run(*args).stdout
     assert "  edges: top edges of 110 clean, others corrupted: CMD 0." in told
     built = "built in L0H3>L1H0.k: AUROC 1.000 [1.000, 1.000] of 48 edges between heads"
@@ -36,9 +48,23 @@ def test_edges_are_measured_against_those_that_were_built_in(run, tmp_path) -> N
 def test_edges_are_listed_and_written(run, tmp_path) -> None:
     """What is called edges are edges: on the screen, the largest first, and in a file."""
     args = (
-        "circuit", "planted:induction", "--task", "planted:induction", "--method",
-        "exact-patching", "--units", "edge", "-n", 4, "--random", 2, "--top", 3, "-o", tmp_path,
-    )  # fmt: skip
+        "circuit",
+        "planted:induction",
+        "--task",
+        "planted:induction",
+        "--method",
+        "exact-patching",
+        "--units",
+        "edge",
+        "-n",
+        4,
+        "--random",
+        2,
+        "--top",
+        3,
+        "-o",
+        tmp_path,
+    )
     shown = run(*args).stdout.splitlines()
     folder = tmp_path / "planted-induction"
     table = pd.read_csv(folder / "edges.csv")
@@ -67,9 +93,19 @@ def test_the_default_has_edges_and_a_set_that_is_judged_on_other_pairs(
 ) -> None:
     model = "planted:induction"
     args = (
-        "circuit", model, "--task", model, "-n", 6, "--random", 2, "--set", "maps=attention", "-o",
+        "circuit",
+        model,
+        "--task",
+        model,
+        "-n",
+        6,
+        "--random",
+        2,
+        "--set",
+        "maps=attention",
+        "-o",
         tmp_path,
-    )  # fmt: skip
+    )
     shown = run(*args).stdout
     assert shown.splitlines()[1] == f"  {model}, verified_edges, edges: score (logits)"
     assert "smallest set: 3 nodes, 3 edges, chosen to keep 0.8, and keeps 1.00 [1.00, 1" in shown
@@ -99,9 +135,19 @@ def test_screen_page_file_and_python_name_the_same_set(run, tmp_path, level) -> 
     """Not the first heads of the ranking: the chosen nodes, MLPs included, and their edges."""
     model, name = interp.load("bundled:induction"), "bundled:induction"
     args = (
-        "circuit", name, "--task", "induction", "-n", 16, "--units", level, "--random", 2, "-o",
+        "circuit",
+        name,
+        "--task",
+        "induction",
+        "-n",
+        16,
+        "--units",
+        level,
+        "--random",
+        2,
+        "-o",
         tmp_path,
-    )  # fmt: skip
+    )
     screen = run(*args).stdout
     chosen = find_circuit(model, make_contrast(model, "induction", n=16), level=level).chosen
     folder = tmp_path / "bundled-induction"
@@ -150,6 +196,13 @@ def test_what_was_found_stays_when_the_evaluation_is_stopped(run, monkeypatch, t
     folder = tmp_path / "planted-bystander"
     assert Circuit.from_toml(folder / "circuit.toml").chosen.nodes == ("embed", "L0H3", "L1H0")
     assert {path.name for path in folder.iterdir()} == {
-        "circuit.json", "circuit_mib.json", "circuit.toml", "circuit.graphml", "circuit.dot",
-        "circuit.mmd", "circuit.svg", "nodes.csv", "edges.csv",
-    }  # fmt: skip
+        "circuit.json",
+        "circuit_mib.json",
+        "circuit.toml",
+        "circuit.graphml",
+        "circuit.dot",
+        "circuit.mmd",
+        "circuit.svg",
+        "nodes.csv",
+        "edges.csv",
+    }

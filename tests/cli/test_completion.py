@@ -69,9 +69,12 @@ def test_bash_completes_a_name_with_a_colon(tmp_path) -> None:
         f'_interp_completion {tmp_path}/interp; echo "${{COMPREPLY[@]}}"\n'
     )
     done = subprocess.run(
-        ["bash", "--norc", "-c", asked], capture_output=True, text=True, check=True,
+        ["bash", "--norc", "-c", asked],
+        capture_output=True,
+        text=True,
+        check=True,
         cwd=Path(__file__).parents[2],
-    )  # fmt: skip
+    )
     assert done.stdout == "bundled:induction\n", done.stderr
 
 

@@ -33,9 +33,12 @@ def served():
             "browser=false",
         ]
         process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
             env=os.environ | {"PYTHONUNBUFFERED": "1"},
-        )  # fmt: skip
+        )
         processes.append(process)
         ready, _, _ = select.select([process.stdout], [], [], 60)
         assert ready, "the command printed nothing within a minute"

@@ -23,8 +23,9 @@ def full_disk(tmp_path):
     try:
         done = subprocess.run(
             ["mount", "-t", "tmpfs", "-o", f"size={SMALL}", "tmpfs", str(place)],
-            capture_output=True, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            check=False,
+        )
     except OSError as error:
         pytest.skip(f"mount cannot be run: {error}")
     if done.returncode:

@@ -80,9 +80,11 @@ def test_no_text_can_name_our_colours(text: str) -> None:
 def test_a_terminal_gets_our_colours_and_no_other_control(how: str) -> None:
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, how], stdout=theirs, stderr=theirs,
+        [sys.executable, "-c", SCRIPT, how],
+        stdout=theirs,
+        stderr=theirs,
         env=os.environ | {"TERM": "xterm-256color"},
-    ) as running:  # fmt: skip
+    ) as running:
         os.close(theirs)
         said = all_of(ours).decode()
     os.close(ours)

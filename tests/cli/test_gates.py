@@ -56,9 +56,22 @@ def test_gates_of_checkpoints_are_curves(run, steps, tmp_path):
 def test_prune_saves_a_repaired_model_and_its_certificate_holds(run, steps, tmp_path):
     out = tmp_path / "small"
     result = run(
-        "prune", steps[0], "--method", "ablation", "--keep", "9", "--set", "rounds=2", "--set",
-        "repair=2", *TASK, "--random", "6", "--save", out,
-    )  # fmt: skip
+        "prune",
+        steps[0],
+        "--method",
+        "ablation",
+        "--keep",
+        "9",
+        "--set",
+        "rounds=2",
+        "--set",
+        "repair=2",
+        *TASK,
+        "--random",
+        "6",
+        "--save",
+        out,
+    )
     assert result.exit_code == 0
     assert "repair: 2 x 2 steps" in result.stdout
     told = json.loads((out / "certificate.json").read_text())
@@ -70,9 +83,18 @@ def test_prune_saves_a_repaired_model_and_its_certificate_holds(run, steps, tmp_
     assert again.exit_code == 0
     assert "holds" in again.stdout
     lost = run(
-        "prune", steps[0], "--heads", "L0H1", "--set", "repair=9", "--set", "repair_rate=50", *TASK,
-        "--save", tmp_path / "lost",
-    )  # fmt: skip
+        "prune",
+        steps[0],
+        "--heads",
+        "L0H1",
+        "--set",
+        "repair=9",
+        "--set",
+        "repair_rate=50",
+        *TASK,
+        "--save",
+        tmp_path / "lost",
+    )
     assert lost.exit_code == 1
     assert "diverges" in lost.stderr
     assert not (tmp_path / "lost").exists()

@@ -36,11 +36,11 @@ def same(one: Path, other: Path) -> None:
     a, b = (HeadTable.load(out / "table.parquet") for out in (one, other))
     assert a.wide().equals(b.wide())
     x, y = (
-        read_prompt_values(out).astype({"model": str, "metric": str}).sort_values(
-            ["model", "metric", "layer", "head", "prompt"], ignore_index=True
-        )
+        read_prompt_values(out)
+        .astype({"model": str, "metric": str})
+        .sort_values(["model", "metric", "layer", "head", "prompt"], ignore_index=True)
         for out in (one, other)
-    )  # fmt: skip
+    )
     assert len(x)
     assert x["value"].equals(y["value"])
     assert x["prompt_id"].astype(str).equals(y["prompt_id"].astype(str))
@@ -134,8 +134,9 @@ def test_a_job_array_of_a_scheduler_fills_one_folder(run, two_models, tmp_path) 
     def job(index: int) -> None:
         env = os.environ | {
             "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}",
-            "SLURM_ARRAY_TASK_ID": str(index), "SLURM_CPUS_PER_TASK": "1",
-        }  # fmt: skip
+            "SLURM_ARRAY_TASK_ID": str(index),
+            "SLURM_CPUS_PER_TASK": "1",
+        }
         done = subprocess.run(
             ["bash", SLURM, *asked],
             env=env,
@@ -228,9 +229,14 @@ def test_results_commands(run, errors, two_models, tmp_path) -> None:
     assert run("results", "verify", a).exit_code == 1
     assert "set aside" in run("results", "repair", a).stdout
     assert run("results", "verify", a).exit_code == 0
-    for wrong in (("list", tmp_path / "none"), ("merge", a), ("export", a, "-o", "x.doc"),
-                  ("export", a, "-o", tmp_path / "new" / "x.csv"), ("query", "", a),
-                  ("query", f"COPY scores TO '{tmp_path / 'w.csv'}'", a)):  # fmt: skip
+    for wrong in (
+        ("list", tmp_path / "none"),
+        ("merge", a),
+        ("export", a, "-o", "x.doc"),
+        ("export", a, "-o", tmp_path / "new" / "x.csv"),
+        ("query", "", a),
+        ("query", f"COPY scores TO '{tmp_path / 'w.csv'}'", a),
+    ):
         code, told = errors("results", *wrong)
         assert (code, len(told)) == (2, 1)
     assert not (tmp_path / "new").exists()

@@ -28,13 +28,20 @@ for line in sys.argv[1:]:
         sys.exit(f"{{line}} imports {{heavy}}")
 """
     lines = (
-        "--help", "score --help", "check --help", "list metrics", "list metrics induction",
+        "--help",
+        "score --help",
+        "check --help",
+        "list metrics",
+        "list metrics induction",
         "list models",
-    )  # fmt: skip
+    )
     done = subprocess.run(
         [sys.executable, "-c", code, *lines],
-        capture_output=True, text=True, env=os.environ, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        env=os.environ,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout
 

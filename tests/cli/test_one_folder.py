@@ -164,10 +164,13 @@ def test_circuits_of_two_tasks_and_models_of_one_name_have_folders_of_their_own(
         run("circuit", tmp_path / at / "model", "--task", "induction", "--method", method, *few)
     folders = sorted(path.parent.name for path in out.glob("*/circuit.json"))
     hashes = [interp.load(tmp_path / at / "model").content_hash[:8] for at in "ab"]
-    assert folders == sorted([
-        "model", f"model-{hashes[0]}.induction.exact_patching.head",
-        f"model-{hashes[1]}.induction.gim_patching.head",
-    ])  # fmt: skip
+    assert folders == sorted(
+        [
+            "model",
+            f"model-{hashes[0]}.induction.exact_patching.head",
+            f"model-{hashes[1]}.induction.gim_patching.head",
+        ]
+    )
     methods = [Circuit.from_json(path).method for path in sorted(out.glob("*/circuit.json"))]
     assert sorted(methods) == ["exact_patching", "gim_patching", "gim_patching"]
 

@@ -103,8 +103,10 @@ def test_score_runs_detectors_that_name_segments(run, llava_folder, picture_file
     rows = found["rows"] if isinstance(found, dict) else found
     assert {row["metric"] for row in rows} == {"text_to_image", "to_images"}
     assert {row["stack"] for row in rows} == {"decoder"}
-    means = {m: np.mean([r["score"] for r in rows if r["metric"] == m]) for m in
-             ("text_to_image", "to_images")}  # fmt: skip
+    means = {
+        m: np.mean([r["score"] for r in rows if r["metric"] == m])
+        for m in ("text_to_image", "to_images")
+    }
     assert 0 < means["to_images"] < means["text_to_image"] < 1
 
 

@@ -58,8 +58,11 @@ def test_every_line_is_a_command_as_it_is_declared() -> None:
             command.make_context("interp", list(words), resilient_parsing=True)
         except click.UsageError as error:
             wrong.append(f"{place}: {error.format_message()}")
-        given = [w for at, w in enumerate(words) if not w.startswith("-")
-                 and not (at and words[at - 1].startswith("-"))]  # fmt: skip
+        given = [
+            w
+            for at, w in enumerate(words)
+            if not w.startswith("-") and not (at and words[at - 1].startswith("-"))
+        ]
         needed = [p for p in command.params if isinstance(p, click.Argument) and p.required]
         if len(given) < len(needed):
             wrong.append(f"{place}: {len(given)} of {len(needed)} arguments")

@@ -148,8 +148,11 @@ def test_a_cluster_gives_the_results_of_one_process_though_a_worker_dies(run, tm
     command = ["score", *map(str, models), "-m", METRICS, "--top", "0", "-o", str(out)]
     result = subprocess.run(
         [sys.executable, "-m", "interp", *command, "--ray", "local", "--jobs", "2"],
-        capture_output=True, text=True, timeout=400, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
     thread.join()
     assert result.returncode == 0, result.stderr
     assert killed

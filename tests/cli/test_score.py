@@ -177,9 +177,12 @@ main(sys.argv[2:])
     ends = {signal.SIGKILL: -signal.SIGKILL, signal.SIGINT: 130, signal.SIGTERM: 143}
     for number, (sent, code) in enumerate(ends.items(), 1):
         done = subprocess.run(
-            [sys.executable, "-c", text, str(int(sent)), *command], env=os.environ,
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            [sys.executable, "-c", text, str(int(sent)), *command],
+            env=os.environ,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert done.returncode == code, done.stderr
         assert ("results are stored in" in done.stderr) == (sent != signal.SIGKILL)
         assert "Traceback" not in done.stderr

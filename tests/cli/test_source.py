@@ -118,12 +118,28 @@ def test_two_processes_print_one_table(run, tmp_path) -> None:
     options = ["score", str(tmp_path), "-m", "induction,entropy", "--csv", "-q"]
     path = os.pathsep.join(p for p in sys.path if p)
     done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2",
-         "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "-m", "interp", *options,
-         "--tp-plan", "auto"],
-        capture_output=True, text=True, timeout=300, check=False,
+        [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--nproc-per-node",
+            "2",
+            "--rdzv-backend",
+            "c10d",
+            "--rdzv-endpoint",
+            "127.0.0.1:0",
+            "-m",
+            "interp",
+            *options,
+            "--tp-plan",
+            "auto",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
         env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     tables = [pd.read_csv(io.StringIO(x)) for x in (done.stdout, run(*options).stdout)]
     assert len(tables[0]) == len(tables[1])

@@ -30,8 +30,10 @@ def environment(**more: str) -> dict[str, str]:
 def test_without_a_terminal_there_are_words_only(asked) -> None:
     done = subprocess.run(
         [sys.executable, "-c", BARS.format(quiet=False)],
-        env=environment(**asked), capture_output=True, check=True,
-    )  # fmt: skip
+        env=environment(**asked),
+        capture_output=True,
+        check=True,
+    )
     assert done.stderr == b"interp: done\n"
     assert done.stdout == b""
 
@@ -40,9 +42,11 @@ def on_a_terminal(code: str, **more: str) -> bytes:
     """What a program writes to stderr, where that is a terminal and stdout is not."""
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        [sys.executable, "-c", code], env=environment(**more), stderr=theirs,
+        [sys.executable, "-c", code],
+        env=environment(**more),
+        stderr=theirs,
         stdout=subprocess.DEVNULL,
-    ) as running:  # fmt: skip
+    ) as running:
         os.close(theirs)
         said = all_of(ours)
     os.close(ours)

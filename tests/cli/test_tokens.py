@@ -16,9 +16,20 @@ def test_ranks_and_faithfulness_are_printed_and_written(run, tmp_path) -> None:
     (tmp_path / "t.txt").write_text("\n".join(texts))
     data, table = tmp_path / "a.json", tmp_path / "a.csv"
     told = run(
-        "attribute", "tokens", *MODEL, "--file", tmp_path / "t.txt", "-m", "ditto,token_pooling",
-        "--set", "n_selection=2", "-o", data, "-o", table,
-    )  # fmt: skip
+        "attribute",
+        "tokens",
+        *MODEL,
+        "--file",
+        tmp_path / "t.txt",
+        "-m",
+        "ditto,token_pooling",
+        "--set",
+        "n_selection=2",
+        "-o",
+        data,
+        "-o",
+        table,
+    )
     assert told.exit_code == 0, told.output
     assert "3 text(s)" in told.stdout
     assert "too few texts for a significant difference" in told.stdout

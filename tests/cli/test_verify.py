@@ -29,23 +29,35 @@ def test_several_metrics_in_one_command(
 ) -> None:
     out = tmp_path / "out"
     args = (
-        "importance", "verify", bystander_folder, "-m", "previous_token,entropy", "--top", "1",
-        *QUICK, "-o", out,
-    )  # fmt: skip
+        "importance",
+        "verify",
+        bystander_folder,
+        "-m",
+        "previous_token,entropy",
+        "--top",
+        "1",
+        *QUICK,
+        "-o",
+        out,
+    )
     result = run(*args)
     assert result.exit_code == 0, result.stderr
     layer, head = small_bystander.roles["previous_token"][0]
     assert f"previous_token: L{layer}H{head}" in result.stdout
     checked = [x.split()[:2] for x in result.stdout.splitlines() if "with all heads" in x]
     assert checked == [  # entropy has no task of its own
-        ["own", "second_copy_loss"], ["transfer", "repeated_pairs_loss"], ["plain", "plain_loss"],
+        ["own", "second_copy_loss"],
+        ["transfer", "repeated_pairs_loss"],
         ["plain", "plain_loss"],
-    ]  # fmt: skip
+        ["plain", "plain_loss"],
+    ]
     rows = list(csv.DictReader(io.StringIO((out / "verify.csv").read_text())))
     assert [(r["metric"], r["purpose"]) for r in rows] == [
-        ("previous_token", "own"), ("previous_token", "transfer"), ("previous_token", "plain"),
+        ("previous_token", "own"),
+        ("previous_token", "transfer"),
+        ("previous_token", "plain"),
         ("entropy", "plain"),
-    ]  # fmt: skip
+    ]
     name = f"L{layer}H{head}"
     assert f"transfer: {name} transfers: damage" in result.stdout
     assert rows[0]["transfers"].startswith(f"{name} transfers")
@@ -78,16 +90,36 @@ def test_several_metrics_in_one_command(
 
 def test_machine_output_and_a_given_task(run, bystander_folder, small_bystander) -> None:
     result = run(
-        "importance", "verify", bystander_folder, "-m", "induction", "--top", "2", "--task",
-        "repeats", *QUICK, "--csv", "-q",
-    )  # fmt: skip
+        "importance",
+        "verify",
+        bystander_folder,
+        "-m",
+        "induction",
+        "--top",
+        "2",
+        "--task",
+        "repeats",
+        *QUICK,
+        "--csv",
+        "-q",
+    )
     rows = list(csv.DictReader(io.StringIO(result.stdout)))
     assert [r["purpose"] for r in rows] == ["given", "plain"]
     assert rows[0]["k"] == "2"
     result = run(
-        "importance", "verify", bystander_folder, "-m", "entropy", "--top", "1", "--by", "lowest",
-        *QUICK, "--json", "-q",
-    )  # fmt: skip
+        "importance",
+        "verify",
+        bystander_folder,
+        "-m",
+        "entropy",
+        "--top",
+        "1",
+        "--by",
+        "lowest",
+        *QUICK,
+        "--json",
+        "-q",
+    )
     [row] = json.loads(result.stdout)
     assert row["purpose"] == "plain"
 
@@ -101,7 +133,7 @@ def test_machine_output_and_a_given_task(run, bystander_folder, small_bystander)
         (("-m", "entropy", "--players", "layers"), 1, "players='layers'"),
         (("-m", "entropy", "--task", "nothing"), 2, "task 'nothing' is not known; give 'repeats'"),
     ],
-)  # fmt: skip
+)
 def test_one_line_for_bad_input(errors, bystander_folder, args, code, line) -> None:
     got, told = errors("importance", "verify", bystander_folder, *args, *QUICK, "-q")
     assert got == code
@@ -119,9 +151,18 @@ def test_plain_text_longer_than_the_model_is_cut_before_it_is_checked(run, name)
 
 def test_needles_that_the_model_does_not_answer_are_no_check(run, tmp_path) -> None:
     args = (
-        "importance", "verify", "bundled:one-layer", "-m",
-        "qr_retrieval:needles=2,lengths=1,depths=2", "--top", "1", "-n", "3", "--random", "2",
-    )  # fmt: skip
+        "importance",
+        "verify",
+        "bundled:one-layer",
+        "-m",
+        "qr_retrieval:needles=2,lengths=1,depths=2",
+        "--top",
+        "1",
+        "-n",
+        "3",
+        "--random",
+        "2",
+    )
     result = run(*args, "-q", "-o", tmp_path)
     assert result.exit_code == 0, result.stderr
     [told] = [x for x in result.stdout.splitlines() if "answers none of 3 needles" in x]

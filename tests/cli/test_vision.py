@@ -73,8 +73,15 @@ def test_registers_and_pruning_are_measured_when_they_are_named(run, tmp_path) -
     with_neuron().module.save_pretrained(tmp_path / "vit")
     out = tmp_path / "out"
     args = (
-        str(tmp_path / "vit"), "-n", "24", "--method", "registers,pruning", "-o", str(out), "-q",
-    )  # fmt: skip
+        str(tmp_path / "vit"),
+        "-n",
+        "24",
+        "--method",
+        "registers,pruning",
+        "-o",
+        str(out),
+        "-q",
+    )
     text = run("study", "vision", *args, "--image", str(written(tmp_path, 24) / "images")).stdout
     assert re.search(r"register_neuron +L0N64", text)
     assert re.search(r"register_norm +layer 0, with register", text)

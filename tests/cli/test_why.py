@@ -9,9 +9,21 @@ MODEL = "bundled:induction"
 
 def test_shares_are_printed_written_and_shown_on_the_card(run, tmp_path) -> None:
     done = run(
-        "circuit", "shares", MODEL, "--heads", "L1H0", "--at", "induction", "-n", "4", "--top",
-        "2", "-o", str(tmp_path), "-q",
-    )  # fmt: skip
+        "circuit",
+        "shares",
+        MODEL,
+        "--heads",
+        "L1H0",
+        "--at",
+        "induction",
+        "-n",
+        "4",
+        "--top",
+        "2",
+        "-o",
+        str(tmp_path),
+        "-q",
+    )
     assert done.stdout.splitlines()[2].split()[:2] == ["L0H2", "L0H3"]
     assert "the terms sum to it up to rounding" in done.stdout
 
@@ -32,9 +44,13 @@ def test_a_graph_is_written_for_the_front_end(run, tmp_path) -> None:
     document = json.loads((folder / "graph.json").read_text())
     assert document["metadata"]["scan"] == MODEL
     assert {p.name for p in folder.iterdir()} == {
-        "graph.json", "graph.graphml", "graph.svg", "graph.html", "edges.csv",
+        "graph.json",
+        "graph.graphml",
+        "graph.svg",
+        "graph.html",
+        "edges.csv",
         "edges.csv.provenance.json",
-    }  # fmt: skip
+    }
 
 
 def test_loadings_are_printed_by_writer(run) -> None:

@@ -32,9 +32,15 @@ class Run:
 @pytest.fixture
 def wide_llama(tmp_path) -> Path:
     config = LlamaConfig(
-        vocab_size=64, hidden_size=64, intermediate_size=128, num_hidden_layers=1,
-        num_attention_heads=8, max_position_embeddings=4096, bos_token_id=0, eos_token_id=1,
-    )  # fmt: skip
+        vocab_size=64,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=1,
+        num_attention_heads=8,
+        max_position_embeddings=4096,
+        bos_token_id=0,
+        eos_token_id=1,
+    )
     LlamaForCausalLM(config).save_pretrained(tmp_path / "wide")
     return tmp_path / "wide"
 

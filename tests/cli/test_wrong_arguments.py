@@ -259,10 +259,14 @@ def here(tmp_path, monkeypatch):
 
 def test_a_wrong_argument_is_reported_without_torch(here) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", RUN], input=json.dumps([line for line, _ in CASES]),
-        capture_output=True, text=True, timeout=600, check=True,
+        [sys.executable, "-c", RUN],
+        input=json.dumps([line for line, _ in CASES]),
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=True,
         env=os.environ | {"HF_HUB_OFFLINE": "1"},
-    )  # fmt: skip
+    )
     results = [json.loads(x) for x in done.stdout.splitlines() if x.startswith("[")]
     assert [line for line, *_ in results] == [line for line, _ in CASES]
     wrong = [

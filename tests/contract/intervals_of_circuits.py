@@ -75,9 +75,14 @@ def shares_of_a_gap() -> None:
     first, second = np.arange(4), np.arange(4, 9)
     for labels in (None, LABELS, ("a",) * 9):
         self = SimpleNamespace(
-            gap=WHOLE.mean(), clean=WHOLE + 2, corrupted=np.full(9, 2.0), first=first,
-            second=second, task=SimpleNamespace(clusters=labels), kept=lambda *_: X[:1],
-        )  # fmt: skip
+            gap=WHOLE.mean(),
+            clean=WHOLE + 2,
+            corrupted=np.full(9, 2.0),
+            first=first,
+            second=second,
+            task=SimpleNamespace(clusters=labels),
+            kept=lambda *_: X[:1],
+        )
         share = patched_runs.PatchedRuns.share(self, None, "stage")
         own = (X[0, x].mean() / WHOLE[x].mean() for x in (second, first))
         part = None if labels is None else [labels[i] for i in second]
@@ -95,10 +100,18 @@ def areas() -> None:
     sizes, per_prompt = (0, 1, 3), np.stack([np.zeros(9), np.abs(X[0]), WHOLE])
     random = RNG.uniform(0, 2, (30, 3))
     e: Any = SimpleNamespace(
-        sizes=sizes, per_prompt=per_prompt, full=WHOLE, empty=np.full(9, 0.1), seed=4,
-        clusters=LABELS, random=random, ablation="mean", faithfulness=np.array([0.0, 0.4, 1.0]),
-        circuit=SimpleNamespace(head_names=tuple("abc")), _area=lambda *_: None,
-    )  # fmt: skip
+        sizes=sizes,
+        per_prompt=per_prompt,
+        full=WHOLE,
+        empty=np.full(9, 0.1),
+        seed=4,
+        clusters=LABELS,
+        random=random,
+        ablation="mean",
+        faithfulness=np.array([0.0, 0.4, 1.0]),
+        circuit=SimpleNamespace(head_names=tuple("abc")),
+        _area=lambda *_: None,
+    )
     names, found = list("abcde"), {"cmd": [], "cpr": []}
     for row in np.random.default_rng([4, 5]).integers(0, 5, (head_evaluation.DRAWS, 5)):
         at = [i for d in row for i, g in enumerate(LABELS) if g == names[d]]
@@ -169,9 +182,12 @@ def known_circuits() -> None:
         assert one["chance"] == 1 / 4
 
     compared: Any = SimpleNamespace(
-        effect=score, known=known, found=2, of=3,
+        effect=score,
+        known=known,
+        found=2,
+        of=3,
         columns={"metric": [published_comparison.AUROC, "other"]},
-    )  # fmt: skip
+    )
     bounds = published_comparison.bounds_of_area(compared, 0.9)
     assert bounds[0] == pytest.approx(auroc_interval(score, known, tails=(0.05, 0.95)))
     assert np.isnan(bounds[1]).all()

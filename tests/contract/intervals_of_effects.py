@@ -91,8 +91,9 @@ def intervals_with_an_error_of_samples() -> None:
     assert not np.isnan(want).any()
     assert pairs.bounds_of_interactions(self, 0.9) == pytest.approx(want)
     made: Any = {"table": None, "players": None, "of": "removal", "higher_is_better": True}
-    scores = importance.Importance(per_prompt=many, clusters=names, sampling_sem=sampling[0],
-                                   sampling_df=4.0, **made)  # fmt: skip
+    scores = importance.Importance(
+        per_prompt=many, clusters=names, sampling_sem=sampling[0], sampling_df=4.0, **made
+    )
     assert scores.bounds(0.9) == pytest.approx(want)
     assert scores.bounds() == pytest.approx(at_95.ends)
     assert scores._intervals().ends == pytest.approx(at_95.ends)
@@ -103,9 +104,16 @@ def intervals_with_an_error_of_samples() -> None:
     drawn = bootstrap_interval(many, 0.95, clusters=names)
     assert scores.bounds(method="percentile") == pytest.approx(drawn)
     rows = pairs.interaction_rows(
-        "shapley", "sampled", ("a", "b", "c"), np.array([[0, 1], [0, 2], [1, 2]]), many,
-        sampling, "nats", {}, names,
-    )  # fmt: skip
+        "shapley",
+        "sampled",
+        ("a", "b", "c"),
+        np.array([[0, 1], [0, 2], [1, 2]]),
+        many,
+        sampling,
+        "nats",
+        {},
+        names,
+    )
     frame = rows.wide()
     assert frame[["low", "high"]].to_numpy() == pytest.approx(at_95.ends)
     ends = np.array([t_interval(x, names) for x in many])
@@ -131,10 +139,18 @@ def loops() -> None:
 def printed_gates() -> None:
     held = {"all": WHOLE[None], "kept": X[:2], "none": X[2:], "random": RNG.normal(size=(60, 9))}
     self: Any = SimpleNamespace(
-        gate=np.ones((2, 3)), settled=(True, False), labels=("x", "y", "z"), kept=("x",),
-        cost=np.array([1.0, 2.0, 5.0]), cost_unit="weights", method="m", upper=None, unit="nats",
-        held_out=held, clusters=LABELS,
-    )  # fmt: skip
+        gate=np.ones((2, 3)),
+        settled=(True, False),
+        labels=("x", "y", "z"),
+        kept=("x",),
+        cost=np.array([1.0, 2.0, 5.0]),
+        cost_unit="weights",
+        method="m",
+        upper=None,
+        unit="nats",
+        held_out=held,
+        clusters=LABELS,
+    )
     text = gating.LearnedGates.__repr__(self)
     low, high = t_interval(X[:2].mean(0), LABELS)
     assert f"kept {X[:2].mean():.4g} [{low:.4g}, {high:.4g}]" in text
@@ -148,10 +164,19 @@ def curve(**other: Any) -> PruningCurve:
     """A pruning curve over three counts with four random orders."""
     random = RNG.normal(size=(4, 3, 9))
     given: dict[str, Any] = {
-        "name": "a", "counts": np.array([0, 1, 4]), "removed": ("a", "b", "c", "d"),
-        "per_prompt": X, "random_per_prompt": random, "n_players": 4, "order": "least-first",
-        "unit": "nats", "higher_is_better": True, "seed": 0, "made": {}, "clusters": LABELS,
-    }  # fmt: skip
+        "name": "a",
+        "counts": np.array([0, 1, 4]),
+        "removed": ("a", "b", "c", "d"),
+        "per_prompt": X,
+        "random_per_prompt": random,
+        "n_players": 4,
+        "order": "least-first",
+        "unit": "nats",
+        "higher_is_better": True,
+        "seed": 0,
+        "made": {},
+        "clusters": LABELS,
+    }
     return PruningCurve(**given | other)
 
 
@@ -171,8 +196,11 @@ def pruning() -> None:
     assert rows["last_removed"].tolist() == ["", "a", "d"]
     assert np.isnan(c._rows()["held_out"]).all()
     assert c.band(0.8) == pytest.approx(np.quantile(middle, [0.1, 0.9], axis=0).T)
-    for order, better, sign in (("least-first", True, 1), ("most-first", True, -1),
-                                ("least-first", False, -1)):  # fmt: skip
+    for order, better, sign in (
+        ("least-first", True, 1),
+        ("most-first", True, -1),
+        ("least-first", False, -1),
+    ):
         c = curve(order=order, higher_is_better=better, random_per_prompt=c.random_per_prompt)
         trapezoids = np.array([1 / 8, 1 / 8 + 3 / 8, 3 / 8])  # over shares 0, 1/4 and 1
         own = sign * trapezoids @ X

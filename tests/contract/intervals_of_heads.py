@@ -71,8 +71,9 @@ def draws_of_heads() -> None:
     found = change_points._interval(steps, LABELS, 70, 8)
     assert found == (math.floor(low), math.ceil(high))
 
-    row = channels.disruption_row({"task": "t", "parts": "q", "fill": "mean"}, WHOLE, X[0], X[1],
-                                  LABELS, {}).wide()  # fmt: skip
+    row = channels.disruption_row(
+        {"task": "t", "parts": "q", "fill": "mean"}, WHOLE, X[0], X[1], LABELS, {}
+    ).wide()
     want = bootstrap_interval((X[0] - X[1])[None], clusters=LABELS)[0]
     assert row[["low", "high"]].to_numpy()[0] == pytest.approx(want)
     assert row["difference"][0] == pytest.approx((X[0] - X[1]).mean())
@@ -85,8 +86,10 @@ def shares_of_heads() -> None:
     similar = RNG.uniform(0.3, 0.9, (3, 9))
     similar[2] = np.nan  # a head without a match
     labels = (*tuple(f"p{i}" for i in range(8)), "p7")
-    rows = tuple({"stack": "decoder", "layer": layer, "head": 0, "head_b": b, "null": 0.2, "p": 0.1}
-                 for layer, b in ((0, "L0H1"), (1, "L3H0"), (1, "")))  # fmt: skip
+    rows = tuple(
+        {"stack": "decoder", "layer": layer, "head": 0, "head_b": b, "null": 0.2, "p": 0.1}
+        for layer, b in ((0, "L0H1"), (1, "L3H0"), (1, ""))
+    )
     found = HeadMatches(rows, similar, labels, "patterns", "share", {})
     frame = found.preserved()
     beyond = np.nan_to_num((similar - 0.2) / 0.8)
@@ -112,8 +115,9 @@ def shares_of_heads() -> None:
     site: Any = type("Place", (), {"stack": "decoder", "layer": 0})()  # has a hash
     values = {site: torch.tensor(sparse.T)}
     for authors, most in ((False, 1.0), (True, None)):
-        self: Any = SimpleNamespace(values=values, _kept=[2, 0], clusters=None,
-                                    provenance={"options": {"authors": authors}})  # fmt: skip
+        self: Any = SimpleNamespace(
+            values=values, _kept=[2, 0], clusters=None, provenance={"options": {"authors": authors}}
+        )
         found = CopyPaste._intervals(self, 0.9)
         want = mean_intervals(sparse[:2], 0.9, bounds=(0.0, most))
         assert found.ends == pytest.approx(want.ends, nan_ok=True)
@@ -156,8 +160,14 @@ def differences_of_models() -> None:
     names = (*tuple(f"c{i}" for i in range(7)), "c6", "c6")
     about = {"stack": "decoder", "layer": 0, "head": 0, "metric": "entropy", "unit": ""}
     alone = about | {"score_a": 0.0, "score_b": 1.0, "n_a": 1, "n_b": 1, "n_paired": 1}
-    paired = about | {"score_a": 0.0, "score_b": float(X[1].mean()), "n_a": 4, "n_b": 4,
-                      "n_paired": 4, "spread_paired": 0.6}  # fmt: skip
+    paired = about | {
+        "score_a": 0.0,
+        "score_b": float(X[1].mean()),
+        "n_a": 4,
+        "n_b": 4,
+        "n_paired": 4,
+        "spread_paired": 0.6,
+    }
     groups = paired | {"n_paired": 0, "n_a": 3, "n_b": 5, "spread_a": 0.3, "spread_b": 0.5}
     weights = alone | {"metric": "ov_copying"}
     bounded, few = alone | {"metric": "induction"}, np.where(np.arange(9) < 2, 0.5, 0.0)

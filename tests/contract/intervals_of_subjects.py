@@ -99,9 +99,10 @@ def shares() -> None:
 
     score, sem = np.array([0.5, 1.0]), np.array([0.3, 0.0])
     rows: Any = SimpleNamespace(
-        score=score, n=np.array([4, 4]),
+        score=score,
+        n=np.array([4, 4]),
         wide=lambda: pd.DataFrame({"score": score, "sem": sem, "n": [4, 4]}),
-    )  # fmt: skip
+    )
     bounds = judgement.bounds_of_precision(rows, 0.9)
     half = stats.t.ppf(0.95, 3) * 0.3
     low, high = wilson(2, 4, 0.9)
@@ -126,18 +127,26 @@ def anchors() -> None:
     parts = [(one[of_chain == c], other[of_chain == c]) for c in (0, 1)]
     assert row["spearman"] == pytest.approx(np.mean([stats.spearmanr(*p).statistic for p in parts]))
     rng = np.random.default_rng(3)
-    drawn = np.array([
-        [stats.spearmanr(x[at], y[at]).statistic for at in rng.integers(0, len(x), (60, len(x)))]
-        for x, y in parts
-    ])  # fmt: skip
+    drawn = np.array(
+        [
+            [
+                stats.spearmanr(x[at], y[at]).statistic
+                for at in rng.integers(0, len(x), (60, len(x)))
+            ]
+            for x, y in parts
+        ]
+    )
     chosen = rng.integers(2, size=(2, 60))
     each = np.take_along_axis(drawn, chosen, 0).mean(0)
     want = np.quantile(each, [0.025, 0.975])
     assert (row["low"], row["high"]) == pytest.approx(tuple(want))
-    null = np.mean([
-        [stats.spearmanr(x, p).statistic for p in rng.permuted(np.tile(y, (60, 1)), axis=1)]
-        for x, y in parts
-    ], 0)  # fmt: skip
+    null = np.mean(
+        [
+            [stats.spearmanr(x, p).statistic for p in rng.permuted(np.tile(y, (60, 1)), axis=1)]
+            for x, y in parts
+        ],
+        0,
+    )
     assert row["null"] == pytest.approx(null.mean())
 
     def detrended(x: Any) -> Any:
@@ -146,12 +155,17 @@ def anchors() -> None:
 
     beside = [(detrended(x).round(9), detrended(y).round(9)) for x, y in parts]
     score = np.mean([stats.spearmanr(*p).statistic for p in beside])
-    again = np.mean([
-        [stats.spearmanr(x, p).statistic for p in rng.permuted(np.tile(y, (60, 1)), axis=1)]
-        for x, y in beside
-    ], 0)  # fmt: skip
-    p = [(1 + (np.abs(n) >= abs(s) - 1e-9).sum()) / 61
-         for n, s in ((null, row["spearman"]), (again, score))]  # fmt: skip
+    again = np.mean(
+        [
+            [stats.spearmanr(x, p).statistic for p in rng.permuted(np.tile(y, (60, 1)), axis=1)]
+            for x, y in beside
+        ],
+        0,
+    )
+    p = [
+        (1 + (np.abs(n) >= abs(s) - 1e-9).sum()) / 61
+        for n, s in ((null, row["spearman"]), (again, score))
+    ]
     assert row["p"] == pytest.approx(max(p))
     assert (row["chains"], row["sentences"]) == (2, 14)
     rising = SimpleNamespace(
@@ -170,9 +184,11 @@ def vision() -> None:
     import pandas as pd
 
     table = pd.DataFrame(
-        {"group": ["a", "b", "b", *[correction.WORST] * 3],
-         "when": ["before", "before", "after", "before", "after", "gain"]}
-    )  # fmt: skip
+        {
+            "group": ["a", "b", "b", *[correction.WORST] * 3],
+            "when": ["before", "before", "after", "before", "after", "gain"],
+        }
+    )
     found: Any = SimpleNamespace(
         facts={"group": group}, before=before, after=after, seed=5, wide=lambda: table
     )
@@ -191,9 +207,10 @@ def vision() -> None:
     assert bounds[5] == pytest.approx(np.quantile(worst[1] - worst[0], [0.05, 0.95]))
 
     self: Any = SimpleNamespace(
-        notes={"of them wrong": 9, "images whose cue conflicts": 29}, parts=("x", "y"),
+        notes={"of them wrong": 9, "images whose cue conflicts": 29},
+        parts=("x", "y"),
         extra={"votes_wrong": [5, 0], "votes_right": [10, 20]},
-    )  # fmt: skip
+    )
     error, ends = spurious.SpuriousVotes._errors(self, 0.9)
     for i, (a, b) in enumerate(((6 / 11, 11 / 22), (1 / 11, 21 / 22))):
         sem = math.sqrt(a * (1 - a) / 11 + b * (1 - b) / 22)

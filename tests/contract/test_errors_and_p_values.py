@@ -87,8 +87,12 @@ def test_probes_over_documents_of_different_sizes() -> None:
     rows = probe_rows([("decoder", 0, h) for h in range(3)], X, None, LABELS, facts, {}).wide()
     sizes = np.array([LABELS.count(c) for c in dict.fromkeys(LABELS)])
     for at, x in enumerate(X):
-        sums = np.array([sum(v for v, g in zip(x, LABELS, strict=True) if g == c)
-                         for c in dict.fromkeys(LABELS)])  # fmt: skip
+        sums = np.array(
+            [
+                sum(v for v, g in zip(x, LABELS, strict=True) if g == c)
+                for c in dict.fromkeys(LABELS)
+            ]
+        )
         # the ratio estimator of Cochran 1977, "Sampling Techniques", 6.4
         gaps = sums - x.mean() * sizes
         assert rows["sem"][at] == pytest.approx(math.sqrt((gaps**2).sum() / 4 / 5) / sizes.mean())
@@ -127,17 +131,24 @@ def test_p_values_of_paired_methods() -> None:
 
     def by_cluster(x: Any) -> Any:
         kept = ~np.isnan(x)
-        return np.array([
-            x[kept & (np.array(LABELS) == c)].sum() for c in dict.fromkeys(LABELS)
-            if (kept & (np.array(LABELS) == c)).any()
-        ])  # fmt: skip
+        return np.array(
+            [
+                x[kept & (np.array(LABELS) == c)].sum()
+                for c in dict.fromkeys(LABELS)
+                if (kept & (np.array(LABELS) == c)).any()
+            ]
+        )
 
     sums = [by_cluster(values[a] - values[b]) for a, b in names]
     p = [sign_flip_p(s) for s in sums]
     for one, (a, b), mine, corrected, s in zip(
-        paired.method_differences(values, clusters=LABELS), names, p, holm(np.array(p)), sums,
+        paired.method_differences(values, clusters=LABELS),
+        names,
+        p,
+        holm(np.array(p)),
+        sums,
         strict=True,
-    ):  # fmt: skip
+    ):
         apart = (values[a] - values[b])[~np.isnan(values[a] - values[b])]
         stated = list(vars(one).values())
         assert stated[:2] == [a, b]
@@ -166,8 +177,9 @@ def test_p_among_random_rankings() -> None:
     found = ranking_p(values, drawn, np.random.default_rng(4))
     rng, kept = np.random.default_rng(4), drawn[:9]
     chosen = rng.integers(7, size=(RANKINGS, 9))
-    null = [abs(np.mean([row[i] for row, i in zip(kept, c, strict=True)]) - kept.mean())
-            for c in chosen]  # fmt: skip
+    null = [
+        abs(np.mean([row[i] for row, i in zip(kept, c, strict=True)]) - kept.mean()) for c in chosen
+    ]
     beyond = sum(n >= abs(X[0].mean() - kept.mean()) - 1e-12 for n in null)
     assert found == pytest.approx((1 + beyond) / (1 + RANKINGS))
     assert ranking_p(np.full(10, np.nan), drawn, rng) == 1.0
@@ -198,8 +210,13 @@ def test_stability_of_matches() -> None:
     found = match._stability(group, pairs, LABELS, 30, np.random.default_rng(2))
     kept = dict.fromkeys(pairs, 0)
     for times in np.random.default_rng(2).multinomial(5, [0.2] * 5, size=30):
-        units = [i for c, n in zip("abcde", times, strict=True) for _ in range(n)
-                 for i, g in enumerate(LABELS) if g == c]  # fmt: skip
+        units = [
+            i
+            for c, n in zip("abcde", times, strict=True)
+            for _ in range(n)
+            for i, g in enumerate(LABELS)
+            if g == c
+        ]
         one = match.assigned(across[units].mean(0))
         kept = {i: kept[i] + (one.get(i) == j) for i, j in pairs.items()}
     assert found == {i: n / 30 for i, n in kept.items()}
@@ -211,9 +228,11 @@ def test_stability_of_matches() -> None:
 
 def test_bounds_of_patched_nodes() -> None:
     given = SimpleNamespace(
-        estimates=np.array([-1.0, 0.5]), sem=np.array([0.1, 0.2]), names=["L0H0", "mlp0"],
+        estimates=np.array([-1.0, 0.5]),
+        sem=np.array([0.1, 0.2]),
+        names=["L0H0", "mlp0"],
         errors=lambda: {"L0H0": 0.25, "mlp0": 2.0},
-    )  # fmt: skip
+    )
     assert MeasuredNodes.bounds(given) == pytest.approx({"L0H0": 1.45, "mlp0": 2.9})
 
 
@@ -224,11 +243,14 @@ def test_profiles_are_compared_by_their_draws() -> None:
     two = []
     for at in (0, 1):
         own = SimpleNamespace(
-            names=("on:x",), values=np.array([[0.5], [0.7]]) + 0.1 * at, errors=errors[at],
+            names=("on:x",),
+            values=np.array([[0.5], [0.7]]) + 0.1 * at,
+            errors=errors[at],
             n=8 - at,
-            draws=scaled[at], phrases=("to x",),
+            draws=scaled[at],
+            phrases=("to x",),
             deviations=lambda h, names, at=at: scaled[at][h, names] * errors[at][h, names, None],
-        )  # fmt: skip
+        )
         two.append(SimpleNamespace(behaviours=own))
     heads = [({"stack": "decoder", "layer": 0, "head": h}, h, h) for h in (0, 1)]
     for same in (True, False):
@@ -286,8 +308,9 @@ def test_stability_between_the_shortest_and_the_longest_prompts() -> None:
             means.append(x[:, at] @ weight / weight.sum())
         drawn.append(means)
     rho = [stats.spearmanr(a, b).statistic for a, b in zip(*drawn, strict=True)]
-    both = [len({*np.argsort(-a)[:2]} & {*np.argsort(-b)[:2]}) / 2
-            for a, b in zip(*drawn, strict=True)]  # fmt: skip
+    both = [
+        len({*np.argsort(-a)[:2]} & {*np.argsort(-b)[:2]}) / 2 for a, b in zip(*drawn, strict=True)
+    ]
     middle = stats.spearmanr(x[:, sizes == 16].mean(1), x[:, sizes == 64].mean(1)).statistic
     row = frame.loc["lengths"]
     low, high = np.quantile(rho, [0.025, 0.975])
@@ -299,10 +322,16 @@ def test_stability_between_the_shortest_and_the_longest_prompts() -> None:
 
 def test_distances_of_special_heads() -> None:
     nan = math.nan
-    rows = pd.DataFrame({
-        "score": [1.0, 2.0, 0.5, 3.0], "null": [0.5, 0.0, 0.5, 1.0], "sem": [0.3, nan, 0.1, 0.2],
-        "null_sd": [0.4, nan, nan, 0.5], "null_sem": [0.9, 0.8, nan, 0.7], "clusters": [4, 5, 1, 9],
-    })  # fmt: skip
+    rows = pd.DataFrame(
+        {
+            "score": [1.0, 2.0, 0.5, 3.0],
+            "null": [0.5, 0.0, 0.5, 1.0],
+            "sem": [0.3, nan, 0.1, 0.2],
+            "null_sd": [0.4, nan, nan, 0.5],
+            "null_sem": [0.9, 0.8, nan, 0.7],
+            "clusters": [4, 5, 1, 9],
+        }
+    )
     found = special._distances(rows, exact=False)
     assert found == pytest.approx([0.5 / 0.5, 2 / 0.8, 0.0, 2 / math.hypot(0.2, 0.5)])
     p = special._p(found, rows, exact=False)

@@ -23,26 +23,37 @@ from contract.interval_oracles import ORACLES
 
 ROOT = Path(__file__).parents[2]
 ASKED = {
-    "percentile_interval", "finite_interval", "prediction_band", "share_interval",
-    "fraction_interval", "difference_of_shares", "half_width", "around", "bootstrap_interval",
-    "bootstrap_bounds", "ratio_intervals", "auroc_interval", "mean_intervals", "site_intervals",
+    "percentile_interval",
+    "finite_interval",
+    "prediction_band",
+    "share_interval",
+    "fraction_interval",
+    "difference_of_shares",
+    "half_width",
+    "around",
+    "bootstrap_interval",
+    "bootstrap_bounds",
+    "ratio_intervals",
+    "auroc_interval",
+    "mean_intervals",
+    "site_intervals",
     "interval_between",
-}  # fmt: skip
+}
 
 """Functions of the core that return an interval."""
 ELSEWHERE = {
     "cache/cards.py:token_budgets": "cache/test_plan.py::test_budgets_by_hand",
-    "causal/checkpoint/certificate.py:judged_task":
-        "causal/test_certificate.py::test_random_sets_are_drawn_in_the_units_of_the_removal",
+    "causal/checkpoint/certificate.py:judged_task": "causal/test_certificate.py::"
+    "test_random_sets_are_drawn_in_the_units_of_the_removal",
     "causal/importance.py:make_importance": "causal/test_intervals.py::"
-        "test_the_table_of_an_ablation_states_the_intervals_of_its_players",
+    "test_the_table_of_an_ablation_states_the_intervals_of_its_players",
     "heads/score_rows.py:_records": "heads/test_score_intervals.py::"
-        "test_the_interval_of_every_score_is_the_one_of_its_values_over_clusters",
-    "profiles/reading_clusters.py:_Judge.behaviours":
-        "profiles/test_reading_clusters.py::test_false_splits_and_missed_ones_are_rare",
-    "profiles/reading_clusters.py:_Judge.behaviours.above":
-        "profiles/test_reading_clusters.py::test_false_splits_and_missed_ones_are_rare",
-}  # fmt: skip
+    "test_the_interval_of_every_score_is_the_one_of_its_values_over_clusters",
+    "profiles/reading_clusters.py:_Judge.behaviours": "profiles/test_reading_clusters.py::"
+    "test_false_splits_and_missed_ones_are_rare",
+    "profiles/reading_clusters.py:_Judge.behaviours.above": "profiles/test_reading_clusters.py::"
+    "test_false_splits_and_missed_ones_are_rare",
+}
 
 """Functions that need a model or a whole result, and the tests that hold them."""
 FORMULAS = (intervals_of_circuits, intervals_of_effects, intervals_of_heads, intervals_of_subjects)

@@ -122,15 +122,24 @@ def test_settings_are_given_listed_and_refused_by_name(run) -> None:
     [
         ("steer", ("--heads", "L1H0", "--set", "factors=1,2e-1"), {"factors": [1.0, 0.2]}),
         ("importance ablate", ("--set", "all_but_one"), {"all_but_one": True}),
-        ("study trees", ("--set", "controls=false", "--set", "to=max"),
-         {"controls": False, "to": "max"}),
-        ("importance gates", ("--set", "steps=3", "--set", "steps=4"),
-         {"steps": 4, "n_restarts": 3}),
-        ("circuit find", ("--set", "maps=mlp", "--set", "maps=stream"),
-         {"maps": ("mlp", "stream")}),
+        (
+            "study trees",
+            ("--set", "controls=false", "--set", "to=max"),
+            {"controls": False, "to": "max"},
+        ),
+        (
+            "importance gates",
+            ("--set", "steps=3", "--set", "steps=4"),
+            {"steps": 4, "n_restarts": 3},
+        ),
+        (
+            "circuit find",
+            ("--set", "maps=mlp", "--set", "maps=stream"),
+            {"maps": ("mlp", "stream")},
+        ),
         ("texts graph", ("--set", "threshold=a=b,c"), {"threshold": "a=b,c"}),
     ],
-)  # fmt: skip
+)
 def test_a_setting_is_read_like_an_option(
     name: str, given: tuple[str, ...], want: dict[str, object]
 ) -> None:

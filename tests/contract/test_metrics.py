@@ -55,10 +55,16 @@ OTHER = {
     # prompts with and without a marker, or a file of both kinds
     "marker": str(TESTS / "safety" / "safety_of_ids.jsonl"),
     # texts that a metric writes, or a file of labels
-    "code": LABELLED, "people": LABELLED, "treebank": LABELLED,
+    "code": LABELLED,
+    "people": LABELLED,
+    "treebank": LABELLED,
     # another label of the same texts
-    "operator": "name", "person": "place", "place": "person", "NOUN": "VERB", "mention": "place",
-}  # fmt: skip
+    "operator": "name",
+    "person": "place",
+    "place": "person",
+    "NOUN": "VERB",
+    "mention": "place",
+}
 
 
 @pytest.fixture

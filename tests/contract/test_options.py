@@ -22,7 +22,15 @@ TEXTS = "on Monday Anna went to the field.\nthe red dog and the blue cat ran to 
 BASE = {
     "compare match": ["bundled:induction", "{earlier}", "--random", "9", "--set", "n_boot=9"],
     "importance verify": [
-        "bundled:induction", "-m", "induction", "--top", "2", "--random", "4", "-n", "4",
+        "bundled:induction",
+        "-m",
+        "induction",
+        "--top",
+        "2",
+        "--random",
+        "4",
+        "-n",
+        "4",
     ],
     "importance ablate": ["bundled:induction", "-n", "4"],
     "attribute lens": ["bundled:induction", "--text", TEXT],
@@ -38,11 +46,15 @@ BASE = {
     "results list": ["{results}"],
     "results show": ["{results}"],
     "steer": ["bundled:induction", "--heads", "L1H0", "-n", "4", "--random", "2"],
-}  # fmt: skip
+}
 SLOW = (
-    "compare match", "importance verify", "importance ablate", "steer", "circuit path",
+    "compare match",
+    "importance verify",
+    "importance ablate",
+    "steer",
+    "circuit path",
     "circuit shares",
-)  # fmt: skip
+)
 # what stands in both runs, and what only in the second
 OTHER: dict[tuple[str, str], tuple[list[str], list[str]]] = {
     ("compare match", "--random"): ([], ["--random", "0"]),
@@ -134,17 +146,25 @@ for _name in ("importance verify", "importance ablate"):
 # options without an effect on the answer, by what they are for
 LOADING = "decides how a model is loaded, in one place for all commands (tests/cli/test_source.py)"
 WHY = {
-    "--device": LOADING, "--dtype": LOADING, "--attention": LOADING, "--revision": LOADING,
-    "--import": LOADING, "--trust-remote-code": LOADING, "--allow-pickle": LOADING,
-    "--remote": LOADING, "--tp-plan": LOADING, "--offload": LOADING,
+    "--device": LOADING,
+    "--dtype": LOADING,
+    "--attention": LOADING,
+    "--revision": LOADING,
+    "--import": LOADING,
+    "--trust-remote-code": LOADING,
+    "--allow-pickle": LOADING,
+    "--remote": LOADING,
+    "--tp-plan": LOADING,
+    "--offload": LOADING,
     "--chat": "needs a chat template; tests/model/test_chats.py",
     "--set": "gives settings, which are tested each",
     "--overwrite": "replaces the output file; tests/cli/test_overwrite.py",
-    "--debug": "shows the traceback of an error", "--quiet": "silences notes on stderr",
+    "--debug": "shows the traceback of an error",
+    "--quiet": "silences notes on stderr",
     "--batch-size": "prompts per pass; tests/heads/between_models/test_match.py counts passes",
     "--max-tokens": "tokens per pass; the values are those of single passes (tests/causal)",
     "--stack": "models of one stack have no other; tests/causal/test_game.py",
-}  # fmt: skip
+}
 WHY_OF = {
     ("circuit path", "--task"): "the model knows the tokens of one task; tests/circuits has files",
     (
@@ -221,8 +241,20 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder = tmp_path_factory.mktemp("results")
     for model in ("planted:induction", "planted:sink"):
-        done = invoked(["score", model, "-m", "induction,entropy", "--null", "none", "--by-cluster",
-                        "-o", str(folder), "-q"])  # fmt: skip
+        done = invoked(
+            [
+                "score",
+                model,
+                "-m",
+                "induction,entropy",
+                "--null",
+                "none",
+                "--by-cluster",
+                "-o",
+                str(folder),
+                "-q",
+            ]
+        )
         assert done.exit_code == 0, done.output
     return folder
 
@@ -263,8 +295,10 @@ def test_an_option_changes_the_answer(
     def answer(words: list[str]) -> str:
         key = tuple(words)
         if key not in seen:
-            result = run(*[x for word in words[:1] for x in word.split()],
-                         *(word.format(**given) for word in words[1:]))  # fmt: skip
+            result = run(
+                *[x for word in words[:1] for x in word.split()],
+                *(word.format(**given) for word in words[1:]),
+            )
             assert result.exit_code == 0, result.output
             seen[key] = result.stdout
         return seen[key]

@@ -18,12 +18,20 @@ WORDS = Path(__file__).with_name("parameters.txt")
 MOST = 442
 """Names over all folders, methods of public classes included."""
 OTHER_WORDS = {
-    "longest": "max_length", "shortest": "min_length", "tell": "progress", "ledger": "resume",
+    "longest": "max_length",
+    "shortest": "min_length",
+    "tell": "progress",
+    "ledger": "resume",
     "null_draws": "n_random (interp.score alone has it, beside its --random)",
-    "draws": "n_random for a null, n_boot for the bootstrap", "choose": "n_heads or n_selection",
-    "permutations": "n_permutations", "trainings": "n_trainings", "restarts": "n_restarts",
-    "samples": "n_samples", "model_name": "model", "path_to": "path",
-}  # fmt: skip
+    "draws": "n_random for a null, n_boot for the bootstrap",
+    "choose": "n_heads or n_selection",
+    "permutations": "n_permutations",
+    "trainings": "n_trainings",
+    "restarts": "n_restarts",
+    "samples": "n_samples",
+    "model_name": "model",
+    "path_to": "path",
+}
 
 
 def public() -> Iterator[tuple[Path, ast.FunctionDef | ast.ClassDef]]:

@@ -85,11 +85,14 @@ def test_sentences_stay(moved: Any, name: str) -> None:
 
 
 COMMANDS = [
-    "importance planted:backup -n 6", "importance shapley planted:backup -n 4",
-    "importance ablate planted:zoo -n 4", "prune planted:backup -n 4",
-    "compare planted:induction planted:backup", "compare match planted:induction planted:backup",
+    "importance planted:backup -n 6",
+    "importance shapley planted:backup -n 4",
+    "importance ablate planted:zoo -n 4",
+    "prune planted:backup -n 4",
+    "compare planted:induction planted:backup",
+    "compare match planted:induction planted:backup",
     "study vision bundled:shapes-spurious --method cue --top 3",
-]  # fmt: skip
+]
 
 
 @pytest.mark.slow

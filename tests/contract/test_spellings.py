@@ -30,7 +30,7 @@ ARGUMENTS = {
     "results merge": ["A B..."],  # folders
     **{f"results {x}": ["FOLDER"] for x in ("list", "show", "verify", "repair", "export")},
     "results headvis": ["FOLDER"],
-}  # fmt: skip
+}
 # spellings that take values of different kinds, and why they still mean one thing
 SEVERAL = {
     "--layer": "one layer; a recording also reads several, such as 0,3-5",

@@ -29,16 +29,36 @@ from interp.bundled import path, shape_images
 
 ROOT = Path(interp.__path__[0])
 WRONG: tuple[Any, ...] = (
-    "L5H4", "a text", "missing/folder.txt", 3, -1, 2.5, None, [], ["a", "b"], [1, 2],
-    Path("missing.jsonl"), {"a": 1}, object(),
-)  # fmt: skip
+    "L5H4",
+    "a text",
+    "missing/folder.txt",
+    3,
+    -1,
+    2.5,
+    None,
+    [],
+    ["a", "b"],
+    [1, 2],
+    Path("missing.jsonl"),
+    {"a": 1},
+    object(),
+)
 SECONDS = 3
 """After this a call counts as accepted: it is at work."""
 FEW = (
-    "roles", "zero", "repeats", "model.gate", "model.reweight", "vision.image_batch",
-    "cache.small_cache", "cache.window_mask", "alignment.heads_of_row", "text.graphs.graph_of",
-    "lens.direct_logits", "safety.chosen_direction",
-)  # fmt: skip
+    "roles",
+    "zero",
+    "repeats",
+    "model.gate",
+    "model.reweight",
+    "vision.image_batch",
+    "cache.small_cache",
+    "cache.window_mask",
+    "alignment.heads_of_row",
+    "text.graphs.graph_of",
+    "lens.direct_logits",
+    "safety.chosen_direction",
+)
 """Functions of the first tier, of each kind of argument."""
 
 
@@ -90,19 +110,43 @@ def valid(function: str, parameter: inspect.Parameter) -> Any:
     loaded = model("bundled:shapes" if sees else "bundled:induction")
     images = few_images()
     known: dict[str, Any] = {
-        "model": loaded, "a": loaded, "b": loaded, "source": "bundled:induction", "text": "1 2 1 2",
-        "prompt": "1 2 1 2", "texts": ["1 2 1 2", "3 4 3 4"], "images": images.pixels,
-        "labels": images.labels, "heads": ["L1H0"], "head": "L1H0", "name": "a_name",
-        "path": "missing.jsonl", "folder": "missing", "method": "rollout", "methods": ["rollout"],
-        "metric": "induction", "factor": 0.5, "layer": 1, "k": 2, "n": 2, "answers": [1, 2],
-        "harmful": [[1, 2, 3]] * 4, "harmless": [[1, 2, 4]] * 4, "keys": 4, "queries": 4,
-        "value": torch.zeros(1), "inputs": {"input_ids": torch.tensor([[1, 2]])}, "tasks": ["a"],
-    }  # fmt: skip
+        "model": loaded,
+        "a": loaded,
+        "b": loaded,
+        "source": "bundled:induction",
+        "text": "1 2 1 2",
+        "prompt": "1 2 1 2",
+        "texts": ["1 2 1 2", "3 4 3 4"],
+        "images": images.pixels,
+        "labels": images.labels,
+        "heads": ["L1H0"],
+        "head": "L1H0",
+        "name": "a_name",
+        "path": "missing.jsonl",
+        "folder": "missing",
+        "method": "rollout",
+        "methods": ["rollout"],
+        "metric": "induction",
+        "factor": 0.5,
+        "layer": 1,
+        "k": 2,
+        "n": 2,
+        "answers": [1, 2],
+        "harmful": [[1, 2, 3]] * 4,
+        "harmless": [[1, 2, 4]] * 4,
+        "keys": 4,
+        "queries": 4,
+        "value": torch.zeros(1),
+        "inputs": {"input_ids": torch.tensor([[1, 2]])},
+        "tasks": ["a"],
+    }
     made: dict[str, Callable[[], Any]] = {
-        "prompts": lambda: interp.repeats(loaded, n=2, max_length=8), "table": table,
-        "scores": table, "task": contrast if "circuits" in function else task,
+        "prompts": lambda: interp.repeats(loaded, n=2, max_length=8),
+        "table": table,
+        "scores": table,
+        "task": contrast if "circuits" in function else task,
         "found": CAUSAL_EXAMPLES["DoseCurve"],
-    }  # fmt: skip
+    }
     name = parameter.name
     return made[name]() if name in made else known.get(name)
 

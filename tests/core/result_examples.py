@@ -114,12 +114,21 @@ def confirmation() -> Confirmation:
     moved = judge_transfers(["L0H1"], "answer", "nats", *damages)
     checks = tuple(
         CausalCheck(
-            model="m", metric=metric, task="loss", purpose="own", kind="zero", unit="nats",
-            higher_is_better=False, heads=("L0H1",), same_prompts=False, transfers=moved,
-            **numbers, **counts,
+            model="m",
+            metric=metric,
+            task="loss",
+            purpose="own",
+            kind="zero",
+            unit="nats",
+            higher_is_better=False,
+            heads=("L0H1",),
+            same_prompts=False,
+            transfers=moved,
+            **numbers,
+            **counts,
         )
         for metric in ("induction", "previous_token")
-    )  # fmt: skip
+    )
     return Confirmation(checks, MADE)
 
 

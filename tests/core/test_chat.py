@@ -20,10 +20,20 @@ TALK = [
     {"role": "assistant", "content": "<think>who?</think> I am well"},
     {"role": "user", "content": "a smile 🙂 and\nyou?"},
 ]
-SCRIPTS = {"system": "CYRILLIC", "user": "GREEK", "assistant": "HEBREW", "thinking": "ARMENIAN",
-           "tool": "GEORGIAN"}  # fmt: skip
-LETTERS = {"system": "бгджзф", "user": "αβγδεζ", "assistant": "אבגדהו", "thinking": "աբգդեզ",
-           "tool": "აბგდევ"}  # fmt: skip
+SCRIPTS = {
+    "system": "CYRILLIC",
+    "user": "GREEK",
+    "assistant": "HEBREW",
+    "thinking": "ARMENIAN",
+    "tool": "GEORGIAN",
+}
+LETTERS = {
+    "system": "бгджзф",
+    "user": "αβγδεζ",
+    "assistant": "אבגדהו",
+    "thinking": "աբգդեզ",
+    "tool": "აბგდევ",
+}
 
 
 @dataclass

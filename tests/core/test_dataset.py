@@ -149,10 +149,17 @@ def test_reading_queries_of_every_form_are_answered(tmp_path):
     pytest.importorskip("duckdb")
     add(tmp_path)
     add(tmp_path, "other", prompts="ff")
-    for sql in ("FROM scores", "DESCRIBE prompts", "SUMMARIZE scores", "SHOW TABLES", "VALUES (1)",
-                "EXPLAIN SELECT * FROM prompts", "PIVOT scores ON model USING max(score)",
-                "WITH a AS (SELECT * FROM prompts) SELECT model, count(*) FROM a GROUP BY ALL",
-                "SELECT 1 -- end"):  # fmt: skip
+    for sql in (
+        "FROM scores",
+        "DESCRIBE prompts",
+        "SUMMARIZE scores",
+        "SHOW TABLES",
+        "VALUES (1)",
+        "EXPLAIN SELECT * FROM prompts",
+        "PIVOT scores ON model USING max(score)",
+        "WITH a AS (SELECT * FROM prompts) SELECT model, count(*) FROM a GROUP BY ALL",
+        "SELECT 1 -- end",
+    ):
         assert len(run_query(Store(tmp_path), sql)), sql
 
 
@@ -178,8 +185,12 @@ def test_a_damaged_file_of_values_is_one_line_in_a_query(tmp_path, harm):
 def test_a_fifo_among_the_results_is_reported_and_repaired(tmp_path, what):
     path = add(tmp_path)
     add(tmp_path, "whole")
-    at = {"result": path, "values": values_file(path), "steps": path.with_suffix(".rows.parquet"),
-          "shard": tmp_path / "shards" / f"{'a' * 12}.1-of-1.json"}[what]  # fmt: skip
+    at = {
+        "result": path,
+        "values": values_file(path),
+        "steps": path.with_suffix(".rows.parquet"),
+        "shard": tmp_path / "shards" / f"{'a' * 12}.1-of-1.json",
+    }[what]
     at.unlink(missing_ok=True)
     at.parent.mkdir(exist_ok=True)
     os.mkfifo(at)

@@ -108,10 +108,17 @@ def test_a_head_table_is_the_page_of_the_report(tmp_path) -> None:
 
 def some_attribution() -> Attribution:
     return Attribution(
-        method=HOSTILE, target=HOSTILE, value=1.0, unit="nats", signed=True,
-        tokens=(HOSTILE, "b"), outputs=(), scores=np.array([-1.0, 0.5]),
-        special=np.array([False, False]), total=-0.25,
-    )  # fmt: skip
+        method=HOSTILE,
+        target=HOSTILE,
+        value=1.0,
+        unit="nats",
+        signed=True,
+        tokens=(HOSTILE, "b"),
+        outputs=(),
+        scores=np.array([-1.0, 0.5]),
+        special=np.array([False, False]),
+        total=-0.25,
+    )
 
 
 def test_an_attribution_is_coloured_text(tmp_path) -> None:

@@ -34,17 +34,36 @@ def test_what_json_writes_is_parsed_as_by_python(x) -> None:
         assert json.dumps(parse_json(content)) == text
 
 
-@over("content", ["[" * 200_000, "[" * 200_000 + "]" * 200_000, '{"a":' * 200_000,
-                  "[" * (DEPTH + 1) + "]" * (DEPTH + 1), '["]",' * 150, "[" + "1" * 400 + "]",
-                  "[1e400]", "[-1E+999]", "[" + "1" * 9000 + "]"])  # fmt: skip
+@over(
+    "content",
+    [
+        "[" * 200_000,
+        "[" * 200_000 + "]" * 200_000,
+        '{"a":' * 200_000,
+        "[" * (DEPTH + 1) + "]" * (DEPTH + 1),
+        '["]",' * 150,
+        "[" + "1" * 400 + "]",
+        "[1e400]",
+        "[-1E+999]",
+        "[" + "1" * 9000 + "]",
+    ],
+)
 def test_what_would_break_a_reader_is_refused(content: str) -> None:
     for given_content in (content, content.encode()):
         with pytest.raises(ValueError, match=r"nested deeper|digits|too large"):
             parse_json(given_content)
 
 
-@over("text", ["a = " + "[" * 20_000, "a = " + "[" * 150 + "]" * 150, "a = 1e400",
-               ".".join("a" * 2_000) + " = 1", "a = 1" + "0" * 400])  # fmt: skip
+@over(
+    "text",
+    [
+        "a = " + "[" * 20_000,
+        "a = " + "[" * 150 + "]" * 150,
+        "a = 1e400",
+        ".".join("a" * 2_000) + " = 1",
+        "a = 1" + "0" * 400,
+    ],
+)
 def test_the_same_holds_for_toml(text: str) -> None:
     with pytest.raises(ValueError, match=r"nested deeper|digits|too large"):
         parse_toml(text)

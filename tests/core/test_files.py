@@ -213,9 +213,12 @@ def test_importing_the_table_imports_nothing_heavy():
 
 @pytest.mark.parametrize(
     ("column", "value", "why"),
-    [("clusters", 9, "more clusters than prompts"), ("p", 1.5, "p is not a probability"),
-     ("null_sd", -1.0, "null_sd is not a standard error")],
-)  # fmt: skip
+    [
+        ("clusters", 9, "more clusters than prompts"),
+        ("p", 1.5, "p is not a probability"),
+        ("null_sd", -1.0, "null_sd is not a standard error"),
+    ],
+)
 def test_new_columns_are_checked(column, value, why):
     with pytest.raises(OptionError, match=why):
         small(**{column: value})

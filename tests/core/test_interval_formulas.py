@@ -148,8 +148,12 @@ def test_intervals_of_sparse_and_of_skewed_values() -> None:
     upper = stats.binomtest(2, 12).proportion_ci(0.9, "exact").high  # 5 % above: one-sided 95 %
     sparse = intervals.mean_intervals(hits, 0.95, bounds=(-0.5, 1.0))
     assert sparse.ends[0] == pytest.approx([-0.5 * upper, upper])
-    for number, bounds, known in ((4, (0.0, 1.0), True), (4, (None, None), False),
-                                  (5, (0.0, None), False), (5, (0.0, 1.0), True)):  # fmt: skip
+    for number, bounds, known in (
+        (4, (0.0, 1.0), True),
+        (4, (None, None), False),
+        (5, (0.0, None), False),
+        (5, (0.0, 1.0), True),
+    ):
         x = np.where(np.arange(21) < number, RNG.uniform(0.2, 0.9, 21), 0.0)[None]
         found = intervals.mean_intervals(x, bounds=bounds)
         assert (found.why_not[0] == "") == known

@@ -35,9 +35,13 @@ def test_every_number_comes_back_exactly(form, values):
 
 
 def test_what_json_lacks_is_null_or_text():
-    frame = pd.DataFrame({
-        "x": [math.nan, math.inf, np.float32(0.1)], "y": ["a", None, pd.NA], "z": [[1e-20], {}, 1],
-    })  # fmt: skip
+    frame = pd.DataFrame(
+        {
+            "x": [math.nan, math.inf, np.float32(0.1)],
+            "y": ["a", None, pd.NA],
+            "z": [[1e-20], {}, 1],
+        }
+    )
     rows = json.loads(rows_text(frame, "json"), parse_constant=pytest.fail)
     assert [row["x"] for row in rows] == [None, "Infinity", float(np.float32(0.1))]
     assert [row["y"] for row in rows] == ["a", None, None]

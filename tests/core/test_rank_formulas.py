@@ -47,8 +47,10 @@ def test_ranks() -> None:
         assert rank_statistics.overlap_p(least, k, n) == pytest.approx(sum(chance[least:]))
     one, other = RNG.normal(size=(2, 9))
     order = [np.argsort(-np.abs(x)).tolist() for x in (one, other)]
-    want = [len({*order[0][:k]} & {*order[1][:k]}) / len({*order[0][:k]} | {*order[1][:k]})
-            for k in range(1, 10)]  # fmt: skip
+    want = [
+        len({*order[0][:k]} & {*order[1][:k]}) / len({*order[0][:k]} | {*order[1][:k]})
+        for k in range(1, 10)
+    ]
     assert rank_statistics.jaccard_by_k(one, other) == pytest.approx(want)
     ties = rank_statistics.jaccard_by_k(np.array([1.0, -1.0, 0.0]), np.array([0.0, 1.0, 1.0]))
     assert ties == pytest.approx([0, 1 / 3, 1])  # {0} and {1}; {0, 1} and {1, 2}

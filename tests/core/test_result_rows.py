@@ -20,12 +20,20 @@ MADE = {"model_id": "m", "prompts_hash": "p", "made_by": "a test", "versions": {
 def made(**more) -> ResultRows:
     values = np.array([[1.0, 2.0, 3.0, 4.0], [0.0, 0.0, 0.0, 2.0]])
     columns = {
-        "part": ["a", "b"], "score": values.mean(1), "sem": values.std(1, ddof=1) / 2, "n": 4,
-    }  # fmt: skip
+        "part": ["a", "b"],
+        "score": values.mean(1),
+        "sem": values.std(1, ddof=1) / 2,
+        "n": 4,
+    }
     rows = ResultRows(
-        "Made", columns, ("part",), MADE, {"metric": "x", "unit": "nats", "size": 7}, values,
+        "Made",
+        columns,
+        ("part",),
+        MADE,
+        {"metric": "x", "unit": "nats", "size": 7},
+        values,
         arrays={"weights": np.eye(2), "names": ("first", "second")},
-    )  # fmt: skip
+    )
     return replace(rows, **more)
 
 

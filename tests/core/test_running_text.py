@@ -21,22 +21,34 @@ def words(tokens, text=""):
 @pytest.mark.parametrize(
     ("tokens", "text", "shown", "as_words"),
     [
-        (["na", "ï[1/2]", "ï[2/2]", "ve", " x"], "naïve x", ["na", "ï", "ve", " x"],
-         ["naïve", " x"]),
+        (
+            ["na", "ï[1/2]", "ï[2/2]", "ve", " x"],
+            "naïve x",
+            ["na", "ï", "ve", " x"],
+            ["naïve", " x"],
+        ),
         (["▁", "a"], "", ["▁", " a"], ["▁", " a"]),
         # sentence pieces lose their space when they are decoded alone; the text has it
         (["Lily", "gave", "."], "Lily gave.", ["Lily", " gave", "."], ["Lily", " gave", "."]),
-        (["[CLS]", "cat", "##ty", "!"], "[CLS] catty!", ["[CLS]", " cat", "ty", "!"],
-         ["[CLS]", " catty", "!"]),
+        (
+            ["[CLS]", "cat", "##ty", "!"],
+            "[CLS] catty!",
+            ["[CLS]", " cat", "ty", "!"],
+            ["[CLS]", " catty", "!"],
+        ),
         (["[CLS]", "cat", "##ty"], "", ["[CLS]", " cat", "ty"], ["[CLS]", " catty"]),
         (["字", "句"], "", ["字", "句"], ["字", "句"]),
         (["a", "b"], "other", ["a", " b"], ["a", " b"]),
         (["a[1/3]", "b[2/3]"], "", ["a[1/3]", " b[2/3]"], ["a[1/3]", " b[2/3]"]),
-        (["<s>", " a", "b", "\n", "c"], "<s> ab\nc", ["<s>", " a", "b", "\n", "c"],
-         ["<s>", " ab", "\n", "c"]),
+        (
+            ["<s>", " a", "b", "\n", "c"],
+            "<s> ab\nc",
+            ["<s>", " a", "b", "\n", "c"],
+            ["<s>", " ab", "\n", "c"],
+        ),
         ([], "", [], []),
     ],
-)  # fmt: skip
+)
 def test_tokens_are_placed_in_their_text(tokens, text, shown, as_words) -> None:
     assert texts(tokens, text) == shown
     assert words(tokens, text) == as_words

@@ -121,9 +121,12 @@ def test_the_permutation_test_counts_every_sign() -> None:
     assert sign_flip_p(np.zeros(5)) == 1
     many = np.random.default_rng(0).normal(0.2, 1, 40)
     exact = stats.permutation_test(
-        (many,), np.mean, permutation_type="samples", n_resamples=4000,
+        (many,),
+        np.mean,
+        permutation_type="samples",
+        n_resamples=4000,
         rng=np.random.default_rng(1),
-    )  # fmt: skip
+    )
     assert sign_flip_p(many, flips=4000) == pytest.approx(exact.pvalue, abs=0.04)
 
 

@@ -278,9 +278,12 @@ def test_notebook_view_escapes_names():
 def test_top_by_distance_from_the_null() -> None:
     """Where chance is not 0, a head at chance is not the top one for being far from 0."""
     table = HeadTable.from_scores(
-        model="m", metric="copying", score=[[-0.92, 0.1, -0.5]], null=[[-0.9, -0.92, -0.92]],
+        model="m",
+        metric="copying",
+        score=[[-0.92, 0.1, -0.5]],
+        null=[[-0.9, -0.92, -0.92]],
         provenance={},
-    )  # fmt: skip
+    )
     assert table.top(2, by="null").to_pandas()["head"].tolist() == [1, 2]
     assert table.top(1, by="abs").to_pandas()["head"].tolist() == [0]
     # Beside another metric, whose rows come first, each row still has its own null.

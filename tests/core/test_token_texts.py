@@ -35,8 +35,9 @@ def by_bytes() -> SimpleNamespace:
     tokenizer.decoder = decoders.ByteLevel()
     return SimpleNamespace(
         tokenizer=PreTrainedTokenizerFast(tokenizer_object=tokenizer),
-        d_vocab=len(vocabulary), name="bytes",
-    )  # fmt: skip
+        d_vocab=len(vocabulary),
+        name="bytes",
+    )
 
 
 def _alphabet() -> dict[str, int]:
@@ -52,9 +53,20 @@ def ids_of(model, text: str) -> list[int]:
 def test_pieces_of_a_character_name_it_and_their_number(by_bytes) -> None:
     ids = ids_of(by_bytes, TEXT)
     assert words(by_bytes, ids) == (
-        "c", "a", "f", "é[1/2]", "é[2/2]", " ", "🙂[1/3]", "🙂[2/3]", "🙂[3/3]", " ",
-        "€[1/3]", "€[2/3]", "€[3/3]",
-    )  # fmt: skip
+        "c",
+        "a",
+        "f",
+        "é[1/2]",
+        "é[2/2]",
+        " ",
+        "🙂[1/3]",
+        "🙂[2/3]",
+        "🙂[3/3]",
+        " ",
+        "€[1/3]",
+        "€[2/3]",
+        "€[3/3]",
+    )
     assert tuple(text_of(ids, by_bytes)) == words(by_bytes, ids)
     assert prompt_text_of(by_bytes, ids) == TEXT
 
@@ -85,16 +97,26 @@ def test_characters_that_reorder_a_line_are_named() -> None:
 def attribution() -> Attribution:
     made = {"prompt": OVERRIDE, "model_id": OVERRIDE}
     return Attribution(
-        "occlusion", f"logit of {OVERRIDE}", 1.0, "logits", True, (OVERRIDE, "b"), ("b",),
-        np.array([0.5, -0.25]), np.zeros(2, bool), provenance=made,
-    )  # fmt: skip
+        "occlusion",
+        f"logit of {OVERRIDE}",
+        1.0,
+        "logits",
+        True,
+        (OVERRIDE, "b"),
+        ("b",),
+        np.array([0.5, -0.25]),
+        np.zeros(2, bool),
+        provenance=made,
+    )
 
 
 @pytest.mark.parametrize(
     "made",
     [
         lambda: View.of_patterns(
-            np.full((1, 1, 2, 2), 0.5), (OVERRIDE, "b"), title=OVERRIDE,
+            np.full((1, 1, 2, 2), 0.5),
+            (OVERRIDE, "b"),
+            title=OVERRIDE,
             provenance={"prompts": {"text": {"source": OVERRIDE}}},
         ).html(),
         lambda: attribution_page([attribution()], title=OVERRIDE, command=OVERRIDE),
@@ -103,7 +125,7 @@ def attribution() -> Attribution:
         ).decode(),
     ],
     ids=["view", "attribution", "result"],
-)  # fmt: skip
+)
 def test_no_page_is_reordered_by_the_text_it_shows(made) -> None:
     text = made()
     assert reordering(text) == []

@@ -93,9 +93,15 @@ WITHOUT = {
 }
 """Commands without a line, and why."""
 IN_FLOAT32 = (
-    "attribute lens --direct", "circuit find", "circuit graph", "circuit loadings", "circuit path",
-    "circuit shares", "circuit variables", "study vision",
-)  # fmt: skip
+    "attribute lens --direct",
+    "circuit find",
+    "circuit graph",
+    "circuit loadings",
+    "circuit path",
+    "circuit shares",
+    "circuit variables",
+    "study vision",
+)
 """Commands that split what a model computed into exact parts, which half precision rounds."""
 WORDS = (
     "one day a girl found her red ball in the old park and a dog ran to the tree .".split()  # noqa: SIM905
@@ -128,10 +134,12 @@ def files_of(folder: Path) -> dict[str, str]:
     given |= {
         name: _written(folder / f"{name}.jsonl", rows)
         for name, rows in (
-            ("documents", documents), ("answers", answers), ("subjects", subjects),
+            ("documents", documents),
+            ("answers", answers),
+            ("subjects", subjects),
             ("passages", passages),
         )
-    }  # fmt: skip
+    }
     return given | {
         "bert": str(save_bert(folder / "bert", bank)),
         "images": given["images"] + " --answer w9" * 4,

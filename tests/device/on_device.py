@@ -247,9 +247,13 @@ def test_what_asks_for_float64_there_gets_float32(no_float64: None) -> None:
         there.double()
     with precision.float64_or_less(DEVICE):
         for made in (
-            there.double(), there.to(torch.float64), here.to(DEVICE), there.new_zeros(2).double(),
-            torch.zeros(2, dtype=torch.double, device=DEVICE), there.sum(dtype=torch.double),
-        ):  # fmt: skip
+            there.double(),
+            there.to(torch.float64),
+            here.to(DEVICE),
+            there.new_zeros(2).double(),
+            torch.zeros(2, dtype=torch.double, device=DEVICE),
+            there.sum(dtype=torch.double),
+        ):
             assert (made.dtype, made.device) == (torch.float32, DEVICE)
         assert float(torch.zeros(1, device=DEVICE).clamp_min(1e-300)) > 0
         assert there.cpu().double().dtype == torch.float64

@@ -48,10 +48,15 @@ class Held(torch.Tensor):
         if inner.dtype in (torch.float64, torch.complex128) and not LIMITS.float64:
             raise TypeError(f"Cannot convert to {inner.dtype}: {NAME} does not support float64")
         made = torch.Tensor._make_wrapper_subclass(
-            cls, inner.size(), strides=inner.stride(), storage_offset=inner.storage_offset(),
-            dtype=inner.dtype, layout=inner.layout, device=torch.device(NAME, index),
+            cls,
+            inner.size(),
+            strides=inner.stride(),
+            storage_offset=inner.storage_offset(),
+            dtype=inner.dtype,
+            layout=inner.layout,
+            device=torch.device(NAME, index),
             requires_grad=False,
-        )  # fmt: skip
+        )
         made.inner = inner.detach()
         return made
 
@@ -144,9 +149,19 @@ def _made_on_device(made: Callable[..., torch.Tensor]) -> Callable[..., torch.Te
 
 
 _MADE = (
-    "arange", "arange.start", "arange.start_step", "empty_strided", "empty.memory_format", "eye",
-    "eye.m", "linspace", "logspace", "randperm", "tril_indices", "triu_indices",
-)  # fmt: skip
+    "arange",
+    "arange.start",
+    "arange.start_step",
+    "empty_strided",
+    "empty.memory_format",
+    "eye",
+    "eye.m",
+    "linspace",
+    "logspace",
+    "randperm",
+    "tril_indices",
+    "triu_indices",
+)
 _KEPT: list[torch.library.Library] = []
 
 

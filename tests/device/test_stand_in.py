@@ -19,9 +19,13 @@ def ran(*args: str) -> str:
     path = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *args],
-        cwd=HERE.parents[1], env={**os.environ, "PYTHONPATH": path}, capture_output=True,
-        text=True, check=False, timeout=1500,
-    )  # fmt: skip
+        cwd=HERE.parents[1],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=1500,
+    )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     return done.stdout
 

@@ -92,9 +92,10 @@ def test_shares_of_an_example_are_of_the_input_that_the_encoder_reads(bundled_in
     draw = torch.Generator().manual_seed(3)
     d = hand_made(bundled_induction)
     d = replace(
-        d, W_enc=torch.randn(d.W_enc.shape, generator=draw),
+        d,
+        W_enc=torch.randn(d.W_enc.shape, generator=draw),
         b_dec=torch.randn(d.b_dec.shape, generator=draw),
-    )  # fmt: skip
+    )
     x = torch.randn(2, len(d.b_dec), generator=draw)
     parts = ((x - d.b_dec) * d.W_enc[:, 1]).unflatten(1, (site.n_heads, -1)).sum(-1).abs()
     want = (parts / parts.sum(1, keepdim=True)).numpy()
@@ -140,9 +141,14 @@ def test_a_direction_of_the_stream_acts_on_the_logits_directly(bundled_induction
     generator = torch.Generator().manual_seed(5)
     random = torch.randn(len(row), generator=generator)
     d = Dictionary(
-        "standard", torch.eye(len(row))[:, :2], torch.stack([row, random / random.norm()]),
-        torch.zeros(2), torch.zeros(len(row)), "resid_post", 1,
-    )  # fmt: skip
+        "standard",
+        torch.eye(len(row))[:, :2],
+        torch.stack([row, random / random.norm()]),
+        torch.zeros(2),
+        torch.zeros(len(row)),
+        "resid_post",
+        1,
+    )
     cards = feature_cards(model, d, IDS, [0, 1])
     first, other = cards.cards
     assert (first.promoted[0][0],) == words(model, [token])
@@ -180,8 +186,19 @@ def test_a_row_in_one_head_has_all_of_its_share(bundled_induction) -> None:
 
 def test_tokens_are_escaped_on_the_page(bundled_induction, tmp_path) -> None:
     example = FeatureExample(0, 1, 2.0, 0, ("<b>", "x\n&", ""), (math.nan, 2.0, 0.0))
-    card = FeatureCard(3, (example,), (("<script>", 1.5),), (("</td>", -1.0),), 1.5, 1.0, 0.5,
-                       (0.25, 0.75), 0.6, 0.2, (0.5, 0.5))  # fmt: skip
+    card = FeatureCard(
+        3,
+        (example,),
+        (("<script>", 1.5),),
+        (("</td>", -1.0),),
+        1.5,
+        1.0,
+        0.5,
+        (0.25, 0.75),
+        0.6,
+        0.2,
+        (0.5, 0.5),
+    )
     values = np.array([[[2.0, 1.0], [0.5, 0.25]]])
     made = {"model_id": "m", "made_by": "a test", "versions": {"interp": "0"}}
     page = FeatureCards((card,), values, values, 1, (), None, made).page()
@@ -216,8 +233,15 @@ def test_wrong_arguments_are_refused(bundled_induction) -> None:
         feature_cards(model, d, [[3], [4]], [0])
     with pytest.raises(DictionaryMismatch, match="no such layer"):
         feature_cards(model, replace(d, layer=9), IDS, [0])
-    narrow = Dictionary("standard", torch.ones(5, 2), torch.ones(2, 5), torch.zeros(2),
-                        torch.zeros(5), "attn_out", 1)  # fmt: skip
+    narrow = Dictionary(
+        "standard",
+        torch.ones(5, 2),
+        torch.ones(2, 5),
+        torch.zeros(2),
+        torch.zeros(5),
+        "attn_out",
+        1,
+    )
     with pytest.raises(DictionaryMismatch, match="5 entries at attn_out"):
         feature_cards(model, narrow, IDS, [0])
 
@@ -236,20 +260,45 @@ def test_cards_of_a_trained_dictionary_beside_shuffled_tokens(bundled_induction)
 
 def test_the_command_writes_a_page(run, tmp_path) -> None:
     quick = (
-        "-n", "20", "--max-length", "10", "--set", "n_features=16", "--set", "k=2", "--set",
-        "steps=2", "-q",
-    )  # fmt: skip
+        "-n",
+        "20",
+        "--max-length",
+        "10",
+        "--set",
+        "n_features=16",
+        "--set",
+        "k=2",
+        "--set",
+        "steps=2",
+        "-q",
+    )
     done = run(
-        "train", "dictionary", "bundled:induction", "--layer", "1", "--top", "2", *quick, "-o",
+        "train",
+        "dictionary",
+        "bundled:induction",
+        "--layer",
+        "1",
+        "--top",
+        "2",
+        *quick,
+        "-o",
         tmp_path / "made",
-    )  # fmt: skip
+    )
     assert done.exit_code == 0, done.output
     assert "Cards of 2 features of layer 1" in done.stdout
     assert json.loads((tmp_path / "made" / "cards.json").read_text())["type"] == "FeatureCards"
     assert (tmp_path / "made" / "cards.html").read_text(encoding="utf-8").count("<h2>Feature ") == 2
     bad = run(
-        "train", "dictionary", "bundled:induction", "--layer", "1", "--set", "lorsa", "--top", "2",
+        "train",
+        "dictionary",
+        "bundled:induction",
+        "--layer",
+        "1",
+        "--set",
+        "lorsa",
+        "--top",
+        "2",
         *quick,
-    )  # fmt: skip
+    )
     assert bad.exit_code != 0
     assert "--set architecture and --top" in bad.output

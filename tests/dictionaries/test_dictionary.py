@@ -30,8 +30,17 @@ def drawn(kind: str, rescale: bool = False, **about) -> Dictionary:
         parts["threshold"] = parts["threshold"].abs()
     b_enc = torch.zeros(D_SAE) if kind == "gated" else draw(D_SAE) * 0.3
     given = {"site": "resid_pre", "layer": 1} | about
-    return Dictionary(kind, draw(D_IN, D_SAE), draw(D_SAE, D_IN), b_enc, draw(D_IN), parts=parts,
-                      k=K if kind == "topk" else None, rescale=rescale, **given)  # fmt: skip
+    return Dictionary(
+        kind,
+        draw(D_IN, D_SAE),
+        draw(D_SAE, D_IN),
+        b_enc,
+        draw(D_IN),
+        parts=parts,
+        k=K if kind == "topk" else None,
+        rescale=rescale,
+        **given,
+    )
 
 
 def weights(d: Dictionary) -> dict[str, np.ndarray]:
@@ -96,8 +105,17 @@ def test_a_transcoder_reads_without_the_bias_of_its_output() -> None:
     x = torch.randn(5, D_IN, dtype=torch.float64)
     assert torch.allclose(d.encode(x), (x @ d.W_enc + d.b_enc).relu())
     skip = torch.randn(D_IN, D_IN, dtype=torch.float64)
-    more = Dictionary("standard", d.W_enc, d.W_dec, d.b_enc, d.b_dec, "attn_in", 1,
-                      site_out="attn_out", parts={"W_skip": skip})  # fmt: skip
+    more = Dictionary(
+        "standard",
+        d.W_enc,
+        d.W_dec,
+        d.b_enc,
+        d.b_dec,
+        "attn_in",
+        1,
+        site_out="attn_out",
+        parts={"W_skip": skip},
+    )
     assert torch.allclose(more(x), d(x) + x @ skip.T)
     with pytest.raises(OptionError, match="give x too"):
         more.decode(more.encode(x))
@@ -112,8 +130,16 @@ def test_folders_of_others_are_refused_with_the_reason(tmp_path) -> None:
     with pytest.raises(DictionaryMismatch, match=r"no such layer; it has decoder\.0, decoder\.1"):
         drawn("topk", layer=7).site_in(model)
     other = {"name": "other", "hash": "abc"}
-    fitting = Dictionary("standard", torch.ones(128, 4), torch.ones(4, 128), torch.zeros(4),
-                         torch.zeros(128), "z", 1, model=other)  # fmt: skip
+    fitting = Dictionary(
+        "standard",
+        torch.ones(128, 4),
+        torch.ones(4, 128),
+        torch.zeros(4),
+        torch.zeros(128),
+        "z",
+        1,
+        model=other,
+    )
     save_dictionary(fitting, tmp_path / "fitting")
     with pytest.raises(DictionaryMismatch, match="other_weights=True"):
         load_dictionary(tmp_path / "fitting", model)

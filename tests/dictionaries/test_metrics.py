@@ -33,8 +33,9 @@ def trained(bundled_induction):
 def exact(model, **about) -> Dictionary:
     """Reconstructs everything: an identity and its negative."""
     both = torch.cat([torch.eye(128), -torch.eye(128)])
-    return Dictionary("standard", both.T, both, torch.zeros(256), torch.zeros(128), "z", 1,
-                      n_heads=8, **about)  # fmt: skip
+    return Dictionary(
+        "standard", both.T, both, torch.zeros(256), torch.zeros(128), "z", 1, n_heads=8, **about
+    )
 
 
 def test_explained_variance_is_that_of_the_definition_off_centre() -> None:
@@ -46,8 +47,9 @@ def test_explained_variance_is_that_of_the_definition_off_centre() -> None:
     assert explained_variance(x, y) == pytest.approx(right, abs=1e-6)
     assert explained_variance(x, y) == pytest.approx(0.91, abs=0.005)
     squares = x.pow(2)
-    published = 1 - float(((x - y) ** 2).sum(1).mean() / (
-        squares.sum(1).mean() - squares.mean(0).pow(2).sum()))  # fmt: skip
+    published = 1 - float(
+        ((x - y) ** 2).sum(1).mean() / (squares.sum(1).mean() - squares.mean(0).pow(2).sum())
+    )
     assert published > 1
     far = (x + 1e4).float(), (y + 1e4).float()  # float32 sums would lose this
     assert explained_variance(*far) == pytest.approx(0.91, abs=0.01)
@@ -61,8 +63,15 @@ def test_an_exact_dictionary_scores_one_and_an_empty_one_what_zeros_do(
         assert found[metric].score[0] == pytest.approx(1, abs=1e-4)
     assert found["reconstruction_bias"].score[0] == pytest.approx(1, abs=1e-5)
     assert found["l0"].score[0] == pytest.approx(128, abs=0.5)  # one of each pair
-    nothing = Dictionary("standard", torch.zeros(128, 4), torch.ones(4, 128), torch.zeros(4),
-                         torch.zeros(128), "z", 1)  # fmt: skip
+    nothing = Dictionary(
+        "standard",
+        torch.zeros(128, 4),
+        torch.ones(4, 128),
+        torch.zeros(4),
+        torch.zeros(128),
+        "z",
+        1,
+    )
     empty = score_dictionary(bundled_induction, nothing, held_out, controls=False)
     assert empty["loss_recovered"].score[0] == pytest.approx(0, abs=1e-6)
     assert empty["kl_score"].score[0] == pytest.approx(0, abs=1e-6)
@@ -88,8 +97,15 @@ def with_zeros(block, site: str):
 @pytest.mark.parametrize("site", ["attn_out", "resid_pre", "resid_mid", "resid_post"])
 def test_zeros_are_those_of_a_model_made_by_hand(bundled_induction, held_out, site) -> None:
     """Every reader of the place reads them, the skip connection past the MLP included."""
-    nothing = Dictionary("standard", torch.zeros(128, 4), torch.ones(4, 128), torch.zeros(4),
-                         torch.zeros(128), site, 1)  # fmt: skip
+    nothing = Dictionary(
+        "standard",
+        torch.zeros(128, 4),
+        torch.ones(4, 128),
+        torch.zeros(4),
+        torch.zeros(128),
+        site,
+        1,
+    )
     found = score_dictionary(bundled_induction, nothing, held_out, controls=False)
     module = copy.deepcopy(bundled_induction.module)
     block = module.model.layers[1]
@@ -121,7 +137,7 @@ def test_losses_are_those_of_edits(bundled_induction, held_out, trained) -> None
                 logits = bundled_induction.run([ids], edits=[] if edit is None else [edit(ids)])[0]
             nats = torch.nn.functional.cross_entropy(
                 logits[1:-1].double(), torch.tensor(ids[2:]), reduction="sum"
-            )  # fmt: skip
+            )
             total, n = total + float(nats), n + len(ids) - 2
         return total / n
 
@@ -132,8 +148,9 @@ def test_losses_are_those_of_edits(bundled_induction, held_out, trained) -> None
 
     clean = loss(None)
     zeros = loss(lambda ids: zero(heads, positions=later))
-    means = loss(lambda ids: mean(heads, over="dataset", reference={("decoder", 1): middle},
-                                  positions=later))  # fmt: skip
+    means = loss(
+        lambda ids: mean(heads, over="dataset", reference={("decoder", 1): middle}, positions=later)
+    )
     mine = loss(rebuilt)
     assert found.unchanged_loss == pytest.approx(clean, abs=1e-5)
     assert found.zero_loss == pytest.approx(zeros, abs=1e-5)

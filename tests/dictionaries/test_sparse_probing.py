@@ -111,8 +111,15 @@ def test_classes_of_texts_are_told_apart_by_a_feature_of_their_tokens(bundled_in
 def test_what_does_not_fit_is_refused(bundled_induction, change, words) -> None:
     texts, labels = _texts()
     width = bundled_induction.d_model
-    made = Dictionary("standard", torch.zeros(width, 4), torch.ones(4, width), torch.zeros(4),
-                      torch.zeros(width), "resid_pre", 0)  # fmt: skip
+    made = Dictionary(
+        "standard",
+        torch.zeros(width, 4),
+        torch.ones(4, width),
+        torch.zeros(4),
+        torch.zeros(width),
+        "resid_pre",
+        0,
+    )
     options = {"labels": labels, "k": (1,)} | change
     with pytest.raises(OptionError, match=words):
         probe_features(bundled_induction, made, texts, **options)

@@ -24,8 +24,9 @@ SLOW = [a if a == "topk" else pytest.param(a, marks=pytest.mark.slow) for a in T
 def test_planted_directions_are_recovered_and_random_ones_do_not_match(architecture: str) -> None:
     data = superposed(seed=1)
     assert data.directions.shape == (48, 32)  # more directions than dimensions
-    found = fit_rows(data.rows, architecture=architecture, d_sae=96, k=2, steps=700,
-                     batch_rows=256, rate=5e-3)  # fmt: skip
+    found = fit_rows(
+        data.rows, architecture=architecture, d_sae=96, k=2, steps=700, batch_rows=256, rate=5e-3
+    )
     match = match_features(found.W_dec, data.directions)
     assert match.recovered > 0.85
     assert match.null_recovered == 0
@@ -50,15 +51,17 @@ def test_a_planted_head_writes_the_features_that_are_found() -> None:
     [(layer, head)] = planted.roles["previous_token"]
     rng = np.random.default_rng(0)
     prompts = [[0, *rng.integers(1, model.d_vocab, 30).tolist()] for _ in range(100)]
-    found = train_dictionary(model, prompts[:80], layer=layer, d_sae=128, k=2, steps=300,
-                             batch_rows=256, rate=5e-3).dictionary  # fmt: skip
+    found = train_dictionary(
+        model, prompts[:80], layer=layer, d_sae=128, k=2, steps=300, batch_rows=256, rate=5e-3
+    ).dictionary
     written = found.W_dec.unflatten(1, (model.n_heads, -1))[:, head]
     directions = written @ model.weights_of(model.site(layer)).W_O[head]
     match = match_features(directions, planted.subspaces["previous"][1:])
     assert match.recovered > 0.95
     assert match.null_recovered == 0
-    scored = score_features(model, found, prompts[80:], ["previous_token"],
-                            features=match.feature.tolist())  # fmt: skip
+    scored = score_features(
+        model, found, prompts[80:], ["previous_token"], features=match.feature.tolist()
+    )
     frame = scored.to_pandas()
     assert (frame["score"] > 0.85).mean() > 0.95
     assert (frame["main_head"] == head).mean() > 0.95
@@ -70,8 +73,16 @@ def test_dead_features_are_revived() -> None:
     dead = {}
     for how in ("none", "auxk", "resample"):
         torch.manual_seed(0)
-        found = fit_rows(data.rows + 3.0, d_sae=192, k=2, steps=400, batch_rows=256, rate=5e-3,
-                         dead=how, dead_after=20)  # fmt: skip
+        found = fit_rows(
+            data.rows + 3.0,
+            d_sae=192,
+            k=2,
+            steps=400,
+            batch_rows=256,
+            rate=5e-3,
+            dead=how,
+            dead_after=20,
+        )
         dead[how] = float((found.encode(data.rows + 3.0) > 0).any(0).logical_not().double().mean())
     assert dead["none"] > 0.1
     assert dead["auxk"] < dead["none"] - 0.05

@@ -34,8 +34,19 @@ def lorsa_of(seed: int = 0, **about) -> Lorsa:
     def draw(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, generator=rng, dtype=torch.float64)
 
-    return Lorsa(draw(2, 5, 4), draw(2, 5, 4), draw(6, 5), draw(6, 5), draw(2, 4), draw(2, 4),
-                 draw(6), draw(5), k=2, layer=0, **about)  # fmt: skip
+    return Lorsa(
+        draw(2, 5, 4),
+        draw(2, 5, 4),
+        draw(6, 5),
+        draw(6, 5),
+        draw(2, 4),
+        draw(2, 4),
+        draw(6),
+        draw(5),
+        k=2,
+        layer=0,
+        **about,
+    )
 
 
 def test_lorsa_is_its_formula_and_keeps_exactly_k() -> None:
@@ -47,8 +58,10 @@ def test_lorsa_is_its_formula_and_keeps_exactly_k() -> None:
         shared = head // 3
         for i in range(7):
             q = x[0, i] @ lorsa.W_Q[shared] + lorsa.b_Q[shared]
-            scores = [float(q @ (x[0, j] @ lorsa.W_K[shared] + lorsa.b_K[shared])) / 2
-                      for j in range(i + 1)]  # fmt: skip
+            scores = [
+                float(q @ (x[0, j] @ lorsa.W_K[shared] + lorsa.b_K[shared])) / 2
+                for j in range(i + 1)
+            ]
             weights = np.exp(scores) / np.exp(scores).sum()
             values = [float(x[0, j] @ lorsa.W_V[head] + lorsa.b_V[head]) for j in range(i + 1)]
             z[i, head] = weights @ values
@@ -77,8 +90,9 @@ def test_a_map_of_a_feature_sums_to_what_its_encoder_reads(bundled_induction) ->
     model = bundled_induction
     prompts = interp.repeats(model, n=2, max_length=6)
     for site in ("z", "attn_out"):
-        d = train_dictionary(model, prompts, layer=1, site=site, d_sae=12, k=2, steps=2,
-                             batch_rows=4).dictionary  # fmt: skip
+        d = train_dictionary(
+            model, prompts, layer=1, site=site, d_sae=12, k=2, steps=2, batch_rows=4
+        ).dictionary
         features = [0, 5, 11]
         units = FeatureUnits.of(model, d, features, model.site(1))
         cache = model.capture([prompts.ids[0]], ["z", site], layers=1)
@@ -124,11 +138,24 @@ def test_monosemanticity_is_one_for_one_detector_and_zero_for_uniform_attention(
     assert mine["score"] > 0.95
     assert mine["detector"] == "previous_token"
     wide = planted.d_model
-    uniform = Lorsa(torch.zeros(2, wide, 4), torch.zeros(2, wide, 4), torch.ones(4, wide),
-                    torch.ones(4, wide), torch.zeros(2, 4), torch.zeros(2, 4), torch.ones(4),
-                    torch.zeros(wide), k=4, layer=0)  # fmt: skip
-    both = monosemanticity({"head": profile_heads(planted, prompts, 0),
-                            "lorsa": profile_lorsa(planted, uniform, prompts)})  # fmt: skip
+    uniform = Lorsa(
+        torch.zeros(2, wide, 4),
+        torch.zeros(2, wide, 4),
+        torch.ones(4, wide),
+        torch.ones(4, wide),
+        torch.zeros(2, 4),
+        torch.zeros(2, 4),
+        torch.ones(4),
+        torch.zeros(wide),
+        k=4,
+        layer=0,
+    )
+    both = monosemanticity(
+        {
+            "head": profile_heads(planted, prompts, 0),
+            "lorsa": profile_lorsa(planted, uniform, prompts),
+        }
+    )
     assert means_by_kind(both).set_index("kind").loc["lorsa", "score"] == pytest.approx(0, abs=1e-6)
     gap = difference_of_kinds(both, "head", "lorsa")
     assert gap["low"] > 0
@@ -162,8 +189,9 @@ def test_a_lorsa_layer_learns_and_its_file_gives_it_back(bundled_induction, tmp_
 def test_features_of_streams_have_no_map(bundled_induction) -> None:
     model = bundled_induction
     prompts = interp.repeats(model, n=4, max_length=6)
-    d = train_dictionary(model, prompts, layer=0, site="resid_post", d_sae=8, k=2, steps=1,
-                         batch_rows=4).dictionary  # fmt: skip
+    d = train_dictionary(
+        model, prompts, layer=0, site="resid_post", d_sae=8, k=2, steps=1, batch_rows=4
+    ).dictionary
     with pytest.raises(OptionError, match="no map that detectors can read"):
         score_features(model, d, prompts)
     with pytest.raises(OptionError, match="entropy"):
@@ -174,9 +202,23 @@ def test_the_command_trains_writes_and_reads(run, tmp_path) -> None:
     quick = ("-n", "20", "--max-length", "12", "-q")
     out = tmp_path / "made"
     done = run(
-        "train", "dictionary", "bundled:induction", "--layer", "1", "--set", "n_features=24",
-        "--set", "k=2", "--set", "steps=3", "--set", "features", *quick, "-o", out,
-    )  # fmt: skip
+        "train",
+        "dictionary",
+        "bundled:induction",
+        "--layer",
+        "1",
+        "--set",
+        "n_features=24",
+        "--set",
+        "k=2",
+        "--set",
+        "steps=3",
+        "--set",
+        "features",
+        *quick,
+        "-o",
+        out,
+    )
     assert done.exit_code == 0, done.output
     assert "loss_recovered: trained" in done.stdout
     assert "Monosemanticity" in done.stdout
@@ -185,9 +227,21 @@ def test_the_command_trains_writes_and_reads(run, tmp_path) -> None:
     again = run("train", "dictionary", "bundled:induction", "--load", out, *quick)
     assert again.exit_code == 0, again.output
     lorsa = run(
-        "train", "dictionary", "bundled:induction", "--layer", "1", "--set", "lorsa", "--set",
-        "n_features=8", "--set", "k=2", "--set", "steps=2", *quick,
-    )  # fmt: skip
+        "train",
+        "dictionary",
+        "bundled:induction",
+        "--layer",
+        "1",
+        "--set",
+        "lorsa",
+        "--set",
+        "n_features=8",
+        "--set",
+        "k=2",
+        "--set",
+        "steps=2",
+        *quick,
+    )
     assert lorsa.exit_code == 0, lorsa.output
     mixed = ("--layer", "0", "--set", "lorsa", "--site", "attn_out")
     for wrong, told in (((), "--layer to train"), (("--layer", "9"), "9"), (mixed, "leave out")):

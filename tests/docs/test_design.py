@@ -34,9 +34,18 @@ def test_every_page_says_what_is_read_first(docs) -> None:
 
 def test_parts_are_drawn_by_the_code_of_the_pages(design, monkeypatch) -> None:
     page = design.parts().decode()
-    for part in ('class="warning"', 'class="unit"', 'class="axis score"', 'class="signed score"',
-                 "an estimate", 'class="map"', 'class="legend"', 'class="sparkline"',
-                 "Without a value: null", "An empty cell has no value."):  # fmt: skip
+    for part in (
+        'class="warning"',
+        'class="unit"',
+        'class="axis score"',
+        'class="signed score"',
+        "an estimate",
+        'class="map"',
+        'class="legend"',
+        'class="sparkline"',
+        "Without a value: null",
+        "An empty cell has no value.",
+    ):
         assert part in page
     monkeypatch.setattr(interp.draw.panel, "_SPAN", 90)
     assert 'viewBox="-5 0 100 14"' in design.parts().decode()

@@ -95,11 +95,14 @@ def test_the_metrics_and_methods_it_names_exist(path: Path) -> None:
 def test_no_room_is_without_a_guide() -> None:
     """A new kind of declaration needs a page; this says which pages cover which."""
     covered = {
-        "detector": "head_scores", "statistic": "head_scores", "measurement": "head_scores",
+        "detector": "head_scores",
+        "statistic": "head_scores",
+        "measurement": "head_scores",
         "weights": "weights_and_lens",
-        "experiment": "special_heads", "attribution": "attribution_and_flow",
+        "experiment": "special_heads",
+        "attribution": "attribution_and_flow",
         "discovery": "circuits",
-    }  # fmt: skip
+    }
     assert set(covered) == {kind for known in REGISTRIES for kind in known.kinds}
     assert set(covered.values()) <= {path.stem for path in GUIDES}
 

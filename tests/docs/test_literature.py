@@ -66,9 +66,11 @@ def problems(paper: Paper) -> list[str]:
     """What is wrong with an entry, one line each."""
     found = []
     for what, values, check in (
-        ("call", paper.call, check_call), ("command", paper.command, check_command),
-        ("file", paper.file, check_file), ("test", paper.test, check_test),
-    ):  # fmt: skip
+        ("call", paper.call, check_call),
+        ("command", paper.command, check_command),
+        ("file", paper.file, check_file),
+        ("test", paper.test, check_test),
+    ):
         for value in values:
             try:
                 check(value)
@@ -223,12 +225,17 @@ def check_test(text: str) -> None:
 
 def test_the_checks_see_what_does_not_exist() -> None:
     good: dict[str, Any] = {
-        "title": "T", "kinds": "A", "question": "Why?", "status": "whole",
-        "call": ('interp.score(model, "echo")',), "command": ("interp score MODEL -m echo",),
+        "title": "T",
+        "kinds": "A",
+        "question": "Why?",
+        "status": "whole",
+        "call": ('interp.score(model, "echo")',),
+        "command": ("interp score MODEL -m echo",),
         "file": ("interp/__init__.py",),
         "test": ("tests/docs/test_literature.py::test_all_papers_of_the_list_are_there",),
-        "claim": "It does.", "tested": literature.Tested("a model", (finding(2.0, 1.5, 2.5),), 0.1),
-    }  # fmt: skip
+        "claim": "It does.",
+        "tested": literature.Tested("a model", (finding(2.0, 1.5, 2.5),), 0.1),
+    }
     assert problems(Paper(**good)) == []
     wrong: list[dict[str, Any]] = [
         {"call": ('interp.score(model, "ecko")',)},
@@ -265,11 +272,15 @@ def finding(
 def test_verdicts_follow_from_intervals() -> None:
     nan = float("nan")
     for given, verdict in (
-        (finding(2, 1.1, 3), "held"), (finding(2, 0.9, 3), "undecided"),
-        (finding(0.5, 0.1, 0.9), "did not hold"), (finding(0.5, 0.1, 0.9, "below"), "held"),
-        (finding(2, 1.1, 3, "below"), "did not hold"), (finding(1, 1, 1), "did not hold"),
-        (finding(1, 1, 1, "below"), "did not hold"), (finding(nan, nan, nan), "undecided"),
-    ):  # fmt: skip
+        (finding(2, 1.1, 3), "held"),
+        (finding(2, 0.9, 3), "undecided"),
+        (finding(0.5, 0.1, 0.9), "did not hold"),
+        (finding(0.5, 0.1, 0.9, "below"), "held"),
+        (finding(2, 1.1, 3, "below"), "did not hold"),
+        (finding(1, 1, 1), "did not hold"),
+        (finding(1, 1, 1, "below"), "did not hold"),
+        (finding(nan, nan, nan), "undecided"),
+    ):
         assert given.verdict == verdict, given
     held, open_, false = finding(2, 1.1, 3), finding(2, 0.9, 3), finding(0.5, 0.1, 0.9)
     assert literature.Tested("m", (held, held), 1).verdict == "held"
@@ -298,9 +309,10 @@ def test_every_paper_is_a_row_of_the_page_and_counted(docs) -> None:
 def counted(rows: list[str], name: str) -> int:
     """The number of papers of one status or verdict that the page states."""
     [[head, told]] = [
-        [row, rows[at + 1]] for at, row in enumerate(rows)
+        [row, rows[at + 1]]
+        for at, row in enumerate(rows)
         if row.startswith("| papers by") and f"| {name} |" in row
-    ]  # fmt: skip
+    ]
     return int(told.split("|")[head.split("|").index(f" {name} ")])
 
 

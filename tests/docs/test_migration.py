@@ -33,8 +33,13 @@ def test_every_name_of_interp_exists() -> None:
 def test_the_last_column_names_methods_that_exist() -> None:
     known = {*METRICS, *ATTRIBUTION_METHODS, *CIRCUIT_METHODS}
     named = set(re.findall(r"(?:with|\|) `([a-z]+(?:_[a-z]+)*)`", TEXT)) & {
-        "exact_patching", "attribution_patching", "induction", "gradient_x_input", "gradient_norm",
-        "occlusion", "attn_lrp",
-    }  # fmt: skip
+        "exact_patching",
+        "attribution_patching",
+        "induction",
+        "gradient_x_input",
+        "gradient_norm",
+        "occlusion",
+        "attn_lrp",
+    }
     assert len(named) == 7
     assert named <= known

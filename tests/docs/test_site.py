@@ -18,10 +18,17 @@ from report.browser import needs_browser, started
 NEEDED = "the site needs MkDocs: pip install 'interp[docs]'"
 ROOT = Path(__file__).parents[2]
 FETCHES = {  # element -> attributes whose address a browser loads by itself
-    "script": ("src",), "img": ("src", "srcset"), "link": ("href",), "iframe": ("src",),
-    "source": ("src", "srcset"), "object": ("data",), "embed": ("src",), "video": ("src",),
-    "audio": ("src",), "image": ("href",),
-}  # fmt: skip
+    "script": ("src",),
+    "img": ("src", "srcset"),
+    "link": ("href",),
+    "iframe": ("src",),
+    "source": ("src", "srcset"),
+    "object": ("data",),
+    "embed": ("src",),
+    "video": ("src",),
+    "audio": ("src",),
+    "image": ("href",),
+}
 
 
 class Page(HTMLParser):
@@ -79,8 +86,10 @@ def site(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("site") / "made"
     done = subprocess.run(
         [sys.executable, str(ROOT / "docs" / "build.py"), "--out", str(out)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     assert "WARNING" not in done.stdout + done.stderr
     return out
@@ -122,8 +131,12 @@ def test_it_is_small(site) -> None:
 @pytest.mark.slow
 @needs_browser
 def test_pages_can_be_read_and_searched_from_disk(site) -> None:
-    names = ("index.html", "methods/detectors.html", "guides/circuits.html",
-             "notebooks/1_find_the_induction_heads.html")  # fmt: skip
+    names = (
+        "index.html",
+        "methods/detectors.html",
+        "guides/circuits.html",
+        "notebooks/1_find_the_induction_heads.html",
+    )
     with started() as browser:
         for theme in ("light", "dark"):
             for width in (390, 1400):
@@ -175,9 +188,12 @@ def test_a_dead_link_and_a_page_without_a_place_fail(tmp_path) -> None:
     kept = {"site_name": "copy", "strict": known["strict"], "validation": known["validation"]}
     (tmp_path / "mkdocs.yml").write_text(yaml.safe_dump(kept | {"nav": ["index.md"]}))
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build"], cwd=tmp_path, capture_output=True, text=True,
+        [sys.executable, "-m", "mkdocs", "build"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
         check=False,
-    )  # fmt: skip
+    )
     assert done.returncode == 1
     assert "'gone.md'" in done.stderr
     assert "lost.md" in done.stderr
@@ -231,10 +247,12 @@ def silent(package: Any) -> list[str]:
         if one.is_module or one.is_class:
             kinds = ("is_module", "is_class", "is_function")
             waiting += [
-                member for member in one.members.values()
-                if not member.is_alias and not member.name.startswith("_")
+                member
+                for member in one.members.values()
+                if not member.is_alias
+                and not member.name.startswith("_")
                 and any(getattr(member, kind) for kind in kinds)
-            ]  # fmt: skip
+            ]
     return sorted(found)
 
 

@@ -33,8 +33,12 @@ def test_a_stale_page_is_named_and_written(tables, tmp_path, monkeypatch, capsys
     assert "own.md is out of date" in capsys.readouterr().out
     assert tables.main([]) == tables.main(["--check"]) == 0
     assert page.read_text().splitlines()[1:-1] == [
-        "<!-- tables of own: x -->", "", r"| new \1 |", "", "<!-- end of the tables -->",
-    ]  # fmt: skip
+        "<!-- tables of own: x -->",
+        "",
+        r"| new \1 |",
+        "",
+        "<!-- end of the tables -->",
+    ]
 
 
 def test_guides_are_numbered_in_order(docs) -> None:

@@ -34,9 +34,10 @@ def test_its_claims_are_those_of_the_files(trust) -> None:
     known, found = (sum(r[k] for r in kept["calibration"]["power"]) for k in ("known", "claimed"))
     assert f"find {found} of {known} heads" in page
     short = [
-        r for r in kept["calibration"]["coverage"]
+        r
+        for r in kept["calibration"]["coverage"]
         if r["chosen"] is not None and r["chosen"] + 2 * r["chosen_error"] < trust.NOMINAL
-    ]  # fmt: skip
+    ]
     assert ("Below 95 % by more than two standard errors" in page) == bool(short)
     groups = [row for name in GROUPS for row in kept[name]["familywise"]]
     whole = [r for r in kept["calibration"]["familywise"] if r["of"] != "with -m geometry"]

@@ -45,9 +45,12 @@ def tokenizer(chat: bool = False) -> Any:
     made.decoder = decoders.ByteLevel()
     special = ["<|endoftext|>", "<s>", "</s>", "<|im_start|>", "<|im_end|>"]
     trainer = trainers.BpeTrainer(
-        vocab_size=8000, min_frequency=2, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        special_tokens=special, show_progress=False,
-    )  # fmt: skip
+        vocab_size=8000,
+        min_frequency=2,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        special_tokens=special,
+        show_progress=False,
+    )
     words = sorted({*speller().get_vocab(), *(f" {w}" for w in (*WORDS, *STORY.split()))})
     made.train_from_iterator([w for w in words for _ in range(4)], trainer)
     fast = PreTrainedTokenizerFast(
@@ -66,9 +69,15 @@ def gpt2(path: Path) -> None:
     words = tokenizer()
     torch.manual_seed(0)
     config = GPT2Config(
-        vocab_size=len(words), n_positions=256, n_embd=48, n_layer=12, n_head=12,
-        bos_token_id=0, eos_token_id=0, initializer_range=0.2,
-    )  # fmt: skip
+        vocab_size=len(words),
+        n_positions=256,
+        n_embd=48,
+        n_layer=12,
+        n_head=12,
+        bos_token_id=0,
+        eos_token_id=0,
+        initializer_range=0.2,
+    )
     GPT2LMHeadModel(config).save_pretrained(path)
     words.save_pretrained(path)
 
@@ -81,10 +90,17 @@ def llama(path: Path, chat: bool = False) -> None:
     words = tokenizer(chat)
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=len(words), hidden_size=48, intermediate_size=64, num_hidden_layers=12,
-        num_attention_heads=12, num_key_value_heads=12, max_position_embeddings=131072,
-        bos_token_id=0, eos_token_id=0, initializer_range=0.2,
-    )  # fmt: skip
+        vocab_size=len(words),
+        hidden_size=48,
+        intermediate_size=64,
+        num_hidden_layers=12,
+        num_attention_heads=12,
+        num_key_value_heads=12,
+        max_position_embeddings=131072,
+        bos_token_id=0,
+        eos_token_id=0,
+        initializer_range=0.2,
+    )
     LlamaForCausalLM(config).save_pretrained(path)
     words.save_pretrained(path)
 
@@ -219,10 +235,14 @@ def document_folder(path: Path) -> None:
 def answers() -> list[dict[str, Any]]:
     names = ("cat", "dog", "bird", "fish", "bear", "boy", "girl", "man")
     return [
-        {"prompt": f"The {a} is very", "corrupted": f"The {b} is very", "answer": " cat",
-         "wrong": " dog"}
+        {
+            "prompt": f"The {a} is very",
+            "corrupted": f"The {b} is very",
+            "answer": " cat",
+            "wrong": " dog",
+        }
         for a, b in pairwise((*names, names[0]))
-    ]  # fmt: skip
+    ]
 
 
 def labelled() -> list[dict[str, Any]]:
@@ -234,12 +254,16 @@ def labelled() -> list[dict[str, Any]]:
 
 def spans() -> list[dict[str, Any]]:
     return [
-        {"context": f"Tom saw the {a} . ", "rest": f"The {b} saw Tom . It was happy .",
-         "spans": [[0, 8, int(a != b)], [9, 16, int(a == b)]], "document": i}
+        {
+            "context": f"Tom saw the {a} . ",
+            "rest": f"The {b} saw Tom . It was happy .",
+            "spans": [[0, 8, int(a != b)], [9, 16, int(a == b)]],
+            "document": i,
+        }
         for i, (a, b) in enumerate(
             (a, b) for a in ("cat", "dog", "girl") for b in ("cat", "dog", "girl")
         )
-    ]  # fmt: skip
+    ]
 
 
 def facts() -> list[dict[str, str]]:
@@ -249,10 +273,14 @@ def facts() -> list[dict[str, str]]:
 def passages() -> list[dict[str, Any]]:
     seen = (("girl", "cat"), ("dog", "tree"), ("boy", "ball"))
     return [
-        {"passages": [f"The {x} saw the {y} . " for x, y in pairs], "question": "saw the",
-         "answer": " cat", "sources": [1]}
+        {
+            "passages": [f"The {x} saw the {y} . " for x, y in pairs],
+            "question": "saw the",
+            "answer": " cat",
+            "sources": [1],
+        }
         for pairs in permutations(seen)
-    ]  # fmt: skip
+    ]
 
 
 def swapped() -> list[dict[str, str]]:
@@ -267,19 +295,28 @@ def interchanges() -> list[dict[str, str]]:
     """Pairs of prompts after which a word is copied."""
     words = ("cat", "dog", "girl", "tree", "ball", "park")
     return [
-        {"base": f"The {a} The", "source": f"The {b} The", "base_answer": f" {a}",
-         "answer": f" {b}", "variable": "copied"}
+        {
+            "base": f"The {a} The",
+            "source": f"The {b} The",
+            "base_answer": f" {a}",
+            "answer": f" {b}",
+            "variable": "copied",
+        }
         for a, b in permutations(words, 2)
-    ]  # fmt: skip
+    ]
 
 
 def chats() -> list[dict[str, Any]]:
     return [
-        {"messages": [{"role": "system", "content": "You help"},
-                      {"role": "user", "content": SENTENCES[i % len(SENTENCES)]},
-                      {"role": "assistant", "content": SENTENCES[(i + 1) % len(SENTENCES)]}]}
+        {
+            "messages": [
+                {"role": "system", "content": "You help"},
+                {"role": "user", "content": SENTENCES[i % len(SENTENCES)]},
+                {"role": "assistant", "content": SENTENCES[(i + 1) % len(SENTENCES)]},
+            ]
+        }
         for i in range(12)
-    ]  # fmt: skip
+    ]
 
 
 def treebank(path: Path) -> None:
@@ -357,8 +394,23 @@ MODELS: dict[str, Callable[[Path], None]] = {
     **dict.fromkeys(("MODEL", "big-model", "models/mine"), llama),
     **dict.fromkeys(("my-chat-model", "models/chat"), lambda path: llama(path, chat=True)),
     **dict.fromkeys(
-        ("base", "tuned", "fine-tune", "my-fine-tune", "seed-0", "seed-1", "other-0", "other-1",
-         "tune-a", "tune-b", "run-0", "run-1", "run/checkpoint-1", "run/checkpoint-2"), tuned,
+        (
+            "base",
+            "tuned",
+            "fine-tune",
+            "my-fine-tune",
+            "seed-0",
+            "seed-1",
+            "other-0",
+            "other-1",
+            "tune-a",
+            "tune-b",
+            "run-0",
+            "run-1",
+            "run/checkpoint-1",
+            "run/checkpoint-2",
+        ),
+        tuned,
     ),
     "bert-base-cased": bert,
     "openai/whisper-tiny": whisper,
@@ -369,11 +421,24 @@ MODELS: dict[str, Callable[[Path], None]] = {
     "my-siglip": vision("SiglipModel"),
     "state-spaces/mamba2-130m": mixer("mamba2"),
     "Qwen/Qwen3-Next-80B-A3B-Instruct": mixer("qwen3_next"),
-}  # fmt: skip
+}
 FILES: dict[str, Callable[[Path], None]] = {
     **dict.fromkeys(
-        ("questions.txt", "texts.txt", "text.txt", "corpus.txt", "friends.txt", "book.txt",
-         "notes.txt", "trace.txt", "stories.txt", "others.txt", "bad.txt", "fine.txt"), texts,
+        (
+            "questions.txt",
+            "texts.txt",
+            "text.txt",
+            "corpus.txt",
+            "friends.txt",
+            "book.txt",
+            "notes.txt",
+            "trace.txt",
+            "stories.txt",
+            "others.txt",
+            "bad.txt",
+            "fine.txt",
+        ),
+        texts,
     ),
     **dict.fromkeys(("stories.jsonl", "prose.jsonl", "code.jsonl"), lines(documents)),
     **dict.fromkeys(("my_texts", "more_stories", "FILES"), document_folder),
@@ -383,8 +448,15 @@ FILES: dict[str, Callable[[Path], None]] = {
     **dict.fromkeys(("a.png", "b.png", "c.png", "d.png"), picture),
     **dict.fromkeys(("a.wav", "recordings.jsonl"), sound),
     **dict.fromkeys(
-        ("data/treebank.conllu", "en.conllu", "en_ewt-ud-dev.conllu", "report.conllu",
-         "choose.conllu", "F"), treebank,
+        (
+            "data/treebank.conllu",
+            "en.conllu",
+            "en_ewt-ud-dev.conllu",
+            "report.conllu",
+            "choose.conllu",
+            "F",
+        ),
+        treebank,
     ),
     "fine.jsonl": lines(lambda: [{"prompt": s} for s in SENTENCES]),
     "chats.jsonl": lines(chats),
@@ -412,7 +484,7 @@ FILES: dict[str, Callable[[Path], None]] = {
     "results-base": profiled("base"),
     "results-tuned": profiled("tuned"),
     "other.parquet": scored("score bundled:one-layer -m induction --random 2 -o {path}"),
-}  # fmt: skip
+}
 
 
 BY_COMMAND: dict[tuple[str, str], Callable[[Path], None]] = {
@@ -451,8 +523,9 @@ def supply(words: list[str], folder: Path) -> None:
 def named(word: str) -> list[str]:
     """Return the files that a word or a pattern of a command line names."""
     patterns = {
-        "models/*": ["models/mine", "models/chat"], "~/models/*": ["models/mine", "models/chat"],
+        "models/*": ["models/mine", "models/chat"],
+        "~/models/*": ["models/mine", "models/chat"],
         "tune-*": ["tune-a", "tune-b"],
         "run/checkpoint-*": ["run/checkpoint-1", "run/checkpoint-2"],
-    }  # fmt: skip
+    }
     return patterns.get(word, [word.removeprefix("./").partition(":")[0]])

@@ -34,17 +34,27 @@ def environment(home: Path) -> dict[str, str]:
         script.chmod(0o755)
     paths = [str(script.parent), str(Path(sys.executable).parent), os.environ["PATH"]]
     return os.environ | {
-        "HOME": str(home), "PATH": os.pathsep.join(paths), "HF_HUB_OFFLINE": "1",
-        "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "kernels"))), "BROWSER": "true",
-    }  # fmt: skip
+        "HOME": str(home),
+        "PATH": os.pathsep.join(paths),
+        "HF_HUB_OFFLINE": "1",
+        "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "kernels"))),
+        "BROWSER": "true",
+    }
 
 
 def in_shell(line: str, folder: Path, home: Path) -> Typed:
     """Run a command line in bash, as a user does."""
     done = subprocess.run(
-        ["bash", "-c", line], cwd=folder, env=environment(home), stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=SECONDS, check=False,
-    )  # fmt: skip
+        ["bash", "-c", line],
+        cwd=folder,
+        env=environment(home),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
     return Typed(done.returncode, done.stdout)
 
 
@@ -87,9 +97,14 @@ def _run(line: str, folder: Path, variables: dict[str, str], output: Path) -> No
 def until_address(line: str, folder: Path, home: Path) -> Typed:
     """Run a command line that serves a page until it prints its address, then interrupt it."""
     process = subprocess.Popen(
-        ["bash", "-c", f"exec {line}"], cwd=folder, env=environment(home), text=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        ["bash", "-c", f"exec {line}"],
+        cwd=folder,
+        env=environment(home),
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     assert process.stdout is not None
     output = ""
     for said in process.stdout:

@@ -39,12 +39,20 @@ def test_the_axis_of_intervals_ends_where_they_do() -> None:
     assert svg.get("aria-label") == "axis from -4 to 4"
     line, *texts = svg
     assert places(line.get("d", "")) == [
-        ("M", 0, 1), ("H", 150, None), ("M", 0, 0), ("v", 4, None), ("M", 75, 0), ("v", 4, None),
-        ("M", 150, 0), ("v", 4, None),
-    ]  # fmt: skip
+        ("M", 0, 1),
+        ("H", 150, None),
+        ("M", 0, 0),
+        ("v", 4, None),
+        ("M", 75, 0),
+        ("v", 4, None),
+        ("M", 150, 0),
+        ("v", 4, None),
+    ]
     assert [(x.text, float(x.get("x", -1)), x.get("text-anchor")) for x in texts] == [
-        ("\u22124", 0, "start"), ("0", 75, "middle"), ("4", 150, "end"),
-    ]  # fmt: skip
+        ("\u22124", 0, "start"),
+        ("0", 75, "middle"),
+        ("4", 150, "end"),
+    ]
 
 
 @pytest.mark.parametrize(("value", "sem"), [(0.5, 0.25), (0.5, (0.1, 0.75)), (-0.5, None)])
@@ -60,7 +68,12 @@ def test_a_bar_starts_at_zero_and_shows_its_error(value: float, sem: object) -> 
     if ends:
         a, b = (round(80 * (1 + v), 1) for v in ends)
         assert places(error[0].get("d", "")) == [
-            ("M", a, 7), ("H", b, None), ("M", a, 4), ("v", 6, None), ("M", b, 4), ("v", 6, None),
-        ]  # fmt: skip
+            ("M", a, 7),
+            ("H", b, None),
+            ("M", a, 4),
+            ("v", 6, None),
+            ("M", b, 4),
+            ("v", 6, None),
+        ]
     assert len(error) == bool(ends)
     assert places(null.get("d", "")) == [("M", 100, 0), ("v", 14, None)]

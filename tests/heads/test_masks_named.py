@@ -20,8 +20,11 @@ from interp_kernels.mask_names import mask_name
 from interp_kernels.problem import Attention
 
 SIZES = {
-    "vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
-}  # fmt: skip
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+}
 EQUAL, RAGGED = [list(range(2, 22))] * 2, [list(range(2, 22)), list(range(2, 12))]
 MODELS = {
     "causal": lambda: LlamaForCausalLM(LlamaConfig(**SIZES, intermediate_size=64)),

@@ -91,8 +91,9 @@ def test_the_dry_run_names_the_limit(run, errors, tmp_path, monkeypatch) -> None
     text = run(*asked, "--set", "machine=1,1000000").stdout
     assert re.search(
         r"limit +operations: [\d.]+ operations per byte, where the machine \(given: 1 GFLOP/s,"
-        r" 1e\+06 GB/s\)", text,
-    )  # fmt: skip
+        r" 1e\+06 GB/s\)",
+        text,
+    )
     assert re.search(r"work +[\d.e+]+ operations \(parameters [\d.]+ %, attention", text)
     assert "limit     bytes" in run(*asked, "--set", "machine=1000000,1").stdout
     assert "measured on cpu" in run(*asked).stdout

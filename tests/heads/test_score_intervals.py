@@ -41,8 +41,9 @@ def test_scores_that_are_0_on_most_prompts_hold_their_mean_as_often_as_stated(
     rows = HeadTable.to_pandas(sets[0])
     assert {"low", "high", "why_no_interval"} <= set(rows)
     frames = [x.to_pandas() for x in sets]
-    low, high, why = (np.concatenate([f[c] for f in frames])
-                      for c in ("low", "high", "why_no_interval"))  # fmt: skip
+    low, high, why = (
+        np.concatenate([f[c] for f in frames]) for c in ("low", "high", "why_no_interval")
+    )
     shown = ~np.isnan(low)
     assert ((low <= 0.1) & (high >= 0.1))[shown].mean() > 0.95
     assert (shown == (why == "")).all()

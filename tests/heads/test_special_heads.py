@@ -13,11 +13,16 @@ from interp.heads.special import _apart, catalogue_of
 
 def table_of(metrics: dict[str, dict], model: str = "m") -> HeadTable:
     records = [
-        {"model": model, "layer": layer, "metric": name, "unit": "u",
-         **{k: v[layer] if np.ndim(v) == 2 else v for k, v in columns.items()}}
+        {
+            "model": model,
+            "layer": layer,
+            "metric": name,
+            "unit": "u",
+            **{k: v[layer] if np.ndim(v) == 2 else v for k, v in columns.items()},
+        }
         for name, columns in metrics.items()
         for layer in range(2)
-    ]  # fmt: skip
+    ]
     return HeadTable.from_records(records, {(model, name): {} for name in metrics})
 
 
@@ -42,9 +47,12 @@ def test_of_a_null_almost_nothing_is_special() -> None:
     for _ in range(40):
         prompts, null = rng.normal(size=(2, 2, 16, 10))
         columns = {
-            "score": prompts.mean(-1), "sem": prompts.std(-1, ddof=1) / 10**0.5, "n": 10,
-            "null": null.mean(-1), "null_sem": null.std(-1, ddof=1) / 10**0.5,
-        }  # fmt: skip
+            "score": prompts.mean(-1),
+            "sem": prompts.std(-1, ddof=1) / 10**0.5,
+            "n": 10,
+            "null": null.mean(-1),
+            "null_sem": null.std(-1, ddof=1) / 10**0.5,
+        }
         false += bool(catalogue_of(table_of({"a": columns, "b": columns | {}})).special)
     assert false <= 5
 

@@ -28,9 +28,16 @@ BUDGET = Path(__file__).with_name("size.toml")
 SKIPS = re.compile(r"  # fmt: ?skip|^\s*# fmt: ?(?:off|on)$", re.MULTILINE)
 SECTIONS = re.compile(r"^\s*(?:Args|Returns|Raises|Yields):\s*$", re.MULTILINE)
 DECLARES = {  # decorators of functions whose docstring is documentation for users
-    "attribution", "command", "detector", "discovery", "experiment", "measurement", "property",
-    "statistic", "weights",
-}  # fmt: skip
+    "attribution",
+    "command",
+    "detector",
+    "discovery",
+    "experiment",
+    "measurement",
+    "property",
+    "statistic",
+    "weights",
+}
 
 
 @dataclass
@@ -51,9 +58,13 @@ def files(package: str = "interp") -> list[File]:
     """Return the files of a package as ruff formats them once no line is left out."""
     with TemporaryDirectory() as name:
         copy = Path(name) / package
-        shutil.copytree(ROOT / package, copy, ignore=lambda d, names: [
-            n for n in names if not (Path(d) / n).is_dir() and not n.endswith(".py")
-        ])  # fmt: skip
+        shutil.copytree(
+            ROOT / package,
+            copy,
+            ignore=lambda d, names: [
+                n for n in names if not (Path(d) / n).is_dir() and not n.endswith(".py")
+            ],
+        )
         shutil.copy(ROOT / "pyproject.toml", name)
         skips = {}
         for path in sorted(copy.rglob("*.py")):
@@ -125,9 +136,10 @@ def internal_sections(file: File, public: set[tuple[str, str]]) -> Iterator[ast.
                 yield from walk(node.body, (module, node.name) in public or bool(bases & names))
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 shown = (
-                    (module, node.name) in public if of_public_class is None
+                    (module, node.name) in public
+                    if of_public_class is None
                     else of_public_class and not node.name.startswith("_")
-                )  # fmt: skip
+                )
                 text = ast.get_docstring(node, clean=False) or ""
                 if not shown and not declared(node) and SECTIONS.search(text):
                     yield node

@@ -76,8 +76,12 @@ def python(copy: Path, *args: str, cwd: Path | None = None) -> str:
     env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths))}
     done = subprocess.run(
         [sys.executable, "-P", *args],
-        env=env, cwd=cwd or copy, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        env=env,
+        cwd=cwd or copy,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -98,14 +102,21 @@ def test_there_is_an_example_of_each() -> None:
 def test_each_is_listed_helped_and_completed_without_heavy_imports(package_copy) -> None:
     told, heavy = outputs(
         package_copy,
-        ["--help"], ["list", "metrics"], ["list", "methods"],
+        ["--help"],
+        ["list", "metrics"],
+        ["list", "methods"],
         ["circuit", "--list"],
-        ["list", "metrics", "next_to_last"], ["list", "methods", "last_token"], ["heads", "--help"],
+        ["list", "metrics", "next_to_last"],
+        ["list", "methods", "last_token"],
+        ["heads", "--help"],
         ["score", "--help"],
-        ["complete", "heads"], ["complete", "score", "-m", "next"],
-        ["complete", "attribute", "-m", "last"], ["complete", "circuit", "--method", "by_l"],
-        ["complete", "heads", "bundled:ind"], ["complete", "score", "--source", "bo"],
-    )  # fmt: skip
+        ["complete", "heads"],
+        ["complete", "score", "-m", "next"],
+        ["complete", "attribute", "-m", "last"],
+        ["complete", "circuit", "--method", "by_l"],
+        ["complete", "heads", "bundled:ind"],
+        ["complete", "score", "--source", "bo"],
+    )
     assert re.search("heads +Count the heads of MODEL, layer by layer.", told[0])
     assert "next_to_last" in told[1]
     assert "last_token" in told[2]
@@ -115,8 +126,13 @@ def test_each_is_listed_helped_and_completed_without_heavy_imports(package_copy)
     assert "Example: interp heads bundled:induction" in told[6]
     assert "transformers|boxes|interp-engine|nnsight|transformer-lens" in told[7]
     assert told[8:] == [
-        "heads", "next_to_last", "last_token", "by_layer", "bundled:induction", "boxes",
-    ]  # fmt: skip
+        "heads",
+        "next_to_last",
+        "last_token",
+        "by_layer",
+        "bundled:induction",
+        "boxes",
+    ]
     assert heavy == []
 
 
@@ -160,11 +176,24 @@ def test_each_runs(package_copy) -> None:
 
 def test_the_contract_tests_run_each_of_them(package_copy) -> None:
     ran = python(
-        package_copy, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT),
-        str(ROOT / "tests" / "contract"), "-v", "-p", "no:cacheprovider", "-o", "pythonpath=",
-        "-k", "next_to_last or last_token or by_layer or declarations or finite_score_per_token",
-        "--case", "next_to_last,last_token,by_layer",
-    )  # fmt: skip
+        package_copy,
+        "-m",
+        "pytest",
+        "-c",
+        str(ROOT / "pyproject.toml"),
+        "--rootdir",
+        str(ROOT),
+        str(ROOT / "tests" / "contract"),
+        "-v",
+        "-p",
+        "no:cacheprovider",
+        "-o",
+        "pythonpath=",
+        "-k",
+        "next_to_last or last_token or by_layer or declarations or finite_score_per_token",
+        "--case",
+        "next_to_last,last_token,by_layer",
+    )
     for test in (
         "test_declarations.py::test_what_the_file_states_is_what_it_runs",
         "test_declarations.py::test_worked_example",
@@ -185,9 +214,12 @@ def test_another_package_can_register_a_source(tmp_path) -> None:
     code = "from interp.model.sources.registered import sources; print(sorted(sources().items()))"
     env = {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT), str(ROOT / "kernels")])}
     done = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | env, capture_output=True, text=True,
+        [sys.executable, "-c", code],
+        env=os.environ | env,
+        capture_output=True,
+        text=True,
         check=True,
-    )  # fmt: skip
+    )
     for name in ("'jars', 'jars.adapter'", "'nnsight'", "'transformer-lens'"):
         assert name in done.stdout
 

@@ -21,10 +21,30 @@ from interp.report.by_type import FORMS
 
 ROOT = Path(__file__).parents[2]
 ORDER = (
-    "core", "draw", "planted", "bundled", "model", "lens", "causal", "attribution", "heads",
-    "cache", "text", "alignment", "vision", "safety", "probes", "syntax", "dictionaries",
-    "policies", "circuits", "profiles", "testing", "report", "cli",
-)  # fmt: skip
+    "core",
+    "draw",
+    "planted",
+    "bundled",
+    "model",
+    "lens",
+    "causal",
+    "attribution",
+    "heads",
+    "cache",
+    "text",
+    "alignment",
+    "vision",
+    "safety",
+    "probes",
+    "syntax",
+    "dictionaries",
+    "policies",
+    "circuits",
+    "profiles",
+    "testing",
+    "report",
+    "cli",
+)
 BY_NAME = {
     "core/public_names.py": "public face of a folder whose files declare analyses",
     "core/registry.py": "registry of declarations: a folder of files",

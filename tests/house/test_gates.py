@@ -26,7 +26,7 @@ ONLY = {
     },
     r"gzip|bz2|lzma|tarfile|zipfile|urlopen|requests\.get": {"profiles/sources.py"},
     r"import httpx|httpx\.": {"text/context/request.py", "model/sources/nnsight.py"},
-}  # fmt: skip
+}
 """What must stand in these files only."""
 
 
@@ -34,7 +34,8 @@ def test_there_is_no_second_way() -> None:
     texts = {p.relative_to(PACKAGE).as_posix(): p.read_text() for p in PACKAGE.rglob("*.py")}
     for pattern, places in ONLY.items():
         there = {
-            name for name, text in texts.items()
+            name
+            for name, text in texts.items()
             if re.search(pattern, re.sub(r'(?s)""".*?"""|#[^\n]*', "", text))
-        }  # fmt: skip
+        }
         assert there <= places, (pattern, there - places)

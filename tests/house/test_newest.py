@@ -23,9 +23,12 @@ def newest(tmp_path: Path, pip: str, **given: str) -> subprocess.CompletedProces
     python3.chmod(0o755)
     kept = {n: v for n, v in os.environ.items() if not n.startswith("INTERP_")}
     return subprocess.run(
-        ["bash", ROOT / ".ci" / "newest"], check=False, capture_output=True, text=True,
+        ["bash", ROOT / ".ci" / "newest"],
+        check=False,
+        capture_output=True,
+        text=True,
         env=kept | {"PATH": f"{tools}:{os.environ['PATH']}", "TMPDIR": str(tmp_path)} | given,
-    )  # fmt: skip
+    )
 
 
 def test_a_release_that_cannot_be_installed_fails_in_one_line(tmp_path) -> None:

@@ -32,8 +32,12 @@ NAMES = {
 LIBRARY = {
     DRAWS: {
         "scipy.stats": {
-            "bootstrap", "false_discovery_control", "permutation_test", "ttest_1samp",
-            "ttest_rel", "wilcoxon",
+            "bootstrap",
+            "false_discovery_control",
+            "permutation_test",
+            "ttest_1samp",
+            "ttest_rel",
+            "wilcoxon",
         },
         "sklearn.utils": {"resample"},
     },
@@ -41,7 +45,7 @@ LIBRARY = {
         "scipy.stats": {"hypergeom", "kendalltau", "mannwhitneyu", "rankdata", "spearmanr"},
         "sklearn.metrics": {"auc", "roc_auc_score", "roc_curve"},
     },
-}  # fmt: skip
+}
 
 
 MAY = re.compile(

@@ -30,6 +30,10 @@ def test_workers_need_no_variables_from_the_shell():
     command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider"]
     ran = subprocess.run(
         [*command, f"{__file__}::test_threads_and_network_of_a_test_process"],
-        cwd=ROOT, env=bare, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        env=bare,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert ran.returncode == 0, ran.stdout + ran.stderr

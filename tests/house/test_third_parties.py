@@ -159,8 +159,11 @@ def ran(folder: Path, *lines: str) -> tuple[list[list], list[str]]:
     paths = os.pathsep.join(map(str, (folder, ROOT, ROOT / "kernels")))
     done = subprocess.run(
         [sys.executable, "-c", RUN, json.dumps([shlex.split(line) for line in lines])],
-        env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        env=os.environ | {"PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout.splitlines()[-1])
     return told["found"], told["heavy"]
@@ -177,11 +180,19 @@ def assert_refused(found: list, words: str) -> None:
 
 def test_listings_name_what_is_added_and_report_the_rest_in_one_line_each(third_parties) -> None:
     found, heavy = ran(
-        third_parties, "list metrics", "list metrics two_back", "list methods",
-        "circuit x --task y --list", "--help", "list metrics induction",
-        "score planted:positional -m unparsed", "score planted:positional -m shared", "lost --now",
-        "complete count", "complete score -m two",
-    )  # fmt: skip
+        third_parties,
+        "list metrics",
+        "list metrics two_back",
+        "list methods",
+        "circuit x --task y --list",
+        "--help",
+        "list metrics induction",
+        "score planted:positional -m unparsed",
+        "score planted:positional -m shared",
+        "lost --now",
+        "complete count",
+        "complete score -m two",
+    )
     assert [text for _, text, *_ in found[-2:]] == ["count-heads", "two_back"]
     *found, unparsed, shared, lost = found[:-2]
     assert_refused(unparsed, "metric unparsed of the package head_kit is left out")
@@ -224,8 +235,10 @@ def test_what_is_added_runs_from_the_command_line_and_the_rest_fails_alone(third
         "attribute bundled:deceive --text 'with Anna the red bird sings so' -m all_to_first -q",
         "circuit planted:bystander --task planted:bystander --method upwards -n 4 --random 2"
         " --top 1 -q",
-        "count-heads planted:positional", "score planted:positional -m raising", "fails --now",
-    )  # fmt: skip
+        "count-heads planted:positional",
+        "score planted:positional -m raising",
+        "fails --now",
+    )
     *found, raising, fails = found
     assert_refused(raising, "raising.py, line 13: ValueError: no such licence")
     assert_refused(fails, "command fails of the package head_kit cannot be imported")

@@ -111,14 +111,16 @@ def test_every_parameter_is_read() -> None:
         ("def score(model, top): return model", "score(top)"),
         ("def score(model, *, top=1): return model\nhook = score", "score(top)"),
         ("@click.command()\ndef match(a, top): print(a)\nhook = match", "match(top)"),
-        ("class A:\n def plot(self, k=20): return 1\nclass B:\n def plot(self, k=2): return k",
-         "plot(k)"),
+        (
+            "class A:\n def plot(self, k=20): return 1\nclass B:\n def plot(self, k=2): return k",
+            "plot(k)",
+        ),
         ("def hook(module, x): return x\nmodel.register(hook)", ""),
         ("class A:\n def read(self, x): return 1\nclass B:\n def read(self, x): return x", ""),
         ("def score(model, **options): return model", "score(options)"),
         ("def score(model):\n def inner(a): return model\n return inner", ""),
         ("def score(model, top): ...", ""),
     ],
-)  # fmt: skip
+)
 def test_what_counts(code: str, found: str) -> None:
     assert list(unread({"a.py": ast.parse(code)})) == [f"a.py: {found}"] * bool(found)

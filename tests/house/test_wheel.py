@@ -123,8 +123,12 @@ def test_it_says_its_version_and_scores_a_bundled_model_in_a_clean_environment(
     def ran(*line: str) -> str:
         done = subprocess.run(
             [installed / line[0], *line[1:]],
-            env=BARE, cwd=tmp_path, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            env=BARE,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 

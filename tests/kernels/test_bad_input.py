@@ -197,13 +197,27 @@ def test_unnormalised_weights_have_no_log_sum_exp(backend):
 
 
 WRONG = [
-    None, [1, 2], "a", 3, -1, 2.5, {}, object(), torch.zeros(0), torch.zeros(2, 4, 5, 8).int(),
-    torch.empty(2, 4, 5, 8, device="meta"), torch.randn(2, 4, 5, 8).to_sparse(),
-]  # fmt: skip
+    None,
+    [1, 2],
+    "a",
+    3,
+    -1,
+    2.5,
+    {},
+    object(),
+    torch.zeros(0),
+    torch.zeros(2, 4, 5, 8).int(),
+    torch.empty(2, 4, 5, 8, device="meta"),
+    torch.randn(2, 4, 5, 8).to_sparse(),
+]
 NEEDED = {
-    "name": "x", "predicate": lambda query, key, tokens: query == key, "keys": (0, 1), "rows": (0,),
-    "pairs": torch.tensor([[0, 1, 1]]), "offsets": (0,),
-}  # fmt: skip
+    "name": "x",
+    "predicate": lambda query, key, tokens: query == key,
+    "keys": (0, 1),
+    "rows": (0,),
+    "pairs": torch.tensor([[0, 1, 1]]),
+    "offsets": (0,),
+}
 
 
 def computed(kind: type[Reduction], **options: Any) -> Any:

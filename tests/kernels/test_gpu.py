@@ -49,9 +49,17 @@ def test_every_kernel_through_the_interpreter():
         pytest.skip(reason)
     files = ("conformance", "predicates", "segments", "modes", "bad_input", "self_test")
     names = ("interpreted", *(f"test_{name}" for name in files))
-    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider",
-               *(str(HERE / f"{name}.py") for name in names),
-               "-k", "triton and not float64 and not thousand and not estimated"]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-v",
+        "-p",
+        "no:cacheprovider",
+        *(str(HERE / f"{name}.py") for name in names),
+        "-k",
+        "triton and not float64 and not thousand and not estimated",
+    ]
     ran = subprocess.run(
         command, env=env, cwd=HERE.parents[1], capture_output=True, text=True, check=False
     )
@@ -99,8 +107,9 @@ def test_auto_takes_it_on_a_gpu_and_only_there(calls, monkeypatch):
         assert backends.choose("auto") != "triton"
         shape = AttentionShape(1, 2, 1, 9, 9, 64, 64)
         q = SimpleNamespace(device=torch.device("cuda"), dtype=torch.bfloat16)
-        there = SimpleNamespace(q=q, shape=shape, activation="softmax", ranges=None, bias=None,
-                                relative_bias=None)  # fmt: skip
+        there = SimpleNamespace(
+            q=q, shape=shape, activation="softmax", ranges=None, bias=None, relative_bias=None
+        )
         assert backends.choose("auto", there, [Entropy()]) == "triton"
 
 

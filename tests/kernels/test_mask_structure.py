@@ -41,9 +41,14 @@ def as_mask(found: MaskStructure, real: torch.Tensor) -> torch.Tensor:
     q = torch.zeros(len(real), 1, queries, 2)
     k = torch.zeros(len(real), 1, N, 2)
     call = Attention(
-        q=q, k=k, v=k, causal=found.causal, window=found.window, ranges=found.ranges,
+        q=q,
+        k=k,
+        v=k,
+        causal=found.causal,
+        window=found.window,
+        ranges=found.ranges,
         key_padding=real if queries == N else None,
-    )  # fmt: skip
+    )
     return visible(call).expand(len(real), -1, -1, -1)
 
 

@@ -67,9 +67,12 @@ def call(kind: str, queries: int = 20, seed: int = 0, kinds: int = 5) -> Attenti
     shape = (batch, 4, queries, 8)
     tokens = torch.randint(0, kinds, (batch, keys))
     return Attention(
-        q=torch.randn(shape), k=torch.randn(batch, 2, keys, 8), v=torch.randn(batch, 2, keys, 8),
-        tokens=tokens, **given,
-    )  # fmt: skip
+        q=torch.randn(shape),
+        k=torch.randn(batch, 2, keys, 8),
+        v=torch.randn(batch, 2, keys, 8),
+        tokens=tokens,
+        **given,
+    )
 
 
 KINDS = ["encoder", "causal", "window", "padded", "cached"]

@@ -40,16 +40,22 @@ PREDICATES = {
         (tokens[k] == tokens[q]) & (k < q) & (segments[k] == "text")
     ),
     "by hand": lambda q, k, tokens, segments: segments.keys[k] == "image",
-}  # fmt: skip
+}
 ASKED = [Mass(name, predicate) for name, predicate in PREDICATES.items()]
 
 
 def named(call: Attention, labels: torch.Tensor = LABELS) -> Attention:
     return Attention(
-        q=call.q, k=call.k, v=call.v, causal=call.causal, window=call.window, tokens=call.tokens,
-        key_padding=call.key_padding, query_padding=call.query_padding,
+        q=call.q,
+        k=call.k,
+        v=call.v,
+        causal=call.causal,
+        window=call.window,
+        tokens=call.tokens,
+        key_padding=call.key_padding,
+        query_padding=call.query_padding,
         segments=Segments(NAMES, labels),
-    )  # fmt: skip
+    )
 
 
 @over("mask", ["none", "causal", "window", "left padding", "right padding"])
@@ -79,10 +85,13 @@ def test_padding_on_the_left_shifts_segments_with_their_tokens(calls, backend):
     real = pad(torch.ones(1, 13, dtype=torch.bool), (4, 0))
     rows = {name: pad(getattr(alone, name), (0, 0, 4, 0)) for name in "qkv"}
     shifted = Attention(
-        **rows, causal=True, key_padding=real, query_padding=real,
+        **rows,
+        causal=True,
+        key_padding=real,
+        query_padding=real,
         tokens=pad(alone.tokens, (4, 0), value=3),
         segments=Segments(NAMES, pad(LABELS[:1], (4, 0), value=1)),
-    )  # fmt: skip
+    )
     expected = attention_statistics(alone, ASKED, backend=backend)
     found = attention_statistics(shifted, ASKED, backend=backend)
     for r in ASKED:
@@ -98,9 +107,13 @@ def test_queries_and_keys_of_two_sequences_have_segments_of_their_own(calls, con
         return (segments.queries[query] == "text") & (segments.keys[key] == "image")
 
     call = Attention(
-        q=call.q, k=call.k, v=call.v, causal=False, offset=0,
+        q=call.q,
+        k=call.k,
+        v=call.v,
+        causal=False,
+        offset=0,
         segments=Segments(NAMES, LABELS, of_queries),
-    )  # fmt: skip
+    )
     found = conforms(call, [Mass("both", both)])["both"]
     pattern = reference.pattern(call)
     want = (pattern * (LABELS == 1)[:, None, None]).sum(-1) * (of_queries == 0)[:, None]
@@ -140,9 +153,13 @@ def test_calls_of_equal_sizes_keep_targets_of_their_own(calls):
     """Two stacks of one batch, such as encoder and decoder, read other tokens and segments."""
     one = named(calls.make(heads=(2, 2)))
     other = Attention(
-        q=one.q, k=one.k, v=one.v, causal=True, tokens=one.tokens.flip(-1),
+        q=one.q,
+        k=one.k,
+        v=one.v,
+        causal=True,
+        tokens=one.tokens.flip(-1),
         segments=Segments(NAMES, LABELS.flip(-1)),
-    )  # fmt: skip
+    )
     found = FoundTargets(streamed=True)
     for name in ("equal outside", "text to image"):
         asked = [(Mass(name, PREDICATES[name]), Targets(f"{name} rows", PREDICATES[name]))]
@@ -157,12 +174,14 @@ def test_calls_of_equal_sizes_keep_targets_of_their_own(calls):
 @pytest.mark.parametrize(
     ("predicate", "words"),
     [
-        (lambda q, k, tokens, segments: segments[k] == "picture",
-         "ValueError: unknown segment 'picture'; known: text, image, special"),
+        (
+            lambda q, k, tokens, segments: segments[k] == "picture",
+            "ValueError: unknown segment 'picture'; known: text, image, special",
+        ),
         (lambda q, k, tokens, segments: segments[k] == 1, "TypeError: a segment was compared with"),
         (lambda q, k, tokens: k == q, "unexpected keyword argument 'segments'"),
     ],
-)  # fmt: skip
+)
 def test_wrong_predicates_are_named(calls, backend, predicate, words):
     with pytest.raises(PredicateError, match=words):
         attention_statistics(named(calls.make()), [Mass("bad", predicate)], backend=backend)

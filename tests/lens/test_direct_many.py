@@ -50,11 +50,19 @@ def test_sources_of_a_head_sum_to_its_part(repeated, loaded) -> None:
 def test_positions_are_grouped_by_what_their_token_is() -> None:
     ids = [5, 9, 3, 9, 7, 2]
     assert _groups(ids, 5, 9, 7) == {
-        "target": [1, 3], "contrast": [4], "first": [0], "self": [5], "other": [2]
-    }  # fmt: skip
+        "target": [1, 3],
+        "contrast": [4],
+        "first": [0],
+        "self": [5],
+        "other": [2],
+    }
     assert _groups(ids, 2, 5, None) == {
-        "target": [0], "contrast": [], "first": [], "self": [2], "other": [1, 3, 4, 5]
-    }  # fmt: skip
+        "target": [0],
+        "contrast": [],
+        "first": [],
+        "self": [2],
+        "other": [1, 3, 4, 5],
+    }
 
 
 def test_the_null_is_of_random_targets_and_contrasts(loaded) -> None:
@@ -112,9 +120,16 @@ def test_the_command_prints_intervals_and_nulls(run, tmp_path) -> None:
     file.write_text("".join(f"{s.text}\t{s.right}|{s.wrong}\n" for s in sentences(60_000, 6)))
     for split, name in (("part", "MLP 0"), ("source", "from ")):
         done = run(
-            "attribute", "lens", "bundled:deceive", "--direct", file, "--set", f"split={split}",
-            "--top", 40,
-        )  # fmt: skip
+            "attribute",
+            "lens",
+            "bundled:deceive",
+            "--direct",
+            file,
+            "--set",
+            f"split={split}",
+            "--top",
+            40,
+        )
         assert done.exit_code == 0, done.output
         assert name in done.output
         assert "null " in done.output

@@ -14,8 +14,13 @@ from interp.alignment import encode_pairs, made_sentence_pairs
 from interp.core.errors import OptionError, PromptError
 from interp.lens import decoder_lens
 
-NORMS = {"bart": "", "t5": "final_layer_norm", "whisper": "layer_norm", "marian": "",
-         "mbart": "layer_norm"}  # fmt: skip
+NORMS = {
+    "bart": "",
+    "t5": "final_layer_norm",
+    "whisper": "layer_norm",
+    "marian": "",
+    "mbart": "layer_norm",
+}
 
 
 @pytest.mark.parametrize("name", NORMS)

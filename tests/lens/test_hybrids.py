@@ -17,9 +17,10 @@ from interp.model.load import load
 IDS = torch.tensor([[5, 9, 3, 11, 7, 2, 8]])
 #: parts that are whole layers: without heads, or where it is not known what heads add
 WHOLE = {name: parts for name, (*_, parts) in mixers.HYBRIDS.items()} | {
-    "rwkv": ["L0 softmax per channel"], "zamba": ["L1 hybrid", "L3 hybrid"],
+    "rwkv": ["L0 softmax per channel"],
+    "zamba": ["L1 hybrid", "L3 hybrid"],
     "zamba2": ["L1 hybrid", "L3 hybrid"],
-}  # fmt: skip
+}
 #: families whose hidden states begin behind the first layer
 FROM_FIRST_LAYER = ("mamba", "mamba2", "falcon_mamba", "rwkv")
 #: the stream that MiniMax adds to is not what its layers are given, but a norm of it

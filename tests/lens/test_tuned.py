@@ -151,9 +151,18 @@ def test_the_command_tunes_and_reads(run, tmp_path) -> None:
     file.write_text("".join(s.text + "\n" for s in sentences(60_000, 12)))
     text = sentences(60_001, 1)[0].text
     done = run(
-        "attribute", "lens", "bundled:deceive", "--text", text, "--tune", file, "-t", "she", "-o",
+        "attribute",
+        "lens",
+        "bundled:deceive",
+        "--text",
+        text,
+        "--tune",
+        file,
+        "-t",
+        "she",
+        "-o",
         out,
-    )  # fmt: skip
+    )
     assert done.exit_code == 0, done.output
     assert "held-out texts" in done.output
     assert "300 steps of Adam per depth; training to convergence was 4 to 9 % lower" in done.output

@@ -19,10 +19,28 @@ NOT_OURS = (
     "ignore::UserWarning:transformer_lens.*",
 )
 NO_BRIDGE = (
-    "deepseek_v32", "biogpt", "ctrl", "xlm_roberta", "electra", "distilbert", "modernbert",
-    "albert", "whisper", "dinov2", "dinov2_with_registers", "beit", "swin", "clip", "siglip",
-    "falcon_gqa", "mpnet", "roformer", "deberta", "deberta_v2", "xlnet",
-)  # fmt: skip
+    "deepseek_v32",
+    "biogpt",
+    "ctrl",
+    "xlm_roberta",
+    "electra",
+    "distilbert",
+    "modernbert",
+    "albert",
+    "whisper",
+    "dinov2",
+    "dinov2_with_registers",
+    "beit",
+    "swin",
+    "clip",
+    "siglip",
+    "falcon_gqa",
+    "mpnet",
+    "roformer",
+    "deberta",
+    "deberta_v2",
+    "xlnet",
+)
 NO_ATTENTION = ("fnet", "squeezebert", "yoso")
 TEXT = [n for n, f in zoo.FAMILIES.items() if f.kind in ("text", "seq2seq")]
 

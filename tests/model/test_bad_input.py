@@ -40,8 +40,12 @@ def test_prompts_that_are_none(loaded):
 
 def test_ids_outside_the_vocabulary(loaded):
     for bad in (64, -1):
-        refused(PromptError, f"prompt 1 holds the token id {bad}; llama knows 0 to 63",
-                loaded("llama").run, [[3, 4], [5, bad]])  # fmt: skip
+        refused(
+            PromptError,
+            f"prompt 1 holds the token id {bad}; llama knows 0 to 63",
+            loaded("llama").run,
+            [[3, 4], [5, bad]],
+        )
 
 
 @over("family", TEXT, ids=lambda f: f.name)
@@ -54,8 +58,12 @@ def test_the_longest_prompt_runs_and_one_more_is_refused(loaded, family):
         return
     assert model.limit in (62, 64)
     model.run([[9] * model.limit])
-    refused(PromptError, f"has {model.limit + 1} tokens; .* has positions for {model.limit}",
-            model.run, [[9] * (model.limit + 1)])  # fmt: skip
+    refused(
+        PromptError,
+        f"has {model.limit + 1} tokens; .* has positions for {model.limit}",
+        model.run,
+        [[9] * (model.limit + 1)],
+    )
 
 
 def test_a_model_that_fails_beyond_its_context_says_so(loaded):
@@ -79,8 +87,12 @@ def test_one_token_is_a_prompt(loaded, family):
 def test_a_mask_that_hides_every_key(loaded):
     mask = torch.tensor([[1, 1, 1], [0, 0, 0]])
     ids = IDS[:, :3].expand(2, -1)
-    refused(PromptError, "attention_mask hides every key of prompt 1; keep at least one token",
-            loaded("gpt2").run, {"input_ids": ids, "attention_mask": mask})  # fmt: skip
+    refused(
+        PromptError,
+        "attention_mask hides every key of prompt 1; keep at least one token",
+        loaded("gpt2").run,
+        {"input_ids": ids, "attention_mask": mask},
+    )
     hidden = {"input_ids": ids, "decoder_input_ids": ids, "decoder_attention_mask": mask}
     pattern = "decoder_attention_mask hides every key of prompt 1"
     refused(PromptError, pattern, loaded("bart").run, hidden)
@@ -108,8 +120,12 @@ def test_an_input_the_model_does_not_take(loaded):
     model = copy.copy(loaded("bloom"))
     module.forward = lambda input_ids=None, attention_mask=None, use_cache=None: None
     model.module = module
-    refused(PromptError, "bloom does not take token_type_ids; it takes", model.run,
-            inputs | {"token_type_ids": inputs["input_ids"]})  # fmt: skip
+    refused(
+        PromptError,
+        "bloom does not take token_type_ids; it takes",
+        model.run,
+        inputs | {"token_type_ids": inputs["input_ids"]},
+    )
 
 
 def test_nan_in_the_weights_names_the_tensor():
@@ -117,8 +133,12 @@ def test_nan_in_the_weights_names_the_tensor():
         module: Any = zoo.FAMILIES["llama"].build()
         with torch.no_grad():
             module.model.layers[1].mlp.up_proj.weight[3, 4] = bad
-        refused(NonFiniteError, r"NaN or infinity in the weights model\.layers\.1\.mlp\.up_proj",
-                interp.load, module)  # fmt: skip
+        refused(
+            NonFiniteError,
+            r"NaN or infinity in the weights model\.layers\.1\.mlp\.up_proj",
+            interp.load,
+            module,
+        )
 
 
 def overflowing(layer: int) -> Any:
@@ -132,13 +152,22 @@ def overflowing(layer: int) -> Any:
 
 
 def test_activations_that_overflow_name_the_layer_and_the_heads():
-    refused(NonFiniteError, r"attention output of decoder layer 1 .*h\.1\.attn, heads \[5\]",
-            interp.load, overflowing(1))  # fmt: skip
+    refused(
+        NonFiniteError,
+        r"attention output of decoder layer 1 .*h\.1\.attn, heads \[5\]",
+        interp.load,
+        overflowing(1),
+    )
     module = zoo.FAMILIES["gpt2"].build()
     model = interp.load(module)
     module.load_state_dict(overflowing(2).state_dict())
-    refused(NonFiniteError, r"attention output of decoder layer 2 .*heads \[5\]", model.capture,
-            IDS, ["z"])  # fmt: skip
+    refused(
+        NonFiniteError,
+        r"attention output of decoder layer 2 .*heads \[5\]",
+        model.capture,
+        IDS,
+        ["z"],
+    )
 
 
 def test_nan_after_the_last_attention_is_told_too():
@@ -146,8 +175,13 @@ def test_nan_after_the_last_attention_is_told_too():
     model = interp.load(module)
     with torch.no_grad():
         module.transformer.h[2].mlp.c_proj.bias[0] = float("nan")
-    refused(NonFiniteError, "NaN in the output, though every attention output is finite",
-            model.capture, IDS, ["z"])  # fmt: skip
+    refused(
+        NonFiniteError,
+        "NaN in the output, though every attention output is finite",
+        model.capture,
+        IDS,
+        ["z"],
+    )
 
 
 @pytest.mark.parametrize("name", ["llama", "bart"])

@@ -17,8 +17,17 @@ from interp.core.errors import OptionError, UnknownName, UnreadableAttention
 HEAD_NAMES = ("q", "k", "v", "scores", "pattern", "z")
 # one of each kind: MHA, GQA, latent, legacy with one axis for batch and head or two, einsum
 SLICED = (
-    "gpt2", "llama", "deepseek_v3", "bloom", "gptj", "falcon", "xlnet", "bert", "t5", "whisper",
-)  # fmt: skip
+    "gpt2",
+    "llama",
+    "deepseek_v3",
+    "bloom",
+    "gptj",
+    "falcon",
+    "xlnet",
+    "bert",
+    "t5",
+    "whisper",
+)
 
 
 def names_of(model: interp.Model) -> list[str]:

@@ -81,9 +81,11 @@ def test_mass_on_a_role_is_that_of_its_keys(talker: interp.Model) -> None:
     pattern = talker.capture([TALK], ["pattern"])["pattern", 0]
     masks = segment_spans(talker, [TALK])["decoder"]
     table = interp.score(
-        talker, ["segment_mass:segment=user,queries=assistant", "segment_mass:segment=text"],
-        [TALK], null="none",
-    ).to_pandas()  # fmt: skip
+        talker,
+        ["segment_mass:segment=user,queries=assistant", "segment_mass:segment=text"],
+        [TALK],
+        null="none",
+    ).to_pandas()
     keys = pattern[..., masks["user"][0]].sum(-1)[0][:, masks["assistant"][0]].mean(-1)
     every = pattern[..., masks["text"][0]].sum(-1)[0].mean(-1)
     first = table[(table.layer == 0) & table.metric.str.contains("user")].score

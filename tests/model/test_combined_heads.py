@@ -42,9 +42,14 @@ def test_differential_attention_of_an_unknown_class_is_refused_by_name(attention
     """Where no adapter is known, two calls of attention in one forward are no heads."""
     monkeypatch.setattr("interp.model.mixers.mixer.Mixer.fits", lambda self, module: False)
     config = DiffLlamaConfig(
-        vocab_size=64, hidden_size=32, intermediate_size=32, num_hidden_layers=2,
-        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64,
-    )  # fmt: skip
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=64,
+    )
     module = DiffLlamaForCausalLM._from_config(config, attn_implementation=attention).eval()
     with pytest.raises(
         UnreadableAttention,

@@ -126,8 +126,9 @@ def test_measures_of_layers_make_each_part_once(llama: interp.Model) -> None:
         by_part.padding.way(side, max(map(len, prompts)))
     weights = streams(by_part)
     weights.made = [0] * len(weights.parts)
-    tables = [interp.score(m, "key_rank", prompts, null="none").to_pandas()
-              for m in (whole, by_part)]  # fmt: skip
+    tables = [
+        interp.score(m, "key_rank", prompts, null="none").to_pandas() for m in (whole, by_part)
+    ]
     assert tables[0].equals(tables[1])
     assert max(weights.made) == 1
 
@@ -179,8 +180,9 @@ def test_no_more_than_a_part_is_in_memory(llama: interp.Model) -> None:
 
     def checked(part: streamed.WeightPart) -> Any:
         nonlocal most
-        there = sum(x.numel() * x.element_size() for p in weights.present.values()
-                    for x in p.values())  # fmt: skip
+        there = sum(
+            x.numel() * x.element_size() for p in weights.present.values() for x in p.values()
+        )
         most = max(most, there + sizes[part.name])
         return make(part)
 
@@ -233,8 +235,10 @@ def test_edits_act_on_streamed_weights(llama: interp.Model) -> None:
     whole, by_part = (random_init(llama, 3, streamed=s) for s in (False, True))
     edit = interp.zero(interp.Head(0, 1))
     with whole.edited(edit), by_part.edited(edit):
-        tables = [interp.score(m, "entropy", IDS, null="none", batch_size=3).to_pandas()
-                  for m in (whole, by_part)]  # fmt: skip
+        tables = [
+            interp.score(m, "entropy", IDS, null="none", batch_size=3).to_pandas()
+            for m in (whole, by_part)
+        ]
     plain = interp.score(whole, "entropy", IDS, null="none", batch_size=3).to_pandas()
     assert tables[0].equals(tables[1])
     assert not np.array_equal(tables[0]["score"], plain["score"])

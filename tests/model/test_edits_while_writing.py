@@ -81,9 +81,7 @@ def test_caches_and_decoding_change_no_edit(loaded, name, decoding) -> None:
     for edit, make in edits_for(model, padded).items():
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            gap, _, _ = difference(
-                model, inputs, lambda n, make=make: [make(heads, n)], **options
-            )  # fmt: skip
+            gap, _, _ = difference(model, inputs, lambda n, make=make: [make(heads, n)], **options)
         assert gap < 2e-5, edit
 
 
@@ -182,9 +180,11 @@ def test_a_description_in_place_of_a_pattern_keeps_what_the_head_does() -> None:
     prompts = interp.repeats(model, n=4)
     losses = {}
     for what, edits in {
-        "own": [], "described": [set_targets(heads, induction)], "zero": [interp.zero(heads)],
+        "own": [],
+        "described": [set_targets(heads, induction)],
+        "zero": [interp.zero(heads)],
         "wrong": [set_targets(heads, lambda query, key: key == 0)],
-    }.items():  # fmt: skip
+    }.items():
         losses[what] = 0.0
         for ids in map(torch.tensor, prompts.ids):
             half = len(ids) // 2

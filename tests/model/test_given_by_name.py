@@ -40,13 +40,25 @@ def test_a_circuit_is_found_for_a_task_by_name() -> None:
 @over(
     "call",
     [
-        interp.score, interp.ablate, interp.shapley, interp.find_circuit, banzhaf,
-        interp.circuits.evaluate_circuit, interp.faithfulness, interp.lens.logit_lens,
-        interp.confirm, signals, evaluate_edges, needle.ids_instances, outliers.sink_mass,
-        ships_scores, dependency_trees,
-        patching_gradient, interp.model.check_model,
+        interp.score,
+        interp.ablate,
+        interp.shapley,
+        interp.find_circuit,
+        banzhaf,
+        interp.circuits.evaluate_circuit,
+        interp.faithfulness,
+        interp.lens.logit_lens,
+        interp.confirm,
+        signals,
+        evaluate_edges,
+        needle.ids_instances,
+        outliers.sink_mass,
+        ships_scores,
+        dependency_trees,
+        patching_gradient,
+        interp.model.check_model,
     ],
-)  # fmt: skip
+)
 def test_something_else_is_refused_in_one_line(call) -> None:
     unchecked = call.__wrapped__  # what is missing beside the model is said first otherwise
     with pytest.raises(OptionError, match=r"int is not a model; give what interp\.load returns"):

@@ -25,9 +25,12 @@ BEHIND_NORM: dict[str, tuple[str, dict[str, Any]]] = {
 }
 #: what attention adds is not a tensor of the block, or several modules stand in between
 UNKNOWN = {
-    "xlnet": "no module takes", "minimax": "was not found", "rwkv": "was not found",
-    "zamba": "was not found", "zamba2": "was not found",
-}  # fmt: skip
+    "xlnet": "no module takes",
+    "minimax": "was not found",
+    "rwkv": "was not found",
+    "zamba": "was not found",
+    "zamba2": "was not found",
+}
 EVERY = [
     *(f.name for f in zoo.FAMILIES.values() if "refused" not in f.features),
     *(f"mixer {name}" for name in (*mixers.FAMILIES, *mixers.HYBRIDS)),

@@ -65,7 +65,8 @@ CHANGES = {
     "one weight": (one_weight, {"content_hash"}),
     "rope_theta": (rotary_base, {"config", "buffers"}),
     "the norms' epsilon": (
-        lambda f: edit(f / "config.json", lambda c: c.update(rms_norm_eps=1e-5)), {"config"},
+        lambda f: edit(f / "config.json", lambda c: c.update(rms_norm_eps=1e-5)),
+        {"config"},
     ),
     "generation": (
         lambda f: edit(f / "generation_config.json", lambda c: c.update(repetition_penalty=1.5)),
@@ -73,9 +74,10 @@ CHANGES = {
     ),
     "two tokens": (a_token, {"tokenizer"}),
     "who wrote it": (
-        lambda f: edit(f / "config.json", lambda c: c.update(transformers_version="4.0.0")), set(),
+        lambda f: edit(f / "config.json", lambda c: c.update(transformers_version="4.0.0")),
+        set(),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", CHANGES)

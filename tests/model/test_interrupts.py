@@ -68,9 +68,13 @@ def stepping(call: Callable[[], Any], at: int | None, line: int = 0) -> tuple[in
 
 def small() -> nn.Module:
     config = LlamaConfig(
-        vocab_size=64, hidden_size=16, intermediate_size=16, num_hidden_layers=2,
-        num_attention_heads=2, num_key_value_heads=2,
-    )  # fmt: skip
+        vocab_size=64,
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+    )
     return LlamaForCausalLM._from_config(config, attn_implementation="eager").train()
 
 

@@ -80,8 +80,13 @@ def test_a_device_map_changes_no_number(sharded_folder) -> None:
 
 def test_layers_left_on_the_disk_are_told(sharded_folder, tmp_path) -> None:
     pytest.importorskip("accelerate")
-    where = {"model.embed_tokens": "cpu", "model.norm": "cpu", "lm_head": "cpu",
-             "model.rotary_emb": "cpu", "model.layers": "disk"}  # fmt: skip
+    where = {
+        "model.embed_tokens": "cpu",
+        "model.norm": "cpu",
+        "lm_head": "cpu",
+        "model.rotary_emb": "cpu",
+        "model.layers": "disk",
+    }
     with pytest.raises(LoadError, match=r"\d+ tensors stay on the disk.*model\.layers"):
         interp.load(sharded_folder, device_map=where)
 
@@ -111,12 +116,28 @@ def test_two_processes_with_half_the_heads_each_give_the_scores_of_one(
     out = tmp_path / "found.pt"
     path = os.pathsep.join(p for p in sys.path if p)
     done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port",
-         "0", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", str(SCRIPT),
-         str(sharded_folder), str(out)],
-        capture_output=True, text=True, timeout=300, check=False,
+        [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--nproc-per-node",
+            "2",
+            "--master-port",
+            "0",
+            "--rdzv-backend",
+            "c10d",
+            "--rdzv-endpoint",
+            "127.0.0.1:0",
+            str(SCRIPT),
+            str(sharded_folder),
+            str(out),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
         env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     spread, whole = torch.load(out), found(interp.load(sharded_folder, name="m"))
     assert spread["heads"] == [3, 3, 3], "each process has half of six heads"
@@ -303,9 +324,13 @@ print(float((got - want).abs().max()))
 """
     path = os.pathsep.join(p for p in sys.path if p)
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False,
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
         env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr[-1500:]
     assert "LessAtOnce: m: memory ran out with 192 prompts" in done.stderr
     assert float(done.stdout.strip()) < 1e-6

@@ -58,10 +58,17 @@ FUNCTIONS: dict[str, tuple[Callable, str]] = {
 
 def lazy(build: Callable, function: Callable, padding: Tensor | None = None, **more: Any) -> Any:
     given = {
-        "batch_size": 2, "q_length": N, "kv_length": N, "q_offset": 0, "kv_offset": 0,
-        "mask_function": function, "attention_mask": padding, "dtype": torch.float32,
-        "device": "cpu", "allow_is_causal_skip": False,
-    }  # fmt: skip
+        "batch_size": 2,
+        "q_length": N,
+        "kv_length": N,
+        "q_offset": 0,
+        "kv_offset": 0,
+        "mask_function": function,
+        "attention_mask": padding,
+        "dtype": torch.float32,
+        "device": "cpu",
+        "allow_is_causal_skip": False,
+    }
     return LazyMask.of(build, given | more)
 
 
@@ -75,9 +82,14 @@ def interp_attention(q: Tensor, found: MaskStructure, real: Tensor) -> Any:
     from interp_kernels import Attention
 
     return Attention(
-        q=q, k=q, v=q, causal=found.causal, window=found.window, ranges=found.ranges,
+        q=q,
+        k=q,
+        v=q,
+        causal=found.causal,
+        window=found.window,
+        ranges=found.ranges,
         key_padding=None if bool(real.all()) else real,
-    )  # fmt: skip
+    )
 
 
 @over("name", FUNCTIONS)
@@ -141,10 +153,19 @@ def test_every_operation_sees_the_built_mask_and_the_shape_needs_none(monkeypatc
 def small(family: str, **more: Any) -> Any:
     """A tiny decoder."""
     sizes = {
-        "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "head_dim": 8,
-        "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 50, "pad_token_id": 0,
-        "bos_token_id": 1, "eos_token_id": 2, "max_position_embeddings": 128, "sliding_window": 6,
-    }  # fmt: skip
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "head_dim": 8,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "vocab_size": 50,
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "max_position_embeddings": 128,
+        "sliding_window": 6,
+    }
     config = getattr(transformers, f"{family}Config")(**sizes | more)
     made = getattr(transformers, f"{family.removesuffix('Text')}ForCausalLM")
     with torch.random.fork_rng():
@@ -157,13 +178,15 @@ FAMILIES: dict[str, Callable[[], Any]] = {
     "mistral": lambda: small("Mistral"),
     "gemma2": lambda: small("Gemma2", query_pre_attn_scalar=8),
     "gpt-oss": lambda: small(
-        "GptOss", num_local_experts=2, num_experts_per_tok=1,
+        "GptOss",
+        num_local_experts=2,
+        num_experts_per_tok=1,
         rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
     ),
     "llama4": lambda: small(
         "Llama4Text", attention_chunk_size=5, num_local_experts=2, intermediate_size_mlp=48
     ),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(autouse=True)
@@ -229,9 +252,12 @@ def test_a_fused_score_builds_no_mask_and_leaves_the_numbers(family, monkeypatch
     monkeypatch.setattr(LazyMask, "whole", lambda _: pytest.fail("the mask was built"))
     found = interp.score(model, metrics, ids, null="none", engine="fused").to_pandas()
     torch.testing.assert_close(
-        torch.tensor(found["score"].to_numpy()), torch.tensor(want["score"].to_numpy()),
-        rtol=1e-4, atol=1e-5, equal_nan=True,
-    )  # fmt: skip
+        torch.tensor(found["score"].to_numpy()),
+        torch.tensor(want["score"].to_numpy()),
+        rtol=1e-4,
+        atol=1e-5,
+        equal_nan=True,
+    )
 
 
 def test_streamed_leaves_the_run_bitwise_as_it_was(monkeypatch) -> None:

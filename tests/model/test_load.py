@@ -73,8 +73,12 @@ def test_options_of_loading(saved_llama):
         saved_llama, "unknown dtype 'float31'; did you mean float32", UnknownName, dtype="float31"
     )
     refused(saved_llama, "attn_implementation|nonsense", attention="nonsense")
-    refused(zoo.FAMILIES["llama"].model(), "device, dtype cannot be chosen for a model object",
-            device="cpu", dtype="float32")  # fmt: skip
+    refused(
+        zoo.FAMILIES["llama"].model(),
+        "device, dtype cannot be chosen for a model object",
+        device="cpu",
+        dtype="float32",
+    )
 
 
 @pytest.mark.parametrize(

@@ -64,19 +64,29 @@ def test_uniform_attention_in_blocks(monkeypatch, family) -> None:
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama", "qwen3", "gpt_neox"])
-@pytest.mark.parametrize(("method", "level"), [
-    ("attribution_patching", "head"), ("attribution_patching", "edge"), ("exact_patching", "head"),
-    ("exact_patching", "edge"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("method", "level"),
+    [
+        ("attribution_patching", "head"),
+        ("attribution_patching", "edge"),
+        ("exact_patching", "head"),
+        ("exact_patching", "edge"),
+    ],
+)
 def test_circuit_methods_give_the_stored_scores(monkeypatch, family, method, level) -> None:
     chosen = zoo.FAMILIES[family]
     model = interp.load(chosen.model(chosen.attentions[-1]), name=family)
     clean = [[5, 6, 7, 8, 9, 10, 11, 12], [9, 5, 7, 5, 13, 12, 6, 8]]
     corrupted = [[5, 6, 14, 8, 9, 10, 11, 12], [9, 5, 7, 15, 13, 12, 6, 8]]
     task = custom(
-        model, clean, lambda logits, _: logits[0, 5] - logits[0, 6], name="difference",
-        unit="logits", higher_is_better=True, corrupted=corrupted,
-    )  # fmt: skip
+        model,
+        clean,
+        lambda logits, _: logits[0, 5] - logits[0, 6],
+        name="difference",
+        unit="logits",
+        higher_is_better=True,
+        corrupted=corrupted,
+    )
     run = CIRCUIT_METHODS.load(method)
     stored = run(model, ContrastTask(task), level)
     monkeypatch.setattr(long_output, "STORED_BYTES", 0)
@@ -93,9 +103,13 @@ def test_uniform_ablation_gives_the_stored_scores(monkeypatch) -> None:
     chosen = zoo.FAMILIES["llama"]
     model = interp.load(chosen.model("sdpa"), name="llama")
     task = custom(
-        model, [[5, 6, 7, 8, 9, 10]], lambda logits, _: logits[0, 5], name="one", unit="logits",
+        model,
+        [[5, 6, 7, 8, 9, 10]],
+        lambda logits, _: logits[0, 5],
+        name="one",
+        unit="logits",
         higher_is_better=True,
-    )  # fmt: skip
+    )
     options = {"kind": "uniform-attention", "null": "none"}
     stored = leave_one_out(model, task, **options)
     monkeypatch.setattr(long_output, "STORED_BYTES", 0)

@@ -332,9 +332,14 @@ class ReadMean(Mixer):
 
         z = of_rows(torch.arange(length)) @ v
         return MapCall(
-            v=v, z=z, kind="mean of the past", of_rows=of_rows, signed=True, row_sum="any",
+            v=v,
+            z=z,
+            kind="mean of the past",
+            of_rows=of_rows,
+            signed=True,
+            row_sum="any",
             to_projection=lambda z: z.transpose(1, 2).flatten(2),
-        )  # fmt: skip
+        )
 
 
 @torch.no_grad()

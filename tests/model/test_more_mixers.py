@@ -68,9 +68,13 @@ def test_rows_of_a_scan_are_those_of_the_sum_over_states():
     dt = torch.nn.functional.softplus(draw(2, 4, 3, length) * 4)
     dt[0, 0] *= 100
     scan = SelectiveScan(
-        u=draw(2, 4, length, 3), dt=dt, a=-draw(4, 3, 5).exp(), b=draw(2, 2, length, 5),
-        c=draw(2, 2, length, 5), d=draw(4, 3),
-    )  # fmt: skip
+        u=draw(2, 4, length, 3),
+        dt=dt,
+        a=-draw(4, 3, 5).exp(),
+        b=draw(2, 2, length, 5),
+        c=draw(2, 2, length, 5),
+        d=draw(4, 3),
+    )
     steps = dt.double().cumsum(-1)
     gap = (steps[..., :, None] - steps[..., None, :]).clamp_min(0)  # batch head channel i j
     b, c = (x.double().repeat_interleave(2, 1) for x in (scan.b, scan.c))
@@ -312,11 +316,20 @@ def test_half_of_the_heads_of_convbert_are_dynamic_convolutions():
 
 def test_sinks_of_gpt_oss_are_read_as_one_softmax_whose_rows_sum_to_less():
     config = transformers.GptOssConfig(
-        vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
-        num_attention_heads=4, num_key_value_heads=2, head_dim=8, num_local_experts=2,
-        num_experts_per_tok=1, max_position_embeddings=64, bos_token_id=1, eos_token_id=2,
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        num_local_experts=2,
+        num_experts_per_tok=1,
+        max_position_embeddings=64,
+        bos_token_id=1,
+        eos_token_id=2,
         pad_token_id=0,
-    )  # fmt: skip
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         module = transformers.GptOssForCausalLM._from_config(config, attn_implementation="eager")
@@ -387,7 +400,12 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 def test_memory_of_a_long_scan_is_linear() -> None:
     """Growth with the number of blocks would be quadratic: small results must not pin memory."""
     found = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    done = subprocess.run([sys.executable, "-c", GROWTH, "12288"], capture_output=True, text=True,
-                          check=False, env=found)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", GROWTH, "12288"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=found,
+    )
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 300  # MiB; one map alone is 576

@@ -105,10 +105,14 @@ def test_a_site_that_does_not_run_again_is_named():
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("num_hidden_layers", 10**6), ("num_key_value_heads", 10**6), ("hidden_size", 10**7),
-        ("vocab_size", 10**9), ("head_dim", 10**7), ("intermediate_size", 10**9),
+        ("num_hidden_layers", 10**6),
+        ("num_key_value_heads", 10**6),
+        ("hidden_size", 10**7),
+        ("vocab_size", 10**9),
+        ("head_dim", 10**7),
+        ("intermediate_size", 10**9),
     ],
-)  # fmt: skip
+)
 def test_sizes_that_the_weights_cannot_have_are_named_at_once(fresh_llama_folder, key, value):
     """Building a model of these sizes would take hours, or all memory."""
     config = fresh_llama_folder / "config.json"
@@ -161,12 +165,17 @@ def staged(name: str) -> Any:
     import transformers as t
 
     stages: dict[str, Any] = {
-        "hidden_sizes": [8, 16, 16, 32], "depths": [1] * 4, "num_attention_heads": [1, 2, 2, 4]
-    }  # fmt: skip
+        "hidden_sizes": [8, 16, 16, 32],
+        "depths": [1] * 4,
+        "num_attention_heads": [1, 2, 2, 4],
+    }
     levit: dict[str, Any] = {
-        "hidden_sizes": [16, 24, 32], "depths": [1] * 3, "num_attention_heads": [2, 3, 4],
-        "key_dim": [8] * 3, "image_size": 64,
-    }  # fmt: skip
+        "hidden_sizes": [16, 24, 32],
+        "depths": [1] * 3,
+        "num_attention_heads": [2, 3, 4],
+        "key_dim": [8] * 3,
+        "image_size": 64,
+    }
     makes = {
         "LeViT": lambda: t.LevitModel(t.LevitConfig(**levit)),
         "PVT": lambda: t.PvtModel(t.PvtConfig(**stages, image_size=64)),

@@ -76,8 +76,10 @@ def test_all_that_identifies_a_run_is_that_of_the_plain_model(
 def test_scores_and_their_nulls_are_those_of_the_plain_model(
     plain: interp.Model, streamed: interp.Model
 ) -> None:
-    tables = [interp.score(m, None, IDS, null_cache=False, null_draws=2, batch_size=4).to_pandas()
-              for m in (plain, streamed)]  # fmt: skip
+    tables = [
+        interp.score(m, None, IDS, null_cache=False, null_draws=2, batch_size=4).to_pandas()
+        for m in (plain, streamed)
+    ]
     assert tables[0].equals(tables[1])
 
 

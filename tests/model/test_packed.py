@@ -49,9 +49,14 @@ class PackedLinear(nn.Module):
 def llama_of_64() -> nn.Module:
     """Sizes that are multiples of 32, as packages for the processor need them."""
     config = LlamaConfig(
-        vocab_size=64, hidden_size=64, intermediate_size=64, num_hidden_layers=2,
-        num_attention_heads=4, num_key_value_heads=2, initializer_range=0.2,
-    )  # fmt: skip
+        vocab_size=64,
+        hidden_size=64,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        initializer_range=0.2,
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return LlamaForCausalLM(config).eval()
@@ -152,9 +157,13 @@ def test_the_matrix_of_a_class_derived_from_linear_is_what_it_computes():
 def four_bits(dense: nn.Linear) -> nn.Module:
     bnb = pytest.importorskip("bitsandbytes", reason="needs the package bitsandbytes")
     made = bnb.nn.Linear4bit(
-        dense.in_features, dense.out_features, bias=False, compute_dtype=torch.float32,
-        quant_type="nf4", compress_statistics=True,
-    )  # fmt: skip
+        dense.in_features,
+        dense.out_features,
+        bias=False,
+        compute_dtype=torch.float32,
+        quant_type="nf4",
+        compress_statistics=True,
+    )
     made.load_state_dict(dense.state_dict())
     return made.to("cpu")
 

@@ -102,10 +102,16 @@ def grows(kind: str, nested: bool = False) -> interp.Model:
         rope |= {"short_factor": [1.0] * 8, "long_factor": [4.0] * 8}
         rope |= {"original_max_position_embeddings": 16}
     shape = {
-        "vocab_size": 64, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2,
-        "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 16,
-        "initializer_range": 1.0, "max_position_embeddings": 16 if kind == "dynamic" else 64,
-    }  # fmt: skip
+        "vocab_size": 64,
+        "hidden_size": 32,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "initializer_range": 1.0,
+        "max_position_embeddings": 16 if kind == "dynamic" else 64,
+    }
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         if not nested:
@@ -114,8 +120,9 @@ def grows(kind: str, nested: bool = False) -> interp.Model:
         plain = {"rope_type": "default", "rope_theta": 10000.0}
         config = Gemma3TextConfig(
             rope_parameters={"full_attention": rope, "sliding_attention": plain},
-            layer_types=["sliding_attention", "full_attention"], **shape,
-        )  # fmt: skip
+            layer_types=["sliding_attention", "full_attention"],
+            **shape,
+        )
         return interp.load(Gemma3ForCausalLM(config).eval(), name=f"{kind} of one layer")
 
 
@@ -164,9 +171,15 @@ def mamba(bias: float, dtype: torch.dtype = torch.float32) -> Any:
     from transformers import MambaConfig, MambaForCausalLM
 
     config = MambaConfig(
-        vocab_size=64, hidden_size=32, state_size=4, num_hidden_layers=2, intermediate_size=64,
-        use_bias=True, use_conv_bias=True, time_step_rank=4,
-    )  # fmt: skip
+        vocab_size=64,
+        hidden_size=32,
+        state_size=4,
+        num_hidden_layers=2,
+        intermediate_size=64,
+        use_bias=True,
+        use_conv_bias=True,
+        time_step_rank=4,
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         module = MambaForCausalLM(config).eval()
@@ -253,9 +266,7 @@ def test_a_ragged_list_is_run_scored_and_continued_as_its_prompts_alone(loaded):
             continue
         alone = [model.generate([ids], 5, min_new_tokens=5).ids[0, -5:] for ids in RAGGED]
         assert torch.equal(written, torch.stack(alone)), model.name
-    assert refused == {
-        "doge", "deepseek_v32", "llama4_text", "minimax", "rwkv", *COUNTS_COLUMNS
-    }  # fmt: skip
+    assert refused == {"doge", "deepseek_v32", "llama4_text", "minimax", "rwkv", *COUNTS_COLUMNS}
 
 
 def test_prompts_are_run_apart_beyond_the_columns_that_a_trial_found_exact():

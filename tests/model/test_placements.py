@@ -51,13 +51,29 @@ def test_two_processes_give_the_same_numbers_or_refuse(placed_folder, plainly, t
     pytest.importorskip("accelerate")
     script, out = Path(__file__).with_name("placed.py"), tmp_path / "found.pt"
     done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port",
-         "0", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", str(script),
-         str(placed_folder), str(out)],
-        capture_output=True, text=True, timeout=300, check=False,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-                          "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--nproc-per-node",
+            "2",
+            "--master-port",
+            "0",
+            "--rdzv-backend",
+            "c10d",
+            "--rdzv-endpoint",
+            "127.0.0.1:0",
+            str(script),
+            str(placed_folder),
+            str(out),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env=os.environ
+        | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"},
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     spread = torch.load(out)
     assert {name for name, x in spread.items() if not isinstance(x, str)} == SPREAD

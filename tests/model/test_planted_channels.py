@@ -23,9 +23,14 @@ BACK, PERIOD = 3, 8
 def copying() -> nn.Module:
     """A Mamba-1 layer whose first 8 channels read the token BACK positions back in a cycle."""
     config = MambaConfig(
-        vocab_size=PERIOD, hidden_size=32, num_hidden_layers=1, state_size=PERIOD, conv_kernel=4,
-        time_step_rank=2, tie_word_embeddings=False,
-    )  # fmt: skip
+        vocab_size=PERIOD,
+        hidden_size=32,
+        num_hidden_layers=1,
+        state_size=PERIOD,
+        conv_kernel=4,
+        time_step_rank=2,
+        tie_word_embeddings=False,
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model: Any = MambaForCausalLM(config).eval()
@@ -68,8 +73,9 @@ def test_a_scan_that_copies_k_tokens_back_is_found_by_its_offset():
     def copies_back(query, key):
         return key == query - BACK
 
-    table = interp.score(model, [copies_back], ids, null="shuffled-tokens", null_draws=3,
-                         null_cache=False)  # fmt: skip
+    table = interp.score(
+        model, [copies_back], ids, null="shuffled-tokens", null_draws=3, null_cache=False
+    )
     found = table.to_pandas().set_index("head")
     assert found.score[0] > 0.8
     assert found.null[0] < 0.5
@@ -89,9 +95,14 @@ def test_a_known_decay_is_the_ratio_of_neighbouring_weights():
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         config = RwkvConfig(
-            vocab_size=16, hidden_size=32, num_hidden_layers=2, context_length=32,
-            attention_hidden_size=32, bos_token_id=0, eos_token_id=0,
-        )  # fmt: skip
+            vocab_size=16,
+            hidden_size=32,
+            num_hidden_layers=2,
+            context_length=32,
+            attention_hidden_size=32,
+            bos_token_id=0,
+            eos_token_id=0,
+        )
         module: Any = RwkvForCausalLM(config).eval()
     attention = module.rwkv.blocks[0].attention
     rates = torch.linspace(0.1, 1.5, 32)

@@ -20,10 +20,16 @@ NOISE, TARGET, OTHER, BACK, PERIOD = 0, 1, 2, 3, 8
 def cancelling() -> nn.Module:
     """Two pairs of heads; in pair 0 both softmaxes attend to NOISE, and one of them to TARGET."""
     config = DiffLlamaConfig(
-        vocab_size=12, hidden_size=16, intermediate_size=16, num_hidden_layers=1, head_dim=4,
-        num_attention_heads=4, num_key_value_heads=4, max_position_embeddings=64,
+        vocab_size=12,
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        head_dim=4,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        max_position_embeddings=64,
         rope_parameters={"rope_type": "default", "rope_theta": 1e12},
-    )  # fmt: skip
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model: Any = DiffLlamaForCausalLM(config).eval()
@@ -81,9 +87,18 @@ def test_the_noise_of_both_softmaxes_cancels_in_the_map_of_the_pair():
 def copying() -> nn.Module:
     """A Mamba-2 layer whose head 0 reads the token BACK positions back in a periodic sequence."""
     config = Mamba2Config(
-        vocab_size=PERIOD, hidden_size=32, num_hidden_layers=1, state_size=PERIOD, num_heads=8,
-        head_dim=8, n_groups=8, chunk_size=8, expand=2, conv_kernel=4, tie_word_embeddings=False,
-    )  # fmt: skip
+        vocab_size=PERIOD,
+        hidden_size=32,
+        num_hidden_layers=1,
+        state_size=PERIOD,
+        num_heads=8,
+        head_dim=8,
+        n_groups=8,
+        chunk_size=8,
+        expand=2,
+        conv_kernel=4,
+        tie_word_embeddings=False,
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model: Any = Mamba2ForCausalLM(config).eval()
@@ -128,8 +143,9 @@ def test_a_recurrence_that_copies_k_positions_back_is_found_by_a_predicate():
     def copies_back(query, key):
         return key == query - BACK
 
-    table = interp.score(model, [copies_back], ids, null="shuffled-tokens", null_draws=3,
-                         null_cache=False)  # fmt: skip
+    table = interp.score(
+        model, [copies_back], ids, null="shuffled-tokens", null_draws=3, null_cache=False
+    )
     found = table.to_pandas().set_index("head")
     assert found.score[0] > 0.95
     assert found.null[0] < 0.5  # shuffled tokens carry no positions

@@ -94,8 +94,11 @@ def test_statistics_are_read_and_squares_are_left_out_by_name() -> None:
     np.testing.assert_allclose(got, largest, atol=1e-6)
     on_patches = mine[mine["metric"] == "segment_mass"]["score"]
     np.testing.assert_allclose(on_patches, 1.0, atol=1e-6)  # patches are all its keys
-    for metric, why in {"previous_token": "without a position", "span": "of the same tokens",
-                        "ov_norm": "its query is a parameter"}.items():  # fmt: skip
+    for metric, why in {
+        "previous_token": "without a position",
+        "span": "of the same tokens",
+        "ov_norm": "its query is a parameter",
+    }.items():
         said = table.provenance[model.name, metric]["skipped"]
         assert said.startswith("Pooling attention was left out: ")
         assert why in said
@@ -132,8 +135,10 @@ def test_direct_effects_split_the_target_once_more(name: str) -> None:
     totals = found.groupby("metric")["score"].sum()
     assert totals["direct_pooling_effect"] == pytest.approx(totals["direct_image_effect"], abs=1e-9)
     text = {} if name == VISION else {"input_ids": torch.tensor([[3, 4]])}
-    head, cache = head_of(model), model.capture({"pixel_values": pixels} | text, stack="pooling",
-                                                names=("z",))  # fmt: skip
+    head, cache = (
+        head_of(model),
+        model.capture({"pixel_values": pixels} | text, stack="pooling", names=("z",)),
+    )
     own = cache["z", LAYER][:, 1, 0] @ head.attention.out_proj.weight[:, 8:16].T
     np.testing.assert_allclose(parts.written("L2H1"), own.detach().numpy(), atol=1e-10)
 
@@ -172,15 +177,20 @@ def test_attributions_follow_the_layers_before_it() -> None:
 def test_images_of_any_shape() -> None:
     """SigLIP 2 hides the patches that an image does not have."""
     config: Any = transformers.Siglip2VisionConfig(
-        hidden_size=24, intermediate_size=32, num_hidden_layers=2, num_attention_heads=3,
-        num_patches=16, patch_size=4,
-    )  # fmt: skip
+        hidden_size=24,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=3,
+        num_patches=16,
+        patch_size=4,
+    )
     model = interp.load(transformers.Siglip2VisionModel(config).eval())
     seen = torch.tensor([[1] * 16, [1] * 12 + [0] * 4])
     inputs = {
         "pixel_values": torch.randn(2, 16, 48, generator=torch.Generator().manual_seed(0)),
-        "pixel_attention_mask": seen, "spatial_shapes": torch.tensor([[4, 4], [3, 4]]),
-    }  # fmt: skip
+        "pixel_attention_mask": seen,
+        "spatial_shapes": torch.tensor([[4, 4], [3, 4]]),
+    }
     pattern = model.capture(inputs, stack="pooling")["pattern", LAYER]
     assert bool((pattern[1, ..., 12:] == 0).all())
     torch.testing.assert_close(pattern.sum(-1), torch.ones(2, 3, 1))

@@ -67,7 +67,7 @@ def test_pictures_and_text_are_what_the_processor_makes(llava, llava_folder, tmp
         ({"text": "w5", "images": __file__}, "not an image that pillow can read"),
         ({"text": "w5", "audio": np.zeros(10)}, "reads no sound; it reads text and pictures"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_picture_is_told(llava, given, message):
     with pytest.raises(PromptError, match=message):
         llava.inputs(**given)
@@ -177,7 +177,7 @@ def test_written_text_is_what_the_decoder_has_read_before_each_token() -> None:
         ({"audio": "there-is-none.wav"}, "cannot be read"),
         ({"audio": np.zeros(9), "images": picture()}, "reads no pictures; it reads sound"),
     ],
-)  # fmt: skip
+)
 def test_wrong_sound_is_told(whisper, given, message):
     with pytest.raises(PromptError, match=message):
         whisper.inputs(**given)

@@ -20,9 +20,15 @@ from interp.model.pattern_edits import temperature
 
 IDS = torch.randint(8, 60, (2, 12), generator=torch.Generator().manual_seed(3))
 LAGUNA = {
-    "vocab_size": 64, "hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 2,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "pad_token_id": 0, "eos_token_id": 0,
-}  # fmt: skip
+    "vocab_size": 64,
+    "hidden_size": 48,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "pad_token_id": 0,
+    "eos_token_id": 0,
+}
 READ = [f for f in zoo.FAMILIES.values() if "refused" not in f.features]
 # torch's own multi-head attention reads the weight of its projection and never calls it
 UNCALLED = {"vision_model.head.attention.out_proj"}

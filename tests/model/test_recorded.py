@@ -59,8 +59,11 @@ def test_positions_tokens_and_batches_agree(bundled_induction, corpus_prompts, t
     assert torch.equal(
         recorded.read("resid_post", 1, 3, slice(1, 9, 2)), recorded.read("resid_post", 1, 3)[1:9:2]
     )
-    seen = [number for numbers, _ in recorded.batches("resid_post", 1, 64, seed=3)
-            for number in numbers.tolist()]  # fmt: skip
+    seen = [
+        number
+        for numbers, _ in recorded.batches("resid_post", 1, 64, seed=3)
+        for number in numbers.tolist()
+    ]
     assert sorted(seen) == list(range(len(every)))
     assert seen != sorted(seen)
     for numbers, values in recorded.batches("resid_post", 1, 100):

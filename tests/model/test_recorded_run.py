@@ -32,9 +32,12 @@ def record(
         )
         rows.append({"tokens": list(ids), "file": f"{i}.safetensors"})
     about = {
-        "format": "interp run 1", "model": "served", "vocabulary": model.d_vocab,
-        "layers": [{"heads": s.n_heads} for s in model.sites], "prompts": rows,
-    }  # fmt: skip
+        "format": "interp run 1",
+        "model": "served",
+        "vocabulary": model.d_vocab,
+        "layers": [{"heads": s.n_heads} for s in model.sites],
+        "prompts": rows,
+    }
     (folder / "run.json").write_text(json.dumps(about | (changes or {})))
     return folder
 

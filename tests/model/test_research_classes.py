@@ -118,10 +118,16 @@ def test_a_file_with_two_eager_functions_runs_the_one_it_passes():
     from transformers import Llama4VisionConfig, Llama4VisionModel
 
     config = Llama4VisionConfig(
-        hidden_size=48, num_hidden_layers=2, num_attention_heads=6, intermediate_size=192,
-        vision_output_dim=48, projector_input_dim=48, projector_output_dim=48, image_size=16,
+        hidden_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=6,
+        intermediate_size=192,
+        vision_output_dim=48,
+        projector_input_dim=48,
+        projector_output_dim=48,
+        image_size=16,
         patch_size=4,
-    )  # fmt: skip
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         module = Llama4VisionModel._from_config(config, attn_implementation="eager").eval()

@@ -106,8 +106,15 @@ def test_what_is_not_known_is_refused(bias) -> None:
 
 def test_masks_and_places_are_no_contents() -> None:
     ids, pixels = torch.ones(1, 3, dtype=torch.long), torch.ones(1, 3, 4, 4)
-    given = {"input_ids": ids, "attention_mask": ids, "position_ids": ids, "token_type_ids": ids,
-             "bbox": pixels, "pixel_values": pixels, "last": 1}  # fmt: skip
+    given = {
+        "input_ids": ids,
+        "attention_mask": ids,
+        "position_ids": ids,
+        "token_type_ids": ids,
+        "bbox": pixels,
+        "pixel_values": pixels,
+        "last": 1,
+    }
     found = contents(given)
     assert [id(x) for x in found] == [id(ids), id(pixels)]
     terms = ScoreTerms([ids])

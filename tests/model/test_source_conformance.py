@@ -30,9 +30,15 @@ LOCAL = ("transformer-lens", "nnsight")
 REMOTE = "nnsight remote=local"
 FEW = ("gpt2", "llama", "bert", "t5")
 METRICS = (
-    "induction", "duplicate_token", "previous_token", "first_token", "local_window:width=3",
-    "entropy", "attention_distance", "largest_weight",
-)  # fmt: skip
+    "induction",
+    "duplicate_token",
+    "previous_token",
+    "first_token",
+    "local_window:width=3",
+    "entropy",
+    "attention_distance",
+    "largest_weight",
+)
 PROMPTS = interp.Prompts(((9, 33, 21, 40, 33, 21, 21, 17, 9, 33), (9, 33, 21, 9, 33, 21)))
 # of one length, for models whose numbers padding would change
 EVEN = interp.Prompts(((9, 33, 21, 40, 33, 21, 21, 17, 9, 33), (9, 33, 21, 9, 33, 21, 5, 7, 6, 8)))

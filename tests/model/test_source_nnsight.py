@@ -57,8 +57,11 @@ def test_loading_a_plain_model_imports_neither_package() -> None:
     path = [p for p in sys.path if p]
     out = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path[:0] = {path!r}; {code}"],
-        capture_output=True, text=True, check=True, timeout=120,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
     assert out.stdout.strip() == "[] False"
 
 
@@ -98,8 +101,10 @@ def test_its_tokenizer_comes_with_it(nnsight_llama) -> None:
     assert local.tokenizer is tokenizer()
     by_text, by_ids = local.run("t09 t33 t21"), local.run([[9, 33, 21]])
     same(by_text, by_ids)
-    scores = [interp.score(nnsight_llama, "entropy", p, null="none").to_pandas().score
-              for p in ("t09 t33 t21", [[9, 33, 21]])]  # fmt: skip
+    scores = [
+        interp.score(nnsight_llama, "entropy", p, null="none").to_pandas().score
+        for p in ("t09 t33 t21", [[9, 33, 21]])
+    ]
     assert list(scores[0]) == list(scores[1])
 
 
@@ -157,8 +162,9 @@ def test_only_numbers_per_head_come_back(nnsight_llama, monkeypatch) -> None:
     for site in kept[0]:
         assert set(site) == {"finite", "means"}
         assert {name: tuple(x.shape) for name, x in site["means"].items()} == {
-            "induction": (2, 6), "entropy": (2, 6),
-        }  # fmt: skip
+            "induction": (2, 6),
+            "entropy": (2, 6),
+        }
 
 
 def test_what_travels_imports_nothing_and_uses_nothing_of_ours() -> None:

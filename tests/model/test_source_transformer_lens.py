@@ -115,9 +115,12 @@ def test_scores_with_their_nulls_are_the_same(bridged, loaded) -> None:
     plain = interp.score(loaded("gpt2"), metrics, IDS).to_pandas()
     for column in ("score", "null"):
         torch.testing.assert_close(
-            torch.tensor(got[column]), torch.tensor(plain[column]), atol=1e-6, rtol=0,
+            torch.tensor(got[column]),
+            torch.tensor(plain[column]),
+            atol=1e-6,
+            rtol=0,
             equal_nan=True,
-        )  # fmt: skip
+        )
 
 
 # --- processed weights: what the bridge computes is read as it runs ---------------------------
@@ -137,8 +140,9 @@ def test_processed_weights_are_read_where_they_are(processed, loaded) -> None:
     got, want = model.capture(IDS, ["pattern", "z", "v"]), plain.capture(IDS, ["pattern", "z", "v"])
     with torch.no_grad():
         torch.testing.assert_close(got.logits, processed(IDS), atol=1e-6, rtol=0)
-    torch.testing.assert_close(got.logits.log_softmax(-1), want.logits.log_softmax(-1), atol=1e-5,
-                               rtol=0)  # fmt: skip
+    torch.testing.assert_close(
+        got.logits.log_softmax(-1), want.logits.log_softmax(-1), atol=1e-5, rtol=0
+    )
     for layer in range(3):
         at = "pattern", layer
         torch.testing.assert_close(got[at], want[at], **TOLERANCE)

@@ -37,9 +37,13 @@ def test_registers_stand_between_class_token_and_patches():
     from transformers import Dinov2WithRegistersConfig, Dinov2WithRegistersModel
 
     config = Dinov2WithRegistersConfig(
-        hidden_size=32, num_hidden_layers=2, num_attention_heads=4, image_size=32, patch_size=8,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        image_size=32,
+        patch_size=8,
         num_register_tokens=4,
-    )  # fmt: skip
+    )
     torch.manual_seed(0)
     model = interp.load(Dinov2WithRegistersModel(config).eval())
     for size, patches in ((32, 16), (24, 9), (48, 36)):  # also sizes that it was not trained on

@@ -12,10 +12,18 @@ from interp.model.edits import zero
 @torch.no_grad()
 def test_an_edited_output_is_contiguous_as_a_kernels_is():
     config = AfmoeConfig(
-        vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
-        num_attention_heads=4, num_key_value_heads=2, head_dim=8, max_position_embeddings=64,
-        num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16,
-    )  # fmt: skip
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        max_position_embeddings=64,
+        num_experts=4,
+        num_experts_per_tok=2,
+        moe_intermediate_size=16,
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = interp.load(AfmoeForCausalLM(config).eval(), name="afmoe")

@@ -73,10 +73,17 @@ def test_load_and_score_leave_the_callers_model_alone(family, attention):
 
 def big_bird(attention: str, positions: int = 256) -> nn.Module:
     config = BigBirdConfig(
-        vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=32, max_position_embeddings=positions, block_size=4, num_random_blocks=2,
-        attention_type=attention, sep_token_id=3,
-    )  # fmt: skip
+        vocab_size=64,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=positions,
+        block_size=4,
+        num_random_blocks=2,
+        attention_type=attention,
+        sep_token_id=3,
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return BigBirdForMaskedLM(config).eval()
@@ -103,10 +110,14 @@ def test_a_block_sparse_encoder_is_read_and_keeps_its_attention():
 
 def test_frequencies_that_grow_with_a_long_prompt_do_not_reach_the_next():
     config = LlamaConfig(
-        vocab_size=64, hidden_size=32, intermediate_size=32, num_hidden_layers=1,
-        num_attention_heads=2, max_position_embeddings=16,
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=16,
         rope_parameters={"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0},
-    )  # fmt: skip
+    )
     module = LlamaForCausalLM(config).eval()
     model = interp.load(module)
     medium, long = torch.arange(5, 29)[None], torch.arange(5, 60)[None]

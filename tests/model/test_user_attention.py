@@ -65,9 +65,14 @@ def lying(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
 def registered(name: str, function: Callable) -> Iterator[Any]:
     """A llama that runs a registered function."""
     config = LlamaConfig(
-        vocab_size=64, hidden_size=48, intermediate_size=32, num_hidden_layers=2,
-        num_attention_heads=4, num_key_value_heads=2, initializer_range=0.3,
-    )  # fmt: skip
+        vocab_size=64,
+        hidden_size=48,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        initializer_range=0.3,
+    )
     AttentionInterface.register(name, function)
     try:
         with torch.random.fork_rng(devices=[]):

@@ -115,8 +115,11 @@ def test_adapters_in_training_mode_give_the_numbers_of_evaluation_mode(family):
 def test_a_lora_model_of_peft_in_training_mode_is_read(targets):
     peft = pytest.importorskip("peft", reason="needs the package peft")
     config = peft.LoraConfig(
-        r=4, target_modules=targets, lora_dropout=0.3, init_lora_weights=False,
-    )  # fmt: skip
+        r=4,
+        target_modules=targets,
+        lora_dropout=0.3,
+        init_lora_weights=False,
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         module = peft.get_peft_model(zoo.FAMILIES["llama"].build("sdpa"), config)

@@ -37,14 +37,17 @@ def reference(name: str) -> dict[str, Any]:
             [
                 [
                     head_detector.compute_head_attention_similarity_score(
-                        pattern[0, h], target, exclude_bos=False, exclude_current_token=False,
+                        pattern[0, h],
+                        target,
+                        exclude_bos=False,
+                        exclude_current_token=False,
                         error_measure="mul",
                     )
                     for h in range(pattern.shape[1])
                 ]
                 for pattern in patterns
             ]
-        )  # fmt: skip
+        )
         scores[f"{head} targets"] = target
     return {
         "logits": logits,

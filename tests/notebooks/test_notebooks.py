@@ -131,8 +131,9 @@ def test_traces_of_the_machine_are_removed(execute) -> None:
     ]
     kept = execute.cleaned(book, "/var/x").cells[1].outputs
     assert [o.text.strip() for o in kept] == [
-        "L1H0 0.905 ± 0.019 in 1,024 of tmp", "/tmp/tmp/next.py and tmpfile"
-    ]  # fmt: skip
+        "L1H0 0.905 ± 0.019 in 1,024 of tmp",
+        "/tmp/tmp/next.py and tmpfile",
+    ]
 
 
 def test_an_unknown_notebook_is_refused(execute) -> None:

@@ -21,10 +21,17 @@ def gpt2(activation: str = "silu", seed: int = 0) -> GPT2LMHeadModel:
     torch.manual_seed(seed)
     return GPT2LMHeadModel(
         GPT2Config(
-            vocab_size=40, n_positions=32, n_embd=24, n_layer=2, n_head=4, n_inner=20,
-            activation_function=activation, bos_token_id=0, eos_token_id=0,
+            vocab_size=40,
+            n_positions=32,
+            n_embd=24,
+            n_layer=2,
+            n_head=4,
+            n_inner=20,
+            activation_function=activation,
+            bos_token_id=0,
+            eos_token_id=0,
         )
-    ).eval()  # fmt: skip
+    ).eval()
 
 
 def logits(module: nn.Module) -> torch.Tensor:
@@ -101,9 +108,11 @@ def test_neurons_are_heads_of_layers_of_their_own() -> None:
     model = interp.load(attention_only(module), name="converted")
     found = [(site.stack, site.layer, site.kind, site.n_heads) for site in model.sites]
     assert found == [
-        ("decoder", 0, "softmax", 4), ("mlp", 0, "neurons", 20), ("decoder", 1, "softmax", 4),
+        ("decoder", 0, "softmax", 4),
+        ("mlp", 0, "neurons", 20),
+        ("decoder", 1, "softmax", 4),
         ("mlp", 1, "neurons", 20),
-    ]  # fmt: skip
+    ]
     cache = model.capture(PROMPTS[:1], ["map", "v", "z"], layers=0, stack="mlp")
     assert torch.allclose(cache["map", 0] @ cache["v", 0], cache["z", 0], atol=1e-6)
     off = cache["map", 0] - torch.diag_embed(cache["map", 0].diagonal(dim1=-2, dim2=-1))
@@ -147,9 +156,16 @@ def test_ablation_of_every_neuron_head_equals_that_of_the_neuron() -> None:
 
 def test_refusals() -> None:
     gated = LlamaForCausalLM(
-        LlamaConfig(vocab_size=40, hidden_size=16, intermediate_size=24, num_hidden_layers=1,
-                    num_attention_heads=2, bos_token_id=0, eos_token_id=0)
-    ).eval()  # fmt: skip
+        LlamaConfig(
+            vocab_size=40,
+            hidden_size=16,
+            intermediate_size=24,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            bos_token_id=0,
+            eos_token_id=0,
+        )
+    ).eval()
     with pytest.raises(UnreadableAttention, match="LlamaMLP"):
         attention_only(gated)
     with pytest.raises(UnreadableAttention, match="none of SiLU"):

@@ -99,18 +99,22 @@ def adapted(rule: Any, state: Any, h: int, i: int, j: int) -> float:
     x, a = x_of(state), math.exp(numbers(rule, "precision")[h, 0, 0])
     stiff = math.exp(numbers(rule, "stiff")[h, 0, 0])
     q, k, prior = (
-        split(rule, "query", x)[:, h], split(rule, "key", x)[:, h], linear(rule, "prior", x)[:, h]
-    )  # fmt: skip
+        split(rule, "query", x)[:, h],
+        split(rule, "key", x)[:, h],
+        linear(rule, "prior", x)[:, h],
+    )
 
     def posterior(k: np.ndarray, t: int) -> np.ndarray:
         return softmax([prior[m] - a * ((q[t] - k[m]) ** 2).sum() / 2 for m in range(LENGTH)])
 
     w = [posterior(k, t) for t in range(LENGTH)]
-    moved = np.array([
-        (stiff * k[m] + a * sum(w[t][m] * q[t] for t in range(LENGTH)))
-        / (stiff + a * sum(w[t][m] for t in range(LENGTH)))
-        for m in range(LENGTH)
-    ])  # fmt: skip
+    moved = np.array(
+        [
+            (stiff * k[m] + a * sum(w[t][m] * q[t] for t in range(LENGTH)))
+            / (stiff + a * sum(w[t][m] for t in range(LENGTH)))
+            for m in range(LENGTH)
+        ]
+    )
     np.testing.assert_allclose(state.k.numpy()[0, h], moved)
     return posterior(moved, i)[j]
 
@@ -373,9 +377,13 @@ def test_landmarks_and_convolution_are_those_of_nystromformer() -> None:
     torch.manual_seed(0)
     rule: Any = variants.rule_class("nystrom")(shape).double()
     config = NystromformerConfig(
-        hidden_size=D, num_attention_heads=HEADS, num_landmarks=4, segment_means_seq_len=12,
-        conv_kernel_size=5, attention_probs_dropout_prob=0.0,
-    )  # fmt: skip
+        hidden_size=D,
+        num_attention_heads=HEADS,
+        num_landmarks=4,
+        segment_means_seq_len=12,
+        conv_kernel_size=5,
+        attention_probs_dropout_prob=0.0,
+    )
     other: Any = nystromformer.NystromformerSelfAttention(config).double().eval()
     other.init_option = "exact"
     for name in ("query", "key", "value"):

@@ -19,8 +19,9 @@ def drawn(machine: Machine, seed: int) -> tuple[list[Line], list[int]]:
     rng = np.random.default_rng(seed)
     each = zip(
         *(rng.integers(n, size=machine.lines) for n in (machine.cells, machine.cells)),
-        rng.integers(machine.lines, size=machine.lines), strict=True,
-    )  # fmt: skip
+        rng.integers(machine.lines, size=machine.lines),
+        strict=True,
+    )
     half = machine.values // 2
     memory = rng.integers(-half, half, size=machine.cells).tolist()
     return [(int(a), int(b), int(c)) for a, b, c in each], memory
@@ -29,9 +30,14 @@ def drawn(machine: Machine, seed: int) -> tuple[list[Line], list[int]]:
 @torch.no_grad()
 @pytest.mark.parametrize(
     ("loops", "sizes"),
-    [(1, {}), (4, {}), (25, {}), (3, {"cells": 3, "lines": 9, "values": 8}),
-     (2, {"cells": 6, "lines": 2, "values": 6})],
-)  # fmt: skip
+    [
+        (1, {}),
+        (4, {}),
+        (25, {}),
+        (3, {"cells": 3, "lines": 9, "values": 8}),
+        (2, {"cells": 6, "lines": 2, "values": 6}),
+    ],
+)
 def test_every_program_runs_as_in_an_interpreter(loops, sizes) -> None:
     machine = one_instruction(loops, **sizes)
     given = [drawn(machine, seed) for seed in range(30)]
@@ -79,8 +85,11 @@ def test_sizes_and_states_that_do_not_fit_are_refused() -> None:
             one_instruction(**wrong)
     machine = one_instruction()
     for program, memory in (
-        ([(0, 4, 0), *ADD[1:]], [0] * 4), ([(0, 0, 6), *ADD[1:]], [0] * 4), (ADD, [8, 0, 0, 0]),
-        (ADD[1:], [0] * 4), (ADD, [0] * 3),
-    ):  # fmt: skip
+        ([(0, 4, 0), *ADD[1:]], [0] * 4),
+        ([(0, 0, 6), *ADD[1:]], [0] * 4),
+        (ADD, [8, 0, 0, 0]),
+        (ADD[1:], [0] * 4),
+        (ADD, [0] * 3),
+    ):
         with pytest.raises(OptionError, match="give 6 lines"):
             machine.state(program, memory)

@@ -292,17 +292,32 @@ def log_normal(rule: Any, state: Any, h: int, i: int, j: int) -> float:
 
 
 ENTRIES: dict[str, Entry] = {
-    "conditional_positions": conditional, "convolved_projections": convolved,
-    "super_attention": mixed_positions, "neural_scores": network,
-    "fastmax": polynomial, "delta_correction": corrected, "flow_conservation": flow,
-    "relational": plain, "causal_flow": causal_flow, "quasi": quasi,
-    "focused_linear": focused, "sparse_k": selected,
-    "expert_choice": chosen, "exponential_norm": exponential, "kernel_relative": kernel_relative,
-    "dynamic_routing": routed, "predicted_window": predicted,
-    "toeplitz_product": toeplitz, "hash_collisions": collision, "nested": nested,
-    "latent_states": through_states, "long_convolution": filtered,
-    "monotonic_location": located, "grouped_positions": in_groups, "log_normal": log_normal,
-}  # fmt: skip
+    "conditional_positions": conditional,
+    "convolved_projections": convolved,
+    "super_attention": mixed_positions,
+    "neural_scores": network,
+    "fastmax": polynomial,
+    "delta_correction": corrected,
+    "flow_conservation": flow,
+    "relational": plain,
+    "causal_flow": causal_flow,
+    "quasi": quasi,
+    "focused_linear": focused,
+    "sparse_k": selected,
+    "expert_choice": chosen,
+    "exponential_norm": exponential,
+    "kernel_relative": kernel_relative,
+    "dynamic_routing": routed,
+    "predicted_window": predicted,
+    "toeplitz_product": toeplitz,
+    "hash_collisions": collision,
+    "nested": nested,
+    "latent_states": through_states,
+    "long_convolution": filtered,
+    "monotonic_location": located,
+    "grouped_positions": in_groups,
+    "log_normal": log_normal,
+}
 
 
 @torch.no_grad()

@@ -105,8 +105,9 @@ def test_gated_delta_maps_are_those_of_flash_linear_attention(family, monkeypatc
     for call, (args, kwargs) in zip(calls, seen, strict=True):
         q, k, v = args
         q, k = (x.repeat_interleave(v.shape[2] // x.shape[2], 2) for x in (q, k))
-        q, k = (x.float() * torch.rsqrt(x.float().square().sum(-1, keepdim=True) + 1e-6)
-                for x in (q, k))  # fmt: skip
+        q, k = (
+            x.float() * torch.rsqrt(x.float().square().sum(-1, keepdim=True) + 1e-6) for x in (q, k)
+        )
         want, _ = reference(q, k, v, kwargs["beta"], kwargs["g"])
         torch.testing.assert_close(call.mapped(), first(want), **CLOSE)
 

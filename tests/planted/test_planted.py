@@ -84,8 +84,13 @@ def target_mass(detector: str, pattern: torch.Tensor) -> torch.Tensor:
 
 
 DETECTORS = (
-    "previous_token", "induction", "duplicate_token", "first_token", "offset", "local_window"
-)  # fmt: skip
+    "previous_token",
+    "induction",
+    "duplicate_token",
+    "first_token",
+    "offset",
+    "local_window",
+)
 
 
 @pytest.mark.parametrize("sizes", VARIANTS, ids=str)

@@ -24,9 +24,15 @@ IDS.clamp_(max=VOCAB - 1)
 def blank(name: str) -> Any:
     """A layer of zeros over one-hot tokens and positions, which norms leave as they are."""
     model: Any = variants.build(
-        name, vocab_size=VOCAB, hidden_size=WIDTH, num_hidden_layers=1, num_attention_heads=HEADS,
-        head_dim=D_HEAD, max_position_embeddings=LENGTH, mlp=False,
-    )  # fmt: skip
+        name,
+        vocab_size=VOCAB,
+        hidden_size=WIDTH,
+        num_hidden_layers=1,
+        num_attention_heads=HEADS,
+        head_dim=D_HEAD,
+        max_position_embeddings=LENGTH,
+        mlp=False,
+    )
     for weight in model.parameters():
         weight.data.zero_()
     model.embed.weight.data[:, :VOCAB] = torch.eye(VOCAB)

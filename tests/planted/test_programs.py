@@ -55,12 +55,13 @@ ANSWERS = {
     "frac_prevs": lambda x: shares(x, "x"),
     "frac_prevs_causal": lambda x: shares(x, "x"),
     "count_less_freq": lambda x: [sum(x.count(w) <= 2 for w in x)] * len(x),
-    "detect_pattern": lambda x: [tuple(x[max(i - 2, 0) : i + 1]) == ("a", "b", "c")
-                                 for i in range(len(x))],
+    "detect_pattern": lambda x: [
+        tuple(x[max(i - 2, 0) : i + 1]) == ("a", "b", "c") for i in range(len(x))
+    ],
     "pair_balance": lambda x: [a - b for a, b in zip(shares(x, "("), shares(x, ")"), strict=True)],
     "shuffle_dyck": lambda x: balanced(x, ["()"]),
     "shuffle_dyck2": lambda x: balanced(x, ["()", "{}"]),
-}  # fmt: skip
+}
 
 
 def lists_of(name: str, n: int) -> list[list]:

@@ -118,8 +118,9 @@ def focused_grid(rule: Any, state: Any, h: int, i: int, j: int) -> float:
 
 def halo(rule: Any, state: Any, h: int, i: int, j: int) -> float:
     def inside(m: int) -> bool:
-        return all(b - 1 <= c <= b + 2 for b, c in zip((2 * (x // 2) for x in at(i)), at(m),
-                                                       strict=True))  # fmt: skip
+        return all(
+            b - 1 <= c <= b + 2 for b, c in zip((2 * (x // 2) for x in at(i)), at(m), strict=True)
+        )
 
     def score(m: int) -> float:
         gaps = [c - a for a, c in zip(at(i), at(m), strict=True)]
@@ -166,8 +167,10 @@ def window(rule: Any, state: Any, h: int, i: int, j: int) -> float:
     nearest = min(range(6), key=lambda m: abs(m - place))
     soft = over_keys(
         lambda m: product(state, h, i, m),
-        lambda m: m < 6 and (abs(m - place) <= 2 or m == nearest), 7, j,
-    )  # fmt: skip
+        lambda m: m < 6 and (abs(m - place) <= 2 or m == nearest),
+        7,
+        j,
+    )
     return soft * math.exp(-((j - place) ** 2) / 2)
 
 
@@ -196,12 +199,21 @@ def plain(rule: Any, state: Any, h: int, i: int, j: int) -> float:
 
 
 ENTRIES: dict[str, Entry] = {
-    "patches": plain, "grid_positions": grid_positions, "focused_grid": focused_grid,
-    "halo": halo, "grid_routing": grid_routing, "memory_tokens": memory_tokens,
-    "inner_patches": plain, "inside": inside, "source": plain, "source_concat": concat,
-    "source_window": window, "source_location": location, "source_draw": plain,
+    "patches": plain,
+    "grid_positions": grid_positions,
+    "focused_grid": focused_grid,
+    "halo": halo,
+    "grid_routing": grid_routing,
+    "memory_tokens": memory_tokens,
+    "inner_patches": plain,
+    "inside": inside,
+    "source": plain,
+    "source_concat": concat,
+    "source_window": window,
+    "source_location": location,
+    "source_draw": plain,
     "source_past": past,
-}  # fmt: skip
+}
 
 
 @torch.no_grad()

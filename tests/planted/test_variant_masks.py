@@ -174,9 +174,10 @@ def test_two_softmaxes_are_products_of_two_maps() -> None:
     rule, state = given("two_softmaxes")
     q, k = state.q.numpy()[0], state.k.numpy()[0]
     compare(
-        rule, state,
+        rule,
+        state,
         lambda r, s, h, i, j: softmax(q[h, i]) @ [softmax(k[h, :, c])[j] for c in range(WIDTH)],
-    )  # fmt: skip
+    )
 
 
 @torch.no_grad()

@@ -10,9 +10,17 @@ PLANTED = ("decoder", 1, 2)
 
 
 def made(
-    documents: int = 30, each: int = 4, *, signal: float = 0.0, shared: float = 1.0, seed: int = 0,
-    layers: int = 2, heads: int = 4, d: int = 3, inside: bool = False,
-) -> tuple[HeadFeatures, np.ndarray, np.ndarray]:  # fmt: skip
+    documents: int = 30,
+    each: int = 4,
+    *,
+    signal: float = 0.0,
+    shared: float = 1.0,
+    seed: int = 0,
+    layers: int = 2,
+    heads: int = 4,
+    d: int = 3,
+    inside: bool = False,
+) -> tuple[HeadFeatures, np.ndarray, np.ndarray]:
     """Features, labels and documents; `shared` is the size of what items of a document share.
 
     Labels are of documents, or of items if `inside`.

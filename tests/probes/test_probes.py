@@ -192,10 +192,15 @@ def test_lookback_and_last_row_are_their_definitions(llama_model) -> None:
 def test_command(tmp_path) -> None:
     rng = np.random.default_rng(0)
     lines = [
-        json.dumps({"prompt": [int(x) for x in rng.integers(1, 20, 9)] + [int(3 + i % 2)],
-                    "label": i % 2, "document": f"d{i // 2}"})
+        json.dumps(
+            {
+                "prompt": [int(x) for x in rng.integers(1, 20, 9)] + [int(3 + i % 2)],
+                "label": i % 2,
+                "document": f"d{i // 2}",
+            }
+        )
         for i in range(24)
-    ]  # fmt: skip
+    ]
     path, out = tmp_path / "items.jsonl", tmp_path / "probe.safetensors"
     path.write_text("\n".join(lines))
     given = ["train", "probe", "bundled:one-layer", "--file", str(path), "--set", "folds=3"]

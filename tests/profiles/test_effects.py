@@ -319,8 +319,10 @@ def test_kinds_of_predicted_tokens() -> None:
     model = interp.load("bundled:induction")
     reader = Look(model, model.sites, [], torch.zeros(model.d_vocab, 1), np.array([1])).reader
     text = reader.read([5, 6, 7, 5, 6, 9, 6])
-    kinds = {name: np.flatnonzero(kind(text)).tolist() for name, kind in
-             ablation_look.TOKEN_KINDS.items()}  # fmt: skip
+    kinds = {
+        name: np.flatnonzero(kind(text)).tolist()
+        for name, kind in ablation_look.TOKEN_KINDS.items()
+    }
     assert kinds["continued"] == [4]
     assert {3, 4, 6} <= set(kinds["repeated"])
     assert sorted(kinds["new"] + kinds["repeated"]) == [*range(7)]
@@ -334,22 +336,34 @@ def number(value: float, low: float, high: float) -> dict[str, float]:
 @pytest.mark.parametrize(
     ("effect", "said"),
     [
-        ({"loss": number(0.012, 0.009, 0.015), "p_corrected": 0.01},
-         "Without it the text is 0.012 [0.009, 0.015] nats per token worse."),
-        ({"loss": number(-0.6, -0.9, -0.3), "p_corrected": 0.01},
-         "Without it the text is 0.60 [0.30, 0.90] nats per token better."),
-        ({"loss": number(0.012, 0.009, 0.015), "p_corrected": 0.2},
-         "Without it the text changes by at most 0.015 nats per token either way."),
-        ({"loss": number(0.0, -0.0008, 0.0011), "p_corrected": 1.0},
-         "Without it the text changes by at most 0.0011 nats per token either way."),
-        ({"divergence_estimate": number(0.0034, 0.002, 0.004)},
-         "Without it the predictions would change by about 0.0034 nats per token (an estimate by "
-         "gradient)."),
-        ({"divergence_estimate": number(0.0, 0.0, 0.0)},
-         "Without it the predictions would change by less than 0.00001 nats per token (an "
-         "estimate by gradient)."),
+        (
+            {"loss": number(0.012, 0.009, 0.015), "p_corrected": 0.01},
+            "Without it the text is 0.012 [0.009, 0.015] nats per token worse.",
+        ),
+        (
+            {"loss": number(-0.6, -0.9, -0.3), "p_corrected": 0.01},
+            "Without it the text is 0.60 [0.30, 0.90] nats per token better.",
+        ),
+        (
+            {"loss": number(0.012, 0.009, 0.015), "p_corrected": 0.2},
+            "Without it the text changes by at most 0.015 nats per token either way.",
+        ),
+        (
+            {"loss": number(0.0, -0.0008, 0.0011), "p_corrected": 1.0},
+            "Without it the text changes by at most 0.0011 nats per token either way.",
+        ),
+        (
+            {"divergence_estimate": number(0.0034, 0.002, 0.004)},
+            "Without it the predictions would change by about 0.0034 nats per token (an estimate "
+            "by gradient).",
+        ),
+        (
+            {"divergence_estimate": number(0.0, 0.0, 0.0)},
+            "Without it the predictions would change by less than 0.00001 nats per token (an "
+            "estimate by gradient).",
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_sentence_is_made_of_judged_numbers(effect: dict, said: str) -> None:
     assert effect_sentences(effect, {}) == [said]
 

@@ -26,27 +26,45 @@ def read(path: Path) -> Any:
 
 def neuronpedia_tree(folder: Path, **head: Any) -> Path:
     """Two heads with the six metrics and tables of Neuronpedia."""
-    names = ["self_attention_score", "prev_token_score", "pattern_entropy", "qk_distance",
-             "qk_distance_variance", "induction_score"]  # fmt: skip
+    names = [
+        "self_attention_score",
+        "prev_token_score",
+        "pattern_entropy",
+        "qk_distance",
+        "qk_distance_variance",
+        "induction_score",
+    ]
     rows = [
         {"layer": 0, "head": h, **{name: round(0.1 * (at + h), 4) for at, name in enumerate(names)}}
         for h in (0, 1)
     ]
     rows[1]["induction_score"] = None
     config = {
-        "model_name": "org/Tiny", "dataset_name": "pile", "heads": [[0, 0], [0, 1]],
-        "n_layers": 1, "n_heads": 2, "n_intervals": 5, "metrics": names,
+        "model_name": "org/Tiny",
+        "dataset_name": "pile",
+        "heads": [[0, 0], [0, 1]],
+        "n_layers": 1,
+        "n_heads": 2,
+        "n_intervals": 5,
+        "metrics": names,
         "metric_descriptions": {"prev_token_score": "their words", "other": "of another tool"},
-        "head_data_pattern": "L{layer}H{head}.json", "has_umap": False,
+        "head_data_pattern": "L{layer}H{head}.json",
+        "has_umap": False,
         "pipeline_config": {"actual_sequences_processed": 2000, "seq_len": 512},
-    }  # fmt: skip
+    }
     tokens = ["<s>", "Tom", " said", " hi", " Tom"]
     sequences = [
-        {"sequence_id": 7, "interval": i, "tokens": tokens, "seq_len": 5, "max_activation": 0.9,
-         "attention_indices": [0, 4 * 5 + 1, 4 * 5 + 2, 3 * 5 + 0], # 4 -> 1, 4 -> 2, sink
-         "attention_values": [1.0, 0.1 * i, 0.05, 0.9]}
+        {
+            "sequence_id": 7,
+            "interval": i,
+            "tokens": tokens,
+            "seq_len": 5,
+            "max_activation": 0.9,
+            "attention_indices": [0, 4 * 5 + 1, 4 * 5 + 2, 3 * 5 + 0],  # 4 -> 1, 4 -> 2, sink
+            "attention_values": [1.0, 0.1 * i, 0.05, 0.9],
+        }
         for i in (1, 2, 3, 4, 5, 5)
-    ]  # fmt: skip
+    ]
     content = {
         "sequences": sequences,
         "qk_distance_histogram": {"bin_edges": [0, 1, 2, 4], "bin_values": [0.5, 0.0, 3.2]},
@@ -54,7 +72,7 @@ def neuronpedia_tree(folder: Path, **head: Any) -> Path:
         "top_key_tokens": [{"token": HOSTILE, "weight": 1.5}],
         "histogram": {"bin_edges": [0, 1], "bin_values": [2000]},
         "statistics": {"n_samples": 6, "mean_max_activation": 0.8},
-    } | head  # fmt: skip
+    } | head
     (folder / "heads").mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "scatter_data.json").write_text(json.dumps(rows))
@@ -80,8 +98,9 @@ def test_a_profile_is_written_in_the_form_of_neuronpedia(tmp_path: Path) -> None
     n = one["seq_len"]
     pairs = [divmod(index, n) for index in one["attention_indices"]]
     assert [(one["tokens"][q], one["tokens"][k]) for q, k in pairs] == [
-        (" home", "Tom"), (" home", "."),
-    ]  # fmt: skip
+        (" home", "Tom"),
+        (" home", "."),
+    ]
     assert one["attention_values"] == [0.85, 0.1]
     assert one["max_activation"] == 0.85
     assert not {"top_query_tokens", "top_key_tokens", "qk_distance_histogram"} & set(head)
@@ -115,8 +134,11 @@ def test_a_tree_of_neuronpedia_makes_the_same_pages(tmp_path: Path) -> None:
     card = model["cards"]["L0H0"]["profile"]
     assert card["sentence"] == ""
     assert [one["kind"] for one in card["examples"]] == [
-        "interval 5", "interval 5", "interval 3", "interval 1",
-    ]  # fmt: skip
+        "interval 5",
+        "interval 5",
+        "interval 3",
+        "interval 1",
+    ]
     [key, *_] = card["examples"][0]["keys"]
     assert key == (1, 0.5)
     assert any("in the kept sequences alone, no estimate of the corpus" in k for k in card["facts"])
@@ -188,21 +210,24 @@ BAD = {
     "no head": (broken_scatter("[]"), "has no head with a number"),
     "a row of another form": (broken_scatter("[3]"), "row 0 is a int; expected an object"),
     "a layer that is no number": (
-        broken_scatter('[{"layer": "0", "head": 1, "x": 1}]'), "layer is '0'; expected a whole",
+        broken_scatter('[{"layer": "0", "head": 1, "x": 1}]'),
+        "layer is '0'; expected a whole",
     ),
     "a text for a number": (
-        broken_scatter('[{"layer": 0, "head": 1, "x": "big"}]'), "x is 'big'; expected a number",
+        broken_scatter('[{"layer": 0, "head": 1, "x": "big"}]'),
+        "x is 'big'; expected a number",
     ),
     "a way out": (broken_config(head_data_pattern="../../L{layer}H{head}.json"), "not a file in"),
     "an absolute way out": (broken_config(head_data_pattern="/etc/passwd"), "not a file in"),
     "attributes in the pattern": (
-        broken_config(head_data_pattern="{layer.__class__}/x"), "not a file in",
+        broken_config(head_data_pattern="{layer.__class__}/x"),
+        "not a file in",
     ),
     "an index outside": (broken_sequence(attention_indices=[25]), "lies outside of 5 x 5 pairs"),
     "fewer values": (broken_sequence(attention_values=[1.0]), "expected as many"),
     "a token that is no text": (broken_sequence(tokens=[1, 2]), "expected a text"),
     "too few tokens": (broken_sequence(tokens=["a"]), "seq_len is 5 for 1 tokens"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", BAD)

@@ -176,8 +176,9 @@ def test_what_no_rule_covers_is_unclear_and_its_examples_show_it(
     assert planted_profile.description("L0H3")["sentence"].startswith("Unclear: none of 4 rules")
     assert number(planted_profile, "L0H3", "needs_context") > 0.8
     sample = sample_corpus(DocumentCorpus(corpus), interp.load("planted:noise"), n_queries=16)
-    hidden = {w.name: dict(zip(w.queries.tolist(), hidden_keys(w), strict=True))
-              for w in sample.windows}  # fmt: skip
+    hidden = {
+        w.name: dict(zip(w.queries.tolist(), hidden_keys(w), strict=True)) for w in sample.windows
+    }
     surprising = planted_profile.examples_of("L0H3", "surprise")
     assert surprising
     for one in surprising:

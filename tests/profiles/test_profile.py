@@ -173,9 +173,20 @@ def test_the_commands_write_a_profile_and_show_a_head_from_it(tmp_path: Path) ->
     out = tmp_path / "out"
     done = CliRunner().invoke(
         main,
-        ["profile", "planted:induction", "--corpus", str(corpus), "-o", str(out), "--set",
-         "rules=induction,previous_token", "--set", "n_queries=8", "-q"],
-    )  # fmt: skip
+        [
+            "profile",
+            "planted:induction",
+            "--corpus",
+            str(corpus),
+            "-o",
+            str(out),
+            "--set",
+            "rules=induction,previous_token",
+            "--set",
+            "n_queries=8",
+            "-q",
+        ],
+    )
     assert done.exit_code == 0, done.output
     assert "described by" in done.output
     shown = CliRunner().invoke(main, ["head", "planted:induction", "L1H0", "--load", str(out)])

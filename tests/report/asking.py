@@ -47,11 +47,18 @@ class Client:
     ) -> Answer:
         sent = {"host": f"127.0.0.1:{PORT}", "x-interp-token": TOKEN} | (headers or {})
         scope = {
-            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method,
-            "scheme": "http", "path": path, "raw_path": path.encode(), "root_path": "",
-            "query_string": urlencode(query or {}).encode(), "client": ("127.0.0.1", 1),
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode(),
+            "root_path": "",
+            "query_string": urlencode(query or {}).encode(),
+            "client": ("127.0.0.1", 1),
             "headers": [(k.encode(), v.encode()) for k, v in sent.items()],
-        }  # fmt: skip
+        }
         parts, found = [{"type": "http.request", "body": body, "more_body": False}], []
 
         async def receive() -> Any:

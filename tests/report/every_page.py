@@ -112,20 +112,17 @@ def aligned(path: Path) -> None:
 PAGES: dict[str, tuple[str, Maker]] = {
     "atlas": ("interp.report.atlas.page:atlas_page", atlas),
     "heads": ("interp.report.atlas.page:atlas_page", large.heads),
-    "profile": (
-        "interp.report.atlas.page:atlas_page", example("interp.profiles.result.Profile")
-    ),
+    "profile": ("interp.report.atlas.page:atlas_page", example("interp.profiles.result.Profile")),
     "changes": ("interp.report.atlas.page:atlas_page", changes),
     "pruning": ("interp.report.atlas.page:atlas_page", large.pruning),
     "comparison": ("interp.report.atlas.page:atlas_page", large.comparison),
     "circuit": ("interp.report.circuit_page:circuit_page", large.circuit),
     "circuit_alone": (
-        "interp.report.circuit_page:circuit_page", example("interp.circuits.result.Circuit")
+        "interp.report.circuit_page:circuit_page",
+        example("interp.circuits.result.Circuit"),
     ),
     "differences": ("interp.report.differences_page:differences_page", differences),
-    "several_differences": (
-        "interp.report.several_page:several_page", several_differences
-    ),
+    "several_differences": ("interp.report.several_page:several_page", several_differences),
     "models": ("interp.report.models_page:models_page", models),
     "attribution": ("interp.report.tokens:attribution_page", large.attribution),
     "faithfulness": ("interp.report.faithfulness:faithfulness_page", large.faithfulness),
@@ -133,7 +130,8 @@ PAGES: dict[str, tuple[str, Maker]] = {
     "verify": ("interp.report.checks:check_page", large.verification),
     "safety": ("interp.report.safety_folder:write_safety", large.safety),
     "anchors": (
-        "interp.report.anchors:anchors_page", example("interp.text.chains.anchors_result.Anchors")
+        "interp.report.anchors:anchors_page",
+        example("interp.text.chains.anchors_result.Anchors"),
     ),
     "features": (
         "interp.report.feature_cards:cards_page",
@@ -148,10 +146,11 @@ PAGES: dict[str, tuple[str, Maker]] = {
     "rows": ("interp.report.rows:rows_page", lambda path: large.importance_made().save_html(path)),
     "interactions": ("interp.report.rows:rows_page", large.interactions),
     "evaluation": (
-        "interp.report.rows:rows_page", lambda path: large.evaluation_made().save_html(path)
+        "interp.report.rows:rows_page",
+        lambda path: large.evaluation_made().save_html(path),
     ),
     "view": ("interp.report.view_page:filled", large.view),
-}  # fmt: skip
+}
 """Name of the page: the function that fills it, and what writes an example."""
 
 SERVED = {"interp.report.explore.page:model_page"}

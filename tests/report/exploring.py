@@ -38,8 +38,11 @@ def prompt(browser, text):
 
 
 def head(browser, h):
-    browser.run("document.querySelector(`rect.pick[data-at='0,${arguments[0]}']`)"
-                ".dispatchEvent(new MouseEvent('click', {bubbles: true}))", h)  # fmt: skip
+    browser.run(
+        "document.querySelector(`rect.pick[data-at='0,${arguments[0]}']`)"
+        ".dispatchEvent(new MouseEvent('click', {bubbles: true}))",
+        h,
+    )
 
 
 def settled(browser):
@@ -53,5 +56,8 @@ def named(browser, begin):
 
 
 def corner(browser, h):
-    browser.run("document.querySelector(`rect.pick[data-at='0,${arguments[0]}'] + .cut`)"
-                ".dispatchEvent(new MouseEvent('click', {bubbles: true}))", h)  # fmt: skip
+    browser.run(
+        "document.querySelector(`rect.pick[data-at='0,${arguments[0]}'] + .cut`)"
+        ".dispatchEvent(new MouseEvent('click', {bubbles: true}))",
+        h,
+    )

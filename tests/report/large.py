@@ -34,10 +34,16 @@ from interp.syntax.result import Drawn
 LAYERS = HEADS = 12
 NAMES = tuple(f"L{layer}H{head}" for layer in range(LAYERS) for head in range(HEADS))
 MADE = {
-    "model_id": "hub/large", "content_hash": "c" * 64, "dtype": "float32", "seed": 0,
-    "task": "copy_loss", "kind": "zero", "players": "heads", "model": "large",
+    "model_id": "hub/large",
+    "content_hash": "c" * 64,
+    "dtype": "float32",
+    "seed": 0,
+    "task": "copy_loss",
+    "kind": "zero",
+    "players": "heads",
+    "model": "large",
     "versions": {"interp": "0.1.0", "torch": "2.11"},
-}  # fmt: skip
+}
 
 
 def rng() -> np.random.Generator:
@@ -52,10 +58,17 @@ def table(model: str = "large", metrics: int = 12) -> HeadTable:
         score[i % LAYERS, 3] = 0.93
         found.append(
             HeadTable.from_scores(
-                model=model, metric=f"metric_{i}", score=score, sem=0.02, n=16, null=0.04,
-                null_sem=0.01, unit="fraction", provenance=MADE,
+                model=model,
+                metric=f"metric_{i}",
+                score=score,
+                sem=0.02,
+                n=16,
+                null=0.04,
+                null_sem=0.01,
+                unit="fraction",
+                provenance=MADE,
             )
-        )  # fmt: skip
+        )
     return HeadTable.concat(found)
 
 
@@ -70,13 +83,20 @@ def attribution(path: Path) -> None:
     words = ["The", " cat", " sat", " on", "\n", " the", " mat", " and", " looked"]
     found = [
         Attribution(
-            method=method, target="logit of ' mat'", value=7.25, unit="logit", signed=signed,
-            tokens=tuple(words[i % 9] for i in range(n)), outputs=(),
+            method=method,
+            target="logit of ' mat'",
+            value=7.25,
+            unit="logit",
+            signed=signed,
+            tokens=tuple(words[i % 9] for i in range(n)),
+            outputs=(),
             scores=np.abs(rng().normal(size=n)) if not signed else rng().normal(size=n),
-            special=np.arange(n) == 0, total=7.0, provenance=MADE | {"unit": "logit"},
+            special=np.arange(n) == 0,
+            total=7.0,
+            provenance=MADE | {"unit": "logit"},
         )
         for method, signed in (("attn_lrp", True), ("rollout", False))
-    ]  # fmt: skip
+    ]
     path.write_text(attributions(found, command="interp attribute large", warning="A warning."))
 
 
@@ -89,41 +109,89 @@ def faithfulness(path: Path) -> None:
         for t in range(texts)
     ]
     found = Faithfulness(
-        tuple(rows), tuple(f"text {t}" for t in range(texts)),
-        dict.fromkeys(methods, "gradients"), provenance=MADE,
-    )  # fmt: skip
+        tuple(rows),
+        tuple(f"text {t}" for t in range(texts)),
+        dict.fromkeys(methods, "gradients"),
+        provenance=MADE,
+    )
     found.save_folder(path.parent)
     path.parent.joinpath("faithfulness.html").replace(path)
 
 
 def dependency_trees(path: Path) -> None:
-    words = ("The", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog", "and", "runs",
-             "away", ".")  # fmt: skip
+    words = (
+        "The",
+        "quick",
+        "brown",
+        "fox",
+        "jumps",
+        "over",
+        "the",
+        "lazy",
+        "dog",
+        "and",
+        "runs",
+        "away",
+        ".",
+    )
     gold = (3, 3, 3, 4, -1, 8, 8, 8, 4, 10, 4, 10, 4)
-    names = ("det", "amod", "amod", "nsubj", "root", "case", "det", "amod", "obl", "cc", "conj",
-             "advmod", "punct")  # fmt: skip
+    names = (
+        "det",
+        "amod",
+        "amod",
+        "nsubj",
+        "root",
+        "case",
+        "det",
+        "amod",
+        "obl",
+        "cc",
+        "conj",
+        "advmod",
+        "punct",
+    )
     made = tuple((h, i) for i, h in enumerate(gold) if h >= 0 and i % 3)
     drawn = tuple(Drawn(words, gold, names, (*made, (0, 4)), False, f"s-{i}", 8) for i in range(10))
     found = scores(
         "large",
         relations=tuple(relation(f"rel{i}", p=0.001 * i, n=5 + 10 * i) for i in range(30)),
         trees=(trees(), *(trees(f"way {i}", uuas=0.4 + i / 100) for i in range(12))),
-        by_head={"encoder": rng().random((LAYERS, HEADS)).tolist()}, drawn=drawn,
-    )  # fmt: skip
+        by_head={"encoder": rng().random((LAYERS, HEADS)).tolist()},
+        drawn=drawn,
+    )
     path.write_text(tree_page([found], command="interp study trees large", beside=["trees.json"]))
 
 
 def verification(path: Path) -> None:
     row = {
-        "model": "large", "heads": "L1H0 L1H5 L1H6", "task": "copy_loss", "purpose": "own",
-        "unit": "nats/token", "clean": 0.004, "out": 0.307, "random": 0.239, "random_low": 0.05,
-        "random_high": 0.28, "ratio": 1.29, "ratio_low": 0.929, "ratio_high": 1.56, "p": 0.38,
-        "least_p": 1 / 56, "n_random": 55, "n_possible": 55, "any_random": 0.2, "any_p": 0.3,
-        "any_least_p": 1 / 56, "n_any": 55, "n_any_possible": 400, "n_prompts": 16,
-        "n_clusters": 11, "verdict": "redundant",
+        "model": "large",
+        "heads": "L1H0 L1H5 L1H6",
+        "task": "copy_loss",
+        "purpose": "own",
+        "unit": "nats/token",
+        "clean": 0.004,
+        "out": 0.307,
+        "random": 0.239,
+        "random_low": 0.05,
+        "random_high": 0.28,
+        "ratio": 1.29,
+        "ratio_low": 0.929,
+        "ratio_high": 1.56,
+        "p": 0.38,
+        "least_p": 1 / 56,
+        "n_random": 55,
+        "n_possible": 55,
+        "any_random": 0.2,
+        "any_p": 0.3,
+        "any_least_p": 1 / 56,
+        "n_any": 55,
+        "n_any_possible": 400,
+        "n_prompts": 16,
+        "n_clusters": 11,
+        "verdict": "redundant",
         "transfers": "L1H0 fails: damage 0.1 with another answer, 0.1 with the same answer",
         "conclusion": "Redundant: other sets do as much damage; together the heads do more.",
-    }  # fmt: skip
+    }
     rows = [
         row | {"metric": f"metric_{i}", "out": 0.1 + i / 40, "doubts": "few sets" * (i % 7 == 0)}
         for i in range(40)
@@ -140,29 +208,55 @@ def circuit_found(edges: int = 2_000) -> Circuit:
     chosen = [pairs[i] for i in draw.permutation(len(pairs))[:edges]]
     chosen[:3] = [("L11H3", "logits"), ("embed", "L0H1.v"), ("L3H3", "mlp5")]
     return Circuit(
-        "large", LAYERS, HEADS, "ioi", "attribution_patching", "edge", nodes,
-        draw.normal(size=len(nodes)) ** 3, np.full(len(nodes), 0.1), 32, "logits", tuple(chosen),
-        draw.normal(size=len(chosen)) ** 3, {"mover": NAMES[100:104]}, notes=("A note.",),
-        tables={"controls": [{"control": "untrained", "AUROC": 0.53}]}, made=MADE,
-    )  # fmt: skip
+        "large",
+        LAYERS,
+        HEADS,
+        "ioi",
+        "attribution_patching",
+        "edge",
+        nodes,
+        draw.normal(size=len(nodes)) ** 3,
+        np.full(len(nodes), 0.1),
+        32,
+        "logits",
+        tuple(chosen),
+        draw.normal(size=len(chosen)) ** 3,
+        {"mover": NAMES[100:104]},
+        notes=("A note.",),
+        tables={"controls": [{"control": "untrained", "AUROC": 0.53}]},
+        made=MADE,
+    )
 
 
 def evaluation_made() -> Evaluation:
     sizes, draw = (1, 2, 4, 7, 14, 29, 58, 115, 144), rng()
     up = np.linspace(0.1, 1, len(sizes))
     return Evaluation(
-        circuit_found(), "corrupted", sizes, up[:, None] + draw.normal(0, 0.05, (9, 32)),
-        np.ones(32), np.zeros(32), up[None] ** 3 + draw.normal(0, 0.05, (20, 9)), 14,
-        np.full(32, 0.7), draw.normal(0.2, 0.1, 20), np.full(32, 0.1),
-        dict.fromkeys(NAMES[:14], 0.1), made=MADE,
-    )  # fmt: skip
+        circuit_found(),
+        "corrupted",
+        sizes,
+        up[:, None] + draw.normal(0, 0.05, (9, 32)),
+        np.ones(32),
+        np.zeros(32),
+        up[None] ** 3 + draw.normal(0, 0.05, (20, 9)),
+        14,
+        np.full(32, 0.7),
+        draw.normal(0.2, 0.1, 20),
+        np.full(32, 0.1),
+        dict.fromkeys(NAMES[:14], 0.1),
+        made=MADE,
+    )
 
 
 def circuit(path: Path) -> None:
     write_evaluation(
-        circuit_found(), evaluation_made(), path.parent, command="interp circuit ioi large",
-        held_out="on 32 other pairs", against=published("ioi_gpt2_small"),
-    )  # fmt: skip
+        circuit_found(),
+        evaluation_made(),
+        path.parent,
+        command="interp circuit ioi large",
+        held_out="on 32 other pairs",
+        against=published("ioi_gpt2_small"),
+    )
     path.parent.joinpath("circuit.html").replace(path)
 
 
@@ -171,9 +265,13 @@ def importance_made(name: str = "ablation", seed: int = 0) -> Importance:
         np.arange(len(NAMES)) % 29 == 3
     ).reshape(-1, 1)
     found = HeadTable.from_scores(
-        model="large", metric=name, score=values.mean(1).reshape(LAYERS, HEADS), unit="nats",
-        n=16, provenance=MADE,
-    )  # fmt: skip
+        model="large",
+        metric=name,
+        score=values.mean(1).reshape(LAYERS, HEADS),
+        unit="nats",
+        n=16,
+        provenance=MADE,
+    )
     return Importance(found, Players("heads", NAMES, {}), values, "removal", False)
 
 
@@ -191,9 +289,18 @@ def curve(name: str, power: float) -> PruningCurve:
     noise = draw.normal(0, 0.02, (145, 16))
     orders = 1 - np.linspace(0, 1, 145)[None, :, None] + draw.normal(0, 0.04, (20, 145, 16))
     return PruningCurve(
-        name, counts, NAMES, value[:, None] + noise, orders, 144, "least-first", "accuracy", True,
-        0, MADE,
-    )  # fmt: skip
+        name,
+        counts,
+        NAMES,
+        value[:, None] + noise,
+        orders,
+        144,
+        "least-first",
+        "accuracy",
+        True,
+        0,
+        MADE,
+    )
 
 
 def pruning(path: Path) -> None:
@@ -214,10 +321,15 @@ def safety(path: Path) -> None:
         {"layer": np.arange(12), "position": -1, "effect": rng().normal(size=12), "kept": True}
     )
     found = SimpleNamespace(
-        facts={"model": "large"}, wide=table(metrics=4).to_pandas, curves=curves, provenance=MADE,
-        sahara=(), spread={}, first_line=lambda: "large: refusal is 2 nats lower",
+        facts={"model": "large"},
+        wide=table(metrics=4).to_pandas,
+        curves=curves,
+        provenance=MADE,
+        sahara=(),
+        spread={},
+        first_line=lambda: "large: refusal is 2 nats lower",
         search=SimpleNamespace(to_pandas=lambda: directions, refused=()),
-    )  # fmt: skip
+    )
     write_safety(found, path.parent, "interp study safety large")  # type: ignore[arg-type]
     path.parent.joinpath("safety.html").replace(path)
 

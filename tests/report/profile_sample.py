@@ -17,29 +17,48 @@ TOKENS = ["Tom", " said", " hi", ".", " He", " ran", " home", ".", "\n", " Then"
 def numbers(head: int, rules: float) -> dict[str, tuple[float, str]]:
     """Return value and unit of every metric."""
     return {
-        "off_sink": (0.9, SINK), "entropy": (1.5, "nats"), "pattern": (2.0, "nats per query"),
-        "explained_offset": (0.2, PATTERN), "explained_position": (0.1 * (head + 1), PATTERN),
-        "explained_rules": (rules, PATTERN), "explained_tokens": (0.7, PATTERN),
-        "needs_context": (0.3, PATTERN), "beyond_position": (rules - 0.1 * (head + 1), PATTERN),
-        "control_other_head": (0.05, PATTERN), "control_swapped_document": (0.08, PATTERN),
+        "off_sink": (0.9, SINK),
+        "entropy": (1.5, "nats"),
+        "pattern": (2.0, "nats per query"),
+        "explained_offset": (0.2, PATTERN),
+        "explained_position": (0.1 * (head + 1), PATTERN),
+        "explained_rules": (rules, PATTERN),
+        "explained_tokens": (0.7, PATTERN),
+        "needs_context": (0.3, PATTERN),
+        "beyond_position": (rules - 0.1 * (head + 1), PATTERN),
+        "control_other_head": (0.05, PATTERN),
+        "control_swapped_document": (0.08, PATTERN),
         "loss_without": (0.012 * head, "nats per token"),
-    }  # fmt: skip
+    }
 
 
 def label(rule: str, phrase: str, share: float) -> dict[str, Any]:
     return {
-        "rule": rule, "phrase": phrase, "position": 0.05, "total": share, "expected": 0.06,
-        "share": {"value": share, "low": share - 0.02, "high": share + 0.02}, "nats": 1.5,
+        "rule": rule,
+        "phrase": phrase,
+        "position": 0.05,
+        "total": share,
+        "expected": 0.06,
+        "share": {"value": share, "low": share - 0.02, "high": share + 0.02},
+        "nats": 1.5,
         "alone": {"value": 0.2, "low": 0.17, "high": 0.23},
-    }  # fmt: skip
+    }
 
 
 def example(name: str, kind: str, token: str = "Tom", **more: Any) -> dict[str, Any]:
     return {
-        "name": name, "kind": kind, "document": "stories.jsonl:7", "offset": 0, "position": 6,
-        "tokens": [token, *TOKENS[1:]], "gaps": [4], "query": 6, "keys": [[0, 0.85], [3, 0.1]],
-        "surprise": 0.42, **more,
-    }  # fmt: skip
+        "name": name,
+        "kind": kind,
+        "document": "stories.jsonl:7",
+        "offset": 0,
+        "position": 6,
+        "tokens": [token, *TOKENS[1:]],
+        "gaps": [4],
+        "query": 6,
+        "keys": [[0, 0.85], [3, 0.1]],
+        "surprise": 0.42,
+        **more,
+    }
 
 
 def profile(
@@ -62,26 +81,53 @@ def profile(
                     for x in labels
                 }
             rows += [
-                {**where, "metric": metric, "score": value, "low": value - 0.01,
-                 "high": value + 0.01, "null": float("nan"), "n": 60, "unit": unit}
+                {
+                    **where,
+                    "metric": metric,
+                    "score": value,
+                    "low": value - 0.01,
+                    "high": value + 0.01,
+                    "null": float("nan"),
+                    "n": 60,
+                    "unit": unit,
+                }
                 for metric, (value, unit) in every.items()
-            ]  # fmt: skip
-            descriptions.append({
-                **where, "name": name, "status": status, "labels": labels, "avoided": [],
-                "numbers": {
-                    said: {"value": 0.9, "low": 0.85, "high": 0.95}
-                    for said in ("off_sink", "distance", "explained_position", "explained_rules",
-                                 "explained_tokens", "needs_context")
-                } | {"n_rules": 4},
-                "writes": {"raises": [[f" {token}", 1.5], [" ran", 0.7]], "how": "by the OV"},
-            })  # fmt: skip
+            ]
+            descriptions.append(
+                {
+                    **where,
+                    "name": name,
+                    "status": status,
+                    "labels": labels,
+                    "avoided": [],
+                    "numbers": {
+                        said: {"value": 0.9, "low": 0.85, "high": 0.95}
+                        for said in (
+                            "off_sink",
+                            "distance",
+                            "explained_position",
+                            "explained_rules",
+                            "explained_tokens",
+                            "needs_context",
+                        )
+                    }
+                    | {"n_rules": 4},
+                    "writes": {"raises": [[f" {token}", 1.5], [" ran", 0.7]], "how": "by the OV"},
+                }
+            )
             examples += [
                 example(name, kind, token)
                 for kind in ("strongest", "strongest", "strongest", "uniform", "surprise")
             ]
     made = {
-        "model_id": model, "content_hash": "a" * 64, "corpus": corpus, "corpus_hash": corpus,
-        "documents_used": 60, "documents_read": 100, "queries": 900, "seed": 0,
-    }  # fmt: skip
+        "model_id": model,
+        "content_hash": "a" * 64,
+        "corpus": corpus,
+        "corpus_hash": corpus,
+        "documents_used": 60,
+        "documents_read": 100,
+        "queries": 900,
+        "seed": 0,
+    }
     quantiles = np.array([[row["score"]] * len(PROBABILITIES) for row in rows])
     return Profile(tuple(rows), quantiles, tuple(descriptions), tuple(examples), made)

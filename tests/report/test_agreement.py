@@ -29,22 +29,25 @@ HEAD = re.compile(
 pytestmark = pytest.mark.slow
 of_every_class = over("case", sorted(EXAMPLES))
 OWN_LINE = {
-    "interp.circuits.result.Circuit", "interp.heads.between_models.result.ModelDifferences",
-    "interp.profiles.result.Profile", "interp.core.table.HeadTable",
-    "interp.heads.patterns.result.View", "interp.heads.patterns.blocks.LongView",
-}  # fmt: skip
+    "interp.circuits.result.Circuit",
+    "interp.heads.between_models.result.ModelDifferences",
+    "interp.profiles.result.Profile",
+    "interp.core.table.HeadTable",
+    "interp.heads.patterns.result.View",
+    "interp.heads.patterns.blocks.LongView",
+}
 """Results whose pages have a first line of their own; its numbers are checked like all others."""
 
 
 OTHER_ROWS = {
-    "interp.core.table.HeadTable", "interp.profiles.result.Profile",
-    "interp.heads.patterns.result.View", "interp.heads.patterns.blocks.LongView",
-}  # fmt: skip
+    "interp.core.table.HeadTable",
+    "interp.profiles.result.Profile",
+    "interp.heads.patterns.result.View",
+    "interp.heads.patterns.blocks.LongView",
+}
 """Results whose pages have their rows as data of their scripts: `test_commands_agree.py` reads
 that of the atlas, `test_view_pages.py` that of a view."""
-LAID_OUT = {
-    "interp.circuits.result.Circuit", "interp.circuits.why.graph_result.AttributionGraph"
-}  # fmt: skip
+LAID_OUT = {"interp.circuits.result.Circuit", "interp.circuits.why.graph_result.AttributionGraph"}
 """Results whose figures place nodes by layer and token; the numbers stand in texts of the edges."""
 
 
@@ -108,8 +111,11 @@ def disagreeing(result: Result, text: str) -> list[str]:
 
 def tables_of(result: Result) -> list[pd.DataFrame]:
     """Return the table of a result, and those of results among its facts."""
-    inside = [x for value in getattr(result, "facts", {}).values()
-              for x in (value if isinstance(value, tuple) else (value,))]  # fmt: skip
+    inside = [
+        x
+        for value in getattr(result, "facts", {}).values()
+        for x in (value if isinstance(value, tuple) else (value,))
+    ]
     return [result.to_pandas(), *(x.to_pandas() for x in inside if isinstance(x, Result))]
 
 
@@ -150,8 +156,9 @@ def test_the_rows_of_the_page_are_those_of_the_table(case, tmp_path) -> None:
         return
     wanted = [result.shown(), result.to_pandas(), result.wide()]
     again = [pd.read_csv(io.StringIO(each.to_csv(index=False))) for each in wanted]
-    assert any(tables[-1].equals(each[list(tables[-1])]) for each in again
-               if set(tables[-1]) <= set(each))  # fmt: skip
+    assert any(
+        tables[-1].equals(each[list(tables[-1])]) for each in again if set(tables[-1]) <= set(each)
+    )
 
 
 @of_every_class

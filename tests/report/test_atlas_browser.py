@@ -106,10 +106,17 @@ def test_a_card_tells_all_that_is_known(browser, atlas) -> None:
     browser.run("openHead('base', 'L1H1')")
     text = browser.run("return document.querySelector('.cards').innerText")
     for part in (
-        "induction 0.900, above its null", "copy_loss", "+0.310 [+0.220, +0.400] nats",
-        "0.900 [0.880, 0.920]", "null 0.050; p 1e-6; 1 of 4", "Raises:  sat ·  zebra", "Lowers:",
-        "in the smallest verified set", "L0H0 0.800, overlap", "⏎",
-    ):  # fmt: skip
+        "induction 0.900, above its null",
+        "copy_loss",
+        "+0.310 [+0.220, +0.400] nats",
+        "0.900 [0.880, 0.920]",
+        "null 0.050; p 1e-6; 1 of 4",
+        "Raises:  sat ·  zebra",
+        "Lowers:",
+        "in the smallest verified set",
+        "L0H0 0.800, overlap",
+        "⏎",
+    ):
         assert part in text, part
     assert browser.run("return document.querySelectorAll('.cards svg.dist .nullband').length") == 2
     browser.click(".cards a[href='#circuit-base']")
@@ -142,8 +149,10 @@ def test_one_click_on_a_map_shows_its_head_on_a_text(browser, tmp_path) -> None:
     browser.wait("return document.querySelector('aside .passage span')")
     text = "return [...document.querySelectorAll('aside .passage span')].map(s => s.textContent)"
     assert browser.run(text) == ["<i>", " the", " cat", " שלום"]
-    browser.run("document.querySelectorAll('aside .passage span')[2].dispatchEvent("
-                "new MouseEvent('mouseover', {bubbles: true}))")  # fmt: skip
+    browser.run(
+        "document.querySelectorAll('aside .passage span')[2].dispatchEvent("
+        "new MouseEvent('mouseover', {bubbles: true}))"
+    )
     row = patterns[3, 5, 2]
     best = ["<i>", "the", "cat", "שלום"][int(row.argmax())]
     said = browser.text("aside .reading output")
@@ -169,10 +178,12 @@ def test_search_by_head_role_and_token(wide, atlas) -> None:
     assert wide.run("return document.activeElement.id") == "search"
     found = "return [...document.querySelectorAll('.hits a')].map((a) => a.textContent)"
     for asked, first, n in (
-        ("11.29", "L11H29 hub/wide · induction", 1), ("L1 H1", "L1H1 hub/base · induction", 3),
+        ("11.29", "L11H29 hub/wide · induction", 1),
+        ("L1 H1", "L1H1 hub/base · induction", 3),
         ("previous", "L0H0 hub/base · previous-token", 3),
-        ("zebra", "L1H1 hub/base · raises  zebra", 3), ("nothing such", "", 0),
-    ):  # fmt: skip
+        ("zebra", "L1H1 hub/base · raises  zebra", 3),
+        ("nothing such", "", 0),
+    ):
         wide.run("document.querySelector('#search').value = ''")
         wide.type("#search", asked)
         hits = wide.run(found)

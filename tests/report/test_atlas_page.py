@@ -89,10 +89,16 @@ def test_columns_keep_four_digits_and_what_is_missing() -> None:
 def test_the_interval_of_a_card_is_that_of_the_table_or_the_reason_for_none() -> None:
     why = "too few: all 8 prompts have the same value"
     table = HeadTable.from_scores(
-        model="m", metric="induction", score=np.array([[0.5, 0.25], [0.75, 0.9]]), sem=0.01, n=8,
-        low=np.array([[0.1, 0.2], [0.7, np.nan]]), high=np.array([[0.6, 0.9], [0.8, np.nan]]),
-        why_no_interval=[["", ""], ["", why]], provenance={},
-    )  # fmt: skip
+        model="m",
+        metric="induction",
+        score=np.array([[0.5, 0.25], [0.75, 0.9]]),
+        sem=0.01,
+        n=8,
+        low=np.array([[0.1, 0.2], [0.7, np.nan]]),
+        high=np.array([[0.6, 0.9], [0.8, np.nan]]),
+        why_no_interval=[["", ""], ["", why]],
+        provenance={},
+    )
     [metric] = data_of(atlas_page(build_atlas(table)))["models"][0]["metrics"]
     for end, want in (("score_low", [0.1, 0.2, 0.7]), ("score_high", [0.6, 0.9, 0.8])):
         *known, none = numbers(metric[end])
@@ -110,10 +116,19 @@ def test_names_of_metrics_are_read_once_and_not_in_every_row(monkeypatch) -> Non
     score = np.random.default_rng(0).uniform(0, 0.1, (100, 100))
     score[3, 4] = 0.9
     tables = [
-        HeadTable.from_scores(model="m", metric=metric, score=score, sem=0.01, n=16, null=0.05,
-                              null_sem=0.004, unit="fraction", provenance={})
+        HeadTable.from_scores(
+            model="m",
+            metric=metric,
+            score=score,
+            sem=0.01,
+            n=16,
+            null=0.05,
+            null_sem=0.004,
+            unit="fraction",
+            provenance={},
+        )
         for metric in ("induction", "previous_token", "first_token", "recency")
-    ]  # fmt: skip
+    ]
     atlas = build_atlas(HeadTable.concat(tables))
     assert len(atlas["models"][0]["heads"]) == 10_000
     assert 0 < len(calls) < 2_000

@@ -52,15 +52,29 @@ def large() -> Circuit:
     kept = tuple(name for name in names if name in ends)
     chosen = NodeSet(kept, found.edges[:500], Share(0.9, 0.8, 0.95, 0.9), 0.8, 32)
     return replace(
-        found, nodes=names, score=draw.normal(size=len(names)), sem=np.full(len(names), 0.1),
-        conditional=np.zeros(0), conditional_sem=np.zeros(0), conditional_on=(), measured=(),
-        estimate=np.zeros(0), tables=chosen.tables({}),
-    )  # fmt: skip
+        found,
+        nodes=names,
+        score=draw.normal(size=len(names)),
+        sem=np.full(len(names), 0.1),
+        conditional=np.zeros(0),
+        conditional_sem=np.zeros(0),
+        conditional_on=(),
+        measured=(),
+        estimate=np.zeros(0),
+        tables=chosen.tables({}),
+    )
 
 
 def opened(browser, path, **state) -> None:
-    whole = {"k": 0, "rough": False, "pins": [], "hidden": [], "groups": [], "open": "",
-             "other": False} | state  # fmt: skip
+    whole = {
+        "k": 0,
+        "rough": False,
+        "pins": [],
+        "hidden": [],
+        "groups": [],
+        "open": "",
+        "other": False,
+    } | state
     address = f"{path.as_uri()}#{urllib.parse.quote(json.dumps(whole))}"
     browser.log("performance"), browser.log("browser")
     browser.call("POST", "/url", {"url": "about:blank"})
@@ -80,8 +94,10 @@ def test_a_node_and_an_edge_open(browser, small_page) -> None:
     assert browser.fetched() == {path.as_uri()}
     assert set(browser.run(NODES)) == {*found.chosen.nodes, "logits"}
     assert browser.run(EDGES) == len(found.chosen.edges)
-    browser.run("document.querySelector('[data-node=L1H0] .face').dispatchEvent("
-                "new MouseEvent('click', {bubbles: true}))")  # fmt: skip
+    browser.run(
+        "document.querySelector('[data-node=L1H0] .face').dispatchEvent("
+        "new MouseEvent('click', {bubbles: true}))"
+    )
     assert browser.run(OPEN).startswith("L1H0")
     told = browser.text(".about")
     assert "Attention on the first pair" in told
@@ -122,8 +138,10 @@ def test_pins_become_a_named_group_and_undo_goes_back(browser, small_page) -> No
     assert browser.run(texts)[0] == "copy <b>"
     assert browser.run(EDGES) < before  # those within it are not drawn
     address = browser.run("return location.href")
-    browser.run("document.querySelector('.node.group').dispatchEvent("
-                "new MouseEvent('click', {bubbles: true}))")  # fmt: skip
+    browser.run(
+        "document.querySelector('.node.group').dispatchEvent("
+        "new MouseEvent('click', {bubbles: true}))"
+    )
     press(browser, "Hide")
     press(browser, "Undo")
     press(browser, "Undo")
@@ -180,8 +198,9 @@ def test_another_circuit_is_compared(browser, small_page) -> None:
     browser.open(path)
     other = json.dumps({"task": "t", "model": "m", "nodes": ["L0H3", "L7H7", "mlp1"]})
     browser.run(f"readOther({{ name: 'x.json', text: () => Promise.resolve({other!r}) }})")
-    told = browser.wait(f"const t = document.querySelector('{STATUS}').textContent;"
-                        "return t.includes('t in m') && t")  # fmt: skip
+    told = browser.wait(
+        f"const t = document.querySelector('{STATUS}').textContent;return t.includes('t in m') && t"
+    )
     assert "1 of its 2 heads" in told
     assert "not in this file: L7H7" in told
     marks = "return [...document.querySelectorAll('.node.there')].map((g) => g.dataset.node)"

@@ -139,9 +139,18 @@ def test_a_large_circuit_is_below_a_megabyte_and_says_what_is_left_out() -> None
 def nothing(nodes: int) -> Circuit:
     names = tuple(f"L0H{i}" for i in range(nodes))
     return Circuit(
-        "m", 1, 4, "<b>task</b>", "exact_patching", "head", names,
-        np.full(nodes, math.nan), np.full(nodes, math.nan), 3, "logits",
-    )  # fmt: skip
+        "m",
+        1,
+        4,
+        "<b>task</b>",
+        "exact_patching",
+        "head",
+        names,
+        np.full(nodes, math.nan),
+        np.full(nodes, math.nan),
+        3,
+        "logits",
+    )
 
 
 @pytest.mark.parametrize("nodes", [0, 1])

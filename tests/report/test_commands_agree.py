@@ -33,8 +33,12 @@ from interp.model.locate.probe import probe
 from interp.profiles import Profile
 
 pytestmark = pytest.mark.slow
-SHORT = {"edge_masks": "edge_masks:steps=20,restarts=1", "codes": "codes:epochs=20,permutations=9",
-         "acdc": "acdc:budget=20", "svd_trace": "svd_trace:check=2"}  # fmt: skip
+SHORT = {
+    "edge_masks": "edge_masks:steps=20,restarts=1",
+    "codes": "codes:epochs=20,permutations=9",
+    "acdc": "acdc:budget=20",
+    "svd_trace": "svd_trace:check=2",
+}
 """Options with which a method that trains or searches takes about a second."""
 UNABLE = ("does not do", "the task needs", "which this task needs", "cannot be made")
 """What the command says of a model that is not able to do the task, or does not know its words."""
@@ -88,8 +92,9 @@ def circuit_disagrees(folder: Path, printed: str) -> list[str]:
 def heading_disagrees(found: Circuit, folder: Path, line: str, printed: str) -> list[str]:
     """What the first line of the page says that the files or the printed lines do not say."""
     if found.chosen is None:
-        n, first, effect = re.match(r"Of (\d+) nodes of .*?, (\S+) matters most for .*?: (\S+)",
-                                    line).groups()  # fmt: skip
+        n, first, effect = re.match(
+            r"Of (\d+) nodes of .*?, (\S+) matters most for .*?: (\S+)", line
+        ).groups()
         right = int(n) == len(found.nodes) and first == found.ranking[0]
         at = found.nodes.index(first)
         if effect != "not":  # patched

@@ -72,25 +72,32 @@ def test_patterns_are_those_of_the_model(client, bundled_induction):
         ("mean-batch", None, lambda model, heads: mean(heads)),
         ("uniform-attention", None, lambda model, heads: uniform(heads)),
         (
-            "mean-dataset", "A dog ran.\n\nThe sun is up.",
+            "mean-dataset",
+            "A dog ran.\n\nThe sun is up.",
             lambda model, heads: mean(
                 heads, over="dataset", reference=model.mean_z(["A dog ran.", "The sun is up."])
             ),
         ),
         (
-            "resample", TEXT,
+            "resample",
+            TEXT,
             lambda model, heads: resample(heads, model.capture(TEXT, ["z"]).z_by_site()),
         ),
     ],
-)  # fmt: skip
+)
 def test_ablated_logits_are_those_of_the_edit(
     client, bundled_induction, intervention, reference, edit
 ):
     text = "The mat sat on the cat. The mat sat on the" if intervention == "resample" else TEXT
     found = asked(client, text)
     heads = ["L1H3", "L0H2"]
-    given = {"prompt": found["prompt"], "heads": heads, "intervention": intervention,
-             "reference": reference, "position": 9}  # fmt: skip
+    given = {
+        "prompt": found["prompt"],
+        "heads": heads,
+        "intervention": intervention,
+        "reference": reference,
+        "position": 9,
+    }
     answer = client.post("/api/ablate", given).data
     assert answer["intervention"].startswith(f"{intervention}(decoder L1H3, L0H2")
     plain = bundled_induction.run(text).detach()[0, 9]
@@ -107,8 +114,11 @@ def test_ablated_logits_are_those_of_the_edit(
 
 
 def test_every_head_can_have_an_intervention_of_its_own(client, bundled_induction):
-    given = {"prompt": asked(client, TEXT)["prompt"], "heads": ["L1H3", "L0H2", "L1H0"],
-             "intervention": ["zero", "uniform-attention", "zero"]}  # fmt: skip
+    given = {
+        "prompt": asked(client, TEXT)["prompt"],
+        "heads": ["L1H3", "L0H2", "L1H0"],
+        "intervention": ["zero", "uniform-attention", "zero"],
+    }
     answer = client.post("/api/ablate", given).data
     assert answer["intervention"].startswith("zero(decoder L1H3, L1H0); uniform-attention(")
     changed = bundled_induction.run(TEXT, [zero(["L1H3", "L1H0"]), uniform(["L0H2"])]).detach()[
@@ -203,9 +213,13 @@ def test_an_ablation_agrees_with_the_command(client, bundled_induction):
     position, target = len(ids) - 2, ids[-1]
 
     task = Task(
-        "last-token", Prompts((tuple(ids[:-1]),)), ((position,),), "nats", False,
+        "last-token",
+        Prompts((tuple(ids[:-1]),)),
+        ((position,),),
+        "nats",
+        False,
         read_rows=lambda logits, rows, clean: -logits.log_softmax(-1)[:, target],
-    )  # fmt: skip
+    )
     table = leave_one_out(bundled_induction, task, kind="zero", null="none", heads=["L1H3"])
     given = {"prompt": found["prompt"], "heads": ["L1H3"], "intervention": "zero"}
     rows = client.post("/api/ablate", given).data["tokens"]

@@ -86,9 +86,11 @@ def test_zoom_from_a_long_prompt_to_single_tokens(live):
         live.run("document.querySelector('.zoom .controls button').click()")
     assert settled(live) == 1
     assert "Each point is one weight" in live.text(".level")
-    live.run("const [q, k, go] = [...document.querySelectorAll('.zoom input'), "
-             "[...document.querySelectorAll('.zoom button')].at(-1)];"
-             "q.value = 1000; k.value = 990; go.click()")  # fmt: skip
+    live.run(
+        "const [q, k, go] = [...document.querySelectorAll('.zoom input'), "
+        "[...document.querySelectorAll('.zoom button')].at(-1)];"
+        "q.value = 1000; k.value = 990; go.click()"
+    )
     assert settled(live) == 1
     live.wait("return document.querySelector('.zoom output').textContent.includes('weight')")
     assert live.text(".zoom output").startswith("query 1000 ")
@@ -161,8 +163,10 @@ def test_the_atlas_of_results_has_the_prompt_and_its_links_open_heads(
         assert browser.text("#live .panel h3") == "decoder L1H3"
         # a click on a map opens its card with the head on the prompt
         browser.wait("return document.querySelector('aside .passage span')")
-        browser.run("[...document.querySelectorAll('aside .passage span')].at(-1).dispatchEvent("
-                    "new MouseEvent('mouseover', {bubbles: true}))")  # fmt: skip
+        browser.run(
+            "[...document.querySelectorAll('aside .passage span')].at(-1).dispatchEvent("
+            "new MouseEvent('mouseover', {bubbles: true}))"
+        )
         assert browser.text("aside .reading output").startswith("L1H3. “the” looks at ")
         browser.run("location.hash = '#bundled-induction/L8H8'")
         browser.wait("return !document.querySelector('header .warning').hidden")

@@ -80,12 +80,16 @@ def test_another_intervention_replaces_what_the_ablated_heads_write(live):
     for h in (2, 11):
         corner(live, h)
     named(live, "zero(decoder L0H2, L1H3)")
-    live.run("const s = document.querySelector('#live fieldset select');"
-             "s.value = 'uniform-attention'; s.dispatchEvent(new Event('change'))")  # fmt: skip
+    live.run(
+        "const s = document.querySelector('#live fieldset select');"
+        "s.value = 'uniform-attention'; s.dispatchEvent(new Event('change'))"
+    )
     named(live, "uniform-attention(")
     assert live.run("return document.querySelectorAll('rect.pick.out').length") == 2
-    live.run("const s = document.querySelector('#live fieldset select');"
-             "s.value = 'mean-dataset'; s.dispatchEvent(new Event('change'))")  # fmt: skip
+    live.run(
+        "const s = document.querySelector('#live fieldset select');"
+        "s.value = 'mean-dataset'; s.dispatchEvent(new Event('change'))"
+    )
     live.wait("return document.querySelector('.logits').textContent.includes('needs reference')")
 
 
@@ -108,8 +112,10 @@ def test_an_edit_is_switched_off_and_on_and_removed(live):
     named(live, "zero(decoder L1H3)")
     assert chips(live) == [["L0H2", False], ["L1H3", True]]
     assert live.run("return document.querySelector('.chip .flip').ariaPressed") == "false"
-    live.run("const s = document.querySelector('.chip.on select');"
-             "s.value = 'mean-batch'; s.dispatchEvent(new Event('change'))")  # fmt: skip
+    live.run(
+        "const s = document.querySelector('.chip.on select');"
+        "s.value = 'mean-batch'; s.dispatchEvent(new Event('change'))"
+    )
     named(live, "mean-batch(decoder L1H3)")
     live.click(".chip .flip")
     named(live, "zero(decoder L0H2); mean-batch(decoder L1H3)")
@@ -139,8 +145,10 @@ def test_steps_are_undone_and_done_again_with_their_prompts(live):
     live.wait(done)
     time.sleep(0.3)
     named(live, "zero(decoder L0H2):")
-    live.run("document.querySelector('.chip .flip').focus(); document.activeElement.dispatchEvent("
-             "new KeyboardEvent('keydown', {key: 'z', ctrlKey: true, bubbles: true}))")  # fmt: skip
+    live.run(
+        "document.querySelector('.chip .flip').focus(); document.activeElement.dispatchEvent("
+        "new KeyboardEvent('keydown', {key: 'z', ctrlKey: true, bubbles: true}))"
+    )
     live.wait("return document.querySelector('.named').textContent === 'No head is ablated.'")
     assert live.run(f"return {undo}.disabled")
     for step in range(2, 5):

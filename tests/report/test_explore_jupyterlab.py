@@ -52,11 +52,19 @@ def lab(folder: Path) -> Iterator[str]:
         for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR")
     }
     command = [
-        sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1",
-        f"--port={port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={token}",
-        f"--ServerApp.root_dir={folder}", "--LabApp.news_url=None",
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        "--no-browser",
+        "--allow-root",
+        "--ip=127.0.0.1",
+        f"--port={port}",
+        "--ServerApp.port_retries=0",
+        f"--IdentityProvider.token={token}",
+        f"--ServerApp.root_dir={folder}",
+        "--LabApp.news_url=None",
         "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
-    ]  # fmt: skip
+    ]
     log = (folder / "lab.log").open("w")
     server = subprocess.Popen(
         command, env=os.environ | own, cwd=folder, stdout=log, stderr=subprocess.STDOUT
@@ -112,8 +120,10 @@ def test_the_widget_runs_in_jupyterlab_and_a_click_recomputes_in_the_kernel(
         browser.wait(f"return {still} && ({still}.hidden || !{still}.offsetHeight)")
         heat = f"return {INSIDE}.querySelector('.stacks image.heat').getAttribute('href')"
         whole = browser.run(heat)
-        browser.run(f"{INSIDE}.querySelector('rect.pick[data-at=\"0,3\"]')"
-                    ".dispatchEvent(new MouseEvent('click', {bubbles: true}))")  # fmt: skip
+        browser.run(
+            f"{INSIDE}.querySelector('rect.pick[data-at=\"0,3\"]')"
+            ".dispatchEvent(new MouseEvent('click', {bubbles: true}))"
+        )
         browser.wait(f"return {INSIDE}.querySelector('.panel canvas')", 30)
         assert browser.run(f"return {INSIDE}.querySelector('.panel h3').textContent").endswith(
             "L0H3"

@@ -114,8 +114,10 @@ def test_the_widget_draws_and_asks_in_a_shadow_root(shown, widget, browser, tmp_
         == "none"
     )
     assert browser.run(f"return {inside}.querySelector('textarea').value") == TEXT
-    browser.run(f"{inside}.querySelector('rect.pick[data-at=\"0,11\"]')"
-                ".dispatchEvent(new MouseEvent('click', {bubbles: true}))")  # fmt: skip
+    browser.run(
+        f"{inside}.querySelector('rect.pick[data-at=\"0,11\"]')"
+        ".dispatchEvent(new MouseEvent('click', {bubbles: true}))"
+    )
     browser.wait(f"return {inside}.querySelector('.panel canvas')")
     browser.run(f"{inside}.querySelector('.panel .ablate').click()")
     browser.wait(f"return {inside}.querySelector('.named').textContent.startsWith('zero(')")

@@ -11,9 +11,15 @@ from together import over
 from interp.report.explore.app import BODY
 
 ROUTES = (
-    "/", "/api/atlas", "/api/progress", "/api/pattern", "/api/tile", "/api/rules", "/api/explain",
+    "/",
+    "/api/atlas",
+    "/api/progress",
+    "/api/pattern",
+    "/api/tile",
+    "/api/rules",
+    "/api/explain",
     "/nothing",
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("path", ROUTES)

@@ -61,10 +61,12 @@ def test_questions_on_rules_that_do_not_fit_are_refused(profiled_session) -> Non
     found = client.post("/api/prompt", {"text": TEXT}).data
     pair = {"prompt": found["prompt"], "head": "L0H0", "query": 1, "key": 1}
     for change, said in (
-        ({"query": 999}, "the prompt has"), ({"head": "L9H9"}, "L9H9"),
-        ({"prompt": 99}, "was replaced"), ({"rule": "x.py"}, "unknown field rule"),
+        ({"query": 999}, "the prompt has"),
+        ({"head": "L9H9"}, "L9H9"),
+        ({"prompt": 99}, "was replaced"),
+        ({"rule": "x.py"}, "unknown field rule"),
         ({"after": 5}, "ablation 5 was replaced"),
-    ):  # fmt: skip
+    ):
         answer = client.get("/api/explain", **(pair | change))
         assert answer.status == 400
         assert said in answer.data["error"]

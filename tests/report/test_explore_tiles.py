@@ -66,9 +66,20 @@ def test_tiles_equal_the_dense_pattern_at_every_level(bundled_induction):
 
 
 FAMILIES = (
-    "gpt2", "llama", "mistral_sliding", "gemma2", "gpt_oss", "bloom", "falcon_alibi", "gpt_neo",
-    "t5", "bart", "roberta", "deberta_v2", "mpt",
-)  # fmt: skip
+    "gpt2",
+    "llama",
+    "mistral_sliding",
+    "gemma2",
+    "gpt_oss",
+    "bloom",
+    "falcon_alibi",
+    "gpt_neo",
+    "t5",
+    "bart",
+    "roberta",
+    "deberta_v2",
+    "mpt",
+)
 
 
 @pytest.mark.parametrize("attention", [None, "eager"])
@@ -105,9 +116,11 @@ def test_memory_grows_with_the_length_and_not_with_its_square(bundled_induction)
         last = -(-8_192 // (TILE * block)) - 1
         session.tile(found["prompt"], "L1H3", block, last, 0)
     largest = max(
-        x.numel() for layer in kept._layers.values() for x in vars(layer.attention).values()
+        x.numel()
+        for layer in kept._layers.values()
+        for x in vars(layer.attention).values()
         if isinstance(x, torch.Tensor)
-    )  # fmt: skip
+    )
     assert largest <= 8_192 * 8 * 16
     assert kept.bytes <= 60_000_000
 
@@ -158,8 +171,9 @@ def test_tiles_that_do_not_exist_are_refused(bundled_induction, more, says):
     session = Session(bundled_induction)
     found = session.prompt(ids_of(bundled_induction, 600))
     with pytest.raises(OptionError, match=says):
-        session.tile(**{"prompt": found["prompt"], "head": "L0H0", "block": 1, "row": 0,
-                        "column": 0} | more)  # fmt: skip
+        session.tile(
+            **{"prompt": found["prompt"], "head": "L0H0", "block": 1, "row": 0, "column": 0} | more
+        )
     with pytest.raises(OptionError, match="ask for tiles"):
         session.pattern(found["prompt"], "L0H0")
 

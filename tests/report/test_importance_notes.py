@@ -102,5 +102,7 @@ def test_a_bias_is_claimed_only_where_its_error_allows(
 def test_a_note_without_a_sentence_is_shown_as_it_is(importances) -> None:
     told = explained_notes(replace(importances["ablation"], notes={"something_new": 0.5}))
     assert told == ["something new: 0.5"]
-    assert re.match("no null: overflow", explained_notes(
-        replace(importances["ablation"], notes={"null": "none: overflow"}))[0])  # fmt: skip
+    assert re.match(
+        "no null: overflow",
+        explained_notes(replace(importances["ablation"], notes={"null": "none: overflow"}))[0],
+    )

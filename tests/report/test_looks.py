@@ -26,9 +26,18 @@ def report_page(tmp_path_factory):
             score = draw.uniform(0.04, 0.06, shape)
             score[1, :3] = 0.9871
             tables.append(
-                small(model, metric, scores=score, n=16, null=0.05, null_sem=0.0012, sem=0.00081,
-                      unit="share of the usual norm of values", provenance={"seed": 0})
-            )  # fmt: skip
+                small(
+                    model,
+                    metric,
+                    scores=score,
+                    n=16,
+                    null=0.05,
+                    null_sem=0.0012,
+                    sem=0.00081,
+                    unit="share of the usual norm of values",
+                    provenance={"seed": 0},
+                )
+            )
     path = tmp_path_factory.mktemp("page") / "page.html"
     write_report(HeadTable.concat(tables), path, command="interp atlas results -o page.html")
     return path

@@ -188,16 +188,25 @@ def test_a_head_of_several_roles_counts_for_each() -> None:
 
 def scored(name: str, best: float) -> HeadTable:
     return HeadTable.from_scores(
-        model=name, metric="induction", score=[[best, 0.01]], unit="attention mass",
+        model=name,
+        metric="induction",
+        score=[[best, 0.01]],
+        unit="attention mass",
         provenance={"end": "high"},
-    )  # fmt: skip
+    )
 
 
 def test_the_first_line_of_an_atlas_names_few_of_a_long_list() -> None:
     document = three()
-    one = document["models"][0] | {"roles": [None], "results": [
-        {"title": "Do they agree?", "text": "Correlation: a 0.1; b 0.2; c 0.3; d 0.4; e 0.5. More."}
-    ]}  # fmt: skip
+    one = document["models"][0] | {
+        "roles": [None],
+        "results": [
+            {
+                "title": "Do they agree?",
+                "text": "Correlation: a 0.1; b 0.2; c 0.3; d 0.4; e 0.5. More.",
+            }
+        ],
+    }
     document |= {"models": [one], "comparisons": []}
     line = "Do they agree: Correlation: a 0.1; b 0.2; c 0.3; 2 more"
     assert answer_line(document) == line

@@ -48,12 +48,17 @@ def test_a_card_begins_with_the_sentence_and_ends_with_what_was_known_before(bro
     browser.run("openHead('hub-base', 'L0H0')")
     text = browser.run("return document.querySelector('.cards article').innerText")
     parts = [
-        "Of its attention off the sink (90 %), head L0H0", "unexplained: needs context",
-        "0.30 [0.29, 0.31]", "to the token just before\t60 % [58, 62]", "Strongest",
-        "stories.jsonl:7; 0.420 nats from what the rules predict", "Typical", "Surprising",
+        "Of its attention off the sink (90 %), head L0H0",
+        "unexplained: needs context",
+        "0.30 [0.29, 0.31]",
+        "to the token just before\t60 % [58, 62]",
+        "Strongest",
+        "stories.jsonl:7; 0.420 nats from what the rules predict",
+        "Typical",
+        "Surprising",
         "Writes",
         "Controls and further numbers on this text",
-    ]  # fmt: skip
+    ]
     places = [text.find(part) for part in parts]
     assert -1 not in places
     assert places == sorted(places)
@@ -117,8 +122,14 @@ def test_a_changed_head_opens_in_both_models(browser, tmp_path) -> None:
 
     first = profile()
     shares = np.full((8, 1), 0.1)
-    one = Behaviours(("on:induction",), ("to an earlier copy",), shares, shares * 0 + 0.01,
-                     np.random.default_rng(0).normal(size=(8, 1, 50)), 60)  # fmt: skip
+    one = Behaviours(
+        ("on:induction",),
+        ("to an earlier copy",),
+        shares,
+        shares * 0 + 0.01,
+        np.random.default_rng(0).normal(size=(8, 1, 50)),
+        60,
+    )
     other = dataclasses.replace(one, values=shares + 0.5 * (np.arange(8) == 5)[:, None])
     made = {**first.provenance, "content_hash": "b" * 64, "model_id": "hub/tuned"}
     pair = (
@@ -159,8 +170,9 @@ def test_facts_of_other_analyses_are_shown_whatever_they_are(browser, tmp_path) 
     more = {
         "reads": {"keys": [{"token": " ", "share": 0.09, "low": 0.01, "high": 0.1}], "queries": []},
         "effect": {"loss": number, "by_kind": {"repeated": {**number, "n_tokens": 200}}},
-        "note": HOSTILE, "nothing": None,
-    }  # fmt: skip
+        "note": HOSTILE,
+        "nothing": None,
+    }
     found = profile()
     changed = tuple({**one, **more} for one in found.descriptions)
     path = tmp_path / "facts.html"
@@ -169,8 +181,14 @@ def test_facts_of_other_analyses_are_shown_whatever_they_are(browser, tmp_path) 
     browser.open(path)
     browser.run("openHead('hub-base', 'L0H0')")
     text = browser.run("return document.querySelector('.cards article').innerText")
-    for part in ("Reads", "␣\t0.090\t[0.010, 0.100]", "Loss\t0.012 [0.010, 0.020]",
-                 "Repeated\t0.012 [0.010, 0.020]", HOSTILE, "ran 0.700"):  # fmt: skip
+    for part in (
+        "Reads",
+        "␣\t0.090\t[0.010, 0.100]",
+        "Loss\t0.012 [0.010, 0.020]",
+        "Repeated\t0.012 [0.010, 0.020]",
+        HOSTILE,
+        "ran 0.700",
+    ):
         assert part in text, part
     assert "Nothing" not in text
     assert browser.log("browser") == []

@@ -97,8 +97,14 @@ def test_without_a_null_nothing_is_claimed_and_the_intervals_are_shown(page_of) 
     assert "What its heads do" not in still
     assert still.index("First heads by each metric") < still.index("Heads and roles")
     assert first_heads(page)[0] == [
-        "induction fraction", "L0H1", "0.900", "[0.664, 1.136]", "", "", "8",
-    ]  # fmt: skip
+        "induction fraction",
+        "L0H1",
+        "0.900",
+        "[0.664, 1.136]",
+        "",
+        "",
+        "8",
+    ]
     # the map is coloured by the metric, and a bar says how
     assert re.search(r"Map of the heads of tiny, decoder, by induction", still)
     assert 'class="bar bar-q"' in still

@@ -50,9 +50,12 @@ def test_the_rows_are_there_as_csv(tmp_path) -> None:
     Rows(4).save_html(tmp_path / "r.html")
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert rows_of(page) == [
-        ["name", "value"], [HOSTILE, "0.0"], [COMMAS, "0.1111111111111111"],
-        [HOSTILE, "0.2222222222222222"], [COMMAS, "0.3333333333333333"],
-    ]  # fmt: skip
+        ["name", "value"],
+        [HOSTILE, "0.0"],
+        [COMMAS, "0.1111111111111111"],
+        [HOSTILE, "0.2222222222222222"],
+        [COMMAS, "0.3333333333333333"],
+    ]
     assert HOSTILE not in page
 
 
@@ -71,14 +74,26 @@ def test_a_page_of_many_rows_says_what_it_leaves_out(tmp_path, monkeypatch) -> N
 
 
 def some_attribution() -> Attribution:
-    made = {"model_id": "hub/m", "content_hash": "c" * 64, "dtype": "float32",
-            "versions": {"interp": HOSTILE}, "unit": "logit"}  # fmt: skip
+    made = {
+        "model_id": "hub/m",
+        "content_hash": "c" * 64,
+        "dtype": "float32",
+        "versions": {"interp": HOSTILE},
+        "unit": "logit",
+    }
     return Attribution(
-        method="occlusion:how=mean", target="logit of 'a'", value=1.0, unit="logit", signed=True,
-        tokens=(HOSTILE, "b", COMMAS, " word" * 30), outputs=(),
-        scores=np.array([-1.0, 0.5, 0.25, 1.0]), special=np.zeros(4, bool), total=0.75,
+        method="occlusion:how=mean",
+        target="logit of 'a'",
+        value=1.0,
+        unit="logit",
+        signed=True,
+        tokens=(HOSTILE, "b", COMMAS, " word" * 30),
+        outputs=(),
+        scores=np.array([-1.0, 0.5, 0.25, 1.0]),
+        special=np.zeros(4, bool),
+        total=0.75,
         provenance=made,
-    )  # fmt: skip
+    )
 
 
 def test_an_attribution_says_what_made_it_and_has_all_its_numbers(tmp_path) -> None:
@@ -88,21 +103,44 @@ def test_an_attribution_says_what_made_it_and_has_all_its_numbers(tmp_path) -> N
         assert said in page
     assert HOSTILE not in page
     assert rows_of(page)[:3] == [
-        ["position", "token", "score"], ["0", HOSTILE, "-1.0"], ["1", "b", "0.5"]
-    ]  # fmt: skip
+        ["position", "token", "score"],
+        ["0", HOSTILE, "-1.0"],
+        ["1", "b", "0.5"],
+    ]
 
 
 def checks_page() -> str:
     row = {
-        "model": HOSTILE, "metric": "induction", "heads": "L1H0 L1H5 L1H6", "task": "copy_loss",
-        "purpose": "own", "unit": "nats/token", "clean": 0.004, "out": 0.307, "random": 0.239,
-        "random_low": 0.05, "random_high": 0.4, "ratio": 1.29, "ratio_low": 0.929,
-        "ratio_high": 1.56, "p": 0.38, "least_p": 1 / 56, "n_random": 55, "n_possible": 55,
-        "any_random": 0.2, "any_p": 0.3, "any_least_p": 1 / 56, "n_any": 55,
-        "n_any_possible": 400, "n_prompts": 16, "n_clusters": 11, "doubts": HOSTILE,
-        "verdict": "redundant", "conclusion": f"Redundant: {HOSTILE}",
+        "model": HOSTILE,
+        "metric": "induction",
+        "heads": "L1H0 L1H5 L1H6",
+        "task": "copy_loss",
+        "purpose": "own",
+        "unit": "nats/token",
+        "clean": 0.004,
+        "out": 0.307,
+        "random": 0.239,
+        "random_low": 0.05,
+        "random_high": 0.4,
+        "ratio": 1.29,
+        "ratio_low": 0.929,
+        "ratio_high": 1.56,
+        "p": 0.38,
+        "least_p": 1 / 56,
+        "n_random": 55,
+        "n_possible": 55,
+        "any_random": 0.2,
+        "any_p": 0.3,
+        "any_least_p": 1 / 56,
+        "n_any": 55,
+        "n_any_possible": 400,
+        "n_prompts": 16,
+        "n_clusters": 11,
+        "doubts": HOSTILE,
+        "verdict": "redundant",
+        "conclusion": f"Redundant: {HOSTILE}",
         "transfers": f"{HOSTILE} fails: damage 1 with another answer",
-    }  # fmt: skip
+    }
     return checks.check_page(
         pd.DataFrame([row, row]), [{"model_id": HOSTILE}], "interp importance verify x"
     )

@@ -19,12 +19,20 @@ def table(*stacks: str) -> HeadTable:
     return HeadTable.concat(
         [
             HeadTable.from_scores(
-                model="m", metric="induction", score=np.array([[0.1, 0.9], [0.5, 0.2]]), sem=0.01,
-                n=8, null=0.05, null_sem=0.02, unit="fraction", stack=stack, provenance=made,
+                model="m",
+                metric="induction",
+                score=np.array([[0.1, 0.9], [0.5, 0.2]]),
+                sem=0.01,
+                n=8,
+                null=0.05,
+                null_sem=0.02,
+                unit="fraction",
+                stack=stack,
+                provenance=made,
             )
             for stack in stacks
         ]
-    )  # fmt: skip
+    )
 
 
 def test_the_stack_is_named_where_there_are_several() -> None:
@@ -35,13 +43,20 @@ def test_the_stack_is_named_where_there_are_several() -> None:
     assert "0.050 ± 0.02" in text
     both = top_heads(table("encoder", "decoder"), 3)
     assert re.findall(r"(\w+coder) (L\dH\d)", both)[:2] == [
-        ("encoder", "L0H1"), ("decoder", "L0H1"),
-    ]  # fmt: skip
+        ("encoder", "L0H1"),
+        ("decoder", "L0H1"),
+    ]
 
 
 def test_a_statement_is_drawn_from_zero_with_interval_and_null() -> None:
-    metric: Any = {"name": "a", "score": [0.5, None, -0.25], "low": None, "high": None,
-                   "score_low": [0.25, None, -0.5], "score_high": [1.5, None, 0.0]}  # fmt: skip
+    metric: Any = {
+        "name": "a",
+        "score": [0.5, None, -0.25],
+        "low": None,
+        "high": None,
+        "score_low": [0.25, None, -0.5],
+        "score_high": [1.5, None, 0.0],
+    }
     bounded = {"name": "b", "score": [0.5], "low": 0.0, "high": 2.0}
     above: Any = {"name": "c", "score": [3.0], "low": 1.0, "high": None}
     model: Any = {"metrics": [metric, bounded]}
@@ -59,8 +74,10 @@ def test_a_statement_is_drawn_from_zero_with_interval_and_null() -> None:
     assert null.get("d") == "M50 0v14"
     below = ET.fromstring(statement_bar({**one, "score": -0.25, "found": False}, (-0.5, 1.5), 200))
     assert (below[0].get("x"), below[0].get("width"), below[0].get("class")) == (
-        "25", "25", "quiet",
-    )  # fmt: skip
+        "25",
+        "25",
+        "quiet",
+    )
     assert statement_bar({**one, "score": None}, (-0.5, 1.5)) == ""
     assert statement_bar(one, (0.0, 0.0)) == ""
     bare = ET.fromstring(statement_bar({**one, "low": None, "null": None}, (-0.5, 1.5)))

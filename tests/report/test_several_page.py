@@ -116,9 +116,14 @@ def test_the_command_goes_on_after_a_model_that_fails(run, tmp_path) -> None:
 
 def test_each_goes_with_one_model_a(errors) -> None:
     code, lines = errors(
-        "compare", "planted:bystander", "planted:induction", "--with", "planted:bystander",
-        "--set", "each",
-    )  # fmt: skip
+        "compare",
+        "planted:bystander",
+        "planted:induction",
+        "--with",
+        "planted:bystander",
+        "--set",
+        "each",
+    )
     assert code == 2
     assert "leave out --with" in lines[0]
 
@@ -126,9 +131,16 @@ def test_each_goes_with_one_model_a(errors) -> None:
 def test_a_page_of_models_that_all_failed_says_so(run, tmp_path) -> None:
     out = tmp_path / "out"
     found = run(
-        "compare", "bundled:induction", "bundled:one-layer", "--set", "each", "-m", "induction",
-        "-o", out,
-    )  # fmt: skip
+        "compare",
+        "bundled:induction",
+        "bundled:one-layer",
+        "--set",
+        "each",
+        "-m",
+        "induction",
+        "-o",
+        out,
+    )
     assert found.exit_code == 1
     assert "No model could be compared; 1 failed" in found.stdout
     assert "heads are compared one by one only between models of one shape" in found.stderr

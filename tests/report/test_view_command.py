@@ -62,8 +62,9 @@ def test_a_long_file_is_shown_in_blocks_and_it_is_said(run_view, tmp_path) -> No
     text = tmp_path / "t.txt"
     text.write_text("the cat sat on the mat. " * 80, encoding="utf-8")
     out = tmp_path / "v.html"
-    done = run_view(MODEL, "--file", text, "--max-length", 600, "--set", "tiles=L1H0:400-420,0-20",
-               "-o", out)  # fmt: skip
+    done = run_view(
+        MODEL, "--file", text, "--max-length", 600, "--set", "tiles=L1H0:400-420,0-20", "-o", out
+    )
     assert done.exit_code == 0, done.output
     data = reading.data_of(out.read_text(encoding="utf-8"))["stacks"][0]
     assert (data["block"], data["tiles"][0]["name"]) == (16, "L1H0:400-420,0-20")
@@ -83,9 +84,16 @@ def vit(tmp_path):
     module = FAMILIES["vit"].model("sdpa")
     module.save_pretrained(folder)
     size = module.config.image_size
-    made = {"image_processor_type": "ViTImageProcessor", "do_resize": True, "do_rescale": True,
-            "size": {"height": size, "width": size}, "do_normalize": True,
-            "image_mean": [0.5] * 3, "image_std": [0.5] * 3, "rescale_factor": 1 / 255}  # fmt: skip
+    made = {
+        "image_processor_type": "ViTImageProcessor",
+        "do_resize": True,
+        "do_rescale": True,
+        "size": {"height": size, "width": size},
+        "do_normalize": True,
+        "image_mean": [0.5] * 3,
+        "image_std": [0.5] * 3,
+        "rescale_factor": 1 / 255,
+    }
     (folder / "preprocessor_config.json").write_text(json.dumps(made), encoding="utf-8")
     ramp = np.zeros((2 * size, 2 * size, 3), np.uint8)
     ramp[:, :, 0] = np.linspace(0, 255, 2 * size)

@@ -51,8 +51,11 @@ def tags(page: str) -> Tags:
 
 
 def test_tokens_are_text_wherever_they_stand() -> None:
-    page = uniform(["a", EVIL, '"><img src=x onerror=alert(2)>', "</script>", "&lt;"],
-                   title=EVIL, provenance={"model_id": EVIL}).html()  # fmt: skip
+    page = uniform(
+        ["a", EVIL, '"><img src=x onerror=alert(2)>', "</script>", "&lt;"],
+        title=EVIL,
+        provenance={"model_id": EVIL},
+    ).html()
     read = tags(page)
     assert EVIL in "".join(read.text)
     scripts = [a for tag, a in read.found if tag == "script"]
@@ -140,8 +143,10 @@ def test_the_pair_of_bert_begins_where_its_segment_does() -> None:
     stack = found.stacks[0]
     assert stack.second == (4, 4)
     assert len(stack.queries) == 8
-    given = {"input_ids": torch.tensor([[1, 8, 8, 2, 6, 8, 11, 2]]),
-             "token_type_ids": torch.tensor([[0, 0, 0, 0, 1, 1, 1, 1]])}  # fmt: skip
+    given = {
+        "input_ids": torch.tensor([[1, 8, 8, 2, 6, 8, 11, 2]]),
+        "token_type_ids": torch.tensor([[0, 0, 0, 0, 1, 1, 1, 1]]),
+    }
     own = model.capture(given)["pattern", 1][0]
     np.testing.assert_array_equal(found.pattern("L1H2"), own[2].numpy())
     alone = model.capture({"input_ids": given["input_ids"]})["pattern", 1][0]
@@ -171,8 +176,10 @@ def test_encoder_decoders_show_three_stacks_with_their_own_tokens() -> None:
     start = model.config.decoder_start_token_id
     assert found.stack("decoder").queries == (f"w{start}", "w6", "w8")
     assert found.stack("cross").keys == ("w7", "w7", "w7", "w8", "w1")
-    ids = {"input_ids": torch.tensor([[7, 7, 7, 8, 1]]),
-           "decoder_input_ids": torch.tensor([[start, 6, 8]])}  # fmt: skip
+    ids = {
+        "input_ids": torch.tensor([[7, 7, 7, 8, 1]]),
+        "decoder_input_ids": torch.tensor([[start, 6, 8]]),
+    }
     own = model.capture(ids, stack="cross")["pattern", 0, "cross"][0, 1]
     np.testing.assert_array_equal(found.pattern("L0H1", "cross"), own.numpy())
     alone = view(model, "the cat", stack="encoder")

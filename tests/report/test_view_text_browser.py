@@ -29,8 +29,11 @@ def drawn(opened, found):
 
 
 def hover(page, at):
-    page.run("document.querySelectorAll('.passage span')[arguments[0]].dispatchEvent("
-             "new MouseEvent('mouseover', {bubbles: true}))", at)  # fmt: skip
+    page.run(
+        "document.querySelectorAll('.passage span')[arguments[0]].dispatchEvent("
+        "new MouseEvent('mouseover', {bubbles: true}))",
+        at,
+    )
 
 
 def test_the_text_shows_where_a_token_looks_and_what_looks_at_it(opened) -> None:
@@ -75,8 +78,9 @@ def test_the_text_is_reached_with_the_keyboard_and_opens_pairs_and_heads(
     assert page.text(".pair h4").startswith(f"query {last} ")
     heads = [h for h, w in found.stacks[0].weights.items()]
     best = sorted(heads, key=lambda h: -found.pattern(h)[last, 1])
-    listed = page.run("return [...document.querySelectorAll('.pair .others button')]"
-                      ".map(b => b.textContent)")  # fmt: skip
+    listed = page.run(
+        "return [...document.querySelectorAll('.pair .others button')].map(b => b.textContent)"
+    )
     assert listed[0] == f"{best[0]} {found.pattern(best[0])[last, 1]:.2f}"
     page.run("document.querySelector('.pair .others button:nth-of-type(2)').click()")
     page.wait(f"return document.querySelector('.panel h3').textContent === 'decoder {best[1]}'")

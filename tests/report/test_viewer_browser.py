@@ -57,9 +57,11 @@ def test_the_matrix_reads_the_weights_of_the_run_and_shows_the_pair(
     assert numbers == pytest.approx([0.25, score, score, weight], rel=5e-3)
     rows = page.run("return [...document.querySelectorAll('.pair tbody')].map(b => b.rows.length)")
     assert rows == [16, 3]  # d_head products, three visible keys
-    products = page.run("return [...document.querySelectorAll('.pair tbody')][0].rows.length &&"
-                        "[...document.querySelectorAll('.pair tbody')[0].rows].map("
-                        "r => Number(r.cells[6].textContent))")  # fmt: skip
+    products = page.run(
+        "return [...document.querySelectorAll('.pair tbody')][0].rows.length &&"
+        "[...document.querySelectorAll('.pair tbody')[0].rows].map("
+        "r => Number(r.cells[6].textContent))"
+    )
     assert sum(products) == pytest.approx(score, abs=5e-3)
     assert np.all(np.diff(np.abs(products)) <= 1e-9)  # largest first
 
@@ -71,8 +73,9 @@ def test_lines_follow_the_token_that_is_chosen(opened, bundled_induction) -> Non
     last = len(found.stacks[0].queries) - 1
     page.click(f".lines .query button[data-at='{last}']")
     row = found.pattern("L1H0")[last]
-    shown = page.run("return [...document.querySelectorAll('.lines .key button')]"
-                     ".map(b => b.dataset.weight)")  # fmt: skip
+    shown = page.run(
+        "return [...document.querySelectorAll('.lines .key button')].map(b => b.dataset.weight)"
+    )
     assert shown == [f"{w:.2f}" if w >= 0.05 else "" for w in row]
     said = page.text(".panel figure:last-child output")
     assert f": {(row >= 0.05).sum()} line" in said
@@ -90,8 +93,11 @@ def test_sentences_can_be_looked_at_apart(opened) -> None:
     texts = "return [...document.querySelectorAll('.lines ol')].map(o => o.textContent)"
     assert page.run(texts) == ["abcxyz", "abcxyz"]
     for part, want in (("ab", ["abc", "xyz"]), ("ba", ["xyz", "abc"]), ("bb", ["xyz", "xyz"])):
-        page.run("const s = document.querySelector('select.parts'); s.value = arguments[0];"
-                 "s.dispatchEvent(new Event('change'))", part)  # fmt: skip
+        page.run(
+            "const s = document.querySelector('select.parts'); s.value = arguments[0];"
+            "s.dispatchEvent(new Event('change'))",
+            part,
+        )
         assert page.run(texts) == want
     page.type(".panel canvas[tabindex]", DOWN)
     assert f"weight {patterns[0, 0, 3, 3]:.4f}" in page.text(".panel figure output")
@@ -233,8 +239,10 @@ def test_print_shows_the_open_head_without_its_buttons(opened, bundled_induction
     page.call("POST", "/goog/cdp/execute", media)
     try:
         read = "const s = q => getComputedStyle(document.querySelector(q));"
-        seen = page.run(read + "return [s('.controls').display, s('.panel canvas').filter,"
-                        "s('svg.thumbs image').filter, s('body').backgroundColor]")  # fmt: skip
+        seen = page.run(
+            read + "return [s('.controls').display, s('.panel canvas').filter,"
+            "s('svg.thumbs image').filter, s('body').backgroundColor]"
+        )
     finally:
         page.call("POST", "/goog/cdp/execute", media | {"params": {"media": ""}})
     assert seen == ["none", "none", "none", "rgb(255, 255, 255)"]
@@ -278,8 +286,11 @@ def test_fits_the_window_in_both_themes(opened, bundled_induction, theme, width)
 
 
 def level(page):
-    return page.wait("const l = document.querySelector('.zoom .level');"
-                     "return l?.dataset.missing === '0' && l.textContent", 30)  # fmt: skip
+    return page.wait(
+        "const l = document.querySelector('.zoom .level');"
+        "return l?.dataset.missing === '0' && l.textContent",
+        30,
+    )
 
 
 def test_a_long_prompt_is_zoomed_in_the_page_down_to_single_tokens(
@@ -296,27 +307,41 @@ def test_a_long_prompt_is_zoomed_in_the_page_down_to_single_tokens(
     go += "z[1].value = arguments[1]; [...document.querySelectorAll('.zoom button')].at(-1).click()"
     page.run(go, 900 + query, 290 + key)
     assert "Each point is one weight" in level(page)
-    said = page.wait("const t = document.querySelector('.zoom output').textContent;"
-                     "return t.includes('weight') && t")  # fmt: skip
+    said = page.wait(
+        "const t = document.querySelector('.zoom output').textContent;"
+        "return t.includes('weight') && t"
+    )
     assert said.startswith(f"query {900 + query} ")
     assert float(said.split()[-1]) == pytest.approx(exact.max(), rel=2e-3, abs=1e-4)
     # at every level a block has its largest weight: the pattern of the whole prompt, once
     whole = bundled_induction.capture([ids], ["pattern"])["pattern", 1][0, 3].numpy()
     for block in (16, 4, 1):
-        tile = page.call("POST", "/execute/async", {"args": [block], "script": (
-            "const [block, done] = arguments, item = page.stacks[0].heads[11];"
-            "tileOf(item, 16, {block, row: Math.floor(900 / 64 / block),"
-            "column: Math.floor(300 / 64 / block)}).then(t => done({...t, values: [...t.values]}))"
-        )})  # fmt: skip
+        tile = page.call(
+            "POST",
+            "/execute/async",
+            {
+                "args": [block],
+                "script": (
+                    "const [block, done] = arguments, item = page.stacks[0].heads[11];"
+                    "tileOf(item, 16, {block, row: Math.floor(900 / 64 / block),"
+                    "column: Math.floor(300 / 64 / block)}).then("
+                    "t => done({...t, values: [...t.values]}))"
+                ),
+            },
+        )
         rows, columns = tile["shape"]
-        part = whole[tile["query"] : tile["query"] + rows * block,
-                     tile["key"] : tile["key"] + columns * block]  # fmt: skip
+        part = whole[
+            tile["query"] : tile["query"] + rows * block,
+            tile["key"] : tile["key"] + columns * block,
+        ]
         padded = np.zeros((rows * block, columns * block))
         padded[: part.shape[0], : part.shape[1]] = part
         most = padded.reshape(rows, block, columns, block).max((1, 3))
         np.testing.assert_allclose(np.reshape(tile["values"], (rows, columns)), most, atol=4e-3)
-    page.run("document.querySelectorAll('.passage span')[60].click();"
-             "document.querySelectorAll('.passage span')[20].click()")  # fmt: skip
+    page.run(
+        "document.querySelectorAll('.passage span')[60].click();"
+        "document.querySelectorAll('.passage span')[20].click()"
+    )
     assert level(page).startswith("Queries 952 to ")
     page.run("location.hash = '#L1H3:1000,300'")
     page.wait("return document.querySelector('.zoom output').textContent.startsWith('query 1000 ')")

@@ -12,5 +12,7 @@ def spoken(x: float) -> str:
 
 
 def head(page) -> str:
-    return page.run("const p = document.querySelector('.panel');"
-                    "return p && !p.hidden ? p.querySelector('h3').textContent : ''")  # fmt: skip
+    return page.run(
+        "const p = document.querySelector('.panel');"
+        "return p && !p.hidden ? p.querySelector('h3').textContent : ''"
+    )

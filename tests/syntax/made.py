@@ -16,8 +16,9 @@ def sentence(heads, relations=None, words=None, line=1) -> Sentence:
     relations = relations or tuple("root" if h < 0 else "dep" for h in heads)
     starts = np.cumsum([0, *(len(w) + 1 for w in words[:-1])])
     spans = tuple((int(a), int(a) + len(w)) for a, w in zip(starts, words, strict=True))
-    return Sentence(tuple(words), tuple(heads), tuple(relations), ("X",) * n, " ".join(words),
-                    spans, line=line)  # fmt: skip
+    return Sentence(
+        tuple(words), tuple(heads), tuple(relations), ("X",) * n, " ".join(words), spans, line=line
+    )
 
 
 def random_tree(rng, n):

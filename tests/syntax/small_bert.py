@@ -32,13 +32,23 @@ def save_bert(folder: Path, words: list[str], *, seed: int = 0, layers: int = 2)
         special_tokens=[("[CLS]", ids["[CLS]"]), ("[SEP]", ids["[SEP]"])],
     )
     fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, model_max_length=48, pad_token="[PAD]", unk_token="[UNK]",
-        cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]",
-    )  # fmt: skip
+        tokenizer_object=tokenizer,
+        model_max_length=48,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+    )
     config = BertConfig(
-        vocab_size=len(ids), hidden_size=16, num_hidden_layers=layers, num_attention_heads=2,
-        intermediate_size=32, max_position_embeddings=48, attn_implementation="eager",
-    )  # fmt: skip
+        vocab_size=len(ids),
+        hidden_size=16,
+        num_hidden_layers=layers,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=48,
+        attn_implementation="eager",
+    )
     torch.manual_seed(seed)
     BertModel(config).save_pretrained(folder)
     fast.save_pretrained(folder)

@@ -53,8 +53,15 @@ def test_a_piece_goes_to_the_word_it_shares_most_letters_with() -> None:
 
 def multiword(surface, words):
     n = len(words)
-    return Sentence(tuple(words), (-1, *[0] * (n - 1)), ("root", *["dep"] * (n - 1)), ("X",) * n,
-                    surface, ((0, len(surface)),) * n, multiword=((0, n),))  # fmt: skip
+    return Sentence(
+        tuple(words),
+        (-1, *[0] * (n - 1)),
+        ("root", *["dep"] * (n - 1)),
+        ("X",) * n,
+        surface,
+        ((0, len(surface)),) * n,
+        multiword=((0, n),),
+    )
 
 
 def test_words_of_a_multiword_token_share_its_letters() -> None:

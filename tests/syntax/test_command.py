@@ -235,15 +235,30 @@ def test_heads_chosen_on_one_file_and_reported_on_another(
     for name, part in (("a", blocks[:30]), ("b", blocks[30:50])):
         (tmp_path / f"{name}.conllu").write_text("\n\n".join(part) + "\n\n", encoding="utf-8")
     result = run_trees(
-        bert_folder, "--file", tmp_path / "b.conllu", "--set", f"train={tmp_path / 'a.conllu'}",
-        "--json", "--set", "to=max", "--set", "attending=first", "--seed", "3", "--set",
+        bert_folder,
+        "--file",
+        tmp_path / "b.conllu",
+        "--set",
+        f"train={tmp_path / 'a.conllu'}",
+        "--json",
+        "--set",
+        "to=max",
+        "--set",
+        "attending=first",
+        "--seed",
+        "3",
+        "--set",
         "controls=false",
-    )  # fmt: skip
+    )
     train, test = (read_conllu(tmp_path / f"{name}.conllu") for name in "ab")
     want = dependency_trees(
-        interp.load(bert_folder, name="bert"), test, train=train, controls=False, seed=3,
+        interp.load(bert_folder, name="bert"),
+        test,
+        train=train,
+        controls=False,
+        seed=3,
         reading=WordReading(to="max", attending="first"),
-    )  # fmt: skip
+    )
     assert stored_document(result.stdout) == [json.loads(json.dumps(want.to_dict()))]
 
 

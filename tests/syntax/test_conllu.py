@@ -106,8 +106,11 @@ def test_the_same_tree_however_the_file_is_laid_out(tmp_path: Path, changed) -> 
     [plain] = read(tmp_path, lines(DOGS))
     [one] = read(tmp_path, changed(lines(DOGS)))
     assert (one.words, one.heads, one.spans, one.text) == (
-        plain.words, plain.heads, plain.spans, plain.text,
-    )  # fmt: skip
+        plain.words,
+        plain.heads,
+        plain.spans,
+        plain.text,
+    )
 
 
 def test_a_text_is_put_together_where_the_file_has_none(tmp_path: Path) -> None:

@@ -70,9 +70,14 @@ def masked_model(tmp_path):
     save_bert(tmp_path, WORDS)
     tokenizer = interp.load(tmp_path).tokenizer
     torch.manual_seed(0)
-    config = BertConfig(vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=2,
-                        num_attention_heads=2, intermediate_size=32,
-                        max_position_embeddings=48)  # fmt: skip
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=48,
+    )
     return interp.load(BertForMaskedLM(config).eval(), tokenizer=tokenizer)
 
 

@@ -61,8 +61,9 @@ def test_minimal_pairs_without_heads_are_those_of_the_python_call(
     assert shown.index("L0H3 L1H0") < shown.index(lost) < shown.index(f"<td>{want.p:.2g}</td>")
     [told] = json.loads(run_trees(*few, "--json").stdout)
     assert told["pairs"] == {
-        "heads": [], "note": "minimal pairs: no head is above its baseline; name some with --heads",
-    }  # fmt: skip
+        "heads": [],
+        "note": "minimal pairs: no head is above its baseline; name some with --heads",
+    }
 
 
 def test_pairs_that_a_model_cannot_judge_leave_its_trees(

@@ -55,9 +55,12 @@ def test_the_head_is_chosen_where_it_is_not_reported() -> None:
 def test_offsets_and_relations_by_hand() -> None:
     # det: one to the right each time; obj: two to the left
     bank = Treebank(
-        "t", tuple(sentence((1, 2, -1, 5, 5, 2), ("det", "x", "root", "det", "x", "obj"))
-                   for _ in range(6)), "0",
-    )  # fmt: skip
+        "t",
+        tuple(
+            sentence((1, 2, -1, 5, 5, 2), ("det", "x", "root", "det", "x", "obj")) for _ in range(6)
+        ),
+        "0",
+    )
     g = Gold.of(bank.sentences)
     assert best_offset(g, g.relation == "x") == 1
     assert best_offset(g, g.relation == "obj") == -3

@@ -55,9 +55,15 @@ def test_a_row_per_relation_by_the_lower_end_of_the_difference() -> None:
     assert head == ["relation", "head", "", "found", "best offset", "difference", "p", "", "n"]
     assert [row[0] for row in rows] == ["obj", "nsubj", "vocative"]
     assert rows[0][1:] == [
-        "L2H0 →", "", "72.0 [66.0, 77.0]", "35.5 at -2", "+36.5 [+29.8, +42.9]", "0.004", "above",
+        "L2H0 →",
+        "",
+        "72.0 [66.0, 77.0]",
+        "35.5 at -2",
+        "+36.5 [+29.8, +42.9]",
+        "0.004",
+        "above",
         "318",
-    ]  # fmt: skip
+    ]
     assert rows[1][5:8] == ["-10.0 [-20.0, -1.0]", "0.03", "below"]
     assert rows[2][3:] == ["72.0", "35.5 at -2", "+0.0", "1", "not told apart", "1"]
 
@@ -81,16 +87,24 @@ def test_few_examples_do_not_lead() -> None:
 def test_what_stands_beside_the_best_head() -> None:
     _, *rows = Reader(trees_page([scores()])).tables[1]
     assert rows[0] == [
-        "obj", "L2H0 → L3H4 →", "73.3 [68.0, 78.0]", "80.0 L1H7", "73.0 L2H1 ←", "6.0", "11.0",
-    ]  # fmt: skip
+        "obj",
+        "L2H0 → L3H4 →",
+        "73.3 [68.0, 78.0]",
+        "80.0 L1H7",
+        "73.0 L2H1 ←",
+        "6.0",
+        "11.0",
+    ]
     assert rows[2][-2:] == ["none", "none"]
 
 
 def test_baselines_stand_among_the_trees() -> None:
     with_punct, without = Reader(trees_page([scores()])).tables[2:]
     assert [row[0] for row in with_punct[1:]] == [
-        "maximum spanning tree", "adjacent chain (baseline)", "arborescence, gold root",
-    ]  # fmt: skip
+        "maximum spanning tree",
+        "adjacent chain (baseline)",
+        "arborescence, gold root",
+    ]
     assert with_punct[1][1:] == ["L2H8 ↔", "0.482 [0.470, 0.490]", "none", "6,775"]
     assert with_punct[3][3] == "0.280 [0.270, 0.290]"
     assert [row[2] for row in without[1:]] == ["0.508 [0.500, 0.520]"]
@@ -172,13 +186,17 @@ def test_no_text_of_a_stranger_becomes_a_tag() -> None:
     hostile = scores(
         bad,
         relations=(
-            relation(bad, head=bad, direction=bad, ensemble=(bad,), either_head=bad,
-                     oracle_head=bad),
+            relation(
+                bad, head=bad, direction=bad, ensemble=(bad,), either_head=bad, oracle_head=bad
+            ),
         ),
         trees=(trees(bad, heads=(bad,), direction=bad),),
-        by_head={bad: [[0.5]]}, drawn=(drawn,), counts={bad: 1}, notes=(bad,),
+        by_head={bad: [[0.5]]},
+        drawn=(drawn,),
+        counts={bad: 1},
+        notes=(bad,),
         provenance={bad: {bad: [bad]}},
-    )  # fmt: skip
+    )
     page = trees_page([hostile, hostile], title=bad, command=bad, beside=[bad])
     found = Reader(page)
     assert not {"script", "img", "iframe", "object", "link"} & set(found.tags)

@@ -35,8 +35,11 @@ def test_parts_sum_to_the_output(name: str) -> None:
             own = module.get_image_features(pixel_values=noise()).pooler_output
         else:
             out = module(noise())
-            own = next(getattr(out, n) for n in ("logits", "image_embeds", "pooler_output")
-                       if getattr(out, n, None) is not None)  # fmt: skip
+            own = next(
+                getattr(out, n)
+                for n in ("logits", "image_embeds", "pooler_output")
+                if getattr(out, n, None) is not None
+            )
     np.testing.assert_allclose(found.heads.sum(1) + found.others.sum(1), own.numpy(), atol=1e-10)
     assert found.readout == POOLED.get(name, "class token")
     assert found.residual < 1e-10

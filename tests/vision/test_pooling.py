@@ -79,9 +79,15 @@ def swin() -> interp.Model:
 
 @pytest.mark.parametrize(
     "call",
-    ["patch_distance", "high_norm_tokens", "register_neurons", "class_token_effects", "image_maps",
-     "prune_image_tokens"],
-)  # fmt: skip
+    [
+        "patch_distance",
+        "high_norm_tokens",
+        "register_neurons",
+        "class_token_effects",
+        "image_maps",
+        "prune_image_tokens",
+    ],
+)
 def test_merged_patches_have_no_grid(swin: interp.Model, call: str) -> None:
     pixels = torch.zeros(2, 3, 32, 32)
     with pytest.raises(PromptError, match="no grid of one token per patch"):

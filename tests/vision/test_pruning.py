@@ -80,9 +80,11 @@ def test_given_scores_take_the_place_of_attention() -> None:
     own = class_importance(shapes(), torch.from_numpy(images.pixels).float())
     rows = [
         prune_image_tokens(shapes(), images, images.labels, masks=images.masks, **each)
-        .to_pandas().set_index("metric").score
+        .to_pandas()
+        .set_index("metric")
+        .score
         for each in (options, options | {"scores": own}, options | {"scores": -own})
-    ]  # fmt: skip
+    ]
     pd.testing.assert_series_equal(rows[0], rows[1])
     assert rows[2]["object_kept"] == pytest.approx(1 - rows[0]["object_kept"])
 
@@ -100,10 +102,13 @@ def test_texts_in_place_of_classes() -> None:
 
 def test_what_is_refused() -> None:
     for options, said in (
-        ({"keep": 1.0}, "between 0 and 1"), ({"keep": ()}, "between 0 and 1"),
-        ({"n_random": 0}, "at least one"), ({"layers": [3]}, "0, 1"), ({"layers": []}, "0, 1"),
+        ({"keep": 1.0}, "between 0 and 1"),
+        ({"keep": ()}, "between 0 and 1"),
+        ({"n_random": 0}, "at least one"),
+        ({"layers": [3]}, "0, 1"),
+        ({"layers": []}, "0, 1"),
         ({"scores": np.zeros((3, 4))}, r"\(3, 16\)"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(OptionError, match=said):
             prune_image_tokens(tower(VIT), noise(), **options)
     with pytest.raises(UnreadableAttention, match="attention of head"):

@@ -125,9 +125,13 @@ def test_values_are_those_of_the_layers_by_hand() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["ViTForImageClassification", "Dinov2WithRegistersForImageClassification", "CLIPModel",
-     "SiglipVisionModel"],
-)  # fmt: skip
+    [
+        "ViTForImageClassification",
+        "Dinov2WithRegistersForImageClassification",
+        "CLIPModel",
+        "SiglipVisionModel",
+    ],
+)
 def test_the_matrix_behind_the_neurons(name: str) -> None:
     model = tower(name)
     found = writing_matrices(model, noise())
@@ -145,16 +149,20 @@ def test_what_is_refused() -> None:
     with pytest.raises(PromptError, match="no patch of the first half"):
         register_neurons(shapes(), images)
     for options, said in (
-        ({"keep": 0}, "at least one neuron"), ({"times": -1}, "positive"), ({"layer": 7}, "0, 1, 2")
-    ):  # fmt: skip
+        ({"keep": 0}, "at least one neuron"),
+        ({"times": -1}, "positive"),
+        ({"layer": 7}, "0, 1, 2"),
+    ):
         with pytest.raises(OptionError, match=said):
             register_neurons(model, images, **options)
     with pytest.raises(OptionError, match="one image"):
         register_neurons(model, images.part(slice(0, 1)))
     for neurons, said in (
-        ([(0, 65)], "layer 0: 0 to 64"), ([], "no neuron"), ([(0, 1), (0, 1)], "named twice"),
+        ([(0, 65)], "layer 0: 0 to 64"),
+        ([], "no neuron"),
+        ([(0, 1), (0, 1)], "named twice"),
         ([(1, i) for i in range(40)], "give fewer"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(OptionError, match=said):
             added_register(model, images, neurons)
     with pytest.raises(OptionError, match="names no neurons"):
@@ -165,9 +173,14 @@ def test_a_model_with_biases_between_tokens_takes_no_added_token() -> None:
     import transformers
 
     config = transformers.BeitConfig(
-        hidden_size=24, intermediate_size=32, num_hidden_layers=2, num_attention_heads=3,
-        image_size=16, patch_size=4, use_relative_position_bias=True,
-    )  # fmt: skip
+        hidden_size=24,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=3,
+        image_size=16,
+        patch_size=4,
+        use_relative_position_bias=True,
+    )
     module: Any = transformers.BeitForImageClassification(config).eval().double()
     with pytest.raises(UnreadableAttention, match="one more token"):
         added_register(interp.load(module), noise(), [(0, 1)])

@@ -101,8 +101,9 @@ def test_votes_that_all_agree_have_an_error_and_an_interval() -> None:
     assert (frame["sem"] > 0).all()
     assert ((frame["low"] <= frame["score"]) & (frame["score"] <= frame["high"])).all()
     assert found.interval(0.5)["low"].iloc[0] > frame["low"].iloc[0]
-    np.testing.assert_allclose(frame["votes_wrong"] / wrong - frame["votes_right"] / right,
-                               frame["score"])  # fmt: skip
+    np.testing.assert_allclose(
+        frame["votes_wrong"] / wrong - frame["votes_right"] / right, frame["score"]
+    )
 
 
 def test_correction_raises_the_worst_group_on_other_images() -> None:

@@ -95,9 +95,15 @@ def test_the_head_of_the_cue_is_located_and_corrected(clip: interp.Model) -> Non
 
 def test_the_command(run, made: Path) -> None:
     given = (
-        "study", "vision", str(made / "clip"), "--image", str(made / "images"), "--file",
-        str(made / "classes.txt"), "-q",
-    )  # fmt: skip
+        "study",
+        "vision",
+        str(made / "clip"),
+        "--image",
+        str(made / "images"),
+        "--file",
+        str(made / "classes.txt"),
+        "-q",
+    )
     bank, cues = ("--set", f"bank={made / 'words.txt'}"), ("--set", f"cues={made / 'cues.csv'}")
     text = run(*given, *bank, "--method", "texts").stdout
     assert re.search(rf"explained_variance +L1H1 +1\.000 .*{PLANTED}, then", text)

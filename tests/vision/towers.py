@@ -15,12 +15,19 @@ from interp.bundled.shape_images import ShapeImages, shape_images
 
 PATCH, NEURON = 35, 64  # the last patch; the neuron behind those of the trained model
 SIZES: dict[str, Any] = {
-    "hidden_size": 24, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 3,
-    "image_size": 16, "patch_size": 4,
-}  # fmt: skip
+    "hidden_size": 24,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "image_size": 16,
+    "patch_size": 4,
+}
 TEXT = {k: SIZES[k] for k in list(SIZES)[:4]} | {
-    "vocab_size": 40, "max_position_embeddings": 12, "bos_token_id": 38, "eos_token_id": 39,
-}  # fmt: skip
+    "vocab_size": 40,
+    "max_position_embeddings": 12,
+    "bos_token_id": 38,
+    "eos_token_id": 39,
+}
 PLAIN = {k: v for k, v in SIZES.items() if k != "intermediate_size"}
 CONFIGS = {
     "ViTForImageClassification": SIZES,
@@ -28,13 +35,15 @@ CONFIGS = {
     "Dinov2WithRegistersForImageClassification": PLAIN | {"num_register_tokens": 4},
     "CLIPVisionModelWithProjection": SIZES | {"projection_dim": 20},
     "CLIPForImageClassification": {
-        "text_config": TEXT, "vision_config": SIZES, "projection_dim": 20
+        "text_config": TEXT,
+        "vision_config": SIZES,
+        "projection_dim": 20,
     },
     "CLIPModel": {"text_config": TEXT, "vision_config": SIZES, "projection_dim": 20},
     "SiglipModel": {"text_config": TEXT, "vision_config": SIZES},
     "SiglipVisionModel": SIZES,
     "ViTModel": SIZES,
-}  # fmt: skip
+}
 
 
 def module_of(name: str, **more: Any) -> nn.Module:

@@ -43,9 +43,12 @@ def tokenizer_of(texts: tuple[str, ...], *, ends: bool = True) -> Any:
             single=f"{first[0]} $A {last[0]}", special_tokens=[first, last]
         )
     return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=made, pad_token="<pad>", unk_token="<unk>", bos_token=names[-2],
+        tokenizer_object=made,
+        pad_token="<pad>",
+        unk_token="<unk>",
+        bos_token=names[-2],
         eos_token=names[-1],
-    )  # fmt: skip
+    )
 
 
 def planted_clip() -> tuple[Any, Any]:
@@ -54,9 +57,13 @@ def planted_clip() -> tuple[Any, Any]:
     sizes = {"hidden_size": 24, "intermediate_size": 32, "num_hidden_layers": 2}
     size = len(tokenizer)
     text = {
-        "vocab_size": size, "max_position_embeddings": 8, "num_attention_heads": 3,
-        "bos_token_id": size - 2, "eos_token_id": size - 1, "initializer_factor": 3.0,
-    }  # fmt: skip
+        "vocab_size": size,
+        "max_position_embeddings": 8,
+        "num_attention_heads": 3,
+        "bos_token_id": size - 2,
+        "eos_token_id": size - 1,
+        "initializer_factor": 3.0,
+    }
     vision = {"num_attention_heads": 3, "image_size": 16, "patch_size": 4}
     config = transformers.CLIPConfig(
         text_config=sizes | text, vision_config=sizes | vision, projection_dim=20
@@ -112,9 +119,13 @@ def clip_folder(folder: Path) -> Path:
     module, tokenizer = planted_clip()
     module.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    processor = {"image_processor_type": "CLIPImageProcessor", "image_mean": [0.5] * 3,
-                 "image_std": [0.5] * 3, "size": {"shortest_edge": 16},
-                 "crop_size": {"height": 16, "width": 16}}  # fmt: skip
+    processor = {
+        "image_processor_type": "CLIPImageProcessor",
+        "image_mean": [0.5] * 3,
+        "image_std": [0.5] * 3,
+        "size": {"shortest_edge": 16},
+        "crop_size": {"height": 16, "width": 16},
+    }
     (folder / "preprocessor_config.json").write_text(json.dumps(processor))
     return folder
 
@@ -126,8 +137,9 @@ def cued_pictures(number: int = 48) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     cues = rng.choice([0, 1], number)
     cues[rng.random(number) < 0.2] = -1
     corner = np.where(cues < 0, 0, 1 - 2 * cues) * rng.uniform(0.2, 1, number)
-    signs = np.stack([1 - 2 * classes, corner,
-                      rng.choice([-1, 1], number) * rng.uniform(0.4, 1, number)])  # fmt: skip
+    signs = np.stack(
+        [1 - 2 * classes, corner, rng.choice([-1, 1], number) * rng.uniform(0.4, 1, number)]
+    )
     pixels = np.zeros((number, 3, 16, 16), np.float32)
     for sign, patch in zip(signs, (PATCHES[n] for n in ("middle", "corner", "third")), strict=True):
         row, column = 4 * (patch // 4), 4 * (patch % 4)

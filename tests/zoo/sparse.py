@@ -9,12 +9,19 @@ import transformers
 from torch import nn
 
 SMALL: dict[str, Any] = {
-    "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
-    "num_attention_heads": 4, "max_position_embeddings": 130, "pad_token_id": 0,
-}  # fmt: skip
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 130,
+    "pad_token_id": 0,
+}
 RELATIVE: dict[str, Any] = {
-    "relative_attention": True, "pos_att_type": ["c2p", "p2c"], "max_relative_positions": 32,
-}  # fmt: skip
+    "relative_attention": True,
+    "pos_att_type": ["c2p", "p2c"],
+    "max_relative_positions": 32,
+}
 
 SPARSE: dict[str, tuple[str, dict[str, Any]]] = {
     "longformer": ("LongformerForMaskedLM", {"attention_window": [4, 4]}),

@@ -42,9 +42,13 @@ def _vision(
 
 
 def _towers(
-    name: str, features: tuple[str, ...], model_class: str, config: dict[str, Any],
-    sites: tuple[Site, ...] = TOWERS, **more: Any,
-) -> Family:  # fmt: skip
+    name: str,
+    features: tuple[str, ...],
+    model_class: str,
+    config: dict[str, Any],
+    sites: tuple[Site, ...] = TOWERS,
+    **more: Any,
+) -> Family:
     features = ("encoder", "vision", "two-tower", *ALIKE, *features)
     return Family(name, features, model_class, config, sites, kind="two-tower", **more)
 

@@ -18,10 +18,18 @@ from interp.model.pattern_edits import set_pattern, temperature, uniform
 
 LONGEST = 40  # positions for which given values have rows
 PLAIN: dict[str, Any] = {
-    "max_new_tokens": 5, "do_sample": False, "eos_token_id": None, "pad_token_id": 0,
-    "forced_bos_token_id": None, "forced_eos_token_id": None, "bad_words_ids": None, "top_k": 0,
-    "suppress_tokens": None, "begin_suppress_tokens": None, "disable_compile": True,
-}  # fmt: skip
+    "max_new_tokens": 5,
+    "do_sample": False,
+    "eos_token_id": None,
+    "pad_token_id": 0,
+    "forced_bos_token_id": None,
+    "forced_eos_token_id": None,
+    "bad_words_ids": None,
+    "top_k": 0,
+    "suppress_tokens": None,
+    "begin_suppress_tokens": None,
+    "disable_compile": True,
+}
 """Arguments of `generate` under which every logit is the model's own."""
 
 

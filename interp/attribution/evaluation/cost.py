@@ -116,9 +116,11 @@ def method_cost(
                     break
                 found[:, k, i] = passes.forward, passes.backward, spent
     made = result_provenance(
-        model, "interp.attribution.method_cost", Prompts(tuple(ids)),
+        model,
+        "interp.attribution.method_cost",
+        Prompts(tuple(ids)),
         methods=[one.label for one in chosen],
-    )  # fmt: skip
+    )
     about = [
         {"metric": kind, "method": one.label, "unit": unit}
         for kind, unit in COUNTED.items()

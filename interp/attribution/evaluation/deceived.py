@@ -111,9 +111,15 @@ def deceived(methods: Iterable[BoundMethod], n: int = 16) -> ResultRows:
     columns = {name: [getattr(d, name) for d in found] for name in Deceived.__dataclass_fields__}
     facts = {"metric": "rank of the deciding word", "unit": "rank", "warning": warning(found)}
     return ResultRows(
-        "DeceptionTest", columns, ("method",), made, facts, per_prompt, by="lowest",
+        "DeceptionTest",
+        columns,
+        ("method",),
+        made,
+        facts,
+        per_prompt,
+        by="lowest",
         same_as={"score": "rank", "null": "chance"},
-    )  # fmt: skip
+    )
 
 
 def deceived_ranks(found: ResultRows) -> tuple[Deceived, ...]:

@@ -92,9 +92,18 @@ def compare_importance(
         picked = best_diagonal(seen, how)
         chosen = [with_head(one, picked) for one in chosen]
     found = faithfulness(
-        model, every[n_selection:], chosen, wanted[n_selection:], warn=False, how=how,
-        draws=n_soft_draws, seed=seed, batch_size=batch_size, resume=resume, progress=progress,
-    )  # fmt: skip
+        model,
+        every[n_selection:],
+        chosen,
+        wanted[n_selection:],
+        warn=False,
+        how=how,
+        draws=n_soft_draws,
+        seed=seed,
+        batch_size=batch_size,
+        resume=resume,
+        progress=progress,
+    )
     made: dict[str, Any] = {**found.provenance, "made_by": "compare_importance"}
     if n_selection:
         made |= {"chosen_on": n_selection, "chosen_head": picked}

@@ -117,14 +117,22 @@ def plausibility(
     ]
     nulls = np.repeat(draws.mean(2), len(chosen), axis=0)
     made = result_provenance(
-        model, "interp.attribution.plausibility", Prompts(tuple(ids)), seed=seed,
+        model,
+        "interp.attribution.plausibility",
+        Prompts(tuple(ids)),
+        seed=seed,
         methods=[one.label for one in chosen],
-    )  # fmt: skip
+    )
     values = found.reshape(-1, len(given))
     tested = prompt_means(
-        about, ("method",), values, np.where(np.isnan(values), np.nan, nulls),
-        clusters=[one.document for one in given], notes=notes, provenance=made,
-    )  # fmt: skip
+        about,
+        ("method",),
+        values,
+        np.where(np.isnan(values), np.nan, nulls),
+        clusters=[one.document for one in given],
+        notes=notes,
+        provenance=made,
+    )
     drawn = np.repeat(draws, len(chosen), 0)
     by_ranks = [ranking_p(x, each, rng) for x, each in zip(values, drawn, strict=True)]
     p = np.maximum(tested.p, by_ranks)

@@ -98,20 +98,35 @@ def randomisation_check(
                 found[i] = _rank(mine[where], after[where])
                 drawn = [_rank(mine[where], rng.random(where.sum())) for _ in range(NULLS)]
                 null[i] = np.mean(drawn)
-            about.append({"metric": "rank correlation", "method": one.label, "step": number + 1,
-                          "randomised": name, "unit": "correlation"})  # fmt: skip
+            about.append(
+                {
+                    "metric": "rank correlation",
+                    "method": one.label,
+                    "step": number + 1,
+                    "randomised": name,
+                    "unit": "correlation",
+                }
+            )
             rows.append(found)
             nulls.append(null)
         if progress is not None:
             progress("layers", number + 1, len(steps))
     made = result_provenance(
-        model, "interp.attribution.randomisation_check", Prompts(tuple(e.ids for e in examples)),
-        seed=seed, methods=[one.label for one in chosen],
-    )  # fmt: skip
+        model,
+        "interp.attribution.randomisation_check",
+        Prompts(tuple(e.ids for e in examples)),
+        seed=seed,
+        methods=[one.label for one in chosen],
+    )
     return prompt_means(
-        about, ("method", "step", "randomised"), np.stack(rows), np.stack(nulls),
-        clusters=clusters, notes=notes, provenance=made,
-    )  # fmt: skip
+        about,
+        ("method", "step", "randomised"),
+        np.stack(rows),
+        np.stack(nulls),
+        clusters=clusters,
+        notes=notes,
+        provenance=made,
+    )
 
 
 def cascade(model: Model) -> list[tuple[str, list[str]]]:

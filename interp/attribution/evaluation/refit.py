@@ -115,15 +115,19 @@ def refit_check(
     about, rows, nulls = [], [], []
     for share in shares:
         for one in chosen:
-            about.append({"metric": "accuracy", "method": one.label, "removed": share,
-                          "unit": "share"})  # fmt: skip
+            about.append(
+                {"metric": "accuracy", "method": one.label, "removed": share, "unit": "share"}
+            )
             rows.append(right[one.label, share])
             nulls.append(np.where(np.isnan(rows[-1]), np.nan, right["(random)", share]))
     made = result_provenance(
-        model, "interp.attribution.refit_check",
-        Prompts(tuple(examples[i].ids for i in judged)), seed=seed,
-        methods=[one.label for one in chosen], held_out=held_out,
-    )  # fmt: skip
+        model,
+        "interp.attribution.refit_check",
+        Prompts(tuple(examples[i].ids for i in judged)),
+        seed=seed,
+        methods=[one.label for one in chosen],
+        held_out=held_out,
+    )
     return prompt_means(
         about, ("method", "removed"), np.stack(rows), np.stack(nulls), notes=notes, provenance=made
     )

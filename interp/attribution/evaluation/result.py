@@ -180,9 +180,13 @@ class Faithfulness(Result):
         return ResultRows(
             "MethodDifferences",
             {name: [getattr(d, name) for d in found] for name in Difference.__dataclass_fields__},
-            ("first", "second"), self.provenance, facts, per_prompt, by="abs",
+            ("first", "second"),
+            self.provenance,
+            facts,
+            per_prompt,
+            by="abs",
             same_as={"score": "difference"},
-        )  # fmt: skip
+        )
 
     def _tested(self, values: Mapping[str, np.ndarray], seed: int) -> list[Difference]:
         if len(values) < 2:

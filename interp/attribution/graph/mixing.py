@@ -155,9 +155,15 @@ def mixing(
     for i, site in enumerate(sites):
         pattern = patterns[site.layer]
         own = None if weights is None else weights[i]
-        layers.append(mixture(pattern.double().cpu().numpy(), own, residual,
-                              reduction=heads if weights is None else "mean",
-                              normalise=normalise))  # fmt: skip
+        layers.append(
+            mixture(
+                pattern.double().cpu().numpy(),
+                own,
+                residual,
+                reduction=heads if weights is None else "mean",
+                normalise=normalise,
+            )
+        )
     rows = target_rows(example, sites[0].stack)
     return Mixing(layers, rows, slice(None), slice(None), row_notes(layers))
 
@@ -171,8 +177,12 @@ def _joint(example: Example, residual: float, heads: str, normalise: str) -> Mix
         for site, pattern in zip(example.sites(stack), example.patterns(stack), strict=True):
             weights = None if heads != "mean" else np.full(site.n_heads, 1 / site.n_heads)
             matrix = np.eye(n + m)
-            mixed = mixture(pattern.double().cpu().numpy(), weights,
-                            0.0 if stack == "cross" else residual, reduction=heads)  # fmt: skip
+            mixed = mixture(
+                pattern.double().cpu().numpy(),
+                weights,
+                0.0 if stack == "cross" else residual,
+                reduction=heads,
+            )
             if stack == "cross":
                 matrix[output] *= residual
                 mixed = (1 - residual) * mixed

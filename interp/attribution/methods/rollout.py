@@ -61,9 +61,13 @@ def rollout(
     from interp.attribution.graph.streamed_rollout import choose_rollout_engine, streamed_rows
 
     options: dict[str, Any] = {
-        "residual": residual, "heads": heads, "normalise": normalise, "start_layer": start_layer,
-        "last_layer": last_layer, "stack": stack,
-    }  # fmt: skip
+        "residual": residual,
+        "heads": heads,
+        "normalise": normalise,
+        "start_layer": start_layer,
+        "last_layer": last_layer,
+        "stack": stack,
+    }
     if choose_rollout_engine(example, engine, heads, full=full, stack=stack) == "streamed":
         scores, notes = streamed_rows(example, **options)
         return Scores(_scaled(scores, normalise), notes={"engine": "streamed"} | notes)

@@ -202,9 +202,14 @@ def judged_task(
         low, high = prediction_band(random)
         better = task.sign * random >= task.sign * own.mean()
         found["random"] = {
-            "n": n_random, "unit": unit, "kind": "zero", "mean": float(random.mean()), "low": low,
-            "high": high, "share_at_least_as_good": float(better.mean()),
-        }  # fmt: skip
+            "n": n_random,
+            "unit": unit,
+            "kind": "zero",
+            "mean": float(random.mean()),
+            "low": low,
+            "high": high,
+            "share_at_least_as_good": float(better.mean()),
+        }
     return found
 
 
@@ -251,9 +256,11 @@ def certificate_text(values: Mapping[str, Any]) -> str:
     lines = [
         f"{original['name']} ({original['class']}) without {n} of {before['heads']} heads{also}",
         f"  removed: {', '.join([*values['removed'], *mlps])}",
-        f"  form: {values['form']}" + (
+        f"  form: {values['form']}"
+        + (
             " (needs trust_remote_code=True: modeling_pruned.py)"
-            if values["form"] == "compact" else ""
+            if values["form"] == "compact"
+            else ""
         ),
         f"  means of removed heads: {values['means']}",
         *([f"  means of removed MLPs: {values['mlp_means']}"] if mlps else []),
@@ -263,7 +270,7 @@ def certificate_text(values: Mapping[str, Any]) -> str:
         f"  memory: weights {before['parameter_bytes']:,} to {after['parameter_bytes']:,} bytes, "
         f"cache {before['cache_bytes_per_token']:,} to {after['cache_bytes_per_token']:,} bytes "
         "per token",
-    ]  # fmt: skip
+    ]
     if values["tokens_per_second"]:
         pace = values["tokens_per_second"]
         lines.append(

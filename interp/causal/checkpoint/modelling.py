@@ -29,10 +29,14 @@ class {name}({base}):
                 setattr(self.get_submodule(name), key, value)
 '''
 _AUTO = (
-    "AutoModelForCausalLM", "AutoModelForMaskedLM", "AutoModelForSeq2SeqLM",
-    "AutoModelForSequenceClassification", "AutoModelForImageClassification",
-    "AutoModelForSpeechSeq2Seq", "AutoModel",
-)  # fmt: skip
+    "AutoModelForCausalLM",
+    "AutoModelForMaskedLM",
+    "AutoModelForSeq2SeqLM",
+    "AutoModelForSequenceClassification",
+    "AutoModelForImageClassification",
+    "AutoModelForSpeechSeq2Seq",
+    "AutoModel",
+)
 
 
 def class_name(module: Any) -> str:

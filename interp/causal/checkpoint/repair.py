@@ -133,9 +133,15 @@ def repair_pruned(
     module.requires_grad_(False)
     module.zero_grad()
     about = {
-        "steps": steps, "rate": rate, "rounds": 1, "seed": seed, "n_prompts": len(given),
-        "prompts": given.design, "first_loss": losses[0], "last_loss": losses[-1],
-    }  # fmt: skip
+        "steps": steps,
+        "rate": rate,
+        "rounds": 1,
+        "seed": seed,
+        "n_prompts": len(given),
+        "prompts": given.design,
+        "first_loss": losses[0],
+        "last_loss": losses[-1],
+    }
     trained = load(module, tokenizer=model.tokenizer, name=model.name, check=False)
     return Repaired(trained, gone, tuple(mlps), about)
 
@@ -199,9 +205,15 @@ def prune_in_rounds(
         gone += [scores.players.labels[i] for i in worst]
         left = [x for x in left if x not in gone]
         found = repair_pruned(
-            model, gone, task.prompts if reference is None else reference, steps=repair_steps,
-            rate=rate, seed=seed + number, start=current, progress=progress,
-        )  # fmt: skip
+            model,
+            gone,
+            task.prompts if reference is None else reference,
+            steps=repair_steps,
+            rate=rate,
+            seed=seed + number,
+            start=current,
+            progress=progress,
+        )
         current = found.model
         first = found.about["first_loss"] if number == 0 else first
     assert found is not None

@@ -176,17 +176,29 @@ def save_pruned(
         made = _first_that_fits(weights, removed, parts, means, form, temporary, path.name, probe)
         stated("checked", 1, 2)
         about = {
-            "form": made.form, "kind": kind, "means": made.means, "mlp_means": made.mlp_means,
+            "form": made.form,
+            "kind": kind,
+            "means": made.means,
+            "mlp_means": made.mlp_means,
             "notes": list(made.notes),
-            "seed": seed, "n_random": n_random, "chosen": dict(made_with or {}),
+            "seed": seed,
+            "n_random": n_random,
+            "chosen": dict(made_with or {}),
             "source": source or model.name,
             "repair": None if trained is None else dict(trained.about),
-        }  # fmt: skip
+        }
         folded = means.heads if means is not None and made.means == "folded" else None
         certificate = certificate_of(
-            model, made.after, removed, temporary, judged, made.difference, folded, about,
+            model,
+            made.after,
+            removed,
+            temporary,
+            judged,
+            made.difference,
+            folded,
+            about,
             [mlp.label for mlp in parts],
-        )  # fmt: skip
+        )
         write_atomically(temporary / CERTIFICATE, json_document(certificate))
         text = certificate_text(certificate).encode()
         write_atomically(temporary / TEXT, text + b"\n")
@@ -314,8 +326,13 @@ def _written(
         _write(model, slim, form, folder)
         after = load(folder, trust_remote_code=form == "compact", name=name, check=False)
     except (
-        LoadError, AttributeError, KeyError, ValueError, RuntimeError, StrictDataclassError
-    ) as error:  # fmt: skip
+        LoadError,
+        AttributeError,
+        KeyError,
+        ValueError,
+        RuntimeError,
+        StrictDataclassError,
+    ) as error:
         why = str(error.__cause__ or error).splitlines()[0].replace(str(folder), name)
         raise OptionError(f"{cannot} ({why}); choose another form") from error
     folded = means.heads if means is not None and slim.means == "folded" else None

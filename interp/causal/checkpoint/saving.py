@@ -79,9 +79,16 @@ class Saving:
             )
 
     def write(
-        self, model: Model, task: Task, by: list[str], game: dict[str, Any], spec: dict[str, Any],
-        source: str, progress: Any, n_random: int = N_RANDOM,
-    ) -> SavedCheckpoint:  # fmt: skip
+        self,
+        model: Model,
+        task: Task,
+        by: list[str],
+        game: dict[str, Any],
+        spec: dict[str, Any],
+        source: str,
+        progress: Any,
+        n_random: int = N_RANDOM,
+    ) -> SavedCheckpoint:
         """Choose the heads on half of the prompts and write the checkpoint."""
         from interp.causal.checkpoint.certificate import Judged
         from interp.causal.checkpoint.choose import gated_parts, heads_by_name, ranked_heads
@@ -108,10 +115,17 @@ class Saving:
             assert self.keep is not None
             given = {k: v for k, v in game.items() if k not in ("resume", "kind", "seed")}
             removed = prune_in_rounds(
-                model, selected(task, halves(task, seed)[0]), by[0], self.keep,
-                rounds=self.rounds, repair_steps=self.repair, seed=seed, progress=progress,
-                **trained, **given,
-            )  # fmt: skip
+                model,
+                selected(task, halves(task, seed)[0]),
+                by[0],
+                self.keep,
+                rounds=self.rounds,
+                repair_steps=self.repair,
+                seed=seed,
+                progress=progress,
+                **trained,
+                **given,
+            )
             how = {"by": by[0], "keep": self.keep, "equal": False}
         elif self.keep is not None:
             given = {k: v for k, v in game.items() if k != "resume"}
@@ -127,14 +141,29 @@ class Saving:
             if isinstance(removed, LearnedGates):
                 heads, mlps = gated_parts(model, removed)
             removed = repair_pruned(
-                model, heads, game.get("reference") or judged.other_prompts, mlps=mlps,
-                steps=self.repair, seed=seed, progress=progress, **trained,
-            )  # fmt: skip
+                model,
+                heads,
+                game.get("reference") or judged.other_prompts,
+                mlps=mlps,
+                steps=self.repair,
+                seed=seed,
+                progress=progress,
+                **trained,
+            )
         form: Any = self.form
         kind: Any = KINDS_SAVED[game["kind"]]
         assert self.folder is not None
         return save_pruned(
-            model, removed, self.folder, n_random=n_random, form=form, kind=kind,
-            reference=game.get("reference"), tasks=[judged], seed=seed, made_with=how,
-            source=source, progress=progress,
-        )  # fmt: skip
+            model,
+            removed,
+            self.folder,
+            n_random=n_random,
+            form=form,
+            kind=kind,
+            reference=game.get("reference"),
+            tasks=[judged],
+            seed=seed,
+            made_with=how,
+            source=source,
+            progress=progress,
+        )

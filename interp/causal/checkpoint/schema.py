@@ -12,32 +12,86 @@ FORMAT = "interp certificate 1"
 NUMBER, OPTIONAL_NUMBER, ANY = "a number", "a number or null", "any JSON value"
 _INTERVAL = {"value": NUMBER, "low": OPTIONAL_NUMBER, "high": OPTIONAL_NUMBER, "n": int}
 _SIZE = dict.fromkeys(
-    ("parameters", "nonzero_parameters", "parameter_bytes", "file_bytes",
-     "cache_bytes_per_token", "heads"), int,
-)  # fmt: skip
-_RANDOM = {"n": int, "unit": ("heads", "kv_groups", "layers"), "kind": str, "mean": NUMBER,
-           "low": NUMBER, "high": NUMBER, "share_at_least_as_good": NUMBER}  # fmt: skip
-_REPAIR = {"steps": int, "rate": NUMBER, "rounds": int, "seed": int, "n_prompts": int,
-           "prompts": str, "first_loss": NUMBER, "last_loss": NUMBER}  # fmt: skip
-_SPEC = {"source": str, "measure": (None, str), "n": (None, int), "max_length": (None, int),
-         "seed": int}  # fmt: skip
+    (
+        "parameters",
+        "nonzero_parameters",
+        "parameter_bytes",
+        "file_bytes",
+        "cache_bytes_per_token",
+        "heads",
+    ),
+    int,
+)
+_RANDOM = {
+    "n": int,
+    "unit": ("heads", "kv_groups", "layers"),
+    "kind": str,
+    "mean": NUMBER,
+    "low": NUMBER,
+    "high": NUMBER,
+    "share_at_least_as_good": NUMBER,
+}
+_REPAIR = {
+    "steps": int,
+    "rate": NUMBER,
+    "rounds": int,
+    "seed": int,
+    "n_prompts": int,
+    "prompts": str,
+    "first_loss": NUMBER,
+    "last_loss": NUMBER,
+}
+_SPEC = {
+    "source": str,
+    "measure": (None, str),
+    "n": (None, int),
+    "max_length": (None, int),
+    "seed": int,
+}
 _TASK = {
-    "task": str, "task_hash": str, "spec": ({}, _SPEC), "unit": str, "higher_is_better": bool,
-    "held_out": [int], "clusters": int, "before": _INTERVAL, "after": _INTERVAL,
-    "change": _INTERVAL, "unrepaired?": _INTERVAL, "random?": _RANDOM,
-}  # fmt: skip
+    "task": str,
+    "task_hash": str,
+    "spec": ({}, _SPEC),
+    "unit": str,
+    "higher_is_better": bool,
+    "held_out": [int],
+    "clusters": int,
+    "before": _INTERVAL,
+    "after": _INTERVAL,
+    "change": _INTERVAL,
+    "unrepaired?": _INTERVAL,
+    "random?": _RANDOM,
+}
 SCHEMA: dict[str, Any] = {
-    "format": (FORMAT,), "form": FORMS, "kind": ("zero", "mean"), "means": str, "mlp_means": str,
-    "notes": [str], "seed": int, "n_random": int, "chosen": ANY, "source": str,
+    "format": (FORMAT,),
+    "form": FORMS,
+    "kind": ("zero", "mean"),
+    "means": str,
+    "mlp_means": str,
+    "notes": [str],
+    "seed": int,
+    "n_random": int,
+    "chosen": ANY,
+    "source": str,
     "repair": (None, _REPAIR),
-    "original": {"name": str, "revision": (None, str), "class": str, "dtype": str,
-                 "content_hash": str},
-    "content_hash": str, "removed": [str], "removed_mlps": [str],
+    "original": {
+        "name": str,
+        "revision": (None, str),
+        "class": str,
+        "dtype": str,
+        "content_hash": str,
+    },
+    "content_hash": str,
+    "removed": [str],
+    "removed_mlps": [str],
     "size": {"before": _SIZE, "after": _SIZE},
     "tokens_per_second": {"before?": NUMBER, "after?": NUMBER},
     "logits": {"difference": NUMBER, "allowed": NUMBER},
-    "means_hash": (None, str), "tasks": [_TASK], "files": {"*": str}, "versions": {"*": str},
-}  # fmt: skip
+    "means_hash": (None, str),
+    "tasks": [_TASK],
+    "files": {"*": str},
+    "versions": {"*": str},
+}
 """A type; a tuple of alternatives (values, types or schemas); a list with the schema of its items;
 or fields, of which those with "?" may be absent. "*" stands for any names."""
 _NAMES = {int: "a whole number of 0 or more", str: "text", bool: "true or false"}

@@ -85,10 +85,14 @@ class Verification:
     def __repr__(self) -> str:
         found = f"{len(self.differences)} statements differ"
         if not self.differences:
-            found = "holds" if self.tasks else (
-                "nothing differs, but no task was computed again: nothing says what the removal "
-                "costs"
-            )  # fmt: skip
+            found = (
+                "holds"
+                if self.tasks
+                else (
+                    "nothing differs, but no task was computed again: nothing says what the "
+                    "removal costs"
+                )
+            )
         lines = [f"{self.folder}: {found} ({self.checked} statements computed again)"]
         lines += [f"  differs: {x}" for x in self.differences]
         lines += [f"  not checked: {x}" for x in self.not_checked]
@@ -223,9 +227,11 @@ class _Checking:
         own = before if isinstance(before, NotChecked) else sizes(before)
         found["size"] = {"before": own, "after": sizes(self.after, weights)}
         found["tasks"] = [
-            failed if isinstance(failed := found["kind"], NotChecked) and failed != before
-            else self._task(each, tasks, trust) for each in stated["tasks"]
-        ]  # fmt: skip
+            failed
+            if isinstance(failed := found["kind"], NotChecked) and failed != before
+            else self._task(each, tasks, trust)
+            for each in stated["tasks"]
+        ]
         if not any("random" in each for each in found["tasks"] if isinstance(each, dict)):
             found["seed"] = found["n_random"] = NotChecked("no random set was drawn again")
         self._same_text()
@@ -283,15 +289,17 @@ class _Checking:
         """Compare the checkpoint with the removal done again: shapes always, values if exact."""
         wanted, there = (dict(saved_tensors(x)) for x in (made, self.after.module))
         wrong = sorted(
-            name for name in {*wanted, *there}
+            name
+            for name in {*wanted, *there}
             if name not in wanted or name not in there or wanted[name].shape != there[name].shape
-        )  # fmt: skip
+        )
         exact = [] if self.trained or wrong else sorted(wanted)
         wrong += [
-            name for name in exact
+            name
+            for name in exact
             if not (folded and name.endswith(".bias"))
             and not torch.equal(wanted[name].cpu(), there[name].cpu())
-        ]  # fmt: skip
+        ]
         if wrong:
             self.differences.append(
                 f"removed: {wrong[0]} is not that of the original without the removed parts"
@@ -339,9 +347,15 @@ class _Checking:
         one = Judged(task, tuple(held_out), stated["spec"])
         alone = isinstance(self.before, NotChecked)
         found = judged_task(
-            None if alone else self.before, self.after, self.removed, one, reported["n_random"],
-            reported["seed"], reported["removed_mlps"], repaired=self.trained,
-        )  # fmt: skip
+            None if alone else self.before,
+            self.after,
+            self.removed,
+            one,
+            reported["n_random"],
+            reported["seed"],
+            reported["removed_mlps"],
+            repaired=self.trained,
+        )
         if alone:
             later = ("before", "change", "unrepaired", "random")
             found |= {part: self.before for part in later if part in stated}

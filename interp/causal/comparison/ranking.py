@@ -77,10 +77,12 @@ class Ranking:
         labels = tuple(
             f"{stack} {Head(layer, head)}" if several else str(Head(layer, head))
             for stack, layer, head in zip(
-                frame["stack"].tolist(), frame["layer"].tolist(), frame["head"].tolist(),
+                frame["stack"].tolist(),
+                frame["layer"].tolist(),
+                frame["head"].tolist(),
                 strict=True,
             )
-        )  # fmt: skip
+        )
         score = frame["score"].to_numpy(dtype=np.float64)
         missing = [x for x, s in zip(labels, score, strict=True) if np.isnan(s)]
         if missing:

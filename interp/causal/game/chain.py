@@ -171,9 +171,15 @@ def _chain(
     for number, batch in enumerate(game.batches):
         clean = game.clean_run(number)
         last = CleanRun(
-            clean.inputs, clean.batch, clean.logits, clean.seconds, dict(clean.outputs),
-            dict(clean.attention), dict(clean.z), dict(clean.uniform),
-        )  # fmt: skip
+            clean.inputs,
+            clean.batch,
+            clean.logits,
+            clean.seconds,
+            dict(clean.outputs),
+            dict(clean.attention),
+            dict(clean.z),
+            dict(clean.uniform),
+        )
         with inference(game.model.module):
             for step in range(len(gates)):
                 raw = _next(game, number, last, firsts[int(order[step])], table[step : step + 1])

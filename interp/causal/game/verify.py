@@ -340,9 +340,15 @@ class _Trial:
         try:
             clean = capture_for_replay(self.model, self.inputs, reuse)
             got = run(
-                self.model, self.inputs, both, Replacement(),
-                first=low, clean=clean, reuse=reuse, copies=2,
-            )  # fmt: skip
+                self.model,
+                self.inputs,
+                both,
+                Replacement(),
+                first=low,
+                clean=clean,
+                reuse=reuse,
+                copies=2,
+            )
         except _FAILURES as error:
             return replace(reuse, notes=(*reuse.notes, f"{note}it fails ({error})"))
         if not self._close(got, torch.cat([self._full(g) for g in each])):

@@ -86,9 +86,13 @@ class GatedTask:
         with frozen(module), inference(module):
             with game.model.visited(visit), self._gated_mlps(gates):
                 raw = run(
-                    game.model, batch.inputs, {}, batch.replacement, reuse=reuse,
+                    game.model,
+                    batch.inputs,
+                    {},
+                    batch.replacement,
+                    reuse=reuse,
                     wanted=batch.wanted,
-                )  # fmt: skip
+                )
             return game.value_of(batch, pick(raw, batch.wanted, reuse))
 
     @torch.no_grad()
@@ -113,9 +117,12 @@ class GatedTask:
                 gate, mean = gates[:, at], self._mlp_means.get(label)
 
                 def hook(
-                    module: nn.Module, args: Any, output: Any, gate: Tensor = gate,
+                    module: nn.Module,
+                    args: Any,
+                    output: Any,
+                    gate: Tensor = gate,
                     other: Tensor | None = mean,
-                ) -> Any:  # fmt: skip
+                ) -> Any:
                     first = output[0] if isinstance(output, tuple) else output
                     g = gate.repeat_interleave(first.shape[0] // len(gate), 0)
                     g = g.reshape(-1, *[1] * (first.dim() - 1)).to(first.dtype)
@@ -139,9 +146,12 @@ class GatedTask:
                 for label, where in self.units.mlps:
 
                     def hook(
-                        module: nn.Module, args: Any, output: Any, label: str = label,
+                        module: nn.Module,
+                        args: Any,
+                        output: Any,
+                        label: str = label,
                         mask: Any = mask,
-                    ) -> None:  # fmt: skip
+                    ) -> None:
                         x = (output[0] if isinstance(output, tuple) else output).double()
                         x = x if mask is None else x * mask[..., None]
                         total[label] = total.get(label, 0) + x.flatten(0, -2).sum(0)

@@ -138,18 +138,38 @@ def learn_gates(
     )
     made = model_provenance(model) | gated.game.about() | task.about()
     made |= {
-        "method": method, "penalty": penalty, "rate": rate, "max_steps": steps, "seed": seed,
-        "mlps": mlps, "cost": cost, "span": span, "fitted_on": first, "judged_on": second,
-        "n_random": n_random, "made_by": "interp.causal.learn_gates",
-    }  # fmt: skip
+        "method": method,
+        "penalty": penalty,
+        "rate": rate,
+        "max_steps": steps,
+        "seed": seed,
+        "mlps": mlps,
+        "cost": cost,
+        "span": span,
+        "fitted_on": first,
+        "judged_on": second,
+        "n_random": n_random,
+        "made_by": "interp.causal.learn_gates",
+    }
     clusters = None if task.clusters is None else tuple(task.clusters[i] for i in second)
     return LearnedGates(
-        method, units.labels, units.head_labels, gate, np.stack([f.a for f in fits]), costs,
+        method,
+        units.labels,
+        units.head_labels,
+        gate,
+        np.stack([f.a for f in fits]),
+        costs,
         {"count": "units", "cache": "cache bytes"}.get(cost, cost),
         np.stack(upper) if upper else None,
-        tuple(f.steps for f in fits), tuple(f.settled for f in fits),
-        held_out, on_fitted, task.unit, task.higher_is_better, clusters, made,
-    )  # fmt: skip
+        tuple(f.steps for f in fits),
+        tuple(f.settled for f in fits),
+        held_out,
+        on_fitted,
+        task.unit,
+        task.higher_is_better,
+        clusters,
+        made,
+    )
 
 
 def _in_small_steps(task: Task, options: dict[str, Any]) -> dict[str, Any]:

@@ -77,9 +77,12 @@ class HarnessRun:
         backend: Any = "causal" if model.kind == "causal" else "seq2seq"
         with _quiet(), inference(model.module):
             self.lm = package.models.huggingface.HFLM(
-                pretrained=model.module, tokenizer=copy.deepcopy(model.tokenizer),
-                backend=backend, batch_size=batch_size, device=str(model.device),
-            )  # fmt: skip
+                pretrained=model.module,
+                tokenizer=copy.deepcopy(model.tokenizer),
+                backend=backend,
+                batch_size=batch_size,
+                device=str(model.device),
+            )
             self.tasks = self._loaded(tasks, n_shot, seed)
 
     def _loaded(self, tasks: Sequence[str], n_shot: int | None, seed: int) -> Any:
@@ -116,22 +119,26 @@ class HarnessRun:
 
     def results(self, edits: Sequence[Edit] = ()) -> dict[str, Any]:
         """Return the harness's results and samples of every task, of the model under edits."""
-        with (
-            _quiet(), inference(self.model.module), self.model.edited(*edits), torch.no_grad()
-        ):  # fmt: skip
+        with _quiet(), inference(self.model.module), self.model.edited(*edits), torch.no_grad():
             return self.package.evaluator.evaluate(
-                lm=self.lm, task_dict=self.tasks, limit=self.n, bootstrap_iters=0,
-                log_samples=True, verbosity="ERROR",
-            )  # fmt: skip
+                lm=self.lm,
+                task_dict=self.tasks,
+                limit=self.n,
+                bootstrap_iters=0,
+                log_samples=True,
+                verbosity="ERROR",
+            )
 
     def encoded(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
         """Return the ids of a request as the harness reads it."""
         if context:
             return self.lm._encode_pair(context, continuation)
         ids = self.lm.tok_encode(continuation)
-        return ([self.lm.prefix_token_id], ids) if ids[:1] != [self.lm.prefix_token_id] else (
-            ids[:1], ids[1:]
-        )  # fmt: skip
+        return (
+            ([self.lm.prefix_token_id], ids)
+            if ids[:1] != [self.lm.prefix_token_id]
+            else (ids[:1], ids[1:])
+        )
 
 
 @contextlib.contextmanager

@@ -36,15 +36,20 @@ def file_task(path: Path) -> dict[str, Any]:
     config = {"task": path.stem, "custom_dataset": data, "test_split": "test"}
     if path.suffix == ".txt":
         return config | {
-            "output_type": "loglikelihood_rolling", "doc_to_text": "", "doc_to_target": "{{text}}",
+            "output_type": "loglikelihood_rolling",
+            "doc_to_text": "",
+            "doc_to_target": "{{text}}",
             "metric_list": [_metric(n, n, False) for n in ("word_perplexity", "byte_perplexity")],
-        }  # fmt: skip
+        }
     prompt: Callable[[Mapping[str, Any]], str] = lambda d: d["prompt"]  # noqa: E731
     return config | {
-        "output_type": "multiple_choice", "doc_to_text": prompt,
-        "doc_to_choice": lambda d: list(d["choices"]), "doc_to_target": lambda d: 0,
-        "target_delimiter": "", "metric_list": [_metric("acc", "mean", True)],
-    }  # fmt: skip
+        "output_type": "multiple_choice",
+        "doc_to_text": prompt,
+        "doc_to_choice": lambda d: list(d["choices"]),
+        "doc_to_target": lambda d: 0,
+        "target_delimiter": "",
+        "metric_list": [_metric("acc", "mean", True)],
+    }
 
 
 def _metric(name: str, aggregation: str, higher: bool) -> dict[str, Any]:

@@ -88,9 +88,7 @@ def harness_task(
                 tokens.append(list(after))
                 weights.append(number if choice == right else -number / (number - 1))
                 clusters.append(f"{name} {at}")
-    positions = [
-        range(len(p) - len(t) - 1, len(p) - 1) for p, t in zip(ids, tokens, strict=True)
-    ]  # fmt: skip
+    positions = [range(len(p) - len(t) - 1, len(p) - 1) for p, t in zip(ids, tokens, strict=True)]
 
     def read(logits: Tensor, prompt: int) -> Tensor:
         wanted = torch.tensor(tokens[prompt], device=logits.device)
@@ -99,7 +97,12 @@ def harness_task(
 
     prompts = Prompts(tuple(ids), f"choices of {task}", clusters=tuple(clusters))
     made = custom(
-        model, prompts, read, name=f"harness {task}", positions=positions,
-        unit="nats (log p of the right choice over the others)", higher_is_better=True,
-    )  # fmt: skip
+        model,
+        prompts,
+        read,
+        name=f"harness {task}",
+        positions=positions,
+        unit="nats (log p of the right choice over the others)",
+        higher_is_better=True,
+    )
     return replace(made, detail=f"{made.detail} {weights}", chance=0.0)

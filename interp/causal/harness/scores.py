@@ -92,9 +92,7 @@ def harness_scores(
             raise OptionError(f"edits {name!r}: this name is taken; choose another")
         runs[name] = given
     sets = random_sets(model, chosen, n_random, seed)
-    harness = HarnessRun(
-        model, tasks, n_shot=n_shot, n=n, batch_size=batch_size, seed=seed
-    )  # fmt: skip
+    harness = HarnessRun(model, tasks, n_shot=n_shot, n=n, batch_size=batch_size, seed=seed)
     report, total = progress or silent, len(runs) + len(sets)
     found: dict[str, Values] = {}
     read = hashlib.sha256()
@@ -111,17 +109,27 @@ def harness_scores(
         report("harness", done, total)
     if drawn:
         own = found[OWN]
-        found[RANDOM] = {k: (np.mean([d[k][0] for d in drawn], 0),
-                             float(np.mean([d[k][1] for d in drawn]))) for k in own}  # fmt: skip
-    options = {"n_shot": n_shot, "n": n, "batch_size": batch_size, "seed": seed,
-               "n_random": n_random}  # fmt: skip
+        found[RANDOM] = {
+            k: (np.mean([d[k][0] for d in drawn], 0), float(np.mean([d[k][1] for d in drawn])))
+            for k in own
+        }
+    options = {
+        "n_shot": n_shot,
+        "n": n,
+        "batch_size": batch_size,
+        "seed": seed,
+        "n_random": n_random,
+    }
     made = model_provenance(model) | {
-        "prompts": ", ".join(tasks), "prompts_hash": read.hexdigest(),
-        "tasks": list(tasks), "without": [str(h) for h in chosen],
+        "prompts": ", ".join(tasks),
+        "prompts_hash": read.hexdigest(),
+        "tasks": list(tasks),
+        "without": [str(h) for h in chosen],
         "runs": {name: [e.name for e in given] for name, given in runs.items()},
-        "lm_eval": str(getattr(harness.package, "__version__", "")), "options": options,
+        "lm_eval": str(getattr(harness.package, "__version__", "")),
+        "options": options,
         "made_by": "interp.causal.harness_scores",
-    }  # fmt: skip
+    }
     return run_rows(found, made)
 
 
@@ -135,9 +143,10 @@ def document_values(results: Mapping[str, Any]) -> Values:
     for task, samples in results["samples"].items():
         for name in dict.fromkeys(m for sample in samples for m in sample["metrics"]):
             reported = [
-                x for key, x in results["results"][task].items()
+                x
+                for key, x in results["results"][task].items()
                 if key.partition(",")[0] == name and isinstance(x, (int, float))
-            ]  # fmt: skip
+            ]
             values = np.array([_value(sample.get(name)) for sample in samples])
             found[task, name] = values, float(reported[0]) if reported else np.nan
     return found
@@ -169,8 +178,18 @@ def run_rows(found: Mapping[str, Values], made: Mapping[str, Any]) -> ResultRows
         known = x[np.isfinite(x)]
         sem = standard_error(known[None])[0] if len(known) > 1 else np.nan
         score = known.mean() if len(known) else np.nan
-        rows.append({"task": task, "metric": metric, "run": run, "score": score, "sem": sem,
-                     "n": len(known), "null": null, "reported": reported})  # fmt: skip
+        rows.append(
+            {
+                "task": task,
+                "metric": metric,
+                "run": run,
+                "score": score,
+                "sem": sem,
+                "n": len(known),
+                "null": null,
+                "reported": reported,
+            }
+        )
         values.append(x)
 
     for task, metric in found[OWN]:

@@ -24,9 +24,21 @@ if TYPE_CHECKING:
 
 _FORMAT = "interp TextScores 1"
 COLUMNS = (
-    "number", "id", "sha256", "n_tokens", "n_scored", "cut", "loss", "loss_masked", "difference",
-    "relative", "null_mean", "null_sd", "z", "reason",
-)  # fmt: skip
+    "number",
+    "id",
+    "sha256",
+    "n_tokens",
+    "n_scored",
+    "cut",
+    "loss",
+    "loss_masked",
+    "difference",
+    "relative",
+    "null_mean",
+    "null_sd",
+    "z",
+    "reason",
+)
 _NUMBERS = COLUMNS[6:13]
 
 

@@ -203,9 +203,13 @@ class _Run:
     ) -> Float[Array, "window clean_masked_random"]:
         task = loss(self.model, Prompts(tuple(windows)), name="next_token_loss")
         game = Game(
-            self.model, task, players=self.players, kind=self.kind, max_tokens=self.max_tokens,
+            self.model,
+            task,
+            players=self.players,
+            kind=self.kind,
+            max_tokens=self.max_tokens,
             check=False,
-        )  # fmt: skip
+        )
         return torch.cat([game.clean[None], game.values(self.gates)]).numpy().T
 
     def _one_by_one(

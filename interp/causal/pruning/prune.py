@@ -109,9 +109,20 @@ def pruning_curve(
     Reference: Michel et al. 2019, "Are Sixteen Heads Really Better than One?".
     """
     plan = _plan(
-        model, task, ranking, how, order, kind, n_random, seed, steps, name, options,
-        held_out, n_loops,
-    )  # fmt: skip
+        model,
+        task,
+        ranking,
+        how,
+        order,
+        kind,
+        n_random,
+        seed,
+        steps,
+        name,
+        options,
+        held_out,
+        n_loops,
+    )
     if how == "greedy" and max_evaluations is not None and plan.evaluations > max_evaluations:
         raise OptionError(
             f"greedy pruning of {len(plan.game)} players takes {plan.evaluations:,} evaluations, "
@@ -183,9 +194,20 @@ def estimate_pruning(
 ) -> RunEstimate:
     """Estimate the time and memory of `pruning_curve`, with the same arguments."""
     plan = _plan(
-        model, task, ranking, how, order, kind, n_random, seed, steps, None, options,
-        held_out, n_loops,
-    )  # fmt: skip
+        model,
+        task,
+        ranking,
+        how,
+        order,
+        kind,
+        n_random,
+        seed,
+        steps,
+        None,
+        options,
+        held_out,
+        n_loops,
+    )
     return plan.estimate()
 
 
@@ -362,9 +384,17 @@ def _plan(
             every = folds(len(task), n_loops if n_random else 0, seed, task.clusters)
             halves = fold_orders(every, rank)
     return _Plan(
-        game, counts, coarse, removed, orders, order == "most-first", name or called, ranked_on,
-        every, halves,
-    )  # fmt: skip
+        game,
+        counts,
+        coarse,
+        removed,
+        orders,
+        order == "most-first",
+        name or called,
+        ranked_on,
+        every,
+        halves,
+    )
 
 
 def _ordered(helps: np.ndarray, order: str) -> list[int]:

@@ -243,8 +243,11 @@ class PruningCurve(Result):
 
     def _take(self, rows: Sequence[int]) -> Self:
         part = super()._take(rows)
-        kept = [int(np.argmax(self.measured_at_random == c)) for c in part.counts
-                if c in self.measured_at_random]  # fmt: skip
+        kept = [
+            int(np.argmax(self.measured_at_random == c))
+            for c in part.counts
+            if c in self.measured_at_random
+        ]
         some = None if self.random_counts is None else self.random_counts[kept]
         part = replace(part, random_per_prompt=self.random_per_prompt[:, kept], random_counts=some)
         object.__setattr__(part, "_asked", self._asked)

@@ -99,16 +99,24 @@ def banzhaf(
         found = banzhaf_exact(game, progress=progress)
     else:
         found = banzhaf_sampled(
-            game, target_sem=target_sem, max_evaluations=max_evaluations, seed=seed,
+            game,
+            target_sem=target_sem,
+            max_evaluations=max_evaluations,
+            seed=seed,
             progress=progress,
-        )  # fmt: skip
+        )
     figures: dict[str, Any] = {"method": method}
     if method == "sampled":
         figures |= {"evaluations": found.evaluations}
     return as_importance(
-        game, found, summary="banzhaf", options=figures, made_by="interp.causal.banzhaf",
-        notes={}, null=None,
-    )  # fmt: skip
+        game,
+        found,
+        summary="banzhaf",
+        options=figures,
+        made_by="interp.causal.banzhaf",
+        notes={},
+        null=None,
+    )
 
 
 def banzhaf_exact(game: Playable, *, progress: Told = None) -> Solution:

@@ -152,9 +152,14 @@ def solved(
         )
         notes["about_forward_passes"] = round(PASSES * (len(gates) + n_checks) + 2 * n_checks, 1)
     return Solution(
-        whole + share[:, None] * gap, np.hypot(spread, bias), len(gates) + n_checks,
-        v_all, v_none, notes, sampling_df=pairs - 1,
-    )  # fmt: skip
+        whole + share[:, None] * gap,
+        np.hypot(spread, bias),
+        len(gates) + n_checks,
+        v_all,
+        v_none,
+        notes,
+        sampling_df=pairs - 1,
+    )
 
 
 def _trapezoid(

@@ -124,9 +124,16 @@ def shapley(
     if null == "random-init":
         beside = lambda: random_game(game, seed=seed, **options)  # noqa: E731
     return shapley_of(
-        game, method=method, target_sem=target_sem, max_evaluations=max_evaluations, seed=seed,
-        null=null, beside=beside, walk=walk, progress=progress,
-    )  # fmt: skip
+        game,
+        method=method,
+        target_sem=target_sem,
+        max_evaluations=max_evaluations,
+        seed=seed,
+        null=null,
+        beside=beside,
+        walk=walk,
+        progress=progress,
+    )
 
 
 def shapley_of(
@@ -172,9 +179,14 @@ def shapley_of(
     if method != "exact":
         values |= {"evaluations": found.evaluations}
     return as_importance(
-        game, found, summary="shapley", options=values, made_by="interp.causal.shapley",
-        notes=notes, null=nulls,
-    )  # fmt: skip
+        game,
+        found,
+        summary="shapley",
+        options=values,
+        made_by="interp.causal.shapley",
+        notes=notes,
+        null=nulls,
+    )
 
 
 @takes_model
@@ -217,9 +229,14 @@ def shapley_per_layer(
     game = Game(model, task, kind=kind, **options)
     found = layer_values(game, progress=progress)
     return as_importance(
-        game, found, summary="shapley_per_layer", options={"method": "exact"},
-        made_by="interp.causal.shapley_per_layer", notes={}, null=None,
-    )  # fmt: skip
+        game,
+        found,
+        summary="shapley_per_layer",
+        options={"method": "exact"},
+        made_by="interp.causal.shapley_per_layer",
+        notes={},
+        null=None,
+    )
 
 
 def chosen_method(method: ShapleyMethod, n: int, max_evaluations: int | None) -> ShapleyMethod:

@@ -71,9 +71,14 @@ def truncated_shapley(
     """
     game = Game(model, task, kind=kind, seed=seed, **options)
     found = truncated_values(
-        game, share=share, target_sem=target_sem, max_evaluations=max_evaluations, seed=seed,
-        walk=walk, progress=progress,
-    )  # fmt: skip
+        game,
+        share=share,
+        target_sem=target_sem,
+        max_evaluations=max_evaluations,
+        seed=seed,
+        walk=walk,
+        progress=progress,
+    )
     return as_importance(
         game,
         found,
@@ -99,6 +104,12 @@ def truncated_values(
     if not 0 < share < 1:
         raise OptionError(f"share={share}; the share of removed players must lie between 0 and 1")
     return permutation_values(
-        game, antithetic=False, steps=max(1, int(len(game) * share)), target_sem=target_sem,
-        max_evaluations=max_evaluations, seed=seed, walk=walk, progress=progress,
-    )  # fmt: skip
+        game,
+        antithetic=False,
+        steps=max(1, int(len(game) * share)),
+        target_sem=target_sem,
+        max_evaluations=max_evaluations,
+        seed=seed,
+        walk=walk,
+        progress=progress,
+    )

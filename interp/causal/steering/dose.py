@@ -122,20 +122,31 @@ def steer(
             rows.append(np.stack(values))
         found.append(rows)
     made = model_provenance(model) | {
-        "how": method, "heads": [str(h) for h in chosen], "seed": seed, "task": measured.about(),
-        "plain": on_text.about(), "n_random": len(sets) - 1,
+        "how": method,
+        "heads": [str(h) for h in chosen],
+        "seed": seed,
+        "task": measured.about(),
+        "plain": on_text.about(),
+        "n_random": len(sets) - 1,
         "edits": [_edit(chosen, method, dose, direction).name for dose in doses],
         "made_by": "interp.causal.steer",
-    }  # fmt: skip
+    }
     first, second = ((t.name, t.unit, t.higher_is_better) for t in (measured, on_text))
     random = [
         np.stack([x[k] for x in found[1:]]) if found[1:] else np.zeros((0, *found[0][k].shape))
         for k in (0, 1)
     ]
     return dose_rows(
-        model.name, [*map(str, chosen)], method, doses, (first, second), found[0], random,
-        (measured.clusters, on_text.clusters), made,
-    )  # fmt: skip
+        model.name,
+        [*map(str, chosen)],
+        method,
+        doses,
+        (first, second),
+        found[0],
+        random,
+        (measured.clusters, on_text.clusters),
+        made,
+    )
 
 
 def _edit(heads: Sequence[Head], how: str, dose: float, direction: Outputs | None) -> Edit:

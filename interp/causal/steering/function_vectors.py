@@ -73,9 +73,11 @@ def indirect_effects(
         values = torch.zeros(len(ids), site.n_heads, dtype=torch.double)
         for head in range(site.n_heads):
             one = set_z(
-                [Head(site.layer, head)], outputs[site.stack, site.layer], positions=[-1],
+                [Head(site.layer, head)],
+                outputs[site.stack, site.layer],
+                positions=[-1],
                 stack=site.stack,
-            )  # fmt: skip
+            )
             values[:, head] = answer_probabilities(model, ids, answers, [one]) - plain
             done += 1
             if progress is not None:
@@ -173,8 +175,9 @@ def find_function_vector(
     effects = indirect_effects(model, given.shuffled[n:], given.answers[n:], outputs)
     mean = {
         Head(site.layer, h, site.stack): float(x[:, h].mean())
-        for site, x in effects.items() for h in range(site.n_heads)
-    }  # fmt: skip
+        for site, x in effects.items()
+        for h in range(site.n_heads)
+    }
     if heads is None:
         chosen = tuple(ordered_by(mean, mean.__getitem__)[:top])
     else:

@@ -31,21 +31,35 @@ def dose_rows(
     """Return a row per task and factor; see `steer` for the columns."""
     rows = [
         {
-            "model": model, "task": name, "factor": factor, "score": float(x[at].mean()),
-            "sem": float(standard_error(x[at][None], labels)[0]), "n": x.shape[1],
+            "model": model,
+            "task": name,
+            "factor": factor,
+            "score": float(x[at].mean()),
+            "sem": float(standard_error(x[at][None], labels)[0]),
+            "n": x.shape[1],
             "clusters": cluster_count(x.shape[1], labels),
-            "null": float(other.mean(2)[:, at].mean()) if len(other) else np.nan, "unit": unit,
-            "heads": " ".join(steered), "metric": f"steer_{how}",
+            "null": float(other.mean(2)[:, at].mean()) if len(other) else np.nan,
+            "unit": unit,
+            "heads": " ".join(steered),
+            "metric": f"steer_{how}",
         }
         for (name, unit, _), x, other, labels in zip(tasks, values, random, clusters, strict=True)
         for at, factor in enumerate(factors)
-    ]  # fmt: skip
+    ]
     facts = {
-        "steered": tuple(steered), "how": how, "unchanged": 1.0 if how == "scale" else 0.0,
-        "tasks": tasks, "values": tuple(values), "random": tuple(random),
+        "steered": tuple(steered),
+        "how": how,
+        "unchanged": 1.0 if how == "scale" else 0.0,
+        "tasks": tasks,
+        "values": tuple(values),
+        "random": tuple(random),
         "task_clusters": tuple(clusters),
-    }  # fmt: skip
+    }
     return ResultRows(
-        "DoseCurve", {name: [row[name] for row in rows] for name in rows[0]}, ("task", "factor"),
-        made, facts, why_no_per_prompt="the two tasks have different prompts; see `values`",
-    )  # fmt: skip
+        "DoseCurve",
+        {name: [row[name] for row in rows] for name in rows[0]},
+        ("task", "factor"),
+        made,
+        facts,
+        why_no_per_prompt="the two tasks have different prompts; see `values`",
+    )

@@ -110,29 +110,50 @@ def generate_steered(
             changed, *others = (write(given, [gate(one, dose)])[1] for one in sets)
             at = parting(plain, changed)
             before = [_alike(plain, other) for other in others]
-            rows.append({
-                "prompt": f"prompt {number + 1}", "factor": dose,
-                "score": float(_alike(plain, changed)),
-                "null": float(np.mean(before)) if before else np.nan,
-                "position": np.nan if at is None else float(start + at),
-                "token": token_at(model, plain, at), "changed_token": token_at(model, changed, at),
-                "prompt_text": said(model, given.ids[0]), "unchanged": said(model, plain),
-                "changed": said(model, changed), "ids": plain, "changed_ids": changed,
-            })  # fmt: skip
+            rows.append(
+                {
+                    "prompt": f"prompt {number + 1}",
+                    "factor": dose,
+                    "score": float(_alike(plain, changed)),
+                    "null": float(np.mean(before)) if before else np.nan,
+                    "position": np.nan if at is None else float(start + at),
+                    "token": token_at(model, plain, at),
+                    "changed_token": token_at(model, changed, at),
+                    "prompt_text": said(model, given.ids[0]),
+                    "unchanged": said(model, plain),
+                    "changed": said(model, changed),
+                    "ids": plain,
+                    "changed_ids": changed,
+                }
+            )
     about = result_provenance(
-        model, "interp.causal.generate_steered", prompts, seed=seed,
-        heads=[str(h) for h in chosen], factors=list(doses), max_new_tokens=max_new_tokens,
-        temperature=temperature, n_random=len(sets) - 1,
-    )  # fmt: skip
+        model,
+        "interp.causal.generate_steered",
+        prompts,
+        seed=seed,
+        heads=[str(h) for h in chosen],
+        factors=list(doses),
+        max_new_tokens=max_new_tokens,
+        temperature=temperature,
+        n_random=len(sets) - 1,
+    )
     arrays = {name: tuple(row.pop(name) for row in rows) for name in ("ids", "changed_ids")}
     return ResultRows(
-        "Continuations", {name: [row[name] for row in rows] for name in rows[0]},
-        ("prompt", "factor"), about,
-        {"metric": "tokens_alike", "unit": "tokens", "n": 1, "max_new_tokens": max_new_tokens,
-         "steered": tuple(map(str, chosen))},
-        arrays=arrays, by="lowest",
+        "Continuations",
+        {name: [row[name] for row in rows] for name in rows[0]},
+        ("prompt", "factor"),
+        about,
+        {
+            "metric": "tokens_alike",
+            "unit": "tokens",
+            "n": 1,
+            "max_new_tokens": max_new_tokens,
+            "steered": tuple(map(str, chosen)),
+        },
+        arrays=arrays,
+        by="lowest",
         why_no_per_prompt="each row is one prompt, whose value is the score",
-    )  # fmt: skip
+    )
 
 
 def new_tokens(

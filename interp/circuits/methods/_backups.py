@@ -30,8 +30,11 @@ def stand_ins(
                 sem = float(standard_error(each[None], task.clusters)[0])
                 rows.append(
                     {
-                        "head": one, "for": other, "alone": float(alone), "without_it": float(now),
+                        "head": one,
+                        "for": other,
+                        "alone": float(alone),
+                        "without_it": float(now),
                         "sem": sem,
                     }
-                )  # fmt: skip
+                )
     return ordered_by(rows, lambda row: abs(row["without_it"]))

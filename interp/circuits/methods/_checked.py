@@ -47,16 +47,23 @@ def check_trace(
     others = sorted(np.random.default_rng([seed, 31]).permutation(rest)[:k].tolist())
     chosen = [nodes[i] for i in (*first, *others)]
     found, passes = forwards_of(
-        model, task, lambda edges, value: node_effects(edges, value, chosen), len(chosen),
+        model,
+        task,
+        lambda edges, value: node_effects(edges, value, chosen),
+        len(chosen),
         what="patching traced nodes",
-    )  # fmt: skip
+    )
     clean, corrupted = task.values(model)
     gap = abs(float((clean - corrupted).mean()))
     rows = [
-        {"node": name, "traced": at < len(first), "credit": float(credit[nodes.index(name)]),
-         **_effect(values, gap, task)}
+        {
+            "node": name,
+            "traced": at < len(first),
+            "credit": float(credit[nodes.index(name)]),
+            **_effect(values, gap, task),
+        }
         for at, (name, values) in enumerate(zip(chosen, found, strict=True))
-    ]  # fmt: skip
+    ]
     notes = [_note("heads and MLPs", rows, gap, task.task.unit)]
     names = [e for e in edges if e[0] in graph.writers and e[1] in graph.reader_index]
     by_credit = dict(zip(edges, of_edges, strict=True))
@@ -64,15 +71,23 @@ def check_trace(
     paths = []
     if names:
         values, more = forwards_of(
-            model, task, lambda edges, value: path_effects(edges, value, names), len(names),
+            model,
+            task,
+            lambda edges, value: path_effects(edges, value, names),
+            len(names),
             what="patching traced edges",
-        )  # fmt: skip
+        )
         passes += more
         paths = [
-            {"from": a, "to": b, "traced": True, "credit": float(by_credit[a, b]),
-             **_effect(x, gap, task)}
+            {
+                "from": a,
+                "to": b,
+                "traced": True,
+                "credit": float(by_credit[a, b]),
+                **_effect(x, gap, task),
+            }
             for (a, b), x in zip(names, values, strict=True)
-        ]  # fmt: skip
+        ]
         notes.append(_note("edges", paths, gap, task.task.unit))
     return rows, paths, tuple(notes), passes + 2.0
 

@@ -58,10 +58,11 @@ def head_results(
                     z = z.transpose(1, 2)  # prompt pos head d_v
                     if position != "mean":
                         at = [
-                            len(prompts.ids[0]) - 1 if position == "last"
+                            len(prompts.ids[0]) - 1
+                            if position == "last"
                             else task.roles[i][position]
                             for i in batch.which
-                        ]  # fmt: skip
+                        ]
                         rows = torch.arange(len(z)), torch.tensor(at)
                         z, added = z[rows][:, None], added[rows][:, None]
                     parts.append(head_outputs(mine, z, added).mean(z))

@@ -78,9 +78,18 @@ def by_gradient(
             rows.append(kept)
             done(each * (i + 1))
     return Found(
-        graph.writers, found, task.task.unit, names, of_edges, passes.forwards, passes.backwards,
-        signed, notes, tables(rows), measured="estimated by gradients, not patched",
-    )  # fmt: skip
+        graph.writers,
+        found,
+        task.task.unit,
+        names,
+        of_edges,
+        passes.forwards,
+        passes.backwards,
+        signed,
+        notes,
+        tables(rows),
+        measured="estimated by gradients, not patched",
+    )
 
 
 def _numpy(x: Tensor) -> Array:

@@ -55,9 +55,11 @@ class MeasuredNodes:
     def estimate(self, steps: int) -> None:
         """Estimate all nodes by integrated gradients with this number of steps."""
         [screen] = self.runs.gradients(
-            lambda pair: (nodes_along_inputs(pair, steps=steps),), "estimates by gradients",
-            steps, steps,
-        )  # fmt: skip
+            lambda pair: (nodes_along_inputs(pair, steps=steps),),
+            "estimates by gradients",
+            steps,
+            steps,
+        )
         self.estimates = screen.mean(0)
         self.sem = np.nan_to_num(standard_error(screen.T, self.runs.task.clusters))
 
@@ -136,9 +138,10 @@ class MeasuredNodes:
         """Measure pairs of a primary head and the heads that gain most while it is patched."""
         assert self.estimates is not None
         gain = {
-            other: abs(guess[i]) for i, other in enumerate(self.names)
+            other: abs(guess[i])
+            for i, other in enumerate(self.names)
             if other[0] == "L" and other != name and abs(guess[i]) > _GAIN * abs(self.estimates[i])
-        }  # fmt: skip
+        }
         tried = ordered_by(gain, gain.__getitem__)[:tries]
         self.patch(tried, self.runs.left - 1)
         tried = [other for other in tried if other in self.alone][: int(self.runs.left)]

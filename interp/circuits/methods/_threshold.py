@@ -84,11 +84,13 @@ def choose_threshold(attends: Sequence[Sequence[Attends]], reach: float, fires: 
         wanted = reached(reach)
         chosen = min(MOST, max(wanted, least))
         why = (
-            f"at most {MOST:g}, where one key has most of the weight" if chosen == MOST
-            else f"reached by seeds with {reach:.0%} of the effects" if wanted >= least
+            f"at most {MOST:g}, where one key has most of the weight"
+            if chosen == MOST
+            else f"reached by seeds with {reach:.0%} of the effects"
+            if wanted >= least
             else f"{ABOVE_EVEN:g} times uniform attention; seeds with {reach:.0%} of the effects"
             f" reach {wanted:.3g}"
-        )  # fmt: skip
+        )
     return Threshold(chosen, why, float(part[weight >= chosen].sum() / part.sum()), reached(0.5))
 
 

@@ -122,11 +122,16 @@ def acdc(
     if level == "edge":
         edges = {"edges": every, "edges_per_prompt": of_edges, "edges_measured": parts}
     return Found(
-        graph.writers, nodes, unit, forwards=runs.forwards, backwards=runs.backwards,
-        tables=tables, notes=(_note(search, chosen, threshold, unit, level),),
+        graph.writers,
+        nodes,
+        unit,
+        forwards=runs.forwards,
+        backwards=runs.backwards,
+        tables=tables,
+        notes=(_note(search, chosen, threshold, unit, level),),
         measured="removed after others: the sum over its kept edges" if level == "edge" else parts,
         **edges,
-    )  # fmt: skip
+    )
 
 
 def _screen(search: Removal, max_evaluations: int) -> None:
@@ -141,9 +146,11 @@ def _screen(search: Removal, max_evaluations: int) -> None:
     if runs.left - 1 >= len(graph.edges):  # the result takes one pass
         return
     [found] = runs.gradients(
-        lambda pair: (edges_along_inputs(pair, steps=SCREEN),), "choice of candidates", SCREEN,
+        lambda pair: (edges_along_inputs(pair, steps=SCREEN),),
+        "choice of candidates",
+        SCREEN,
         SCREEN * (1 + len(graph.readers)),
-    )  # fmt: skip
+    )
     size = np.abs(found.mean(0))
     at = [(graph.reader_index[b], graph.index[a]) for a, b in graph.edges]
     order = ordered([size[place] for place in at])

@@ -100,9 +100,15 @@ def _fixed(model: Model, task: ContrastTask, level: str, side: At, drops: bool) 
         return torch.stack([edges.sum(1).abs() for edges in runs]).sum(0) / (len(runs) - 1)
 
     return by_gradient(
-        model, task, level, nodes, lambda pair: scores(pair).edges[0],
-        units=units_fixed(drops), signed=not drops, tables=_inputs,
-    )  # fmt: skip
+        model,
+        task,
+        level,
+        nodes,
+        lambda pair: scores(pair).edges[0],
+        units=units_fixed(drops),
+        signed=not drops,
+        tables=_inputs,
+    )
 
 
 def _inputs(rows: list[Mapping[str, np.ndarray]]) -> dict[str, list[dict[str, Any]]]:

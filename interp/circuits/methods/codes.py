@@ -122,9 +122,14 @@ def codes(
             found[f"{which}pairs"] = pairs_only_positive(mine, positive)
             if not which:
                 found["p"] = permuted(
-                    mine, n, draws=permutations, seed=seed + i, normalise=normalise, over=over,
+                    mine,
+                    n,
+                    draws=permutations,
+                    seed=seed + i,
+                    normalise=normalise,
+                    over=over,
                     layers=layers,
-                )  # fmt: skip
+                )
         return found
 
     with counted("autoencoders", repeats) as done:
@@ -144,10 +149,14 @@ def codes(
     tables: dict[str, list[dict[str, Any]]] = {
         "heads": [
             {
-                "head": name, "score": float(mean[h]), "sem": float(standard_error(score[h])),
+                "head": name,
+                "score": float(mean[h]),
+                "sem": float(standard_error(score[h])),
                 "repeats": repeats,
-                "softmax": float(softmax(mean)[h]), "p": _joined(own[h]),
-                "p_any_head": _joined(family[h]), "untrained": float(control[h].mean()),
+                "softmax": float(softmax(mean)[h]),
+                "p": _joined(own[h]),
+                "p_any_head": _joined(family[h]),
+                "untrained": float(control[h].mean()),
             }
             for h, name in enumerate(names)
         ],
@@ -161,7 +170,7 @@ def codes(
                 "value": float(sum(_joined(p) < 0.05 for p in family)),
             },
         ],
-    }  # fmt: skip
+    }
     truth = [head for heads in task.truth.values() for head in heads]
     if truth:
         by_pairs = shared(heads_of_pairs(together), over, layers)
@@ -173,8 +182,11 @@ def codes(
         known = {frozenset((a, b.partition(".")[0])) for a, b in task.truth_edges}
         tables |= _edges_evaluated(
             {"pairs of codes": together, "untrained": np.mean(hashed, 0)},
-            names, layers, known, truth,
-        )  # fmt: skip
+            names,
+            layers,
+            known,
+            truth,
+        )
     return Found(
         nodes=tuple(names),
         per_prompt=score,
@@ -227,10 +239,16 @@ def _evaluated(name: str, score: np.ndarray, truth: np.ndarray) -> dict[str, Any
     low, high = auroc_interval(score, truth)
     k = int(truth.sum())
     return {
-        "ranking": name, "auroc": auroc(score, truth), "low": low, "high": high,
-        "precision_at_size": precision_at(score, truth, k), "f1": f1(score, truth),
-        "authors_f1": authors_f1(score, truth), "heads": len(truth), "in_circuit": k,
-    }  # fmt: skip
+        "ranking": name,
+        "auroc": auroc(score, truth),
+        "low": low,
+        "high": high,
+        "precision_at_size": precision_at(score, truth, k),
+        "f1": f1(score, truth),
+        "authors_f1": authors_f1(score, truth),
+        "heads": len(truth),
+        "in_circuit": k,
+    }
 
 
 def _edges_evaluated(
@@ -255,18 +273,26 @@ def _edges_evaluated(
         heads, inside = heads_of_pairs(pairs), marked(names, truth)
         rows.append(
             {
-                "ranking": name, "auroc": auroc(score, mask), "low": low, "high": high,
-                "edges": len(at), "in_circuit": size, "authors_heads_auroc": auroc(heads, inside),
+                "ranking": name,
+                "auroc": auroc(score, mask),
+                "low": low,
+                "high": high,
+                "edges": len(at),
+                "in_circuit": size,
+                "authors_heads_auroc": auroc(heads, inside),
                 "authors_heads_f1": authors_f1(heads, inside),
             }
-        )  # fmt: skip
+        )
         for k in sorted({size, 2 * size, 5 * size, 10 * size}):
             if k <= len(at):
                 share = precision_at(score, mask, k)
                 depths.append(
                     {
-                        "ranking": name, "k": k, "precision": share, "recall": share * k / size,
+                        "ranking": name,
+                        "k": k,
+                        "precision": share,
+                        "recall": share * k / size,
                         "chance": size / len(at),
                     }
-                )  # fmt: skip
+                )
     return {"edge_evaluation": rows, "edges_at_k": depths}

@@ -80,13 +80,20 @@ def edge_masks(
             kept = step(STAGE, partial(_fitted, objective, len(names), training, own))
             done((number + 1) * steps)
             gates.append(kept["gate"])
-            found = _set(graph, level, [n for n, g in zip(names, kept["gate"], strict=True)
-                                        if g > HALF])  # fmt: skip
+            found = _set(
+                graph, level, [n for n, g in zip(names, kept["gate"], strict=True) if g > HALF]
+            )
             sets.append(found)
             row: dict[str, Any] = {"restart": number, "edges": len(found), "open": kept["open"]}
             shares.append(runs.share(graph.mask(found), "result"))
-            rows.append(row | {"fitted": shares[-1].own, "held_out": shares[-1].value,
-                               "held_out_pairs": len(second)})  # fmt: skip
+            rows.append(
+                row
+                | {
+                    "fitted": shares[-1].own,
+                    "held_out": shares[-1].value,
+                    "held_out_pairs": len(second),
+                }
+            )
     if not any(sets):
         raise OptionError(
             f"no path from the embeddings to the logits stays open in any of {restarts} restarts at"
@@ -105,10 +112,18 @@ def edge_masks(
     tables = chosen.tables(runs.stages) | {"restarts": rows}
     edges = {"edges": graph.edges, "edges_per_prompt": table} if level == "edge" else {}
     return Found(
-        graph.writers, of_nodes, "gate", forwards=runs.forwards, backwards=runs.backwards,
-        signed=False, tables=tables, columns="restarts", measured="trained gate",
-        notes=(_note(rows, sets, best, target, len(names), level),), **edges,
-    )  # fmt: skip
+        graph.writers,
+        of_nodes,
+        "gate",
+        forwards=runs.forwards,
+        backwards=runs.backwards,
+        signed=False,
+        tables=tables,
+        columns="restarts",
+        measured="trained gate",
+        notes=(_note(rows, sets, best, target, len(names), level),),
+        **edges,
+    )
 
 
 def _check(target: float, metric: str, steps: int, rate: float, restarts: int) -> None:
@@ -151,9 +166,13 @@ def _node_set(runs: PatchedRuns, edges: tuple[Edge, ...], share: Share, level: s
 
 
 def _note(
-    rows: list[dict[str, Any]], sets: list[tuple[Edge, ...]], best: int, target: float, n: int,
+    rows: list[dict[str, Any]],
+    sets: list[tuple[Edge, ...]],
+    best: int,
+    target: float,
+    n: int,
     level: str,
-) -> str:  # fmt: skip
+) -> str:
     others = [set(s) for i, s in enumerate(sets) if i != best]
     mine = set(sets[best])
     overlap = [len(mine & x) / max(1, len(mine | x)) for x in others]
@@ -164,5 +183,6 @@ def _note(
         f" on ({rows[best]['fitted']:.2f} on its own); target {target:.3g} of {n} {what},"
         f" {rows[best]['open']:.3g} open in expectation"
     )
-    return text + (f"; overlap with other restarts (Jaccard) {np.mean(overlap):.2f}" if overlap
-                   else "")  # fmt: skip
+    return text + (
+        f"; overlap with other restarts (Jaccard) {np.mean(overlap):.2f}" if overlap else ""
+    )

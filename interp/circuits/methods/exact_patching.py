@@ -72,6 +72,11 @@ def exact_patching(
         )
         passes += more
     return Found(
-        graph.writers, found, task.task.unit, names, of_edges, passes,
+        graph.writers,
+        found,
+        task.task.unit,
+        names,
+        of_edges,
+        passes,
         measured="restored alone, all else corrupted" if denoise else "patched alone",
-    )  # fmt: skip
+    )

@@ -58,17 +58,25 @@ def screen_verify(
     if candidates < 1 or primaries < 1:
         raise OptionError(f"candidates={candidates}, primaries={primaries}; give at least 1 each")
     screen = by_gradient(
-        model, task, "head", lambda pair: nodes_along_inputs(pair, steps=steps), _no_edges,
-        units=units(lambda graph: steps), what="screen by gradients",
-    )  # fmt: skip
+        model,
+        task,
+        "head",
+        lambda pair: nodes_along_inputs(pair, steps=steps),
+        _no_edges,
+        units=units(lambda graph: steps),
+        what="screen by gradients",
+    )
     graph = ResidualGraph.of(model)
     names = list(graph.writers)
     order = ordered(np.abs(screen.per_prompt.mean(1)))[:candidates]
     chosen = [names[i] for i in sorted(order)]
     exact, passes = forwards_of(
-        model, task, lambda edges, value: node_effects(edges, value, chosen), len(chosen),
+        model,
+        task,
+        lambda edges, value: node_effects(edges, value, chosen),
+        len(chosen),
         what="patching candidates",
-    )  # fmt: skip
+    )
     scores = np.full((len(names), len(task)), np.nan)
     scores[[names.index(c) for c in chosen]] = exact
     mean = np.abs(exact.mean(1))
@@ -104,15 +112,22 @@ def screen_verify(
         f" together with every other: {' '.join(first) or 'none'}"
     )
     return Found(
-        screen.nodes, scores, task.task.unit, forwards=screen.forwards + passes,
-        backwards=screen.backwards, notes=(text,), tables={"backups": rows} if backups else {},
+        screen.nodes,
+        scores,
+        task.task.unit,
+        forwards=screen.forwards + passes,
+        backwards=screen.backwards,
+        notes=(text,),
+        tables={"backups": rows} if backups else {},
         measured=tuple(
             NOT if n in unmeasured else ALONE + (f", and with {out} out" if out else "")
             for n, out in zip(names, on, strict=True)
         ),
-        unmeasured=tuple(unmeasured), estimate=screen.per_prompt.mean(1),
-        conditional=conditional if rows else None, conditional_on=tuple(on) if rows else (),
-    )  # fmt: skip
+        unmeasured=tuple(unmeasured),
+        estimate=screen.per_prompt.mean(1),
+        conditional=conditional if rows else None,
+        conditional_on=tuple(on) if rows else (),
+    )
 
 
 def _pairs(
@@ -132,9 +147,12 @@ def _pairs(
                 places.append((a, b))
     stacked = torch.stack(masks)
     found, passes = forwards_of(
-        model, task, lambda edges, value: effects_of_masks(edges, value, stacked), len(masks),
+        model,
+        task,
+        lambda edges, value: effects_of_masks(edges, value, stacked),
+        len(masks),
         what="taking out pairs of heads",
-    )  # fmt: skip
+    )
     effect = np.full((len(heads), len(heads), len(task)), np.nan)
     for (a, b), values in zip(places, found, strict=True):
         effect[a, b] = effect[b, a] = values

@@ -103,9 +103,15 @@ def svd_trace(
     patched, paths, stated, passes = [], [], (), 0.0
     if check:
         patched, paths, stated, passes = check_trace(
-            model, task, nodes, score.mean(1), edges if level == "edge" else (),
-            of_edges.mean(1) if level == "edge" else np.zeros(0), k=check, seed=seed,
-        )  # fmt: skip
+            model,
+            task,
+            nodes,
+            score.mean(1),
+            edges if level == "edge" else (),
+            of_edges.mean(1) if level == "edge" else np.zeros(0),
+            k=check,
+            seed=seed,
+        )
     return Found(
         nodes,
         score,
@@ -157,16 +163,21 @@ def _tables(found: list[Signal], control: list[tuple[int, int, int]]) -> dict[st
                 x = mean[writer]
                 upstream.append(
                     {
-                        "head": name, "side": {"q": "query", "k": "key"}[side], "from": writer,
-                        "share": float(x.mean()), "sem": float(standard_error(x)),
+                        "head": name,
+                        "side": {"q": "query", "k": "key"}[side],
+                        "from": writer,
+                        "share": float(x.mean()),
+                        "sem": float(standard_error(x)),
                         "firings": len(x),
                     }
-                )  # fmt: skip
+                )
     return {
         "upstream": upstream,
         "signals": [
             {
-                "head": name, "firings": len(mine), "of": len(mine[0].parts),
+                "head": name,
+                "firings": len(mine),
+                "of": len(mine[0].parts),
                 "slices": float(np.median([s.chosen for s in mine])),
                 "weight": float(np.mean([s.weight for s in mine])),
             }
@@ -179,5 +190,7 @@ def _tables(found: list[Signal], control: list[tuple[int, int, int]]) -> dict[st
                 "singular": float(np.median([a for a, _, _ in control])),
                 "random": float(np.median([b for _, b, _ in control])),
             }
-        ] if control else [],
-    }  # fmt: skip
+        ]
+        if control
+        else [],
+    }

@@ -116,17 +116,26 @@ def verified_edges(
         parts = tuple(
             f"patched with {stand_ins[edge]} out" if edge in stand_ins else ALONE for edge in edges
         )
-        of_edges = {"edges": tuple(edges), "edges_measured": parts,
-                    "edges_per_prompt": np.stack(list(edges.values()))}  # fmt: skip
+        of_edges = {
+            "edges": tuple(edges),
+            "edges_measured": parts,
+            "edges_per_prompt": np.stack(list(edges.values())),
+        }
     return Found(
-        runs.graph.writers, nodes.scores, task.task.unit, forwards=runs.forwards,
+        runs.graph.writers,
+        nodes.scores,
+        task.task.unit,
+        forwards=runs.forwards,
         backwards=runs.backwards,
         tables=chosen.tables(runs.stages) | ({} if rows is None else {"backups": rows}),
         notes=_notes(runs, nodes, chosen, level, (patched, len(between)), size),
-        measured=tuple(map(nodes.summary, nodes.names)), unmeasured=none, estimate=nodes.estimates,
+        measured=tuple(map(nodes.summary, nodes.names)),
+        unmeasured=none,
+        estimate=nodes.estimates,
         conditional=nodes.conditional if rows else None,
-        conditional_on=tuple(nodes.on) if rows else (), **of_edges,
-    )  # fmt: skip
+        conditional_on=tuple(nodes.on) if rows else (),
+        **of_edges,
+    )
 
 
 def default_budget(n_nodes: int) -> int:
@@ -221,19 +230,24 @@ def _bounds(nodes: MeasuredNodes, every: tuple[Edge, ...]) -> dict[Edge, float]:
     row = {reader: i for i, reader in enumerate(read)}
     [found] = runs.gradients(
         lambda pair: (edges_along_inputs(pair, steps=EDGE_STEPS, readers=read)[:, read],),
-        "gradients of edges", EDGE_STEPS, EDGE_STEPS * (1 + len(read)),
-    )  # fmt: skip
+        "gradients of edges",
+        EDGE_STEPS,
+        EDGE_STEPS * (1 + len(read)),
+    )
     size, error = np.abs(found[runs.first].mean(0)), nodes.errors()
     return {
-        (a, b): float(size[row[graph.reader_index[b]], graph.index[a]]) + error[a]
-        for a, b in every
-    }  # fmt: skip
+        (a, b): float(size[row[graph.reader_index[b]], graph.index[a]]) + error[a] for a, b in every
+    }
 
 
 def _notes(
-    runs: PatchedRuns, nodes: MeasuredNodes, chosen: NodeSet, level: str, edges: tuple[int, int],
+    runs: PatchedRuns,
+    nodes: MeasuredNodes,
+    chosen: NodeSet,
+    level: str,
+    edges: tuple[int, int],
     size: int,
-) -> tuple[str, ...]:  # fmt: skip
+) -> tuple[str, ...]:
     (patched, candidates), n = edges, len(nodes.names)
     text = (
         f"{runs.forwards:.0f} of {runs.budget:.0f} forward passes over all pairs, and"

@@ -74,9 +74,7 @@ def natural_texts(model: Model, n: int, max_length: int, seed: int) -> Prompts:
     lines = read_lines(folder("data") / "prompts.txt")
     whole = Prompts.of([line for line in lines if line], model)
     order = np.random.default_rng([seed, 33]).permutation(len(whole))
-    kept = tuple(
-        tuple(whole.ids[i][:max_length]) for i in order if len(whole.ids[i]) >= FEWEST
-    )[:n]  # fmt: skip
+    kept = tuple(tuple(whole.ids[i][:max_length]) for i in order if len(whole.ids[i]) >= FEWEST)[:n]
     if not kept:
         raise PromptError(f"no text has {FEWEST} tokens with the tokenizer of {model.name}")
     return Prompts(kept, f"lines of text, at most {max_length} tokens")

@@ -23,24 +23,59 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 _MONTHS = (
-    "January", "February", "March", "April", "May", "June", "July", "August", "September",
-    "October", "November", "December",
-)  # fmt: skip
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+)
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 # Words in order, and whether the first one follows the last.
 LISTS: Mapping[str, tuple[tuple[str, ...], bool]] = {
     "numbers": (tuple(str(x) for x in range(1, 201)), False),
     "number words": (
         (
-            "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
-            "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen",
-            "eighteen", "nineteen", "twenty",
+            "one",
+            "two",
+            "three",
+            "four",
+            "five",
+            "six",
+            "seven",
+            "eight",
+            "nine",
+            "ten",
+            "eleven",
+            "twelve",
+            "thirteen",
+            "fourteen",
+            "fifteen",
+            "sixteen",
+            "seventeen",
+            "eighteen",
+            "nineteen",
+            "twenty",
         ),
         False,
     ),
     "ordinals": (
         (
-            "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth",
+            "first",
+            "second",
+            "third",
+            "fourth",
+            "fifth",
+            "sixth",
+            "seventh",
+            "eighth",
+            "ninth",
             "tenth",
         ),
         False,
@@ -50,7 +85,7 @@ LISTS: Mapping[str, tuple[tuple[str, ...], bool]] = {
     "months": (_MONTHS, True),
     "short months": (tuple(month[:3] for month in _MONTHS), True),
     "letters": (tuple("ABCDEFGHIJKLMNOPQRSTUVWXYZ"), False),
-}  # fmt: skip
+}
 NULLS = 20  # random successors of every item
 
 
@@ -85,9 +120,12 @@ def successors(model: Model, lab: Lab, residual: bool, least: int) -> Trials:
         lab.progress("successor", done + 1, len(model.sites))
     text = ", ".join(f"{name} {len(after)}" for name, (_, after) in known.items())
     return Trials(
-        values, null, f"{NULLS} random successors of every item", {"items with a successor": text},
+        values,
+        null,
+        f"{NULLS} random successors of every item",
+        {"items with a successor": text},
         headline=f"{len(known)} of {len(LISTS)} ordered lists: {', '.join(known)}",
-    )  # fmt: skip
+    )
 
 
 def _share(best: Tensor, wanted: Sequence[int]) -> Float[Tensor, " head"]:
@@ -140,9 +178,13 @@ def first_mlp(
     bos = bos_id(model)
     prompts = [(token,) if bos is None else (bos, token) for token in ids]
     cache = model.capture(
-        prompts, ("mlp_out",), layers=first, stack=sites[0].stack, positions=[-1],
+        prompts,
+        ("mlp_out",),
+        layers=first,
+        stack=sites[0].stack,
+        positions=[-1],
         edits=[zero(heads)],
-    )  # fmt: skip
+    )
     written = cache["mlp_out", first][:, 0].detach()
     vocabulary = embeddings(model)
     streams = {stream_read(site, "v") for site in sites}

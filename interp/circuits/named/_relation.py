@@ -57,8 +57,11 @@ def finds_relation(model: Model, lab: Lab, file: str, relation: str, sentences: 
     null = np.array([fixed[at].mean() for at in which])
     per_site, beside = {}, {}
     for site in model.sites:
-        rows = [k for k, (stack, layer, _) in enumerate(attention.places)
-                if (stack, layer) == (site.stack, site.layer)]  # fmt: skip
+        rows = [
+            k
+            for k, (stack, layer, _) in enumerate(attention.places)
+            if (stack, layer) == (site.stack, site.layer)
+        ]
         if rows:
             per_site[site] = torch.as_tensor(values[:, rows])
             beside[site] = torch.as_tensor(null)[:, None].expand(-1, len(rows)).clone()

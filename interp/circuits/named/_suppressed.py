@@ -56,9 +56,12 @@ def lowered_by_induction(model: Model, lab: Lab, trials: int, max_length: int, r
     values, beside = (_per_prompt(_lowered(model, given.ids, x), x, trials) for x in (real, null))
     lab.progress("anti_induction", 1, 1)
     return Trials(
-        values, beside, "another token of the first copy", {"prompts": given.design},
+        values,
+        beside,
+        "another token of the first copy",
+        {"prompts": given.design},
         clusters=given.clusters,
-    )  # fmt: skip
+    )
 
 
 def lowered_by_copying(

@@ -55,9 +55,11 @@ def carries_functions(model: Model, lab: Lab, prompts: int, shots: int) -> Trial
         stated.append(f"{name} {shown}")
         for ids, out in ((given.ids, values), (given.shuffled, beside)):
             found = indirect_effects(
-                model, given.shuffled[prompts:], given.answers[prompts:],
+                model,
+                given.shuffled[prompts:],
+                given.answers[prompts:],
                 mean_outputs(model, ids[:prompts]),
-            )  # fmt: skip
+            )
             for site, x in found.items():
                 out.setdefault(site, []).append(x)
         clusters += [name] * prompts

@@ -85,8 +85,11 @@ def _effects(model: Model, lab, found: Tried) -> tuple[dict[Site, Tensor], dict[
             cache = model.capture([tuple(ids)], ["resid_post", "z"], stack=stack)
             end, row = finish(model, cache, stack), answer_row(task, i)
             stream = cache["resid_post", last, stack][0, row]
-            scaled[side].append(end.back_all(found.weights[i : i + 1].to(stream.device),
-                                             stream[None])[0].double().cpu())  # fmt: skip
+            scaled[side].append(
+                end.back_all(found.weights[i : i + 1].to(stream.device), stream[None])[0]
+                .double()
+                .cpu()
+            )
             for site in sites:
                 z = cache["z", site.layer, site.stack][0, :, row]
                 outputs[side][site].append(z.double().cpu())
@@ -96,9 +99,11 @@ def _effects(model: Model, lab, found: Tried) -> tuple[dict[Site, Tensor], dict[
         ids = [task.clean.ids[i] for i in used]
         directions = torch.stack([scaled[0][i] for i in judged])
         back = jacobian_directions(
-            model, ids, directions,
+            model,
+            ids,
+            directions,
             progress=lambda _, done, total: lab.progress("jacobian_effect", done, total),
-        )  # fmt: skip
+        )
         for k, i in enumerate(judged):
             for side in range(2):
                 # both sides have one direction; only the scale of the final norm differs

@@ -61,7 +61,11 @@ def make(model: Model, n: int, seed: int, templates: Sequence[int]) -> ContrastT
         roles.append(at | {"end": len(sides[0]) - 1})
         labels.append(str(which))
     task = logit_difference(
-        model, Prompts(tuple(clean), f"{len(pairs)} pairs of brackets"), right, wrong,
-        corrupted=Prompts(tuple(corrupted), "the other bracket inside"), name="brackets",
-    )  # fmt: skip
+        model,
+        Prompts(tuple(clean), f"{len(pairs)} pairs of brackets"),
+        right,
+        wrong,
+        corrupted=Prompts(tuple(corrupted), "the other bracket inside"),
+        name="brackets",
+    )
     return ContrastTask(task, tuple(roles), tuple(labels))

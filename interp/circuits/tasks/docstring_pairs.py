@@ -32,13 +32,54 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 NAMES = (
-    "size", "mode", "path", "page", "name", "width", "count", "index", "text", "data", "file",
-    "key", "value", "time", "line", "item", "state", "level", "start", "user", "host", "port",
-    "node", "type", "weight", "rate", "limit", "color",
-)  # fmt: skip
+    "size",
+    "mode",
+    "path",
+    "page",
+    "name",
+    "width",
+    "count",
+    "index",
+    "text",
+    "data",
+    "file",
+    "key",
+    "value",
+    "time",
+    "line",
+    "item",
+    "state",
+    "level",
+    "start",
+    "user",
+    "host",
+    "port",
+    "node",
+    "type",
+    "weight",
+    "rate",
+    "limit",
+    "color",
+)
 FUNCTIONS = ("load", "build", "merge", "draw", "send", "check", "read", "move")
-WORDS = ("green", "river", "open", "table", "stone", "early", "winter", "paper", "quiet", "glass",
-         "north", "garden", "silver", "music", "small", "wheel")  # fmt: skip
+WORDS = (
+    "green",
+    "river",
+    "open",
+    "table",
+    "stone",
+    "early",
+    "winter",
+    "paper",
+    "quiet",
+    "glass",
+    "north",
+    "garden",
+    "silver",
+    "music",
+    "small",
+    "wheel",
+)
 LEAST = 8  # four arguments and four others
 
 
@@ -63,13 +104,20 @@ def make(model: Model, n: int, seed: int, templates: Sequence[int]) -> ContrastT
         given = dict(zip("ABCD", arguments, strict=True))
         text = rest.format("", *words, **given)
         sides = [
-            prompt_ids(model, signature.format(F=function, **dict(zip("ABCD", side, strict=True)))
-                    + "\n" + text)
+            prompt_ids(
+                model,
+                signature.format(F=function, **dict(zip("ABCD", side, strict=True))) + "\n" + text,
+            )
             for side in (arguments, others)
-        ]  # fmt: skip
+        ]
         a, b, c, d = (names[x] for x in arguments)
-        wanted = {"A_def": (a, 0), "B_def": (b, 0), "C_def": (c, 0), "A_doc": (a, 1),
-                  "B_doc": (b, 1)}  # fmt: skip
+        wanted = {
+            "A_def": (a, 0),
+            "B_def": (b, 0),
+            "C_def": (c, 0),
+            "A_doc": (a, 1),
+            "B_doc": (b, 1),
+        }
         try:
             found = token_places(sides[0], wanted)
         except PromptError as error:
@@ -84,11 +132,13 @@ def make(model: Model, n: int, seed: int, templates: Sequence[int]) -> ContrastT
         rows["roles"].append(found | {"end": len(sides[0]) - 1})
         rows["templates"].append(str(which))
     task = logit_difference(
-        model, Prompts(tuple(rows["clean"]), f"docstrings, {len(names)} names of arguments"),
-        rows["right"], rows["wrong"],
+        model,
+        Prompts(tuple(rows["clean"]), f"docstrings, {len(names)} names of arguments"),
+        rows["right"],
+        rows["wrong"],
         corrupted=Prompts(tuple(rows["corrupted"]), "a signature of other names"),
         name="docstring",
-    )  # fmt: skip
+    )
     return ContrastTask(task, tuple(rows["roles"]), tuple(rows["templates"]))
 
 

@@ -24,12 +24,25 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 CAPITALS = {
-    "France": "Paris", "Germany": "Berlin", "Italy": "Rome", "Spain": "Madrid", "Japan": "Tokyo",
-    "England": "London", "Russia": "Moscow", "China": "Beijing", "Egypt": "Cairo",
-    "Austria": "Vienna", "Greece": "Athens", "Portugal": "Lisbon", "Poland": "Warsaw",
-    "Ireland": "Dublin", "Cuba": "Havana", "Iran": "Tehran", "Norway": "Oslo",
+    "France": "Paris",
+    "Germany": "Berlin",
+    "Italy": "Rome",
+    "Spain": "Madrid",
+    "Japan": "Tokyo",
+    "England": "London",
+    "Russia": "Moscow",
+    "China": "Beijing",
+    "Egypt": "Cairo",
+    "Austria": "Vienna",
+    "Greece": "Athens",
+    "Portugal": "Lisbon",
+    "Poland": "Warsaw",
+    "Ireland": "Dublin",
+    "Cuba": "Havana",
+    "Iran": "Tehran",
+    "Norway": "Oslo",
     "Sweden": "Stockholm",
-}  # fmt: skip
+}
 LEAST = 4  # countries that are one token, like their capital
 ChosenAnswers = Callable[[str, str], tuple[str, str]]
 
@@ -73,7 +86,11 @@ def made(
         roles.append(at)
         labels.append(str(which))
     task = logit_difference(
-        model, Prompts(tuple(clean), f"capitals of {len(usable)} countries"), right, wrong,
-        corrupted=Prompts(tuple(corrupted), "another country"), name=name,
-    )  # fmt: skip
+        model,
+        Prompts(tuple(clean), f"capitals of {len(usable)} countries"),
+        right,
+        wrong,
+        corrupted=Prompts(tuple(corrupted), "another country"),
+        name=name,
+    )
     return ContrastTask(task, tuple(roles), tuple(labels))

@@ -138,12 +138,16 @@ def _measured(model: Model, pairs: Sequence[CandidatePair]) -> list[CandidatePai
         written = (pair.answer, pair.wrong) if pair.answers else tuple(_text(model, t) for t in own)
         out.append(
             replace(
-                pair, answers=ids, answer=written[0], wrong=written[1],
+                pair,
+                answers=ids,
+                answer=written[0],
+                wrong=written[1],
                 clean=float(clean[ids[0]] - clean[ids[1]]),
                 contrast=float(contrast[ids[0]] - contrast[ids[1]]),
-                probability=float(clean.softmax(-1)[ids[0]]), first=ids[0] == own[0],
+                probability=float(clean.softmax(-1)[ids[0]]),
+                first=ids[0] == own[0],
             )
-        )  # fmt: skip
+        )
     return out
 
 
@@ -201,9 +205,15 @@ def _tokens(model: Model, drawn: FilledTemplate) -> CandidatePair | str:
     if why:
         return why
     return CandidatePair(
-        str(drawn.template), drawn.clean, drawn.corrupted, ids, drawn.answer, drawn.wrong, answers,
+        str(drawn.template),
+        drawn.clean,
+        drawn.corrupted,
+        ids,
+        drawn.answer,
+        drawn.wrong,
+        answers,
         roles | {"end": len(ids[0]) - 1},
-    )  # fmt: skip
+    )
 
 
 def _single(model: Model, token: Any) -> int | None:
@@ -253,6 +263,12 @@ def from_rows(model: Model, path: Path) -> Iterator[CandidatePair | str]:
             answers = single[0], single[1]
         why = _unfit(model, (ids[0], ids[1]))
         yield why or CandidatePair(
-            str(row.get("cluster", "")), row["prompt"], row["corrupted"], (ids[0], ids[1]),
-            row.get("answer"), row.get("wrong"), answers, dict(row.get("roles", {})),
-        )  # fmt: skip
+            str(row.get("cluster", "")),
+            row["prompt"],
+            row["corrupted"],
+            (ids[0], ids[1]),
+            row.get("answer"),
+            row.get("wrong"),
+            answers,
+            dict(row.get("roles", {})),
+        )

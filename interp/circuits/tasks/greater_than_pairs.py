@@ -30,8 +30,20 @@ from interp.model.calls.call import precise
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-NOUNS = ("war", "journey", "trial", "project", "siege", "voyage", "famine", "alliance", "strike",
-         "campaign", "exhibition", "repair")  # fmt: skip
+NOUNS = (
+    "war",
+    "journey",
+    "trial",
+    "project",
+    "siege",
+    "voyage",
+    "famine",
+    "alliance",
+    "strike",
+    "campaign",
+    "exhibition",
+    "repair",
+)
 CENTURIES = range(11, 19)
 YEARS = range(2, 98)
 
@@ -69,10 +81,15 @@ def make(model: Model, n: int, seed: int, templates: Sequence[int]) -> ContrastT
         return (p * later).sum(-1) - (p * ~later).sum(-1)
 
     task = Task(
-        "greater_than", Prompts(tuple(clean), "spans of years"),
-        tuple((len(x) - 1,) for x in clean), "probability", True, read, detail=str(begins),
+        "greater_than",
+        Prompts(tuple(clean), "spans of years"),
+        tuple((len(x) - 1,) for x in clean),
+        "probability",
+        True,
+        read,
+        detail=str(begins),
         corrupted=Prompts(tuple(corrupted), "the year 01"),
-    )  # fmt: skip
+    )
     return ContrastTask(task, tuple(roles), tuple(labels))
 
 

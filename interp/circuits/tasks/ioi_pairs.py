@@ -27,9 +27,31 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 NAMES = (
-    "Anna", "Peter", "Mary", "John", "Tom", "Lucy", "Tim", "Sara", "Ben", "Lily", "Max", "Emma",
-    "Jack", "Amy", "Sam", "Mia", "Anne", "Mark", "Paul", "Jane", "Alice", "David", "Laura", "Kate",
-)  # fmt: skip
+    "Anna",
+    "Peter",
+    "Mary",
+    "John",
+    "Tom",
+    "Lucy",
+    "Tim",
+    "Sara",
+    "Ben",
+    "Lily",
+    "Max",
+    "Emma",
+    "Jack",
+    "Amy",
+    "Sam",
+    "Mia",
+    "Anne",
+    "Mark",
+    "Paul",
+    "Jane",
+    "Alice",
+    "David",
+    "Laura",
+    "Kate",
+)
 PLACES = ("park", "shop", "house", "school", "garden", "beach", "river", "farm", "store", "zoo")
 THINGS = ("ball", "book", "cake", "flower", "toy", "hat", "cookie", "box", "drink", "gift")
 TEMPLATES = TASKS["ioi"].templates
@@ -86,8 +108,11 @@ def make(model: Model, n: int, seed: int, templates: Sequence[int]) -> ContrastT
             f"with the tokenizer of {model.name}; ask for fewer pairs"
         )
     task = logit_difference(
-        model, Prompts(tuple(rows["clean"]), f"indirect objects, {len(names)} names"),
-        rows["right"], rows["wrong"],
-        corrupted=Prompts(tuple(rows["corrupted"]), "a third person gives"), name="ioi",
-    )  # fmt: skip
+        model,
+        Prompts(tuple(rows["clean"]), f"indirect objects, {len(names)} names"),
+        rows["right"],
+        rows["wrong"],
+        corrupted=Prompts(tuple(rows["corrupted"]), "a third person gives"),
+        name="ioi",
+    )
     return ContrastTask(task, tuple(rows["roles"]), tuple(rows["templates"]))

@@ -50,11 +50,13 @@ _LATER = "probability of later years minus that of the others"
 TASKS: dict[str, About] = {
     "induction": About(
         "after `a b ... a` comes b; on random tokens, so it works for any model with token ids",
-        ("first", "next", "end"), "logit of b minus that of a random token",
+        ("first", "next", "end"),
+        "logit of b minus that of a random token",
     ),
     "ioi": About(
         "indirect object identification: which of two people receives something from the other",
-        ("IO", "S1", "S1+1", "S2", "end"), "logit of the other person minus that of the giver",
+        ("IO", "S1", "S1+1", "S2", "end"),
+        "logit of the other person minus that of the giver",
         (
             "When {A} and {B} went to the {P}, {S} gave a {T} to",
             "{A} and {B} were at the {P}. {S} gave a {T} to",
@@ -64,7 +66,9 @@ TASKS: dict[str, About] = {
         ),
     ),
     "greater_than": About(
-        "a span of years ends later than it begins", ("YY", "end"), _LATER,
+        "a span of years ends later than it begins",
+        ("YY", "end"),
+        _LATER,
         (
             "The {N} lasted from the year {Y} to the year {C}",
             "The {N} began in the year {Y} and ended in the year {C}",
@@ -73,7 +77,8 @@ TASKS: dict[str, About] = {
     ),
     "subject_verb": About(
         "a verb agrees with its subject over a distractor of the other number",
-        ("subject", "distractor", "end"), "logit of the right form minus that of the other",
+        ("subject", "distractor", "end"),
+        "logit of the right form minus that of the other",
         (
             "The {S} {L} the {D}",
             "I think that the {S} {L} the {D}",
@@ -94,7 +99,8 @@ TASKS: dict[str, About] = {
         ),
     ),
     "brackets": About(
-        "the last bracket that is open is closed first", ("outer", "inner", "end"),
+        "the last bracket that is open is closed first",
+        ("outer", "inner", "end"),
         "logit of the inner closing bracket minus that of the outer one",
         (
             "{A} = {B} {O} {C} {I} {A}",
@@ -104,7 +110,8 @@ TASKS: dict[str, About] = {
         ),
     ),
     "given_fact": About(
-        "a capital that the prompt gives, against the true one", ("country", "capital", "end"),
+        "a capital that the prompt gives, against the true one",
+        ("country", "capital", "end"),
         "logit of the given capital minus that of the true one",
         (
             "The capital of {C} is {X}. The capital of {Q} is",
@@ -114,7 +121,8 @@ TASKS: dict[str, About] = {
         ),
     ),
     "known_fact": About(
-        "the capital of a country, from memory", ("country", "end"),
+        "the capital of a country, from memory",
+        ("country", "end"),
         "logit of the true capital minus that of another one",
         (
             "The capital of {C} is",
@@ -124,27 +132,31 @@ TASKS: dict[str, About] = {
         ),
     ),
     "next_items": About(
-        "the next item of an ordered list, such as Thursday after Tuesday Wednesday", ("end",),
+        "the next item of an ordered list, such as Thursday after Tuesday Wednesday",
+        ("end",),
         "logit of the next item minus that of another item of the list",
     ),
     "refusal": About(
-        "a request with the marker that the model's config states is declined", ("marker", "end"),
+        "a request with the marker that the model's config states is declined",
+        ("marker", "end"),
         "log odds that the next token begins a refusal",
     ),
-}  # fmt: skip
+}
 _PLANTED: dict[str, tuple[tuple[str, ...], str]] = {
     **dict.fromkeys(
         ("induction", "bystander", "backup", "sink", "zoo"),
         (TASKS["induction"].roles, TASKS["induction"].metric),
     ),
     "copy_suppression": (
-        ("seen", "end"), "logit of a random token minus that of the predicted one, seen before",
+        ("seen", "end"),
+        "logit of a random token minus that of the predicted one, seen before",
     ),
     "refusal": (("marker", "end"), "logit of declining minus that of the usual next token"),
     "selective_induction": (
-        ("end",), "logit of what the lag's token predicts minus that of what another would",
+        ("end",),
+        "logit of what the lag's token predicts minus that of what another would",
     ),
-}  # fmt: skip
+}
 
 
 def _known() -> dict[str, About]:

@@ -58,7 +58,11 @@ def make(model: Model, n: int, seed: int) -> ContrastTask:
         wrong.append(int(rng.choice([x for x in others if x not in corrupted[-1]])))
         lists.append(name)
     task = logit_difference(
-        model, Prompts(tuple(clean), f"{len(names)} ordered lists"), right, wrong,
-        corrupted=Prompts(tuple(corrupted), "items in another order"), name="next_items",
-    )  # fmt: skip
+        model,
+        Prompts(tuple(clean), f"{len(names)} ordered lists"),
+        right,
+        wrong,
+        corrupted=Prompts(tuple(corrupted), "items in another order"),
+        name="next_items",
+    )
     return ContrastTask(task, tuple({"end": len(x) - 1} for x in clean), tuple(lists))

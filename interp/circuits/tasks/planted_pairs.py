@@ -68,8 +68,10 @@ def planted_model_of(model: Model) -> Planted | None:
 def contrast(model: Model, built: Planted, *, n: int = 32, seed: int = 0) -> ContrastTask:
     """Make the task of a planted model of any size, with its circuit and edges between heads."""
     make_pairs = {
-        "copy_suppression": _suppressed, "refusal": _declined, "selective_induction": _lagged,
-    }.get(built.name)  # fmt: skip
+        "copy_suppression": _suppressed,
+        "refusal": _declined,
+        "selective_induction": _lagged,
+    }.get(built.name)
     if make_pairs is None:
         from interp.circuits.tasks.induction_pairs import make as induction
 
@@ -149,8 +151,10 @@ def _lagged(model: Model, built: Planted, n: int, rng: np.random.Generator) -> C
         length = 36 + len(rows) % lags  # so that every phase of the chain occurs
         one, other = (int(x) for x in 1 + rng.choice(lags, 2, replace=False))
         clean, corrupted = (_chain(law, lag, length, rng) for lag in (one, other))
-        right, wrong = (int(law[chain[-lag] - 1].argmax()) + 1
-                        for chain, lag in ((clean, one), (corrupted, other)))  # fmt: skip
+        right, wrong = (
+            int(law[chain[-lag] - 1].argmax()) + 1
+            for chain, lag in ((clean, one), (corrupted, other))
+        )
         if right != wrong:
             rows.append((clean, corrupted, right, wrong, {"end": length}))
     return _task(model, "selective_induction", rows)

@@ -23,12 +23,27 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 NOUNS = (
-    ("boy", "boys"), ("girl", "girls"), ("dog", "dogs"), ("cat", "cats"), ("bird", "birds"),
-    ("friend", "friends"), ("teacher", "teachers"), ("doctor", "doctors"), ("horse", "horses"),
-    ("bear", "bears"), ("king", "kings"), ("farmer", "farmers"),
-)  # fmt: skip
-THINGS = (("car", "cars"), ("tree", "trees"), ("house", "houses"), ("boat", "boats"),
-          ("bench", "benches"), ("box", "boxes"))  # fmt: skip
+    ("boy", "boys"),
+    ("girl", "girls"),
+    ("dog", "dogs"),
+    ("cat", "cats"),
+    ("bird", "birds"),
+    ("friend", "friends"),
+    ("teacher", "teachers"),
+    ("doctor", "doctors"),
+    ("horse", "horses"),
+    ("bear", "bears"),
+    ("king", "kings"),
+    ("farmer", "farmers"),
+)
+THINGS = (
+    ("car", "cars"),
+    ("tree", "trees"),
+    ("house", "houses"),
+    ("boat", "boats"),
+    ("bench", "benches"),
+    ("box", "boxes"),
+)
 LINKS = ("near", "behind", "with", "beside")
 VERBS = (("is", "are"), ("was", "were"), ("has", "have"))
 
@@ -73,8 +88,11 @@ def make(model: Model, n: int, seed: int, templates: Sequence[int]) -> ContrastT
         )
         rows["roles"].append(found | {"end": len(sides[0]) - 1})
     task = logit_difference(
-        model, Prompts(tuple(rows["clean"]), f"agreement, {len(nouns)} subjects"), rows["right"],
-        rows["wrong"], corrupted=Prompts(tuple(rows["corrupted"]), "subject of the other number"),
+        model,
+        Prompts(tuple(rows["clean"]), f"agreement, {len(nouns)} subjects"),
+        rows["right"],
+        rows["wrong"],
+        corrupted=Prompts(tuple(rows["corrupted"]), "subject of the other number"),
         name="subject_verb",
-    )  # fmt: skip
+    )
     return ContrastTask(task, tuple(rows["roles"]), tuple(rows["templates"]))

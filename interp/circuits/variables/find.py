@@ -237,8 +237,9 @@ class VariableSearch:
         self.steps, self.seed = steps, seed
         self.names = list(dict.fromkeys(row.variable for row in rows))
         plain = InterchangeRuns(graph, rows)
-        right = [row for row, answer in zip(rows, plain.plain, strict=True)
-                 if row.base_answer == answer]  # fmt: skip
+        right = [
+            row for row, answer in zip(rows, plain.plain, strict=True) if row.base_answer == answer
+        ]
         self.skipped = {
             name: sum(row.variable == name for row in rows)
             - sum(row.variable == name for row in right)
@@ -330,9 +331,15 @@ class VariableSearch:
     ) -> Subspace:
         seed = self.seed + k
         return search(
-            fit, place, self.method, k, steps=self.steps, seed=seed, others=others,
+            fit,
+            place,
+            self.method,
+            k,
+            steps=self.steps,
+            seed=seed,
+            others=others,
             dictionary=self.dictionary,
-        )  # fmt: skip
+        )
 
     def _others(self, name: str) -> list[InterchangeRuns]:
         """Return the pairs of the other variables with their answers without an exchange."""

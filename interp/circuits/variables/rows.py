@@ -84,21 +84,33 @@ def variable_rows(
         piece = one.place.pieces[0]
         site = graph.layers[piece.order].site
         single = len(one.place.pieces) == 1
-        lines.append({
-            "variable": one.variable, "place": one.place.name,
-            "stack": site.stack, "layer": site.layer if single else -1,
-            "head": int(one.place.name.partition("H")[2]) if single and "H" in one.place.name
-            else -1,
-            "position": "all" if one.place.position is None else str(one.place.position),
-            "k": 0 if one.subspace is None else one.subspace.n_directions,
-            "score": score, "low": ends[LOW], "high": ends[HIGH], "whole": one.whole,
-            "random": one.random, "exchanged": one.exchanged, "frequent": frequent,
-            "varying": float("nan") if one.varying is None else float(one.varying.mean()),
-            "isolate": one.isolate, "disentangle": (score + one.isolate) / 2,
-            "n": len(hits), "fitted_on": fitted[one.variable],
-            "heads": _chosen(graph, one) if options["method"] == "heads" else "",
-            "features": ", ".join(map(str, one.features)),
-        })  # fmt: skip
+        lines.append(
+            {
+                "variable": one.variable,
+                "place": one.place.name,
+                "stack": site.stack,
+                "layer": site.layer if single else -1,
+                "head": int(one.place.name.partition("H")[2])
+                if single and "H" in one.place.name
+                else -1,
+                "position": "all" if one.place.position is None else str(one.place.position),
+                "k": 0 if one.subspace is None else one.subspace.n_directions,
+                "score": score,
+                "low": ends[LOW],
+                "high": ends[HIGH],
+                "whole": one.whole,
+                "random": one.random,
+                "exchanged": one.exchanged,
+                "frequent": frequent,
+                "varying": float("nan") if one.varying is None else float(one.varying.mean()),
+                "isolate": one.isolate,
+                "disentangle": (score + one.isolate) / 2,
+                "n": len(hits),
+                "fitted_on": fitted[one.variable],
+                "heads": _chosen(graph, one) if options["method"] == "heads" else "",
+                "features": ", ".join(map(str, one.features)),
+            }
+        )
         chance.append(_chance(one, frequent, len(hits)))
     ps = [
         [1.0 if x is None else _p(x, c, judge[one.variable]) for x in given]
@@ -117,21 +129,26 @@ def variable_rows(
             line["finding"] = "found" if corrected[1, at] < ALPHA else "dormant"
     prompts = Prompts(tuple(row.base for row in pairs), "interchanges")
     made = model_provenance(graph.model) | {
-        "made_by": "interp.circuits.find_variables", "prompts_hash": prompts.hash,
-        "pairs": len(pairs), "options": dict(options),
-    }  # fmt: skip
+        "made_by": "interp.circuits.find_variables",
+        "prompts_hash": prompts.hash,
+        "pairs": len(pairs),
+        "options": dict(options),
+    }
     return ResultRows(
         "Variables",
         lines,
         ("variable", "place", "position"),
         made,
         {
-            "metric": "interchange accuracy", "unit": "share of pairs", "skipped": dict(skipped),
-            "method": options["method"], "probabilities": [*PROBABILITIES],
+            "metric": "interchange accuracy",
+            "unit": "share of pairs",
+            "skipped": dict(skipped),
+            "method": options["method"],
+            "probabilities": [*PROBABILITIES],
         },
         why_no_per_prompt="variables have pairs of their own",
         arrays={"directions": _directions(found), "quantiles": np.array(quantiles)},
-    )  # fmt: skip
+    )
 
 
 def _chance(one: FoundAt, frequent: float, n: int) -> float:

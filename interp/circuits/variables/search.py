@@ -133,8 +133,12 @@ class _Mask(nn.Module):
     def __init__(self, widths: list[int], method: Method) -> None:
         super().__init__()
         self.widths, self.method = widths, method
-        n = {"boundless": lambda w: 1, "mask": lambda w: w, "heads": lambda w: 1,
-             "features": lambda w: w}[method]  # fmt: skip
+        n = {
+            "boundless": lambda w: 1,
+            "mask": lambda w: w,
+            "heads": lambda w: 1,
+            "features": lambda w: w,
+        }[method]
         self.gate = nn.ParameterList([nn.Parameter(torch.zeros(n(w))) for w in widths])
         if method == "boundless":
             made = [nn.Linear(w, w, bias=False) for w in widths]
@@ -215,8 +219,9 @@ def random_like(subspace: Subspace, seed: int) -> Subspace:
             order = [i for i in torch.randperm(len(full)).tolist() if not full[i]]
             order += [i for i in torch.randperm(len(full)).tolist() if full[i]]
             chosen = order[: sum(full)]
-            basis = [torch.eye(len(x))[:, : len(x) * (i in chosen)]
-                     for i, x in enumerate(subspace.basis)]  # fmt: skip
+            basis = [
+                torch.eye(len(x))[:, : len(x) * (i in chosen)] for i, x in enumerate(subspace.basis)
+            ]
         else:
             basis = [torch.linalg.qr(torch.randn_like(x)).Q for x in subspace.basis]
     return Subspace.of(basis)

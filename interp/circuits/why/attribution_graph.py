@@ -100,9 +100,15 @@ def attribution_graph(
             f"give a prompt of at most {MOST_NODES // groups} tokens"
         )
     found = direct_edges(
-        model, ids, mass=mass, most=most_logits, asked=[token_id(model, t) for t in targets],
-        dictionaries=dictionaries, features=features, mlp=mlp,
-    )  # fmt: skip
+        model,
+        ids,
+        mass=mass,
+        most=most_logits,
+        asked=[token_id(model, t) for t in targets],
+        dictionaries=dictionaries,
+        features=features,
+        mlp=mlp,
+    )
     start = torch.tensor([x.p for x in found.nodes], dtype=torch.float32)
     kinds = [x.kind for x in found.nodes]
     fixed = torch.tensor([k in ("embedding", "logit") for k in kinds])
@@ -122,21 +128,36 @@ def attribution_graph(
     t, s = order.unbind(1)
     made = model_provenance(model) | {
         "made_by": "interp.circuits.attribution_graph",
-        "options": {"mass": mass, "most_logits": most_logits, "node_share": node_share,
-                    "edge_share": edge_share, "targets": [str(x) for x in targets], "mlp": mlp},
+        "options": {
+            "mass": mass,
+            "most_logits": most_logits,
+            "node_share": node_share,
+            "edge_share": edge_share,
+            "targets": [str(x) for x in targets],
+            "mlp": mlp,
+        },
         "prompts": {"design": given.design, "n": 1, "hash": given.hash},
         "prompts_hash": given.hash,
-    }  # fmt: skip
+    }
     heads = [x for x in found.nodes if x.kind in ("head", "logit")]
     error = sum(abs(x.activation) for x in found.nodes if x.kind == "error" and x.number == 0)
     written = sum(abs(x.activation) for x in found.nodes if x.kind == "mlp")
     return AttributionGraph(
-        model.name, tuple(words(model, list(ids))), found.ids, model.n_layers,
-        max(site.n_heads for site in model.sites), tuple(kept),
-        tuple(names[i] for i in s.tolist()), tuple(names[i] for i in t.tolist()),
-        found.weights[t, s].double().numpy(), score[t, s].double().numpy(),
-        len(found.nodes), int((found.weights != 0).sum()),
-        max(abs(x.residual) for x in heads), error / written if written else 0.0,
+        model.name,
+        tuple(words(model, list(ids))),
+        found.ids,
+        model.n_layers,
+        max(site.n_heads for site in model.sites),
+        tuple(kept),
+        tuple(names[i] for i in s.tolist()),
+        tuple(names[i] for i in t.tolist()),
+        found.weights[t, s].double().numpy(),
+        score[t, s].double().numpy(),
+        len(found.nodes),
+        int((found.weights != 0).sum()),
+        max(abs(x.residual) for x in heads),
+        error / written if written else 0.0,
         {int(x.number): words(model, [x.number])[0] for x in kept if x.kind == "logit"},
-        (node_share, edge_share), made,
-    )  # fmt: skip
+        (node_share, edge_share),
+        made,
+    )

@@ -73,9 +73,11 @@ def asked_heads(model: Model, heads: Any) -> list[tuple[Site, int]]:
     for one in dict.fromkeys(Head.parse(x) for x in given):
         sites = [s for s in model.sites if s.layer == one.layer and one.stack in (None, s.stack)]
         if not sites or one.head >= sites[0].n_heads:
-            least = f"{sites[0].n_heads} heads in layer {one.layer}" if sites else (
-                f"attention in layers {', '.join(str(s.layer) for s in model.sites)}"
-            )  # fmt: skip
+            least = (
+                f"{sites[0].n_heads} heads in layer {one.layer}"
+                if sites
+                else (f"attention in layers {', '.join(str(s.layer) for s in model.sites)}")
+            )
             raise OptionError(f"{model.name} has no head {one}; it has {least}")
         found.append((sites[0], one.head))
     return found

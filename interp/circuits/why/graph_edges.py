@@ -123,9 +123,12 @@ class EdgeTable:
     """
 
     def __init__(
-        self, model: Model, ids: Sequence[int], dictionaries: Sequence[StreamDictionary],
+        self,
+        model: Model,
+        ids: Sequence[int],
+        dictionaries: Sequence[StreamDictionary],
         features: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.model, self.n = model, len(ids)
         self.graph = ResidualGraph.of(model)
         inputs = {"input_ids": torch.tensor([list(ids)], device=model.device)}
@@ -284,9 +287,19 @@ class EdgeTable:
             before_cap = logits if end.cap is None else end.cap * torch.atanh(logits / end.cap)
             value = float(before_cap @ direction)
             residual = value - given - float(row.double().sum())
-            nodes.append(GraphNode(f"logit {token}", "logit", len(self.graph.layers), token,
-                                   self.n - 1, value, given, residual,
-                                   float(p[token])))  # fmt: skip
+            nodes.append(
+                GraphNode(
+                    f"logit {token}",
+                    "logit",
+                    len(self.graph.layers),
+                    token,
+                    self.n - 1,
+                    value,
+                    given,
+                    residual,
+                    float(p[token]),
+                )
+            )
             rows.append(row)
         return nodes, torch.stack(rows)
 
@@ -307,9 +320,16 @@ class EdgeTable:
 
 
 def direct_edges(
-    model: Model, ids: Sequence[int], *, mass: float, most: int, asked: Sequence[int] = (),
-    dictionaries: Sequence[StreamDictionary] = (), features: int = 64, mlp: MlpRule = "gradient",
-) -> DirectEdges:  # fmt: skip
+    model: Model,
+    ids: Sequence[int],
+    *,
+    mass: float,
+    most: int,
+    asked: Sequence[int] = (),
+    dictionaries: Sequence[StreamDictionary] = (),
+    features: int = 64,
+    mlp: MlpRule = "gradient",
+) -> DirectEdges:
     """Compute all nodes and direct edges of one prompt."""
     table = EdgeTable(model, ids, dictionaries, features)
     for site in table.run.sites:
@@ -331,10 +351,18 @@ def direct_edges(
             value = float(table.activation[at])
             source = kind in ("embedding", "error")
             residual = 0.0 if source else value - float(given[at])
-            nodes.append(GraphNode(
-                f"{name}@{i}", kind, layer, table.ids[i] if kind == "embedding" else number, i,
-                value, 0.0 if source else float(table.bias[at]), residual,
-            ))  # fmt: skip
+            nodes.append(
+                GraphNode(
+                    f"{name}@{i}",
+                    kind,
+                    layer,
+                    table.ids[i] if kind == "embedding" else number,
+                    i,
+                    value,
+                    0.0 if source else float(table.bias[at]),
+                    residual,
+                )
+            )
     nodes += ends
     for kind in ("head", "logit"):
         mine = [x for x in nodes if x.kind == kind]

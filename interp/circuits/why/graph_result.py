@@ -96,10 +96,12 @@ class AttributionGraph(Result):
 
         return pd.DataFrame(
             {
-                "source": self.sources, "target": self.targets, "score": self.weights,
+                "source": self.sources,
+                "target": self.targets,
+                "score": self.weights,
                 "influence": self.influences,
             }
-        )  # fmt: skip
+        )
 
     @cached_property
     def node(self) -> Mapping[str, GraphNode]:
@@ -142,9 +144,11 @@ class AttributionGraph(Result):
             {
                 "source": [group[x] for x in self.sources],
                 "target": [group[x] for x in self.targets],
-                "score": self.weights, "influence": self.influences, "edges": 1,
+                "score": self.weights,
+                "influence": self.influences,
+                "edges": 1,
             }
-        )  # fmt: skip
+        )
         total: Any = frame.groupby(["source", "target"], sort=False, as_index=False).sum()
         return ranked(total, "influence").reset_index(drop=True)
 
@@ -155,9 +159,14 @@ class AttributionGraph(Result):
         graph = nx.DiGraph()
         for x in self.nodes:
             graph.add_node(
-                x.name, kind=x.kind, layer=x.layer, position=x.position, token=self.described(x),
-                activation=x.activation, influence=x.influence,
-            )  # fmt: skip
+                x.name,
+                kind=x.kind,
+                layer=x.layer,
+                position=x.position,
+                token=self.described(x),
+                activation=x.activation,
+                influence=x.influence,
+            )
         for source, target, weight, influence in zip(
             self.sources, self.targets, self.weights.tolist(), self.influences.tolist(), strict=True
         ):

@@ -47,14 +47,20 @@ _Part = tuple[int, int, str, str]
 
 
 def _loading_rows(
-    parts: Sequence[_Part], per_prompt: Float[Array, "row prompt"],
-    clusters: tuple[str, ...] | None, facts: Mapping[str, Any], made: Mapping[str, Any],
-) -> ResultRows:  # fmt: skip
+    parts: Sequence[_Part],
+    per_prompt: Float[Array, "row prompt"],
+    clusters: tuple[str, ...] | None,
+    facts: Mapping[str, Any],
+    made: Mapping[str, Any],
+) -> ResultRows:
     found = cluster_summary(per_prompt.T, clusters)
     units = ("layer", "head", "source", "writer")
     columns = dict(zip(units, zip(*parts, strict=True), strict=True)) | {
-        "score": found.score, "sem": found.sem, "n": found.n, "clusters": found.clusters,
-    }  # fmt: skip
+        "score": found.score,
+        "sem": found.sem,
+        "n": found.n,
+        "clusters": found.clusters,
+    }
     return ResultRows(
         "HeadLoadings", columns, units, made, facts, per_prompt, clusters=clusters, by="abs"
     )
@@ -157,9 +163,13 @@ def head_loadings(
         "prompt_ids": list(given.prompt_ids),
     }
     facts = {
-        "model": model.name, "metric": f"head_loadings:direction={text}", "unit": "logit",
-        "direction": text, "position": place, "errors": errors,
-    }  # fmt: skip
+        "model": model.name,
+        "metric": f"head_loadings:direction={text}",
+        "unit": "logit",
+        "direction": text,
+        "position": place,
+        "errors": errors,
+    }
     return _loading_rows(list(rows), np.stack(list(rows.values())), given.clusters, facts, made)
 
 

@@ -96,24 +96,33 @@ def qk_shares(
     if null == "none":
         found = replace(found, nulls=np.full(len(found), np.nan), null_kind=null)
     if null == "random-weights":
-        found = replace(found, nulls=_random(model, chosen, given, places, found, seed),
-                        null_kind=null)  # fmt: skip
+        found = replace(
+            found, nulls=_random(model, chosen, given, places, found, seed), null_kind=null
+        )
     made = model_provenance(model) | {
         "made_by": "interp.circuits.qk_shares",
         "options": {
-            "heads": list(found.names), "at": places.label, "null": null, "seed": seed,
+            "heads": list(found.names),
+            "at": places.label,
+            "null": null,
+            "seed": seed,
             "dictionaries": [f"{d.site} of layer {d.layer}" for d in dictionaries],
         },
         "prompts": {"design": given.design, "n": len(given), "hash": given.hash},
-        "prompts_hash": given.hash, "prompt_ids": list(given.prompt_ids),
-    }  # fmt: skip
+        "prompts_hash": given.hash,
+        "prompt_ids": list(given.prompt_ids),
+    }
     return replace(found, made=made)
 
 
 def _shares(
-    model: Model, chosen: Sequence[tuple[Site, int]], given: Prompts, places: Places,
-    dictionaries: Sequence[StreamDictionary], features: int,
-) -> QKShares:  # fmt: skip
+    model: Model,
+    chosen: Sequence[tuple[Site, int]],
+    given: Prompts,
+    places: Places,
+    dictionaries: Sequence[StreamDictionary],
+    features: int,
+) -> QKShares:
     terms: list[_Found] = [{} for _ in chosen]
     errors, pairs = [0.0] * len(chosen), [[0] * len(given) for _ in chosen]
     for which, run in decomposed(model, given):
@@ -175,15 +184,26 @@ def score_terms(
         here = bias[place[:, 0], place[:, 1]]
         mean = ((bias * seen).sum(1) / seen.sum(1).clamp_min(1))[place[:, 0]]
         value = float(here.mean())
-        found[ADDED, ADDED] = (value, float((here - mean).mean()), 1.0,
-                               value if parts.added.cap is not None else float("nan"))  # fmt: skip
+        found[ADDED, ADDED] = (
+            value,
+            float((here - mean).mean()),
+            1.0,
+            value if parts.added.cap is not None else float("nan"),
+        )
     return found
 
 
 def _of_head(
-    model: str, site: Site, head: int, terms: _Found, pairs: list[int], error: float, at: str,
-    given: Prompts, capped: bool,
-) -> QKShares:  # fmt: skip
+    model: str,
+    site: Site,
+    head: int,
+    terms: _Found,
+    pairs: list[int],
+    error: float,
+    at: str,
+    given: Prompts,
+    capped: bool,
+) -> QKShares:
     rows = list(dict.fromkeys(name for one in terms.values() for name in one))
     values = np.full((4, len(rows), len(given)), np.nan)
     for number, one in terms.items():
@@ -193,17 +213,31 @@ def _of_head(
     name = f"L{site.layer}H{head}"
     clusters = given.clusters
     return QKShares(
-        model, (site.layer,) * len(rows), (head,) * len(rows), tuple(a for a, _ in rows),
-        tuple(b for _, b in rows), values[0], values[1], mean[0] - mean[1],
-        np.nanmax(values[2], axis=1) if rows else np.zeros(0), at, {name: tuple(pairs)},
-        {name: error}, np.nanmean(values[3], axis=1) if capped and rows else None, clusters,
-    )  # fmt: skip
+        model,
+        (site.layer,) * len(rows),
+        (head,) * len(rows),
+        tuple(a for a, _ in rows),
+        tuple(b for _, b in rows),
+        values[0],
+        values[1],
+        mean[0] - mean[1],
+        np.nanmax(values[2], axis=1) if rows else np.zeros(0),
+        at,
+        {name: tuple(pairs)},
+        {name: error},
+        np.nanmean(values[3], axis=1) if capped and rows else None,
+        clusters,
+    )
 
 
 def _random(
-    model: Model, chosen: Sequence[tuple[Site, int]], given: Prompts, places: Places,
-    found: QKShares, seed: int,
-) -> np.ndarray:  # fmt: skip
+    model: Model,
+    chosen: Sequence[tuple[Site, int]],
+    given: Prompts,
+    places: Places,
+    found: QKShares,
+    seed: int,
+) -> np.ndarray:
     from interp.model.random_weights import random_init
 
     other = random_init(model, seed)

@@ -143,9 +143,12 @@ class ScoreParts:
             raise UnreadableAttention(
                 f"{run.model.name}: the terms of L{site.layer}H{head} differ from its scores by "
                 f"{self.error:.2g}, more than {IDENTITY:g} of the largest score; "
-                + ("load the model in float32" if run.model.dtype != torch.float32 else
-                   "something else enters its queries or keys")
-            )  # fmt: skip
+                + (
+                    "load the model in float32"
+                    if run.model.dtype != torch.float32
+                    else "something else enters its queries or keys"
+                )
+            )
 
     def _side(self, run: LinearScores, x: Tensor, part: str) -> Float[Tensor, "batch part pos d"]:
         side, h = run.side(self.site, part), self.head

@@ -117,30 +117,51 @@ def check_shares(
     }
     made = model_provenance(model) | {
         "made_by": "interp.circuits.check_shares",
-        "options": {"at": places.label, "top": top, "seed": seed,
-                    "heads": [f"L{s.layer}H{h}" for s, h in chosen]},
+        "options": {
+            "at": places.label,
+            "top": top,
+            "seed": seed,
+            "heads": [f"L{s.layer}H{h}" for s, h in chosen],
+        },
         "prompts": {"design": given.design, "n": len(given), "hash": given.hash},
-        "prompts_hash": given.hash, "prompt_ids": list(given.prompt_ids),
-    }  # fmt: skip
+        "prompts_hash": given.hash,
+        "prompt_ids": list(given.prompt_ids),
+    }
     score, predicted, attention, attention_predicted, random = (
         cluster_summary(x.T, labels) for x in values
     )
     columns = {
-        "layer": [site.layer for site, *_ in rows], "head": [head for _, head, *_ in rows],
-        "side": [x[2] for x in rows], "writer": [x[3] for x in rows], "score": score.score,
-        "sem": score.sem, "null": random.score, "n": score.n, "clusters": score.clusters,
-        "predicted": predicted.score, "attention": attention.score,
+        "layer": [site.layer for site, *_ in rows],
+        "head": [head for _, head, *_ in rows],
+        "side": [x[2] for x in rows],
+        "writer": [x[3] for x in rows],
+        "score": score.score,
+        "sem": score.sem,
+        "null": random.score,
+        "n": score.n,
+        "clusters": score.clusters,
+        "predicted": predicted.score,
+        "attention": attention.score,
         "attention_predicted": attention_predicted.score,
-    }  # fmt: skip
+    }
     facts = {
-        "model": model.name, "metric": "change of the score without the writer",
-        "unit": "attention score", "correlations": correlations,
-    }  # fmt: skip
+        "model": model.name,
+        "metric": "change of the score without the writer",
+        "unit": "attention score",
+        "correlations": correlations,
+    }
     names = ("predictions", "weights", "weight_predictions", "random")
     return ResultRows(
-        "ShareCheck", columns, ("layer", "head", "side", "writer"), made, facts, values[0],
-        arrays=dict(zip(names, values[1:], strict=True)), clusters=labels, by="abs",
-    )  # fmt: skip
+        "ShareCheck",
+        columns,
+        ("layer", "head", "side", "writer"),
+        made,
+        facts,
+        values[0],
+        arrays=dict(zip(names, values[1:], strict=True)),
+        clusters=labels,
+        by="abs",
+    )
 
 
 def _largest(found: QKShares, head: str, side: str, top: int) -> list[str]:
@@ -151,9 +172,14 @@ def _largest(found: QKShares, head: str, side: str, top: int) -> list[str]:
 
 
 def _measure(
-    model: Model, given: Prompts, judging: Sequence[int], places: Places,
-    rows: Sequence[tuple[Site, int, str, str]], values: Array, seed: int,
-) -> None:  # fmt: skip
+    model: Model,
+    given: Prompts,
+    judging: Sequence[int],
+    places: Places,
+    rows: Sequence[tuple[Site, int, str, str]],
+    values: Array,
+    seed: int,
+) -> None:
     generator = torch.Generator().manual_seed(seed)
     for some, run in decomposed(model, given.part(judging)):
         stream, added = StreamParts(run), added_scores(run)
@@ -185,9 +211,13 @@ def _measure(
 
 
 def _changes(
-    parts: ScoreParts, row: int, at: Sequence[tuple[int, int]], measured: Tensor,
-    predicted: Tensor, random: Tensor,
-) -> list[float]:  # fmt: skip
+    parts: ScoreParts,
+    row: int,
+    at: Sequence[tuple[int, int]],
+    measured: Tensor,
+    predicted: Tensor,
+    random: Tensor,
+) -> list[float]:
     q, k = torch.tensor(list(at)).unbind(1)
     added, seen = parts.added, parts.seen[row][q]
     base, found = parts.product[row], []

@@ -72,9 +72,16 @@ class QKShares(Result):
     _units = ("layer", "head", "query_writer", "key_writer")
     _by = "relative"
     _per_row = (
-        "layers", "heads_of", "query_writers", "key_writers", "per_prompt", "relative", "nulls",
-        "spread", "capped",
-    )  # fmt: skip
+        "layers",
+        "heads_of",
+        "query_writers",
+        "key_writers",
+        "per_prompt",
+        "relative",
+        "nulls",
+        "spread",
+        "capped",
+    )
 
     @property
     def provenance(self) -> Mapping[str, Any]:  # type: ignore[override]
@@ -95,13 +102,20 @@ class QKShares(Result):
         relative = cluster_summary(self.relative.T, self.clusters)
         frame = pd.DataFrame(
             {
-                "layer": self.layers, "head": self.heads_of, "query_writer": self.query_writers,
-                "key_writer": self.key_writers, "score": score.score, "sem": score.sem,
-                "null": self.nulls, "n": score.n, "clusters": score.clusters,
-                "relative": relative.score, "relative_sem": relative.sem,
+                "layer": self.layers,
+                "head": self.heads_of,
+                "query_writer": self.query_writers,
+                "key_writer": self.key_writers,
+                "score": score.score,
+                "sem": score.sem,
+                "null": self.nulls,
+                "n": score.n,
+                "clusters": score.clusters,
+                "relative": relative.score,
+                "relative_sem": relative.sem,
                 "spread": self.spread,
             }
-        )  # fmt: skip
+        )
         if self.capped is not None:
             frame["capped"] = self.capped
         return frame
@@ -120,9 +134,10 @@ class QKShares(Result):
         """
         name = str(Head.parse(head))
         rows = [
-            i for i, (x, h) in enumerate(zip(self.layers, self.heads_of, strict=True))
+            i
+            for i, (x, h) in enumerate(zip(self.layers, self.heads_of, strict=True))
             if f"L{x}H{h}" == name
-        ]  # fmt: skip
+        ]
         if not rows:
             raise UnknownName("head", name, self.names)
         return self._take(rows)
@@ -180,8 +195,9 @@ class QKShares(Result):
         size = table.abs()
         rows = size.sum(axis=1).nlargest(k).index
         columns = size.sum(axis=0).nlargest(k).index
-        table = table.loc[[r for r in table.index if r in rows],
-                          [c for c in table.columns if c in columns]]  # fmt: skip
+        table = table.loc[
+            [r for r in table.index if r in rows], [c for c in table.columns if c in columns]
+        ]
         what = "relative to the visible keys" if value == "relative" else "as they add to the score"
         name = self.names[0] if len(self) else "no head"
         title = f"Terms of {name} in {self.model} at {self.at} positions, {what}"

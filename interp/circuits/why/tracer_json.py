@@ -35,8 +35,12 @@ def cantor(layer: int, number: int) -> int:
 
 def feature_number(node: GraphNode, n_layers: int, n_heads: int) -> int:
     """Return the number that stands for a head, an MLP, a feature or a dictionary's error."""
-    place = {"head": node.number, "mlp": n_heads, "feature": n_heads + 1 + node.number,
-             "error": n_heads + 1 + DICTIONARY_ERROR}[node.kind]  # fmt: skip
+    place = {
+        "head": node.number,
+        "mlp": n_heads,
+        "feature": n_heads + 1 + node.number,
+        "error": n_heads + 1 + DICTIONARY_ERROR,
+    }[node.kind]
     return n_layers + place
 
 
@@ -64,17 +68,24 @@ def tracer_document(graph: PrunedGraph, slug: str = "") -> dict[str, Any]:
     tokens = [_shown(t) for t in graph.tokens]
     return {
         "metadata": {
-            "slug": slug or f"interp-{digest}", "scan": graph.model, "transcoder_list": [],
-            "prompt_tokens": tokens, "prompt": "".join(graph.tokens),
-            "node_threshold": graph.shares[0], "schema_version": 1,
+            "slug": slug or f"interp-{digest}",
+            "scan": graph.model,
+            "transcoder_list": [],
+            "prompt_tokens": tokens,
+            "prompt": "".join(graph.tokens),
+            "node_threshold": graph.shares[0],
+            "schema_version": 1,
         },
         "qParams": {
-            "pinnedIds": [], "supernodes": groups, "linkType": "both", "clickedId": "",
+            "pinnedIds": [],
+            "supernodes": groups,
+            "linkType": "both",
+            "clickedId": "",
             "sg_pos": "",
         },
         "nodes": nodes,
         "links": links,
-    }  # fmt: skip
+    }
 
 
 def _shown(token: str) -> str:
@@ -111,9 +122,17 @@ def _node(graph: PrunedGraph, node: GraphNode, name: str, influence: float) -> d
         number = cantor(node.layer, feature_number(node, graph.n_layers, graph.n_heads))
     most = max((x.p for x in graph.nodes), default=0.0)
     return {
-        "node_id": name, "feature": number, "layer": layer, "ctx_idx": node.position,
-        "feature_type": kind, "token_prob": node.p,
-        "is_target_logit": node.kind == "logit" and node.p == most, "run_idx": 0,
-        "reverse_ctx_idx": 0, "jsNodeId": f"{name.rpartition('_')[0]}-{node.position}",
-        "clerp": text, "influence": influence, "activation": node.activation,
-    }  # fmt: skip
+        "node_id": name,
+        "feature": number,
+        "layer": layer,
+        "ctx_idx": node.position,
+        "feature_type": kind,
+        "token_prob": node.p,
+        "is_target_logit": node.kind == "logit" and node.p == most,
+        "run_idx": 0,
+        "reverse_ctx_idx": 0,
+        "jsNodeId": f"{name.rpartition('_')[0]}-{node.position}",
+        "clerp": text,
+        "influence": influence,
+        "activation": node.activation,
+    }

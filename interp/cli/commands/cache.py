@@ -119,9 +119,15 @@ def cache(
 
         one = "one" if export is not None and format == "duo" else None
         plan = cache_plan(
-            model, prompts, budget=budget, max_loss=max_loss, level=confidence or 0.95,
-            length=length, recent=recent or one, **kept,
-        )  # fmt: skip
+            model,
+            prompts,
+            budget=budget,
+            max_loss=max_loss,
+            level=confidence or 0.95,
+            length=length,
+            recent=recent or one,
+            **kept,
+        )
         if export is not None:
             plan.export(export, format)
             run.voice.note(f"{export}: the plan, for {format}")
@@ -137,9 +143,13 @@ def cache(
         bound = 0.01 if max_loss is None else max_loss
         carded = cache_cards(model, prompts, recent=recent or None, max_loss=bound, **kept)
         methods = retrieval_methods(
-            model, task=needles, max_length=max_length, min_length=min(32, max_length),
-            published=published, **shared,
-        )  # fmt: skip
+            model,
+            task=needles,
+            max_length=max_length,
+            min_length=min(32, max_length),
+            published=published,
+            **shared,
+        )
         if export is not None:
             _export_gates(run, methods, export)
         found = {"cards": carded, "methods": methods}

@@ -32,9 +32,13 @@ def _served(run: Run, address: str) -> bool:
 
 @command(
     over="models",
-    out=None, loading=("source", "device_map", "remote", "tp_plan"), checked=False, after=_failed,
-    text="interp.report.printed.check:check_text", example="interp check models/mine",
-)  # fmt: skip
+    out=None,
+    loading=("source", "device_map", "remote", "tp_plan"),
+    checked=False,
+    after=_failed,
+    text="interp.report.printed.check:check_text",
+    example="interp check models/mine",
+)
 def check(run: Run, model: Model, *, kernels: bool | None = None) -> SelfCheck:
     """Check that the heads of a model are read correctly, layer by layer.
 

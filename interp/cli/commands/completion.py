@@ -15,9 +15,11 @@ GROUP = "Models and shell"
 
 
 @command(
-    over="nothing", arguments=("shell",), out=None,
+    over="nothing",
+    arguments=("shell",),
+    out=None,
     example="interp completion bash >> ~/.bashrc",
-)  # fmt: skip
+)
 def completion(shell: Literal["bash", "zsh", "fish"]) -> None:
     """Print the script that completes `interp` in a SHELL.
 

@@ -89,7 +89,11 @@ def explore(
     folders = [Path(source).expanduser() for source in results]
     page, atlas = explore_page(folders, session, as_given())
     serve(
-        page, session, atlas=atlas, port=port, browser=browser,
+        page,
+        session,
+        atlas=atlas,
+        port=port,
+        browser=browser,
         tell=lambda address: run.say(f"{address}\nCtrl-C stops the server."),
-    )  # fmt: skip
+    )
     gc.freeze()  # collecting torch's objects at exit would take a second of processor time

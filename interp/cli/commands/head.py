@@ -46,7 +46,7 @@ def _check(run: Run) -> None:
     out=None,
     check=_check,
     example="interp head bundled:induction L1H0",
-)  # fmt: skip
+)
 def head(
     run: Run,
     sources: tuple[str],
@@ -91,13 +91,22 @@ def _next_lines(found: Profile, head: str, source: str) -> list[str]:
     name, several = head.rsplit(maxsplit=1)[-1], len({x["stack"] for x in found.descriptions}) > 1
     stacks = [about["stack"]] * several
     shown = shell_line(
-        "view", source, "--heads", name, *(x for each in stacks for x in ("--stack", each)),
-        "--text", text,
-    )  # fmt: skip
-    measured = shell_line(
-        "importance", "ablate", source, "--heads", name,
+        "view",
+        source,
+        "--heads",
+        name,
         *(x for each in stacks for x in ("--stack", each)),
-    )  # fmt: skip
+        "--text",
+        text,
+    )
+    measured = shell_line(
+        "importance",
+        "ablate",
+        source,
+        "--heads",
+        name,
+        *(x for each in stacks for x in ("--stack", each)),
+    )
     return [
         "  Next: its pattern on a text, which may be one of your own",
         f"    {shown}",

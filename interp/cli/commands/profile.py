@@ -41,13 +41,23 @@ def _check(run: Run) -> None:
     loading=("chat",),
     also={
         "interp.profiles.run:profile": (
-            "field", "rules", "heads", "n_documents", "n_queries", "max_length", "effects",
-            "n_ablated", "n_ablation_documents", "seed", "shard",
+            "field",
+            "rules",
+            "heads",
+            "n_documents",
+            "n_queries",
+            "max_length",
+            "effects",
+            "n_ablated",
+            "n_ablation_documents",
+            "seed",
+            "shard",
         )
     },
     options={
         "rules": Spelling(
-            type=click.STRING, metavar="NAME",
+            type=click.STRING,
+            metavar="NAME",
             help="A rule or detector to try, several separated by commas, or a .py file that "
             "declares a detector. Repeatable; by default all rules of the package.",
             multiple=True,
@@ -60,7 +70,7 @@ def _check(run: Run) -> None:
     files=("profile.json", "profile.parquet"),
     check=_check,
     example="interp profile bundled:induction --corpus stories.jsonl -o results",
-)  # fmt: skip
+)
 def profile(
     run: Run,
     model: Model,

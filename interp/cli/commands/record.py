@@ -70,24 +70,33 @@ record = command(
     },
     options={
         "corpus": Spelling(
-            ("--file",), click.Path(path_type=Path), "FILE",
+            ("--file",),
+            click.Path(path_type=Path),
+            "FILE",
             "Text file with one prompt per line; it may be larger than memory.",
-            multiple=False, read=Path,
+            multiple=False,
+            read=Path,
         ),
         "folder": Spelling(
-            ("-o", "--out"), click.Path(path_type=Path), "DIR",
+            ("-o", "--out"),
+            click.Path(path_type=Path),
+            "DIR",
             "Folder for the shards and their index. The same command continues what is there.",
         ),
         "names": Spelling(
-            ("--site",), click.STRING, "NAME,...",
+            ("--site",),
+            click.STRING,
+            "NAME,...",
             "Activations to record: q, k, v, z, result, resid_pre, resid_mid, resid_post, "
             "attn_out, mlp_out.",
-            default="z", read=split_names,
+            default="z",
+            read=split_names,
         ),
         "layers": Spelling(type=NUMBERS, metavar="0,3-5", help="Layers to record; all by default."),
         "stack": Spelling(help="Record only this stack, such as encoder, decoder or cross."),
         "head_numbers": Spelling(
-            type=NUMBERS, metavar="0,3-5",
+            type=NUMBERS,
+            metavar="0,3-5",
             help="Query heads to record, of every layer; all by default.",
         ),
         "max_length": Spelling(
@@ -98,7 +107,9 @@ record = command(
             help="Data type on disk; the model's own by default.",
         ),
         "shard_mib": Spelling(
-            type=FROM_1, metavar="N", default=128,
+            type=FROM_1,
+            metavar="N",
+            default=128,
             help="Size of a shard in MiB; memory holds about three of them.",
         ),
     },
@@ -109,4 +120,4 @@ record = command(
     help="An interrupted command continues where it stopped; a damaged shard is computed again. "
     "Read the folder with `interp.model.RecordedActivations`, by prompt and position.",
     example="interp record gpt2 --file corpus.txt --site z --layer 3-5 -o acts",
-)  # fmt: skip
+)

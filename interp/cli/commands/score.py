@@ -73,15 +73,27 @@ def _bundled_note(texts: list[str], images: list[str]) -> str:
     arguments=("[MODEL]...",),
     also={
         "interp.heads.sweep.scored_models:ScoreSweep": (
-            "prompt_file", "max_length", "null", "null_draws", "null_cache", "seed", "batch_size",
-            "engine", "by_cluster", "jobs", "shard", "ray",
+            "prompt_file",
+            "max_length",
+            "null",
+            "null_draws",
+            "null_cache",
+            "seed",
+            "batch_size",
+            "engine",
+            "by_cluster",
+            "jobs",
+            "shard",
+            "ray",
         )
     },
     inputs={"pictures": Input(_pictures, OF_PICTURES)},
     options={
         "metrics": Spelling(default=()),
         "name": Spelling(
-            type=click.STRING, metavar="NAME", multiple=True,
+            type=click.STRING,
+            metavar="NAME",
+            multiple=True,
             help="Name of a model in the results, in place of its folder's; one for each MODEL, in "
             "order.",
         ),
@@ -90,9 +102,7 @@ def _bundled_note(texts: list[str], images: list[str]) -> str:
             "per line (errors are over clusters); with --max-length, the beginning of the file is "
             "one prompt."
         ),
-        "text": Spelling(
-            multiple=True, help="Text beside each picture or sound, or one for all."
-        ),
+        "text": Spelling(multiple=True, help="Text beside each picture or sound, or one for all."),
         "null_draws": Spelling(type=FROM_1, default=6),
         "seed": Spelling(type=click.INT),
         "top": Spelling(type=FROM_0, default=3),
@@ -106,7 +116,7 @@ def _bundled_note(texts: list[str], images: list[str]) -> str:
     help="Exit codes: 0 all scored; 1 a model or a write failed, the rest was done; 2 the command "
     "was wrong; 130 interrupted; 141 the reader of its output has gone; 143 terminated.",
     example="interp score gpt2 bundled:induction -m induction,entropy -o results",
-)  # fmt: skip
+)
 def score(
     run: Run,
     sources: tuple[str, ...],
@@ -172,10 +182,15 @@ def score(
         known = say_scores(scored_text(table, listed, by), run.voice, known=known)
 
     sweep = ScoreSweep.prepare(
-        metrics=metrics, out=run.out, voice=run.voice, prompt_values=prompt_values,
-        loading=run.loading, pictures=pictures,
-        shown=shown, **options,
-    )  # fmt: skip
+        metrics=metrics,
+        out=run.out,
+        voice=run.voice,
+        prompt_values=prompt_values,
+        loading=run.loading,
+        pictures=pictures,
+        shown=shown,
+        **options,
+    )
     if dry_run:
         from interp.heads.sweep.plan import plan_all
 

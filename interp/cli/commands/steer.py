@@ -18,8 +18,13 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 GROUP = "Change"
-OF_TASK = {"task": "--task", "measure": "--measure", "n": "-n", "max_length": "--max-length",
-           "method": "--method"}  # fmt: skip
+OF_TASK = {
+    "task": "--task",
+    "measure": "--measure",
+    "n": "-n",
+    "max_length": "--max-length",
+    "method": "--method",
+}
 OF_TEXT = {"generate": "--generate", "temperature": "--set temperature"}
 
 
@@ -58,7 +63,7 @@ def _task(run: Run) -> Any:
     help="With --text the model writes on, once unchanged and once for each factor (0 by default): "
     "both texts stand side by side, with the first place where they part.",
     example="interp steer bundled:induction --heads L1H0,L1H1 -o results",
-)  # fmt: skip
+)
 def steer(
     model: Model,
     heads: Any,

@@ -35,10 +35,11 @@ def _check(run: Run) -> None:
     blocks = {"block": given["block"] is not None, "tiles": bool(given["tiles"])}
     if given["image"] is not None:
         alone = {
-            "a second --text": pair, "--file": given["prompt_file"],
+            "a second --text": pair,
+            "--file": given["prompt_file"],
             "--max-length": given["max_length"],
             "--set block and --set tiles": any(blocks.values()),
-        }  # fmt: skip
+        }
         if wrong := [name for name, value in alone.items() if value]:
             raise OptionError(f"--image cannot be combined with {', '.join(wrong)}")
     elif bool(given["text"]) == (given["prompt_file"] is not None):
@@ -76,8 +77,10 @@ def _check(run: Run) -> None:
             type=FROM_1, help="Use only the first N tokens; an error if there are fewer."
         ),
         "heads": Spelling(
-            type=click.STRING, metavar="L1H3,...",
-            default="", read=lambda text: [Head.parse(name) for name in split_names(text)],
+            type=click.STRING,
+            metavar="L1H3,...",
+            default="",
+            read=lambda text: [Head.parse(name) for name in split_names(text)],
             help="Heads to open first, and to keep in full detail if the page would be too large.",
         ),
         "stack": Spelling(help="Show only this stack, such as encoder, decoder or cross."),
@@ -89,7 +92,7 @@ def _check(run: Run) -> None:
     check=_check,
     text="interp.report.printed:nothing",
     example="interp view gpt2 --text 'The keys are on the table' --heads L5H1 -o view.html",
-)  # fmt: skip
+)
 def view(
     run: Run,
     model: Model,
@@ -142,9 +145,13 @@ def view(
             )
         if asked:
             made = patterns.long_view(
-                model, ids, block=block, tiles=tiles, **shared,
+                model,
+                ids,
+                block=block,
+                tiles=tiles,
+                **shared,
                 advance=lambda done, of: progress("layers", done, of),
-            )  # fmt: skip
+            )
         else:
             made = patterns.view(model, ids, **shared)
     long = any(one.block > 1 for one in made.stacks)

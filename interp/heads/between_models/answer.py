@@ -55,8 +55,9 @@ class RoleChange:
         parts += [f"lost {joined_names(self.lost)}"] if self.lost else []
         parts += [f"gained {joined_names(self.gained)}"] if self.gained else []
         if self.open:
-            parts.append(f"in one model only, by a difference that may be chance: "
-                         f"{joined_names(self.open)}")  # fmt: skip
+            parts.append(
+                f"in one model only, by a difference that may be chance: {joined_names(self.open)}"
+            )
         return "; ".join(parts)
 
 
@@ -203,8 +204,10 @@ def role_changes(
     a: HeadRoles, b: HeadRoles, rows: pd.DataFrame, partners: Mapping[_Place, Head] | None
 ) -> tuple[RoleChange, ...]:
     """Return the roles that heads of two models have, and which of them changed."""
-    p = {(r["stack"], r["layer"], r["head"], r["metric"]): r["p_holm"]
-         for r in rows.to_dict("records")}  # fmt: skip
+    p = {
+        (r["stack"], r["layer"], r["head"], r["metric"]): r["p_holm"]
+        for r in rows.to_dict("records")
+    }
     there = {(x.stack, x.layer, x.head): x for x in b.assigned}
     pairs: list[tuple[HeadRole | None, HeadRole | None]] = []
     left = dict(there)
@@ -230,10 +233,14 @@ def role_changes(
                 continue
             own: Any = x if has else y
             evidence = own.first(role.id)
-            sure = x is None or y is None or (
-                evidence is not None
-                and p.get((x.stack, x.layer, x.head, evidence.metric), 1.0) < LEVEL
-            )  # fmt: skip
+            sure = (
+                x is None
+                or y is None
+                or (
+                    evidence is not None
+                    and p.get((x.stack, x.layer, x.head, evidence.metric), 1.0) < LEVEL
+                )
+            )
             groups[("lost" if has else "gained") if sure else "open"].append(own.label)
         if groups["before"] or groups["after"]:
             found.append(RoleChange(role.noun, **{k: tuple(v) for k, v in groups.items()}))
@@ -266,11 +273,18 @@ def head_changes(rows: pd.DataFrame) -> tuple[HeadChange, ...]:
         also = part[part["differs"]]["metric"].tolist()[1:]
         found.append(
             HeadChange(
-                str(stack), name, other if isinstance(other, str) else name, str(first["metric"]),
-                float(first["score_a"]), float(first["score_b"]), float(first["p_holm"]),
-                float(first["share"]), tuple(map(str, also)), bool(first["differs"]),
+                str(stack),
+                name,
+                other if isinstance(other, str) else name,
+                str(first["metric"]),
+                float(first["score_a"]),
+                float(first["score_b"]),
+                float(first["p_holm"]),
+                float(first["share"]),
+                tuple(map(str, also)),
+                bool(first["differs"]),
             )
-        )  # fmt: skip
+        )
     return tuple(found)
 
 

@@ -122,16 +122,21 @@ def compare(
     found = replace(
         found,
         provenance={
-            "model": f"{names[1]} - {names[0]}", "a": [dict(r.made) for r in runs[0]],
+            "model": f"{names[1]} - {names[0]}",
+            "a": [dict(r.made) for r in runs[0]],
             "b": [dict(r.made) for r in runs[1]],
             "prompts": shared.design or str(first.made.get("prompts", "")),
             "prompts_hash": shared.hash or str(first.made.get("prompts_hash", "")),
             "tokens": "split by each model's tokenizer" if shared.by_text else "the same",
             "heads": f"matched by {match}" if match else "same layer and index",
-            "paired": paired, "seed": seed, "correction": "all rows of the result",
-            "resolution": RESOLUTION, "versions": versions(), "made_by": "interp.compare",
+            "paired": paired,
+            "seed": seed,
+            "correction": "all rows of the result",
+            "resolution": RESOLUTION,
+            "versions": versions(),
+            "made_by": "interp.compare",
         },
-    )  # fmt: skip
+    )
     found = replace(found, answer=_answer(found, runs, paired, head_b, shared))
     return replace(found, patterns=_patterns(found, runs, shared, top))
 
@@ -223,9 +228,15 @@ def _run(
     scores = {label: of_table(table, label) for label in table.metrics}
     why = _why_no_loss(model, prompts)
     loss = prompt_losses(model, prompts) if prompts is not None and not why else None
-    return ComparedRun(        model.name, scores, model if keep else None, model_provenance(model),
-        roles(table) if alone else None, loss, why,
-    )  # fmt: skip
+    return ComparedRun(
+        model.name,
+        scores,
+        model if keep else None,
+        model_provenance(model),
+        roles(table) if alone else None,
+        loss,
+        why,
+    )
 
 
 def _why_no_loss(model: Model, prompts: Prompts | None) -> str:

@@ -106,15 +106,24 @@ def match_heads(
     p_all = float((1 + (null_total >= total - 1e-9).sum()) / (n_random + 1)) if n_random else None
     taken = {(row["stack"], row["head_b"]) for row in rows}
     made = {
-        "model": f"{first.name} to {second.name}", "a": model_provenance(first),
-        "b": model_provenance(second), "by": method, "within": within, "p_all": p_all,
-        "n_random": n_random, "n_boot": n_boot, "seed": seed, "versions": versions(),
+        "model": f"{first.name} to {second.name}",
+        "a": model_provenance(first),
+        "b": model_provenance(second),
+        "by": method,
+        "within": within,
+        "p_all": p_all,
+        "n_random": n_random,
+        "n_boot": n_boot,
+        "seed": seed,
+        "versions": versions(),
         "unmatched_b": [
-            f"{stack} {h}" for g in found.groups.values() for stack, h in g.b
+            f"{stack} {h}"
+            for g in found.groups.values()
+            for stack, h in g.b
             if (stack, str(h)) not in taken
         ],
         "made_by": "interp.heads.match_heads",
-    } | dict(found.about)  # fmt: skip
+    } | dict(found.about)
     matrix = {
         f"{stack} {layer}" if layer >= 0 else stack: g.across.mean(0)
         for (stack, layer), g in found.groups.items()

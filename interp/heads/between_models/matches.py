@@ -113,11 +113,17 @@ class HeadMatches(Result):
             matches = [Head.parse(self.rows[i]["head_b"]) for i in which if self.rows[i]["head_b"]]
             counts = Counter(head.layer for head in matches)
             found.append(
-                {"stack": stack, "layer": layer, "heads": len(which), "matched": len(matches),
-                 "share": float(cluster_summary(mean[:, None], self.clusters).score[0]),
-                 "low": float(low), "high": float(high),
-                 "layers_b": ", ".join(f"L{x}: {n}" for x, n in sorted(counts.items()))}
-            )  # fmt: skip
+                {
+                    "stack": stack,
+                    "layer": layer,
+                    "heads": len(which),
+                    "matched": len(matches),
+                    "share": float(cluster_summary(mean[:, None], self.clusters).score[0]),
+                    "low": float(low),
+                    "high": float(high),
+                    "layers_b": ", ".join(f"L{x}: {n}" for x, n in sorted(counts.items())),
+                }
+            )
         return pd.DataFrame(found)
 
     def _rows(self) -> pd.DataFrame:
@@ -166,8 +172,10 @@ class HeadMatches(Result):
         for part in self.similarity.values():
             whole[at[0] : at[0] + part.shape[0], at[1] : at[1] + part.shape[1]] = part
             at = [at[0] + part.shape[0], at[1] + part.shape[1]]
-        hover = [[f"{a}, {b}: {whole[i, j]:.3f}" for j, b in enumerate(names[1])]
-                 for i, a in enumerate(names[0])]  # fmt: skip
+        hover = [
+            [f"{a}, {b}: {whole[i, j]:.3f}" for j, b in enumerate(names[1])]
+            for i, a in enumerate(names[0])
+        ]
         title = f"{self.metric} of {self.provenance.get('model', 'A and B')}"
         return grid(whole, *names, hover=hover, title=title, unit=self.unit)
 

@@ -59,9 +59,15 @@ def head_values(
 
     given = prompts.of(model) if any(b.patterned() for b in bounds) else None
     tables = score_each(
-        model, bounds, given, null="none", seed=seed, batch_size=batch_size, engine=engine,
+        model,
+        bounds,
+        given,
+        null="none",
+        seed=seed,
+        batch_size=batch_size,
+        engine=engine,
         progress=progress,
-    )  # fmt: skip
+    )
     return {label: of_table(table, label) for label, table in tables}
 
 

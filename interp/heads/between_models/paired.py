@@ -57,8 +57,9 @@ def require_same_heads(runs: Sequence[Sequence[ComparedRun]], matched: bool) -> 
                 raise OptionError(f"{run.name} has no scores of {metric}, so it cannot be compared")
             other = run.scores[metric]
             if first.made.get("prompts_hash") != other.made.get("prompts_hash") and None in (
-                reference.made.get("content_hash"), run.made.get("content_hash")
-            ):  # fmt: skip
+                reference.made.get("content_hash"),
+                run.made.get("content_hash"),
+            ):
                 raise OptionError(f"{metric} of {run.name} was measured on other prompts")
             if not matched and first.shape() != other.shape():
                 raise OptionError(

@@ -120,8 +120,13 @@ def quantised_heads(
 
     def loss(what: str, each: Float[np.ndarray, " prompt"], share: float) -> dict[str, Any]:
         mean = cluster_summary(each[:, None], judged.clusters)
-        return {"what": what, "loss": float(mean.score[0]), "sem": float(mean.sem[0]),
-                "n": mean.n, "share": share}  # fmt: skip
+        return {
+            "what": what,
+            "loss": float(mean.score[0]),
+            "sem": float(mean.sem[0]),
+            "n": mean.n,
+            "share": share,
+        }
 
     def measured(what: str, places: Sequence[WeightPlaces]) -> dict[str, Any]:
         each, shares = [], []
@@ -153,21 +158,35 @@ def quantised_heads(
     )
     columns |= {"metric": f"change of the output by {method}"}
     columns |= score_columns(changes[0], judged.clusters) | {
-        "null": floor, "unit": "share of the norm", "pattern_change": changes[1].mean(1),
+        "null": floor,
+        "unit": "share of the norm",
+        "pattern_change": changes[1].mean(1),
         "role_before": [", ".join(roles[0].get(x, ())) for x in labels],
         "role_after": [", ".join(roles[1].get(x, ())) for x in labels],
-        "gain": given_back["score"], "gain_sem": given_back["sem"],
+        "gain": given_back["score"],
+        "gain_sem": given_back["sem"],
         "chosen": [i in best for i in range(len(heads))],
-    }  # fmt: skip
+    }
     made = result_provenance(
-        model, "interp.heads.quantised_heads", given, seed=seed, method=method, k=k,
+        model,
+        "interp.heads.quantised_heads",
+        given,
+        seed=seed,
+        method=method,
+        k=k,
         n_random=n_random,
-    )  # fmt: skip
+    )
     facts = {"losses": losses, "limits": (0.0, None)}
     return ResultRows(
-        "QuantisedHeads", columns, ("stack", "layer", "head"), made, facts, changes[0],
-        arrays={"gains": own}, clusters=judged.clusters,
-    )  # fmt: skip
+        "QuantisedHeads",
+        columns,
+        ("stack", "layer", "head"),
+        made,
+        facts,
+        changes[0],
+        arrays={"gains": own},
+        clusters=judged.clusters,
+    )
 
 
 def _require(model: Model, given: Prompts, k: int, n_random: int) -> None:
@@ -206,9 +225,12 @@ def quantised_model(model: Model, method: str) -> tuple[Model, list[str]]:
             weight.copy_(new.T if turn else new)
         names.append(f"{name}.weight")
     made = Model(
-        module, f"{model.name} ({method})", model.sites, model.tokenizer,
+        module,
+        f"{model.name} ({method})",
+        model.sites,
+        model.tokenizer,
         joint_sites=model.joint_sites,
-    )  # fmt: skip
+    )
     made.padding = model.padding.of_same(module, made.name)
     return made, names
 
@@ -315,9 +337,12 @@ def output_changes(
         found: dict[Site, np.ndarray] = {}
 
         def hold(
-            site: Site, call: Call, real: Tensor, kept: Mapping[Any, Any] = kept,
+            site: Site,
+            call: Call,
+            real: Tensor,
+            kept: Mapping[Any, Any] = kept,
             found: dict[Site, np.ndarray] = found,
-        ) -> None:  # fmt: skip
+        ) -> None:
             z, pattern = kept[site]
             moved = (call.pattern()[0].double() - pattern).abs().sum(-1).mean(-1) / 2
             each = []

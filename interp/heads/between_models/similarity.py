@@ -129,11 +129,14 @@ def _grouped(
                 own[key, side] = own.get((key, side), 0.0) + (z @ z.T).double().numpy()
     return {
         key: Group(
-            named[key, "a"], named[key, "b"], np.stack(x), own[key, "a"] / len(x),
+            named[key, "a"],
+            named[key, "b"],
+            np.stack(x),
+            own[key, "a"] / len(x),
             own[key, "b"] / len(x),
         )
         for key, x in across.items()
-    }  # fmt: skip
+    }
 
 
 def _joined(

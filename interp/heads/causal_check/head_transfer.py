@@ -22,10 +22,15 @@ LEVEL = 0.05
 """Level of all tests of causal checks; a smallest possible p above it can show nothing."""
 STEPS = frozenset(
     {
-        "previous_token", "previous_token_text", "duplicate_token", "duplicate_token_text", "echo",
-        "s_inhibition", "function_vector",
+        "previous_token",
+        "previous_token_text",
+        "duplicate_token",
+        "duplicate_token_text",
+        "echo",
+        "s_inhibition",
+        "function_vector",
     }
-)  # fmt: skip
+)
 """Metrics of heads that do a step towards the answer, such as finding where it stands."""
 
 
@@ -132,13 +137,24 @@ def judge_transfers(
             verdict = "fails"
         elif p[i] <= LEVEL:
             verdict = "transfers"
-        found.append(HeadTransfer(
-            head, claim, verdict, unit, ablated=float(ablated[i].mean()),
-            other_answer=float(other_answer[i].mean()),
-            other_computation=float(other_computation[i].mean()),
-            difference=float(difference[i].mean()), low=float(ends[i, 0]), high=float(ends[i, 1]),
-            p=float(p[i]), ablation_p=float(ablation_p[i]), n=n, n_clusters=number,
-        ))  # fmt: skip
+        found.append(
+            HeadTransfer(
+                head,
+                claim,
+                verdict,
+                unit,
+                ablated=float(ablated[i].mean()),
+                other_answer=float(other_answer[i].mean()),
+                other_computation=float(other_computation[i].mean()),
+                difference=float(difference[i].mean()),
+                low=float(ends[i, 0]),
+                high=float(ends[i, 1]),
+                p=float(p[i]),
+                ablation_p=float(ablation_p[i]),
+                n=n,
+                n_clusters=number,
+            )
+        )
     return tuple(found)
 
 

@@ -68,17 +68,20 @@ def needle_sources(
     for which in range(number):
         base = every[which * PLACES + which % PLACES]
         same = [every[which * PLACES + k % PLACES] for k in range(which + 1, which + PLACES)]
-        other = [every[k % number * PLACES + which % PLACES]
-                 for k in range(which + 1, which + number)]  # fmt: skip
+        other = [
+            every[k % number * PLACES + which % PLACES] for k in range(which + 1, which + number)
+        ]
         first, second = (next((x for x in some if _fits(x, base)), None) for some in (other, same))
         if first is not None and second is not None:
             rows.append((base, first, second))
     if not rows:
         raise Unanswered(f"the prompts of no two needles of the task {task} have equal lengths")
     base, first, second = ([row[k] for row in rows] for k in range(3))
-    return _loss(model, task, base), [x.prompt + x.answer for x in first], [
-        x.prompt + x.answer for x in second
-    ]  # fmt: skip
+    return (
+        _loss(model, task, base),
+        [x.prompt + x.answer for x in first],
+        [x.prompt + x.answer for x in second],
+    )
 
 
 def _fits(source: Instance, base: Instance) -> bool:
@@ -152,4 +155,4 @@ def _instances(
     lengths = (length, length, 1)
     return task, instances_of(model, seed, task, taken + n, lengths, PLACES, answer)[
         taken * PLACES :
-    ]  # fmt: skip
+    ]

@@ -188,8 +188,9 @@ class CausalCheck:
         """Return the value without each head alone, the largest damage first; empty if none."""
         worst = sorted(
             zip(self.alone, self.alone_sem, self.heads, strict=False),
-            key=lambda x: x[0], reverse=not self.higher_is_better,
-        )  # fmt: skip
+            key=lambda x: x[0],
+            reverse=not self.higher_is_better,
+        )
         return ", ".join(f"{head} {with_error(value, sem)}" for value, sem, head in worst)
 
     def doubts(self) -> list[str]:

@@ -146,8 +146,9 @@ def _plain(value: Any) -> Any:
 
 def _restored(row: Mapping[str, Any], numbers: set[str]) -> dict[str, Any]:
     """Return the fields of a check: tuples, and NaN where JSON has null for a number."""
-    found = {name: math.nan if name in numbers and row[name] is None else row[name]
-             for name in _CHECKED}  # fmt: skip
+    found = {
+        name: math.nan if name in numbers and row[name] is None else row[name] for name in _CHECKED
+    }
     each = {name: tuple(math.nan if x is None else x for x in row[name]) for name in _TUPLES}
     return found | each | {"transfers": restored_transfers(row["transfers"])}
 

@@ -79,9 +79,17 @@ def emergence(
         return given_models(source)[0].model()
 
     return emergence_of(
-        loaded, models, metrics, prompts, steps=steps, revisions=revisions, seed=seed,
-        batch_size=batch_size, engine=engine, progress=progress,
-    )  # fmt: skip
+        loaded,
+        models,
+        metrics,
+        prompts,
+        steps=steps,
+        revisions=revisions,
+        seed=seed,
+        batch_size=batch_size,
+        engine=engine,
+        progress=progress,
+    )
 
 
 def emergence_of(
@@ -118,17 +126,27 @@ def emergence_of(
                 raise OptionError(reason)
         with float64_or_less(model.device):
             each = head_values(
-                model, bounds, shared, batch_size=batch_size, engine=engine, seed=seed,
+                model,
+                bounds,
+                shared,
+                batch_size=batch_size,
+                engine=engine,
+                seed=seed,
                 progress=None,
-            )  # fmt: skip
+            )
         found.append(each)
         made.append(model_provenance(model) | {"step": step})
     progress("checkpoints", len(listed), len(listed))
     name = str(models) if isinstance(models, (str, Path)) else made[-1]["model_id"]
     about = {
-        "model": name, "checkpoints": made, "prompts": shared.design, "prompts_hash": shared.hash,
-        "seed": seed, "versions": versions(), "made_by": "interp.heads.emergence",
-    }  # fmt: skip
+        "model": name,
+        "checkpoints": made,
+        "prompts": shared.design,
+        "prompts_hash": shared.hash,
+        "seed": seed,
+        "versions": versions(),
+        "made_by": "interp.heads.emergence",
+    }
     return curves_of([step for step, _ in listed], found, about)
 
 
@@ -136,10 +154,11 @@ def emergence_of_table(table: HeadTable, steps: Mapping[str, int]) -> Emergence:
     """Return the curves of a table that holds every checkpoint as a model."""
     names = sorted(steps, key=lambda name: steps[name])
     metrics = [
-        m for m in table.metrics
+        m
+        for m in table.metrics
         if all(m in table.where(model=n).metrics for n in names)
         and all(x.get("engine") != "weights" for (_, k), x in table.provenance.items() if k == m)
-    ]  # fmt: skip
+    ]
     found = [{m: of_table(table.where(model=n, metric=m), m) for m in metrics} for n in names]
     made = [x.made.get("prompts_hash") for each in found for x in each.values()]
     hashes = {str(each) for each in made if each}
@@ -216,12 +235,17 @@ def curves_of(
                     kept = tuple(c for c, v in zip(kept, valid, strict=True) if v)
                 for change in changes(curve[:, valid], kept):
                     changed.append(
-                        named | {
-                            "after": steps[change.at - 1], "until": steps[change.at],
-                            "low": steps[change.low - 1], "high": steps[change.high],
-                            "size": change.size, "explained": change.explained, "p": change.p,
+                        named
+                        | {
+                            "after": steps[change.at - 1],
+                            "until": steps[change.at],
+                            "low": steps[change.low - 1],
+                            "high": steps[change.high],
+                            "size": change.size,
+                            "explained": change.explained,
+                            "p": change.p,
                         }
-                    )  # fmt: skip
+                    )
     longest = max((len(x) for x in values), default=0)
     padded = [np.pad(x, (0, longest - len(x)), constant_values=np.nan) for x in values]
     return Emergence(tuple(rows), np.stack(padded), labels, tuple(changed), dict(about))

@@ -37,10 +37,15 @@ def emergence_of_gates(gates: Mapping[int, LearnedGates]) -> Emergence:
         found.append({f"gate_{one.method}": _scores(one)})
     made = {str(step): gates[step].provenance.get("content_hash") for step in steps}
     about = {
-        "model": first.provenance.get("model_id"), "checkpoints": made, "method": first.method,
-        "task": first.provenance.get("task"), "prompts_hash": first.provenance.get("prompts_hash"),
-        "values": "one per restart", "versions": versions(), "made_by": "interp importance gates",
-    }  # fmt: skip
+        "model": first.provenance.get("model_id"),
+        "checkpoints": made,
+        "method": first.method,
+        "task": first.provenance.get("task"),
+        "prompts_hash": first.provenance.get("prompts_hash"),
+        "values": "one per restart",
+        "versions": versions(),
+        "made_by": "interp importance gates",
+    }
     return curves_of(steps, found, about)
 
 

@@ -83,7 +83,14 @@ def rise_order(times: Mapping[str, Sequence[float]], *, level: float = 0.95) -> 
         if hits % 1:  # a half: the interval covers both whole numbers beside it
             high = share_interval(math.ceil(hits), len(gap), level)[1]
         rows.append(
-            {"first": first, "second": second, "share": hits / len(gap) if len(gap) else math.nan,
-             "low": low, "high": high, "null": 0.5, "n": len(gap)}
-        )  # fmt: skip
+            {
+                "first": first,
+                "second": second,
+                "share": hits / len(gap) if len(gap) else math.nan,
+                "low": low,
+                "high": high,
+                "null": 0.5,
+                "n": len(gap),
+            }
+        )
     return pd.DataFrame(rows)

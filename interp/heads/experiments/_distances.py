@@ -31,8 +31,10 @@ def gates(
     tokens = min([2 * length + skip, *ends])
     distances = min(length, tokens - skip)
     if distances < 2:
-        raise PromptError(f"{model.name} has positions for {tokens} tokens; skip={skip} of them "
-            f"leaves fewer than 2; lower skip")  # fmt: skip
+        raise PromptError(
+            f"{model.name} has positions for {tokens} tokens; skip={skip} of them "
+            f"leaves fewer than 2; lower skip"
+        )
     rng, bos, ids = np.random.default_rng(lab.seed), bos_id(model), ordinary_ids(model)
     first = () if bos is None else (bos,)
     found: dict[Site, list[Tensor]] = {}

@@ -89,8 +89,16 @@ def external_context(
             torch.rand(len(batch), len(rows), len(context), generator=draw).topk(number).indices
         )
 
-        def visit(site, call, real, rows=rows, states=states, context=context, number=number,
-                  random=random) -> None:  # fmt: skip
+        def visit(
+            site,
+            call,
+            real,
+            rows=rows,
+            states=states,
+            context=context,
+            number=number,
+            random=random,
+        ) -> None:
             if site not in values:
                 return
             model.require_finite(call, site)

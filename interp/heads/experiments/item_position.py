@@ -12,9 +12,15 @@ from interp.heads.declaration import experiment
     task="none: where a head attends in a list decides no answer",
 )
 def item_position(
-    model, lab, *, items: int = 6, size: int = 6, orders: int = 24, question: int = 2,
+    model,
+    lab,
+    *,
+    items: int = 6,
+    size: int = 6,
+    orders: int = 24,
+    question: int = 2,
     end: str = "both",
-):  # fmt: skip
+):
     """Attend to the first and the last of several items, whatever their content.
 
     This is called an attention basin.

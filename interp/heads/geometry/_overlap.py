@@ -27,8 +27,9 @@ def row_overlaps(
     number = torch.zeros_like(total)
     for rows, pattern, _ in layer.blocks():
         mine, some = _renormalised(pattern, drop)
-        theirs, any_ = _renormalised(other.call.pattern(rows).double()
-                                     * other.call.visible(rows), drop)  # fmt: skip
+        theirs, any_ = _renormalised(
+            other.call.pattern(rows).double() * other.call.visible(rows), drop
+        )
         for head in range(layer.heads):
             shared = torch.minimum(mine[:, head, None], theirs).sum(-1)
             both = some[:, head, None] & any_

@@ -197,9 +197,10 @@ def _chance(instance: Instance) -> float:
         keys, drawn = instance.length, len(instance.sources)
         none = [
             math.exp(_log_choices(keys - held, drawn) - _log_choices(keys, drawn))
-            if drawn <= keys - held else 0.0
+            if drawn <= keys - held
+            else 0.0
             for held in map(instance.holders, instance.answer)
-        ]  # fmt: skip
+        ]
         return float(1 - np.mean(none))
     missed = dict.fromkeys(instance.answer, 1.0)
     for step, token in enumerate(instance.answer):

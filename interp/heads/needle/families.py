@@ -70,9 +70,14 @@ def family_instances(
         raise UnknownName("family of retrieval tasks", task, FAMILIES)
     if task == "single_key":
         return ids_instances(
-            model, needles=needles, lengths=lengths, depths=depths, answer=answer, seed=seed,
+            model,
+            needles=needles,
+            lengths=lengths,
+            depths=depths,
+            answer=answer,
+            seed=seed,
             beyond=beyond,
-        )  # fmt: skip
+        )
     if needles < 1 or answer < 1:
         raise OptionError(f"needles={needles}, answer={answer}: both must be at least 1")
     depths = check_depths(depths)

@@ -87,9 +87,15 @@ def question_mass(
     units = ("stack", "layer", "head")
     facts = {"unit": "attention mass", "limits": (-1.0, 1.0)}
     return ResultRows(
-        "QuestionMass", columns, units, made, facts, per_prompt, clusters=clusters,
+        "QuestionMass",
+        columns,
+        units,
+        made,
+        facts,
+        per_prompt,
+        clusters=clusters,
         interval_by="kind",
-    )  # fmt: skip
+    )
 
 
 def _above(

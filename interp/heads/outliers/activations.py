@@ -93,10 +93,18 @@ class Outliers(Result):
         import pandas as pd
 
         rows = [
-            {"stack": x.stack, "layer": x.layer, "name": x.name, "metric": metric, "n": x.n,
-             "score": float(getattr(x, metric)), "unit": unit}
-            for x in self.layers for metric, unit in MEASURES.items()
-        ]  # fmt: skip
+            {
+                "stack": x.stack,
+                "layer": x.layer,
+                "name": x.name,
+                "metric": metric,
+                "n": x.n,
+                "score": float(getattr(x, metric)),
+                "unit": unit,
+            }
+            for x in self.layers
+            for metric, unit in MEASURES.items()
+        ]
         return pd.DataFrame(rows)
 
     def wide(self) -> pd.DataFrame:
@@ -109,10 +117,12 @@ class Outliers(Result):
 
         rows = [
             {k: v for k, v in vars(x).items() if k not in ("examples", "dimensions", "positions")}
-            | {"dimensions": " ".join(map(str, x.dimensions)),
-               "positions": " ".join(map(str, x.positions))}
+            | {
+                "dimensions": " ".join(map(str, x.dimensions)),
+                "positions": " ".join(map(str, x.positions)),
+            }
             for x in self.layers
-        ]  # fmt: skip
+        ]
         return pd.DataFrame(rows)
 
     def model_wide(self, name: str) -> dict[str, float]:
@@ -194,9 +204,13 @@ def layer_outliers(
                     raise NonFiniteError(f"{model.name}: NaN or infinity in {name} of {site.name}")
                 kept[site.stack, site.layer, name] += list(zip(which, x, strict=True))
     made = result_provenance(
-        model, "interp.heads.outliers.layer_outliers", given,
-        names=list(names), size=size, times=times,
-    )  # fmt: skip
+        model,
+        "interp.heads.outliers.layer_outliers",
+        given,
+        names=list(names),
+        size=size,
+        times=times,
+    )
     return Outliers(tuple(_measured(*key, x, size, times) for key, x in kept.items()), made)
 
 
@@ -214,7 +228,9 @@ def _measured(
             examples.append(Activation(prompt, position, dimension, value, over))
     examples.sort(key=lambda a: -abs(a.value))
     return LayerOutliers(
-        stack, layer, name,
+        stack,
+        layer,
+        name,
         inf_norm=math.fsum(float(x.abs().max()) for x in flat) / len(flat),
         kurtosis=math.fsum(float(kurtosis(x, beside=BESIDE)) for x in flat) / len(flat),
         largest=max(float(x.abs().max()) for x in flat),
@@ -224,4 +240,4 @@ def _measured(
         positions=tuple(sorted({a.position for a in examples})),
         n=len(rows),
         examples=tuple(examples[:_KEPT]),
-    )  # fmt: skip
+    )

@@ -88,17 +88,23 @@ def massive(
     columns, per_prompt = head_value_columns({name: ratios}, given.clusters)
     columns["part"] = [part] * len(per_prompt)
     columns["ratio"] = columns.pop("score")
-    columns["massive"] = [float((x[:, h] > times).double().mean())
-                          for x in ratios.values() for h in range(x.shape[1])]  # fmt: skip
+    columns["massive"] = [
+        float((x[:, h] > times).double().mean()) for x in ratios.values() for h in range(x.shape[1])
+    ]
     channels = {site: x[..., 1] for site, x in found.items()}
     columns["channel"] = [int(x) for at in channels.values() for x in at.mode(0).values]
     return ResultRows(
-        "Massive", columns, ("stack", "layer", "head"),
+        "Massive",
+        columns,
+        ("stack", "layer", "head"),
         result_provenance(model, "interp.heads.outliers.massive", given, part=part),
-        {"metric": name, "unit": "times the mean channel"}, per_prompt,
-        arrays={"channels": head_value_columns({name: channels})[1]}, same_as={"score": "ratio"},
-        clusters=given.clusters, interval_by="kind",
-    )  # fmt: skip
+        {"metric": name, "unit": "times the mean channel"},
+        per_prompt,
+        arrays={"channels": head_value_columns({name: channels})[1]},
+        same_as={"score": "ratio"},
+        clusters=given.clusters,
+        interval_by="kind",
+    )
 
 
 def replace_channel(
@@ -220,9 +226,14 @@ def disruption(
     ]
     clean_values, largest, smallest = values
     made = result_provenance(
-        model, "interp.heads.outliers.disruption", task.prompts, parts=list(parts), fill=fill,
-        task=task.name, stack=stack,
-    )  # fmt: skip
+        model,
+        "interp.heads.outliers.disruption",
+        task.prompts,
+        parts=list(parts),
+        fill=fill,
+        task=task.name,
+        stack=stack,
+    )
     about = {"task": task.name, "unit": task.unit, "parts": "+".join(parts), "fill": fill}
     return disruption_row(about, clean_values, largest, smallest, task.clusters, made)
 
@@ -239,15 +250,27 @@ def disruption_row(
     each = (largest - smallest)[None]
     low, high = bootstrap_bounds(each, clusters=clusters)[0]
     row = {
-        **about, "clean": clean.mean(), "without_largest": largest.mean(),
-        "without_smallest": smallest.mean(), "difference": each[0].mean(), "low": low, "high": high,
-        "n": len(clean), "clusters": cluster_count(len(clean), clusters),
-    }  # fmt: skip
+        **about,
+        "clean": clean.mean(),
+        "without_largest": largest.mean(),
+        "without_smallest": smallest.mean(),
+        "difference": each[0].mean(),
+        "low": low,
+        "high": high,
+        "n": len(clean),
+        "clusters": cluster_count(len(clean), clusters),
+    }
     return ResultRows(
-        "Disruption", {name: [value] for name, value in row.items()}, ("task", "parts", "fill"),
-        made, {"metric": "disruption", "largest": largest, "smallest": smallest}, each,
-        clusters=clusters, same_as={"score": "difference"}, interval_by="bootstrap",
-    )  # fmt: skip
+        "Disruption",
+        {name: [value] for name, value in row.items()},
+        ("task", "parts", "fill"),
+        made,
+        {"metric": "disruption", "largest": largest, "smallest": smallest},
+        each,
+        clusters=clusters,
+        same_as={"score": "difference"},
+        interval_by="bootstrap",
+    )
 
 
 def _logits(model: Model, task: Task, prompt: int, edits: Sequence[Edit]) -> Tensor:

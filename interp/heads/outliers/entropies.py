@@ -82,9 +82,13 @@ def layer_entropies(model: Model, prompts: Any, *, seed: int = 0) -> ResultRows:
     stacks, layers = zip(*places, strict=True)
     columns = {"stack": stacks, "layer": layers, "part": parts, **mean_columns(values)}
     return ResultRows(
-        "LayerEntropies", columns | {"null": null}, ("stack", "layer", "part"), made,
-        {"metric": "layer_entropy", "unit": "nats per channel", "n": values.shape[1]}, values,
-    )  # fmt: skip
+        "LayerEntropies",
+        columns | {"null": null},
+        ("stack", "layer", "part"),
+        made,
+        {"metric": "layer_entropy", "unit": "nats per channel", "n": values.shape[1]},
+        values,
+    )
 
 
 def _entropies(

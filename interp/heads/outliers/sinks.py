@@ -109,19 +109,31 @@ def sink_mass(
     positions = head_value_columns({"position": places})[1]
     on = mass > epsilon
     facts = {
-        "metric": "sink_mass", "unit": "attention mass", "limits": (0.0, 1.0),
+        "metric": "sink_mass",
+        "unit": "attention mass",
+        "limits": (0.0, 1.0),
         "sink_metric": float(torch.cat(list(shares.values())).mean()),
         "at_first": float((positions[on] == 0).mean()) if on.any() else float("nan"),
-    }  # fmt: skip
+    }
     made = result_provenance(
-        model, "interp.heads.outliers.sink_mass", given,
-        engine=choose_engine(model, given, BATCH, engine), position=position,
-    )  # fmt: skip
+        model,
+        "interp.heads.outliers.sink_mass",
+        given,
+        engine=choose_engine(model, given, BATCH, engine),
+        position=position,
+    )
     return ResultRows(
-        "SinkMass", columns, ("stack", "layer", "head"), made, facts, mass,
-        arrays={"positions": positions}, same_as={"score": "sink_mass"}, clusters=given.clusters,
+        "SinkMass",
+        columns,
+        ("stack", "layer", "head"),
+        made,
+        facts,
+        mass,
+        arrays={"positions": positions},
+        same_as={"score": "sink_mass"},
+        clusters=given.clusters,
         interval_by="kind",
-    )  # fmt: skip
+    )
 
 
 @takes_model

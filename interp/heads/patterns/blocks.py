@@ -152,8 +152,10 @@ class LongView(View):
 
         rows = [
             {"stack": s.name, "layer": head.layer, "head": head.head, **vars(link)}
-            for s in self.stacks for head, found in s.links.items() for link in found
-        ]  # fmt: skip
+            for s in self.stacks
+            for head, found in s.links.items()
+            for link in found
+        ]
         columns = ["stack", "layer", "head", "query", "query_token", "key", "key_token", "weight"]
         frame = pd.DataFrame(rows, columns=columns)
         return ranked(frame, "weight").reset_index(drop=True)

@@ -280,13 +280,15 @@ def input_texts(model: Model, inputs: Mapping[str, Any]) -> dict[str, str]:
     """Return the input texts by role, each up to `SHOWN` characters; none without a tokenizer."""
     ids = {"source": inputs.get("input_ids"), "target": inputs.get("decoder_input_ids")}
     whole = {
-        role: prompt_text_of(model, x[0].tolist()) for role, x in ids.items()
+        role: prompt_text_of(model, x[0].tolist())
+        for role, x in ids.items()
         if isinstance(x, Tensor)
-    }  # fmt: skip
+    }
     return {
         role: text if len(text) <= SHOWN else f"{text[:SHOWN]} ... ({len(text):,} characters)"
-        for role, text in whole.items() if text
-    }  # fmt: skip
+        for role, text in whole.items()
+        if text
+    }
 
 
 def _stack(

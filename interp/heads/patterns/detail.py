@@ -136,9 +136,12 @@ def add_zooms(view: View, store: LetterBlocks, written: list[dict], room: float)
                 **_vectors_written(terms, store),
                 "lse": store.put(terms.lse.astype("<f4")[:, None]),
                 "peaks": store.put(quantised(terms.peaks, 8)),
-                "scale": terms.scale, "softcap": terms.softcap, "causal": terms.causal,
-                "window": terms.window, "offset": terms.offset,
-            }  # fmt: skip
+                "scale": terms.scale,
+                "softcap": terms.softcap,
+                "causal": terms.causal,
+                "window": terms.window,
+                "offset": terms.offset,
+            }
     return left
 
 

@@ -214,8 +214,11 @@ class View(Result):
         from interp.draw.page import text
 
         shown = self.stack(stack)
-        which = shown.head(head or next(iter(h for h in self.named if h in shown.weights), None)
-                           or next(iter(shown.weights)))  # fmt: skip
+        which = shown.head(
+            head
+            or next(iter(h for h in self.named if h in shown.weights), None)
+            or next(iter(shown.weights))
+        )
         weights = shown.weights[which]
         figure = go.Figure(
             go.Heatmap(

@@ -88,7 +88,13 @@ def _terms(attention: Attention, lse: Tensor, head: int, block: int) -> ZoomTerm
         return x.detach().float().cpu().numpy()
 
     return ZoomTerms(
-        numbers(attention.q[0, head]), numbers(attention.k[0, head // size.group]),
-        numbers(lse[0, head]), float(attention.scale), attention.softcap, attention.causal,
-        attention.window, attention.offset, numbers(peaks),
-    )  # fmt: skip
+        numbers(attention.q[0, head]),
+        numbers(attention.k[0, head // size.group]),
+        numbers(lse[0, head]),
+        float(attention.scale),
+        attention.softcap,
+        attention.causal,
+        attention.window,
+        attention.offset,
+        numbers(peaks),
+    )

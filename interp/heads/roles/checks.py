@@ -35,8 +35,11 @@ def verdicts(
     found: dict[_Place, list[Evidence]] = {}
     rows = [
         (c, one.conclusions[c.metric])
-        for one in checks if not isinstance(one, HeadTable) for c in one if c.model == model
-    ]  # fmt: skip
+        for one in checks
+        if not isinstance(one, HeadTable)
+        for c in one
+        if c.model == model
+    ]
     for place, one in [*_of_sets(rows, declared), *_of_ablations(model, checks, declared)]:
         found.setdefault(place, []).append(one)
     return found
@@ -67,11 +70,20 @@ def _of_sets(
             for name in check.heads:
                 head = Head.parse(name)
                 place = (head.stack or "decoder", head.layer, head.head)
-                yield place, Evidence(
-                    role.id, stated.sentence, f"check of {check.metric}", p=float(p),
-                    n=check.n_prompts, clusters=check.n_clusters, unit=check.unit, kind=kind,
-                    size=0.0,
-                )  # fmt: skip
+                yield (
+                    place,
+                    Evidence(
+                        role.id,
+                        stated.sentence,
+                        f"check of {check.metric}",
+                        p=float(p),
+                        n=check.n_prompts,
+                        clusters=check.n_clusters,
+                        unit=check.unit,
+                        kind=kind,
+                        size=0.0,
+                    ),
+                )
 
 
 def _of_ablations(
@@ -100,11 +112,21 @@ def _of_ablations(
                     "of the head that matters most."
                 )
                 place = (str(row["stack"]), int(row["layer"]), int(row["head"]))
-                yield place, Evidence(
-                    role.id, text, str(row["metric"]), float(row["score"]), float(row["sem"]),
-                    int(row["n"]), int(row["clusters"]), unit=str(row["unit"]),
-                    kind="contradicts", size=0.0,
-                )  # fmt: skip
+                yield (
+                    place,
+                    Evidence(
+                        role.id,
+                        text,
+                        str(row["metric"]),
+                        float(row["score"]),
+                        float(row["sem"]),
+                        int(row["n"]),
+                        int(row["clusters"]),
+                        unit=str(row["unit"]),
+                        kind="contradicts",
+                        size=0.0,
+                    ),
+                )
 
 
 def _is_ablation(metric: str, task: str) -> bool:

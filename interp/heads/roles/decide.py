@@ -78,10 +78,14 @@ def roles(
             mine = [*found.get(at, []), *said.get(at, [])]
             assigned.append(_decided(model, at, mine, at in judged, declared))
     made = {
-        "made_by": "interp.roles", "model": ", ".join(table.models), "level": LEVEL, "tests": tests,
-        "versions": {"interp": __version__}, "roles": {role.id: role.rule for role in declared},
+        "made_by": "interp.roles",
+        "model": ", ".join(table.models),
+        "level": LEVEL,
+        "tests": tests,
+        "versions": {"interp": __version__},
+        "roles": {role.id: role.rule for role in declared},
         "scores": {f"{m} {metric}": about for (m, metric), about in table.provenance.items()},
-    }  # fmt: skip
+    }
     return HeadRoles(tuple(assigned), made)
 
 
@@ -152,12 +156,23 @@ def _as_evidence(role: Role, need: Need, row: Mapping[str, Any]) -> Evidence:
         f"{with_error(row['null'], row['null_sem'])} (p {row['p']:.1g})."
     )
     return Evidence(
-        role.id, text, str(row["metric"]), float(row["score"]), float(row["sem"]), int(row["n"]),
-        int(row["clusters"]), float(row["null"]), float(row["null_sem"]), float(row["p"]),
-        str(row["unit"]), "decides" if need.decides else "supports",
+        role.id,
+        text,
+        str(row["metric"]),
+        float(row["score"]),
+        float(row["sem"]),
+        int(row["n"]),
+        int(row["clusters"]),
+        float(row["null"]),
+        float(row["null_sem"]),
+        float(row["p"]),
+        str(row["unit"]),
+        "decides" if need.decides else "supports",
         float(max(abs(row["apart"]) / APART, 0.0 if math.isnan(share) else share)),
-        float(row["low"]), float(row["high"]), str(row["why_no_interval"]),
-    )  # fmt: skip
+        float(row["low"]),
+        float(row["high"]),
+        str(row["why_no_interval"]),
+    )
 
 
 def _decided(

@@ -13,9 +13,22 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _COLUMNS = (
-    "model", "stack", "layer", "head", "role", "roles", "metric", "score", "sem", "n", "clusters",
-    "null", "p", "unit", "evidence",
-)  # fmt: skip
+    "model",
+    "stack",
+    "layer",
+    "head",
+    "role",
+    "roles",
+    "metric",
+    "score",
+    "sem",
+    "n",
+    "clusters",
+    "null",
+    "p",
+    "unit",
+    "evidence",
+)
 
 
 @dataclass(frozen=True)
@@ -159,13 +172,23 @@ class HeadRoles(Result):
             first = x.first() or Evidence("", "", "")
             rows.append(
                 {
-                    "model": x.model, "stack": x.stack, "layer": x.layer, "head": x.head,
-                    "role": x.role, "roles": " ".join(x.roles), "metric": first.metric,
-                    "score": first.score, "sem": first.sem, "n": first.n,
-                    "clusters": first.clusters, "null": first.null, "p": first.p,
-                    "unit": first.unit, "evidence": " ".join(e.text for e in x.evidence),
+                    "model": x.model,
+                    "stack": x.stack,
+                    "layer": x.layer,
+                    "head": x.head,
+                    "role": x.role,
+                    "roles": " ".join(x.roles),
+                    "metric": first.metric,
+                    "score": first.score,
+                    "sem": first.sem,
+                    "n": first.n,
+                    "clusters": first.clusters,
+                    "null": first.null,
+                    "p": first.p,
+                    "unit": first.unit,
+                    "evidence": " ".join(e.text for e in x.evidence),
                 }
-            )  # fmt: skip
+            )
         return pd.DataFrame(rows, columns=pd.Index(_COLUMNS))
 
     def __repr__(self) -> str:

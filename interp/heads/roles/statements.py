@@ -154,9 +154,14 @@ def _of_role(
     low, high = float(row["low"]), float(row["high"])
     shown = _score(row["score"], low, high, row["why_no_interval"])
     about = {
-        "role": role.id, "heads": tuple(labels), "metric": str(metric),
-        "score": float(row["score"]), "low": low, "high": high, "null": float(row["null"]),
-    }  # fmt: skip
+        "role": role.id,
+        "heads": tuple(labels),
+        "metric": str(metric),
+        "score": float(row["score"]),
+        "low": low,
+        "high": high,
+        "null": float(row["null"]),
+    }
     if not len(judged):
         text = (
             f"{role.noun.capitalize()}s: not judged, because the scores have no null; the highest "
@@ -173,8 +178,12 @@ def _of_role(
         return Statement(text=text, **about)
     sure = row["p"] < LEVEL / len(judged) and row["score"] > row["null"]
     small = _too_small(need_of[base_name(str(metric))], row) if sure else ""
-    against = [x for x in found.assigned for e in x.evidence
-               if e.role == role.id and e.kind == "contradicts"]  # fmt: skip
+    against = [
+        x
+        for x in found.assigned
+        for e in x.evidence
+        if e.role == role.id and e.kind == "contradicts"
+    ]
     if against:
         who = joined_names(dict.fromkeys(map(names.of, against)), names.named)
         small = f"; a causal check contradicts {who}"
@@ -197,10 +206,14 @@ def _of_heads(role: Role, heads: Sequence[HeadRole], names: HeadNames) -> Statem
     deciding = (e for e in heads[0].evidence if e.role == role.id and e.kind == "decides")
     one = min(deciding, key=lambda e: rank.get(base_name(e.metric), 0))
     labels = tuple(map(names.of, heads))
-    metrics = list(dict.fromkeys(
-        base_name(e.metric) for x in heads for e in x.evidence
-        if e.role == role.id and e.kind in ("decides", "supports")
-    ))  # fmt: skip
+    metrics = list(
+        dict.fromkeys(
+            base_name(e.metric)
+            for x in heads
+            for e in x.evidence
+            if e.role == role.id and e.kind in ("decides", "supports")
+        )
+    )
     by = f" ({', '.join(metrics)})" if len(metrics) > 1 else ""
     count = f"{len(heads)} {role.noun}{'s' * (len(heads) != 1)}{by}"
     null = f", null {with_error(one.null, one.null_sem)}" if not math.isnan(one.null) else ""

@@ -107,9 +107,13 @@ def planned_of(module: Any, name: str, dtype: str | None = None) -> PlannedModel
         for n in range(layers)
     )
     experts = next(
-        (n for x in ("num_experts", "num_local_experts", "n_routed_experts")
-         if (n := getattr(config, x, None))), 0
-    )  # fmt: skip
+        (
+            n
+            for x in ("num_experts", "num_local_experts", "n_routed_experts")
+            if (n := getattr(config, x, None))
+        ),
+        0,
+    )
     chosen = getattr(config, "num_experts_per_tok", None) or experts
     kind = dtype or getattr(module.config, "dtype", None) or "float32"
     kind = kind if isinstance(kind, torch.dtype) else getattr(torch, str(kind))

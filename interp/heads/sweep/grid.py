@@ -34,14 +34,16 @@ def run_grid(run: Any, sources: Mapping[str, str]) -> None:
             own = Store(Path(folder), prompt_values=False)
         number = run.jobs if run.shard is None else max(run.jobs, run.shard.number)
         divisible = [text for text, b in zip(run.texts, run.metrics, strict=True) if b.patterned()]
-        tasks = task_grid(
-            sources, run.texts, number, by_prompt=divisible, batches=_batches(run)
-        )  # fmt: skip
+        tasks = task_grid(sources, run.texts, number, by_prompt=divisible, batches=_batches(run))
         sweep = {
-            "command": "interp score", "models": [*sources.values()], "metrics": [*run.texts],
-            "seed": run.seed, "null": run.null, "tasks": len(tasks),
+            "command": "interp score",
+            "models": [*sources.values()],
+            "metrics": [*run.texts],
+            "seed": run.seed,
+            "null": run.null,
+            "tasks": len(tasks),
             "parts of the prompts": max((t.part.number for t in tasks if t.part), default=1),
-        }  # fmt: skip
+        }
         if run.shard is not None:
             tasks = list(run.shard.of(tasks))
             record_shard(own.folder, run.shard, sweep, {"state": "started"})

@@ -61,7 +61,7 @@ def plan_of_config(
     free = None if machine else free_memory(device)  # a named machine has its own
     text = plan_text(
         model, metrics, batch.batch_size, lengths, _runs(batch, metrics), rates, free, batch.engine
-    )  # fmt: skip
+    )
     if batch.prompt_file is not None and batch.max_length is None:
         text += "\n  tokens    guessed: four bytes of the file each, since there is no tokenizer"
     return text

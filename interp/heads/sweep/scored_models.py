@@ -240,11 +240,19 @@ class ScoreSweep:
         for part in [given] * bool(given) + [[b] for b in metrics if b not in given]:
             try:
                 yield from score_each(
-                    model, part, prompts, null=self.null, seed=self.seed,
-                    batch_size=self.batch_size, engine=self.engine, progress=progress,
-                    null_draws=self.null_draws, parts=self.by_cluster, random=random,
+                    model,
+                    part,
+                    prompts,
+                    null=self.null,
+                    seed=self.seed,
+                    batch_size=self.batch_size,
+                    engine=self.engine,
+                    progress=progress,
+                    null_draws=self.null_draws,
+                    parts=self.by_cluster,
+                    random=random,
                     pieces=pieces,
-                )  # fmt: skip
+                )
             # An experiment may discover only while making its prompts that they do not fit the
             # model; if it is the only metric, this is an error like any other.
             except (OptionError, PromptError) as error:
@@ -281,10 +289,18 @@ class ScoreSweep:
         patterned = [b for b in metrics if b.patterned()]
         own = pieces.own(self.part or Shard(1, 1))
         return score_pieces(
-            model, patterned, prompts, pieces, own, null=self.null, seed=self.seed,
-            batch_size=self.batch_size, engine=self.engine,
-            random=self._random(model, again=False), progress=progress,
-        )  # fmt: skip
+            model,
+            patterned,
+            prompts,
+            pieces,
+            own,
+            null=self.null,
+            seed=self.seed,
+            batch_size=self.batch_size,
+            engine=self.engine,
+            random=self._random(model, again=False),
+            progress=progress,
+        )
 
     def applying(self, model: Model) -> list[BoundAnalysis]:
         """Return the metrics that apply to this model; the reason is reported for the others.
@@ -303,8 +319,10 @@ class ScoreSweep:
             verb = "is" if len(labels) == 1 else "are"
             self.voice.note(f"{', '.join(labels)} {verb} omitted on {model.name}: {reason}")
         if maps := maps_of(model):
-            self.voice.note(f"{model.name}: {', '.join(maps)} are not one softmax; their patterns "
-                            "are absolute shares |M| / sum |M| of signed maps")  # fmt: skip
+            self.voice.note(
+                f"{model.name}: {', '.join(maps)} are not one softmax; their patterns "
+                "are absolute shares |M| / sum |M| of signed maps"
+            )
         return [b for b in self.metrics if reasons[b.label] is None]
 
     def prompts(self, model: Model) -> Any:

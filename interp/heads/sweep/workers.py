@@ -29,8 +29,22 @@ from interp.heads.sweep.worker_memory import worker_bytes
 ATTEMPTS = 3
 """Number of workers that may die on a task before its model counts as failed."""
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
-_OWN = ("metrics", "voice", "done", "failed", "kept", "keys", "jobs", "shard", "ray", "texts",
-        "asked", "part", "shown", "loading")  # fmt: skip
+_OWN = (
+    "metrics",
+    "voice",
+    "done",
+    "failed",
+    "kept",
+    "keys",
+    "jobs",
+    "shard",
+    "ray",
+    "texts",
+    "asked",
+    "part",
+    "shown",
+    "loading",
+)
 
 
 @dataclass(frozen=True)

@@ -54,21 +54,28 @@ def composition_scores(model: Model, kind: ComposedInput) -> ResultRows:
     found = composition_matrices(model, kind)
     rows = [
         {
-            "stack": a.stack, "writes": str(Head(a.layer, i)), "later_stack": b.stack,
-            "reads": str(Head(b.layer, j)), "score": raw - baseline, "null": 0.0,
-            "without_subtraction": raw, "baseline": baseline,
+            "stack": a.stack,
+            "writes": str(Head(a.layer, i)),
+            "later_stack": b.stack,
+            "reads": str(Head(b.layer, j)),
+            "score": raw - baseline,
+            "null": 0.0,
+            "without_subtraction": raw,
+            "baseline": baseline,
         }
         for (a, b), (matrix, baseline) in found.items()
         for i, row in enumerate(matrix.tolist())
         for j, raw in enumerate(row)
-    ]  # fmt: skip
+    ]
     return ResultRows(
-        "Compositions", rows, ("stack", "writes", "later_stack", "reads"),
+        "Compositions",
+        rows,
+        ("stack", "writes", "later_stack", "reads"),
         result_provenance(model, "interp.heads.weights.composition_scores", kind=kind),
         {"metric": f"{kind}_composition", "unit": "above random matrices"},
         why_no_per_prompt="the scores are computed from weights, without prompts",
         shown_by="score",
-    )  # fmt: skip
+    )
 
 
 def composition_matrices(model: Model, kind: ComposedInput) -> dict[tuple[Site, Site], Composed]:

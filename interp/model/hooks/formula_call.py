@@ -228,10 +228,16 @@ def call_of(
     causal, window, mask = parts.structured()
     wide = torch.promote_types(torch.promote_types(q.dtype, k.dtype), v.dtype)
     call = ComputedCall(
-        q.to(wide), k.to(wide), v.to(wide), z,
-        scale=formula.scale, mask=mask, causal=causal, window=window,
+        q.to(wide),
+        k.to(wide),
+        v.to(wide),
+        z,
+        scale=formula.scale,
+        mask=mask,
+        causal=causal,
+        window=window,
         bias=None if parts.bias is None else parts.bias.to(wide),
         softcap=None if formula.cap is None else abs(formula.cap),
-    )  # fmt: skip
+    )
     call.watched = True
     return call

@@ -306,8 +306,11 @@ def inference(module: nn.Module) -> Iterator[None]:
     handles = [m.register_forward_hook(in_this_thread(_let_go)) for m in keeping]
     try:
         with (
-            unchanged(module), eager(module), _training.off(module.modules()), lent_weights(module)
-        ):  # fmt: skip
+            unchanged(module),
+            eager(module),
+            _training.off(module.modules()),
+            lent_weights(module),
+        ):
             yield
     finally:
         for handle in handles:

@@ -113,10 +113,15 @@ class Passed:
         if pattern:
             return ReturnedCall(value, z, weights, weights, masked_by=masked_by)
         return MapCall(
-            v=value, z=z, kind=USER_MAP, of_rows=lambda rows: weights[:, :, rows],
+            v=value,
+            z=z,
+            kind=USER_MAP,
+            of_rows=lambda rows: weights[:, :, rows],
             to_projection=lambda x: x.transpose(1, 2).flatten(2),
-            signed=bool((weights < 0).any()), row_sum="any", masked_by=masked_by,
-        )  # fmt: skip
+            signed=bool((weights < 0).any()),
+            row_sum="any",
+            masked_by=masked_by,
+        )
 
     def _has_weights(self) -> bool:
         query, key, _, _ = self.tensors
@@ -140,9 +145,15 @@ class Passed:
         readable = isinstance(mask, Tensor) and mask.dim() == 4
         causal = mask is None and bool(getattr(self.module, "is_causal", True))
         call = ComputedCall(
-            query, key, value, self.z, 1.0, mask=mask if readable else None,
-            causal=causal and query.shape[2] > 1, owner=type(self.module).__name__,
-        )  # fmt: skip
+            query,
+            key,
+            value,
+            self.z,
+            1.0,
+            mask=mask if readable else None,
+            causal=causal and query.shape[2] > 1,
+            owner=type(self.module).__name__,
+        )
         if bool(self.weights.masked_fill(call.visible(), 0).any()):
             call.mask, call.causal = None, False
         return call

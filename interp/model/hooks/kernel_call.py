@@ -44,16 +44,26 @@ def to_attention(
     common = _common(call, real, tokens, cross, segments)
     if isinstance(call, ComputedCall):
         return Attention(
-            q=call.q, k=call.k, v=call.v, scale=call.scale, softcap=call.softcap, sinks=call.sinks,
-            **_masks(call, real, cross), **common,
-        )  # fmt: skip
+            q=call.q,
+            k=call.k,
+            v=call.v,
+            scale=call.scale,
+            softcap=call.softcap,
+            sinks=call.sinks,
+            **_masks(call, real, cross),
+            **common,
+        )
     # Scores of such a call are used as recorded; only positions and visibility matter here.
     shape = (*call.z.shape[:3], 1)
     return Attention(
-        q=call.v.new_zeros(shape), k=call.v.new_zeros(*call.v.shape[:3], 1), v=call.v, causal=False,
+        q=call.v.new_zeros(shape),
+        k=call.v.new_zeros(*call.v.shape[:3], 1),
+        v=call.v,
+        causal=False,
         bias=call.visible(),
-        offset=0 if cross else keys - queries, **common,
-    )  # fmt: skip
+        offset=0 if cross else keys - queries,
+        **common,
+    )
 
 
 def map_positions(
@@ -72,9 +82,12 @@ def map_positions(
     masks = masks if call.masked_by is None else _masks(call.masked_by, real, cross)
     zero = call.v.new_zeros(()).expand(1, 1, 1, 1)
     return Attention(
-        q=zero.expand(*call.z.shape[:3], 1), k=zero.expand(*call.v.shape[:3], 1), v=call.v,
-        **masks, **_common(call, real, tokens, cross, segments),
-    )  # fmt: skip
+        q=zero.expand(*call.z.shape[:3], 1),
+        k=zero.expand(*call.v.shape[:3], 1),
+        v=call.v,
+        **masks,
+        **_common(call, real, tokens, cross, segments),
+    )
 
 
 def as_attention(

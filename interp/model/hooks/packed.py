@@ -55,10 +55,16 @@ def as_batch(calls: Sequence[ComputedCall]) -> ComputedCall:
         seen = there[:, None] & (there[:, :, None] | (torch.arange(longest) == 0))
         mask = seen[:, None].to(first.q.device)
     return ComputedCall(
-        stacked([c.q for c in calls]), stacked([c.k for c in calls]),
-        stacked([c.v for c in calls]), stacked([c.z for c in calls]),
-        scale=first.scale, mask=mask, softcap=first.softcap, sinks=first.sinks, owner=first.owner,
-    )  # fmt: skip
+        stacked([c.q for c in calls]),
+        stacked([c.k for c in calls]),
+        stacked([c.v for c in calls]),
+        stacked([c.z for c in calls]),
+        scale=first.scale,
+        mask=mask,
+        softcap=first.softcap,
+        sinks=first.sinks,
+        owner=first.owner,
+    )
 
 
 PACKED = "cu_seqlens"  # argument of attentions that read the pictures of a batch in one row

@@ -42,9 +42,21 @@ from interp.model.hooks.softmax_watch import (
 
 # Functions that read no entry of a tensor.
 _READS_SHAPE = frozenset(
-    ("size", "dim", "ndimension", "numel", "nelement", "element_size", "is_floating_point",
-     "__get__", "__len__", "get_device", "is_contiguous", "stride")
-)  # fmt: skip
+    (
+        "size",
+        "dim",
+        "ndimension",
+        "numel",
+        "nelement",
+        "element_size",
+        "is_floating_point",
+        "__get__",
+        "__len__",
+        "get_device",
+        "is_contiguous",
+        "stride",
+    )
+)
 # Their result has the type that they give to an empty tensor.
 _UNARY = frozenset((*TYPING, "softmax", "dropout", "contiguous", "clone", "detach", "tanh"))
 

@@ -246,17 +246,37 @@ _ON_SCORES = _rules(
     (_softmax, "softmax"),
 )
 RESHAPING = (
-    "view", "reshape", "view_as", "reshape_as", "flatten", "unflatten", "squeeze", "unsqueeze",
-)  # fmt: skip
+    "view",
+    "reshape",
+    "view_as",
+    "reshape_as",
+    "flatten",
+    "unflatten",
+    "squeeze",
+    "unsqueeze",
+)
 TYPING = ("to", "type_as", "type", "float", "half", "bfloat16", "double")
 _ON_BOTH = _rules(
     (_same, " ".join((*RESHAPING, *TYPING, "contiguous", "clone", "detach"))),
     (_drop, "dropout dropout_"),
 )
 IN_PLACE = frozenset(
-    ("__imul__", "mul_", "__itruediv__", "div_", "__iadd__", "add_", "__isub__", "sub_",
-     "masked_fill_", "clamp_", "clamp_min_", "tanh_", "dropout_")
-)  # fmt: skip
+    (
+        "__imul__",
+        "mul_",
+        "__itruediv__",
+        "div_",
+        "__iadd__",
+        "add_",
+        "__isub__",
+        "sub_",
+        "masked_fill_",
+        "clamp_",
+        "clamp_min_",
+        "tanh_",
+        "dropout_",
+    )
+)
 
 
 def step_of(

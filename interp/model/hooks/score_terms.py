@@ -174,9 +174,13 @@ class ScoreTerms(TorchFunctionMode):
         return name in _REARRANGED or zeros
 
     def _passed(
-        self, func: Callable, args: tuple, kwargs: Mapping[str, Any], out: Tensor,
+        self,
+        func: Callable,
+        args: tuple,
+        kwargs: Mapping[str, Any],
+        out: Tensor,
         of_first: tuple[_Term, ...],
-    ) -> tuple[_Term, ...] | None:  # fmt: skip
+    ) -> tuple[_Term, ...] | None:
         """Return the terms after a function of one tensor; None if it changed them in place."""
         if not any(out is x for x in args):
             return tuple(term.after(func, args[1:], kwargs) for term in of_first)
@@ -205,10 +209,15 @@ class ScoreTerms(TorchFunctionMode):
         if any(self._content([x]) and x not in self._terms for x in parts):
             return None
         return tuple(
-            _Term(t.roots, torch.cat([t.of(x) if x is y else torch.zeros_like(y) for y in parts],
-                                     *more, **kwargs))
-            for x in parts for t in self._terms.get(x, ())
-        )  # fmt: skip
+            _Term(
+                t.roots,
+                torch.cat(
+                    [t.of(x) if x is y else torch.zeros_like(y) for y in parts], *more, **kwargs
+                ),
+            )
+            for x in parts
+            for t in self._terms.get(x, ())
+        )
 
     def _summed(
         self, name: str, args: tuple, out: Tensor, of_first: tuple[_Term, ...] | None

@@ -166,9 +166,13 @@ class SoftmaxWatch(TorchFunctionMode):
         light = module in self.streamable
         formula = self.formulas.of(out)
         self.open[module] = _Open(
-            None if light else seen[-1], len(seen), None if light else scores,
-            formula, out.numel(), batch,
-        )  # fmt: skip
+            None if light else seen[-1],
+            len(seen),
+            None if light else scores,
+            formula,
+            out.numel(),
+            batch,
+        )
 
     def _multiplied(
         self, module: nn.Module, func: Callable, product: Product, given: tuple[tuple, Mapping]
@@ -207,9 +211,13 @@ class SoftmaxWatch(TorchFunctionMode):
             single, first = True, Product(one.left, one.right, None, (), one.letters)
         q, k = arrange.factors(first) if single else (None, None)
         call = RecordedCall(
-            arrange.values(product.right), arrange.mixed(out), arrange.rows(scores),
-            arrange.rows(product.left), q, k,
-        )  # fmt: skip
+            arrange.values(product.right),
+            arrange.mixed(out),
+            arrange.rows(scores),
+            arrange.rows(product.left),
+            q,
+            k,
+        )
         # scores of several products, such as content and place: the others are terms of the formula
         if self.derive and formula is not None:
             call.derived, call.order = arrange.call(formula, product, out), formula.order
@@ -239,11 +247,14 @@ def sdpa_call(args: tuple, kwargs: Mapping[str, Any], out: Tensor) -> ComputedCa
         return None
     scale = given.get("scale")
     return ComputedCall(
-        q, k, v, out,
+        q,
+        k,
+        v,
+        out,
         scale=q.shape[-1] ** -0.5 if scale is None else scale,
         mask=given.get("attn_mask"),
         causal=bool(given.get("is_causal", False)),
-    )  # fmt: skip
+    )
 
 
 class Arranged:

@@ -378,11 +378,18 @@ def visiting(
     own_prepare: Any = forward_here(module, PREPARE) if writes else None
     prepared = replaced(module, prepare, PREPARE) if writes else nullcontext()
     try:
-        with prepared, tapped(
-            module, show, watch=any(own.values()), fused=fused,
-            streamable=streamable if fused or streamed else None, among=by_module,
-            by_weights=_by_weights(by_module),
-        ):  # fmt: skip
+        with (
+            prepared,
+            tapped(
+                module,
+                show,
+                watch=any(own.values()),
+                fused=fused,
+                streamable=streamable if fused or streamed else None,
+                among=by_module,
+                by_weights=_by_weights(by_module),
+            ),
+        ):
             yield
     finally:
         for handle in handles:

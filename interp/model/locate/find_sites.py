@@ -201,8 +201,10 @@ def _beside_each_other(
     if len(set(stacks)) > 1 or "softmax" not in kinds or set(kinds) == {"softmax"}:
         return stacks, layers
     blocks = [re.match(r"(.*?\.\d+)\.", name) for name in names]
-    per_kind = [{b[1] for b, k in zip(blocks, kinds, strict=True) if b and (k == "softmax") is own}
-                for own in (True, False)]  # fmt: skip
+    per_kind = [
+        {b[1] for b, k in zip(blocks, kinds, strict=True) if b and (k == "softmax") is own}
+        for own in (True, False)
+    ]
     if not per_kind[0] & per_kind[1]:
         return stacks, layers
     stacks = [

@@ -32,9 +32,15 @@ from interp.model.model import Model
 
 # errors of a forward whose code does not fit its config
 _FAILURES = (
-    TypeError, ValueError, RuntimeError, IndexError, AttributeError, KeyError, StopIteration,
+    TypeError,
+    ValueError,
+    RuntimeError,
+    IndexError,
+    AttributeError,
+    KeyError,
+    StopIteration,
     ZeroDivisionError,
-)  # fmt: skip
+)
 
 
 def probe_run(

@@ -103,11 +103,13 @@ def _leaving(model: Transformer, recording: Recording) -> Leaving | str:
         (
             e
             for e in reversed(recording.events)
-            if e.given is not None and e.returned is not None and e.returned.shape[-1] == n
+            if e.given is not None
+            and e.returned is not None
+            and e.returned.shape[-1] == n
             and has_matrix(recording.module.get_submodule(e.name))
         ),
         None,
-    )  # fmt: skip
+    )
     if last is None or last.given is None:
         return f"{model.name}: no module's matrix gives the logits"
     x, steps = last.given, []

@@ -55,9 +55,17 @@ class Banded(Mixer):
     """Attention of Longformer; positions after the prompt, to a multiple of the window, are cut."""
 
     classes = ("LongformerAttention",)
-    needs = ("self.query", "self.key", "self.value", "self.query_global", "self.key_global",
-             "self.value_global", "self.num_heads", "self.head_dim",
-             "self.one_sided_attn_window_size")  # fmt: skip
+    needs = (
+        "self.query",
+        "self.key",
+        "self.value",
+        "self.query_global",
+        "self.key_global",
+        "self.value_global",
+        "self.num_heads",
+        "self.head_dim",
+        "self.one_sided_attn_window_size",
+    )
     projection = "output.dense"
     watched = ("self", "self.query", "self.key", "self.value")
 
@@ -99,9 +107,16 @@ class Banded(Mixer):
             return torch.nn.functional.pad(flat, (0, 0, 0, padded - length))
 
         call = BandedCall(
-            v=v, z=scanned[:, :length].unflatten(-1, (inner.num_heads, -1)).transpose(1, 2),
-            kind="banded softmax", of_rows=of_rows, to_projection=to_projection,
-            signed=False, row_sum="1", v_global=of_global[2], at_global=flags,
-            band=inner.one_sided_attn_window_size, unpadded=seen,
-        )  # fmt: skip
+            v=v,
+            z=scanned[:, :length].unflatten(-1, (inner.num_heads, -1)).transpose(1, 2),
+            kind="banded softmax",
+            of_rows=of_rows,
+            to_projection=to_projection,
+            signed=False,
+            row_sum="1",
+            v_global=of_global[2],
+            at_global=flags,
+            band=inner.one_sided_attn_window_size,
+            unpadded=seen,
+        )
         return call

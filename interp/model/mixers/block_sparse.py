@@ -36,8 +36,14 @@ class BlockSparse(Mixer):
     """Attention of BigBird with `attention_type="block_sparse"`."""
 
     classes = ("BigBirdAttention",)
-    needs = ("self.query", "self.key", "self.value", "self.num_random_blocks", "self.block_size",
-             "self.num_attention_heads")  # fmt: skip
+    needs = (
+        "self.query",
+        "self.key",
+        "self.value",
+        "self.num_random_blocks",
+        "self.block_size",
+        "self.num_attention_heads",
+    )
     projection = "output.dense"
     watched = ("self", "self.query", "self.key", "self.value")
     guarded = ("BigBirdModel",)
@@ -102,8 +108,13 @@ class BlockSparse(Mixer):
             return torch.nn.functional.pad(flat, (0, 0, 0, padded - length))
 
         call = _WeightedCall(
-            v=v, z=split(forward.returned["self"][0]), kind="block sparse softmax",
-            of_rows=of_rows, to_projection=to_projection, signed=False, row_sum="1",
-        )  # fmt: skip
+            v=v,
+            z=split(forward.returned["self"][0]),
+            kind="block sparse softmax",
+            of_rows=of_rows,
+            to_projection=to_projection,
+            signed=False,
+            row_sum="1",
+        )
         call.counts = counts
         return call

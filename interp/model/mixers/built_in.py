@@ -19,6 +19,17 @@ from interp.model.mixers import (
 )
 
 BUILT_IN = (
-    banded, block_sparse, differential, dynamic_convolution, gated_delta, gated_recurrence,
-    lightning, mamba, neurons, receptance, state_space, talking_heads, variant,
-)  # fmt: skip
+    banded,
+    block_sparse,
+    differential,
+    dynamic_convolution,
+    gated_delta,
+    gated_recurrence,
+    lightning,
+    mamba,
+    neurons,
+    receptance,
+    state_space,
+    talking_heads,
+    variant,
+)

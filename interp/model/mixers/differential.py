@@ -23,8 +23,14 @@ class Differential(Mixer):
 
     classes = ("DiffLlamaAttention",)
     needs = (
-        "lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2", "lambda_init", "groupnorm", "head_dim",
-    )  # fmt: skip
+        "lambda_q1",
+        "lambda_k1",
+        "lambda_q2",
+        "lambda_k2",
+        "lambda_init",
+        "groupnorm",
+        "head_dim",
+    )
     projection = "o_proj"
 
     def read(self, module: Any, forward: Forward) -> MapCall:

@@ -55,8 +55,9 @@ class DynamicConvolution(Mixer):
         at = offset.clamp(0, span - 1).expand(len(context), heads, length, length)
         bands = kernel.softmax(-1).transpose(1, 2).gather(-1, at) * inside
         whole = torch.cat([weights, bands], 1)
-        values = [found[name].unflatten(-1, (heads, -1)) for name in
-                  ("self.value", "self.conv_out_layer")]  # fmt: skip
+        values = [
+            found[name].unflatten(-1, (heads, -1)) for name in ("self.value", "self.conv_out_layer")
+        ]
         return MapCall(
             v=torch.cat(values, 2).transpose(1, 2),
             z=context.unflatten(-1, (2 * heads, -1)).transpose(1, 2),

@@ -90,9 +90,19 @@ class GatedDelta(_DeltaRule):
     """Linear attention of Qwen3-Next: a norm per head follows, then a SiLU gate."""
 
     classes = ("Qwen3NextGatedDeltaNet",)
-    needs = ("in_proj_qkvz", "in_proj_ba", "conv1d", "norm", "A_log", "dt_bias", "activation",
-             "head_k_dim", "num_v_heads", "num_k_heads",
-             "fix_query_key_value_ordering")  # fmt: skip
+    needs = (
+        "in_proj_qkvz",
+        "in_proj_ba",
+        "conv1d",
+        "norm",
+        "A_log",
+        "dt_bias",
+        "activation",
+        "head_k_dim",
+        "num_v_heads",
+        "num_k_heads",
+        "fix_query_key_value_ordering",
+    )
     watched = ("in_proj_qkvz", "in_proj_ba", "norm")
 
     def rule(self, module: Any, forward: Forward) -> tuple[Tensor, Tensor, Tensor]:
@@ -110,8 +120,19 @@ class GatedDeltaOfParts(_DeltaRule):
     """Linear attention of Qwen3.5, with a projection for each quantity."""
 
     classes = ("Qwen3_5GatedDeltaNet", "Qwen3_5MoeGatedDeltaNet")
-    needs = ("in_proj_qkv", "in_proj_b", "in_proj_a", "conv1d", "norm", "A_log", "dt_bias",
-             "activation", "head_k_dim", "num_v_heads", "num_k_heads")  # fmt: skip
+    needs = (
+        "in_proj_qkv",
+        "in_proj_b",
+        "in_proj_a",
+        "conv1d",
+        "norm",
+        "A_log",
+        "dt_bias",
+        "activation",
+        "head_k_dim",
+        "num_v_heads",
+        "num_k_heads",
+    )
     watched = ("in_proj_qkv", "in_proj_b", "in_proj_a", "norm")
 
     def rule(self, module: Any, forward: Forward) -> tuple[Tensor, Tensor, Tensor]:
@@ -125,9 +146,22 @@ class GatedDeltaOfOlmo(_DeltaRule):
     """Linear attention of OLMo Hybrid; its rates may reach 2, which flips what a key holds."""
 
     classes = ("OlmoHybridGatedDeltaNet",)
-    needs = ("q_proj", "k_proj", "v_proj", "a_proj", "b_proj", "conv1d", "o_norm", "A_log",
-             "dt_bias", "activation", "head_k_dim", "num_v_heads", "num_k_heads",
-             "allow_neg_eigval")  # fmt: skip
+    needs = (
+        "q_proj",
+        "k_proj",
+        "v_proj",
+        "a_proj",
+        "b_proj",
+        "conv1d",
+        "o_norm",
+        "A_log",
+        "dt_bias",
+        "activation",
+        "head_k_dim",
+        "num_v_heads",
+        "num_k_heads",
+        "allow_neg_eigval",
+    )
     norm = "o_norm"
     projection = "o_proj"
     watched = ("q_proj", "k_proj", "v_proj", "a_proj", "b_proj", "o_norm")
@@ -144,8 +178,18 @@ class KimiDelta(_DeltaRule):
     """Kimi Delta Attention (arXiv:2510.26692): a decay for each channel of the keys."""
 
     classes = ("KimiLinearDeltaAttention",)
-    needs = ("q_proj", "k_proj", "v_proj", "b_proj", "forget_gate", "conv1d", "o_norm",
-             "activation", "head_dim", "num_heads")  # fmt: skip
+    needs = (
+        "q_proj",
+        "k_proj",
+        "v_proj",
+        "b_proj",
+        "forget_gate",
+        "conv1d",
+        "o_norm",
+        "activation",
+        "head_dim",
+        "num_heads",
+    )
     norm = "o_norm"
     projection = "o_proj"
     watched = ("q_proj", "k_proj", "v_proj", "b_proj", "forget_gate", "o_norm")

@@ -24,9 +24,17 @@ class GatedRecurrence(Mixer):
     """Recurrent block of RecurrentGemma: heads are the blocks of its gates; a gate follows."""
 
     classes = ("RecurrentGemmaRecurrentBlock",)
-    needs = ("linear_y", "linear_x", "conv_1d", "act_fn", "rg_lru.recurrent_param",
-             "rg_lru.input_gate_weight", "rg_lru.input_gate_bias", "rg_lru.recurrent_gate_weight",
-             "rg_lru.recurrent_gate_bias")  # fmt: skip
+    needs = (
+        "linear_y",
+        "linear_x",
+        "conv_1d",
+        "act_fn",
+        "rg_lru.recurrent_param",
+        "rg_lru.input_gate_weight",
+        "rg_lru.input_gate_bias",
+        "rg_lru.recurrent_gate_weight",
+        "rg_lru.recurrent_gate_bias",
+    )
     projection = "linear_out"
     watched = ("linear_x", "linear_y", "rg_lru")
 
@@ -74,7 +82,10 @@ class GatedRecurrence(Mixer):
         return ChannelCall(
             v=u.unflatten(-1, (heads, -1)).transpose(1, 2),
             z=forward.returned["rg_lru"].unflatten(-1, (heads, -1)).transpose(1, 2),
-            kind="gated recurrence per channel", of_channels=of_channels,
-            to_projection=to_projection, signed=False, row_sum="any",
+            kind="gated recurrence per channel",
+            of_channels=of_channels,
+            to_projection=to_projection,
+            signed=False,
+            row_sum="any",
             values="after a short convolution",
-        )  # fmt: skip
+        )

@@ -27,8 +27,15 @@ class Lightning(Mixer):
     """Linear attention of MiniMax: a norm over all heads follows, then a sigmoid gate."""
 
     classes = ("MiniMaxLightningAttention",)
-    needs = ("qkv_proj", "act_fn", "norm", "output_gate", "slope_rate", "num_attention_heads",
-             "head_dim")  # fmt: skip
+    needs = (
+        "qkv_proj",
+        "act_fn",
+        "norm",
+        "output_gate",
+        "slope_rate",
+        "num_attention_heads",
+        "head_dim",
+    )
     projection = "out_proj"
     watched = ("qkv_proj", "norm", "output_gate")
 

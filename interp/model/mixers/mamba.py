@@ -41,10 +41,15 @@ class _ScanPerChannel(Mixer):
             return z.transpose(1, 2).flatten(2) * F.silu(gate)
 
         return ChannelCall(
-            v=scan.u, z=scan.output(), kind="state space per channel", of_channels=scan.rows,
-            to_projection=to_projection, signed=True, row_sum="any",
+            v=scan.u,
+            z=scan.output(),
+            kind="state space per channel",
+            of_channels=scan.rows,
+            to_projection=to_projection,
+            signed=True,
+            row_sum="any",
             values="after a short convolution",
-        )  # fmt: skip
+        )
 
 
 @register_mixer
@@ -52,8 +57,18 @@ class SelectiveStateSpace(_ScanPerChannel):
     """Mixers of Mamba, Falcon-Mamba and Jamba; the last two normalise steps and state weights."""
 
     classes = ("MambaMixer", "FalconMambaMixer", "JambaMambaMixer")
-    needs = ("in_proj", "conv1d", "x_proj", "dt_proj", "act", "A_log", "D", "time_step_rank",
-             "ssm_state_size", "intermediate_size")  # fmt: skip
+    needs = (
+        "in_proj",
+        "conv1d",
+        "x_proj",
+        "dt_proj",
+        "act",
+        "A_log",
+        "D",
+        "time_step_rank",
+        "ssm_state_size",
+        "intermediate_size",
+    )
 
     def read(self, module: Any, forward: Forward) -> MapCall:
         """Return the scan's maps; z is the output of the recurrence before the gate."""
@@ -84,8 +99,19 @@ class SelectiveStateSpaceOfHeads(_ScanPerChannel):
     """Mixer of Zamba: inputs and gates alternate by channel; heads have their own weights."""
 
     classes = ("ZambaMambaMixer",)
-    needs = ("in_proj", "conv1d", "x_proj_weight", "dt_proj_weight", "dt_proj_bias", "act", "A_log",
-             "D", "time_step_rank", "ssm_state_size", "n_mamba_heads")  # fmt: skip
+    needs = (
+        "in_proj",
+        "conv1d",
+        "x_proj_weight",
+        "dt_proj_weight",
+        "dt_proj_bias",
+        "act",
+        "A_log",
+        "D",
+        "time_step_rank",
+        "ssm_state_size",
+        "n_mamba_heads",
+    )
 
     def read(self, module: Any, forward: Forward) -> MapCall:
         """Return the scans' maps; z is the output of the recurrences before the gate."""

@@ -59,10 +59,13 @@ class Receptance(Mixer):
         return ChannelCall(
             v=by_head(value, width),
             z=_weighted_mean(k, by_head(value, width).mT.float(), rate, first).mT,
-            kind="softmax per channel", of_channels=of_channels,
+            kind="softmax per channel",
+            of_channels=of_channels,
             to_projection=lambda z: gate * z.transpose(1, 2).flatten(2),
-            signed=False, row_sum="1", values="after a mix with the position before",
-        )  # fmt: skip
+            signed=False,
+            row_sum="1",
+            values="after a mix with the position before",
+        )
 
 
 def _weighted_mean(k: Tensor, v: Tensor, rate: Tensor, first: Tensor) -> Tensor:

@@ -33,11 +33,30 @@ class StateSpace(Mixer):
     Falcon-H1 may have a gate without a norm, and multiplies what enters.
     """
 
-    classes = ("Mamba2Mixer", "BambaMixer", "GraniteMoeHybridMambaLayer", "NemotronHMamba2Mixer",
-               "Zamba2MambaMixer", "FalconH1Mixer")  # fmt: skip
-    needs = ("in_proj", "conv1d", "norm", "act", "A_log", "D", "dt_bias", "time_step_limit",
-             "num_heads", "head_dim", "n_groups", "ssm_state_size", "conv_dim",
-             "intermediate_size")  # fmt: skip
+    classes = (
+        "Mamba2Mixer",
+        "BambaMixer",
+        "GraniteMoeHybridMambaLayer",
+        "NemotronHMamba2Mixer",
+        "Zamba2MambaMixer",
+        "FalconH1Mixer",
+    )
+    needs = (
+        "in_proj",
+        "conv1d",
+        "norm",
+        "act",
+        "A_log",
+        "D",
+        "dt_bias",
+        "time_step_limit",
+        "num_heads",
+        "head_dim",
+        "n_groups",
+        "ssm_state_size",
+        "conv_dim",
+        "intermediate_size",
+    )
     projection = "out_proj"
     watched = ("in_proj",)
     noticed = ("norm",)

@@ -28,8 +28,13 @@ class TalkingHeads(Mixer):
     """Attention of DeBERTa with `talking_head`; without it the attention is one softmax."""
 
     classes = ("DebertaAttention",)
-    needs = ("self.head_logits_proj", "self.head_weights_proj", "self.in_proj", "self.v_bias",
-             "self.num_attention_heads")  # fmt: skip
+    needs = (
+        "self.head_logits_proj",
+        "self.head_weights_proj",
+        "self.in_proj",
+        "self.v_bias",
+        "self.num_attention_heads",
+    )
     projection = "output.dense"
     watched = ("self.in_proj", "self.head_weights_proj", "self")
 
@@ -42,9 +47,12 @@ class TalkingHeads(Mixer):
         v = projected.chunk(3, -1)[2] + module.self.v_bias.view(heads, -1)
         z = forward.returned["self"][0].unflatten(-1, (heads, -1))
         return _SeenCall(
-            v=v.transpose(1, 2), z=z.transpose(1, 2), kind="talking heads",
+            v=v.transpose(1, 2),
+            z=z.transpose(1, 2),
+            kind="talking heads",
             of_rows=lambda rows: weights[:, :, rows],
             to_projection=lambda z: z.transpose(1, 2).flatten(2),
-            signed=True, row_sum="a row of the matrix that mixes heads",
+            signed=True,
+            row_sum="a row of the matrix that mixes heads",
             parts={"softmax": lambda rows: single[:, :, rows]},
-        )  # fmt: skip
+        )

@@ -94,8 +94,9 @@ def record_activations(
         StoreError: the folder cannot be written, or another process is recording into it.
     """
     folder = Path(folder)
-    request = _request(model, names, layers, stack, heads, max_length, dtype, batch_size,
-                       shard_bytes)  # fmt: skip
+    request = _request(
+        model, names, layers, stack, heads, max_length, dtype, batch_size, shard_bytes
+    )
     ids = corpus_ids(corpus, model, max_length)
     total = number_of_prompts(corpus) if progress is not None else None
     require_writable(folder)
@@ -263,8 +264,12 @@ class _Recorder:
 
     def _run(self, prompts: list[Tokens]) -> None:
         asked = self.index.request
-        wanted = {(stack, layer): heads for (stack, layer), heads in
-                  zip(map(tuple, asked["layers"]), asked["heads"], strict=True)}  # fmt: skip
+        wanted = {
+            (stack, layer): heads
+            for (stack, layer), heads in zip(
+                map(tuple, asked["layers"]), asked["heads"], strict=True
+            )
+        }
         several = len({stack for stack, _ in wanted}) > 1
         heads = asked["heads"][0] if len({*map(tuple, asked["heads"])}) == 1 else None
         for batch in self.model.batches(Prompts(tuple(prompts)), asked["batch_size"]):
@@ -320,5 +325,12 @@ class _Recorder:
         self._clear()
         name = shard_name(number)
         write_atomically(self.folder / name, content)
-        return RecordedShard(name, first_prompt, n_prompts, n_tokens, len(content),
-                     hashlib.sha256(content).hexdigest(), checksum)  # fmt: skip
+        return RecordedShard(
+            name,
+            first_prompt,
+            n_prompts,
+            n_tokens,
+            len(content),
+            hashlib.sha256(content).hexdigest(),
+            checksum,
+        )

@@ -99,10 +99,14 @@ def remote(held: Any, where: bool | str, name: str | None, tokenizer: Any) -> Re
     runs.labels = {path: label for path, (label, _) in calls.items()}
     sites, errors = _sites(held._module, inputs, {p: x for p, (_, x) in calls.items()})
     return RemoteModel(
-        held._module, name or _name(held) or type(held._module).__name__, tuple(sites),
-        tokenizer or getattr(held, "tokenizer", None), source=f"nnsight, at {runs.where}",
-        runs=runs, errors=errors,
-    )  # fmt: skip
+        held._module,
+        name or _name(held) or type(held._module).__name__,
+        tuple(sites),
+        tokenizer or getattr(held, "tokenizer", None),
+        source=f"nnsight, at {runs.where}",
+        runs=runs,
+        errors=errors,
+    )
 
 
 @dataclass(eq=False)
@@ -363,9 +367,18 @@ def _sites(
     sites, errors = [], {}
     for (path, x), stack, layer in zip(calls.items(), stacks, layers, strict=True):
         site = Site(
-            stack, layer, path, 0, x["n_heads"], x["n_kv_heads"], x["d_head"], x["d_v"],
-            watched=False, has_qk=True, causal=x["causal"],
-        )  # fmt: skip
+            stack,
+            layer,
+            path,
+            0,
+            x["n_heads"],
+            x["n_kv_heads"],
+            x["d_head"],
+            x["d_v"],
+            watched=False,
+            has_qk=True,
+            causal=x["causal"],
+        )
         sites.append(site)
         errors[site] = x["error"]
     return sites, errors

@@ -195,11 +195,26 @@ def recorded_run(folder: Path, name: str | None = None, tokenizer: Any = None) -
         raise LoadError(f"{folder / RUN} names no layers, or no prompts")
     digest = hashlib.sha256(read_bytes(folder / RUN)).hexdigest()[:16]
     sites = tuple(
-        Site("decoder" if causal else "encoder", i, f"layers.{i}", 0, heads, heads, 0, 0,
-             watched=False, has_qk=False, causal=causal)
+        Site(
+            "decoder" if causal else "encoder",
+            i,
+            f"layers.{i}",
+            0,
+            heads,
+            heads,
+            0,
+            0,
+            watched=False,
+            has_qk=False,
+            causal=causal,
+        )
         for i, (heads, causal, _) in enumerate(layers)
-    )  # fmt: skip
+    )
     return RecordedModel(
-        _Nothing(vocabulary), name or str(about.get("model") or folder.name), sites, tokenizer,
-        source=f"{runs.where}, {RUN} {digest}", runs=runs,
-    )  # fmt: skip
+        _Nothing(vocabulary),
+        name or str(about.get("model") or folder.name),
+        sites,
+        tokenizer,
+        source=f"{runs.where}, {RUN} {digest}",
+        runs=runs,
+    )

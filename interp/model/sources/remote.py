@@ -51,7 +51,7 @@ class Runs(Protocol):
         steps: Mapping[str, HeadChanges] | None = None,
     ) -> list[dict[str, Any]]:
         """Return the result of `in_trace.row_means` for every site."""
-        ...  # fmt: skip
+        ...
 
     def logits(
         self, inputs: Mapping[str, Tensor], sites: Sequence[Site], steps: Mapping[str, HeadChanges]
@@ -334,8 +334,12 @@ def _targets(mass: Mass, real: Tensor, tokens: Tensor | None) -> Tensor:
     batch, length = real.shape
     nothing = torch.zeros(batch, 1, length, 1)
     attention = Attention(
-        q=nothing, k=nothing, v=nothing, causal=False, tokens=tokens,
+        q=nothing,
+        k=nothing,
+        v=nothing,
+        causal=False,
+        tokens=tokens,
         query_padding=None if bool(real.all()) else real,
         key_padding=None if bool(real.all()) else real,
-    )  # fmt: skip
+    )
     return target_tile(attention, mass)

@@ -46,11 +46,21 @@ def untrained(case: Case) -> GPT2LMHeadModel:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     config = GPT2Config(
-        vocab_size=len(case.tokens), n_positions=case.length, n_embd=case.width,
-        n_layer=case.layers, n_head=case.heads, n_inner=2 * case.width, resid_pdrop=0.0,
-        embd_pdrop=0.0, attn_pdrop=0.0, tie_word_embeddings=False, initializer_range=0.08,
-        bos_token_id=0, eos_token_id=None, dtype="float32",
-    )  # fmt: skip
+        vocab_size=len(case.tokens),
+        n_positions=case.length,
+        n_embd=case.width,
+        n_layer=case.layers,
+        n_head=case.heads,
+        n_inner=2 * case.width,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+        tie_word_embeddings=False,
+        initializer_range=0.08,
+        bos_token_id=0,
+        eos_token_id=None,
+        dtype="float32",
+    )
     return GPT2LMHeadModel(config)
 
 

@@ -47,9 +47,12 @@ class VariantAttention(nn.Module):
     def __init__(self, config: VariantConfig, layer: int, rule: type[Rule] | None = None):
         super().__init__()
         shape = RuleShape(
-            config.hidden_size, config.num_attention_heads, config.head_dim,
-            config.max_position_embeddings, layer,
-        )  # fmt: skip
+            config.hidden_size,
+            config.num_attention_heads,
+            config.head_dim,
+            config.max_position_embeddings,
+            layer,
+        )
         self.kind = config.variant.replace("_", " ")
         self.rule = (rule or rule_class(config.variant))(shape)
         self.projected, self.mixed = nn.Identity(), nn.Identity()

@@ -51,9 +51,14 @@ def translation_part(found: ResultRows) -> FoundPart:
 def _table(title: str, text: str, frame: Any, made: Any) -> Any:
     same = [name for name in ("stack", "metric") if frame[name].nunique() == 1]
     return {
-        "id": "", "kind": "alignment", "title": title, "text": text, "heads": [],
-        **frame_rows(frame, ("model", *same)), "provenance": made_of(made),
-    }  # fmt: skip
+        "id": "",
+        "kind": "alignment",
+        "title": title,
+        "text": text,
+        "heads": [],
+        **frame_rows(frame, ("model", *same)),
+        "provenance": made_of(made),
+    }
 
 
 def _own(part: Any, made: Any, notes: dict[str, str]) -> FoundPart:

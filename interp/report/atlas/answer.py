@@ -77,8 +77,9 @@ def _found(model: Model) -> dict[str, int]:
     names = {role["id"]: role["name"] for role in model["legend"]}
     return {
         names[one["role"]]: len(one["heads"])
-        for one in model["statements"] if one["found"] and one["role"] in names
-    }  # fmt: skip
+        for one in model["statements"]
+        if one["found"] and one["role"] in names
+    }
 
 
 def _listed(found: list[tuple[str, int]]) -> str:

@@ -64,10 +64,14 @@ def difference_part(found: ModelDifferences) -> FoundPart:
         )
     )
     part: Any = {
-        "id": "", "kind": "comparison", "title": f"What changed: {name}", "text": text,
-        "heads": list(dict.fromkeys(labels)), **frame_rows(frame.loc[order], ("model", "null")),
+        "id": "",
+        "kind": "comparison",
+        "title": f"What changed: {name}",
+        "text": text,
+        "heads": list(dict.fromkeys(labels)),
+        **frame_rows(frame.loc[order], ("model", "null")),
         "provenance": made_of(found.provenance),
-    }  # fmt: skip
+    }
     return FoundPart(part, name)
 
 
@@ -94,12 +98,15 @@ def profile_comparison(found: ResultRows, a: Model, b: Model) -> Comparison:
     at = {name: place for place, name in enumerate(metrics)}
     frame = frame.sort_values("metric", key=lambda x: x.map(at), kind="stable")
     return {
-        "id": f"{a['id']}..{b['id']}-text", "a": a["id"], "b": b["id"],
-        "text": counted_changes(found), "metrics": _difference_columns(frame, a),
+        "id": f"{a['id']}..{b['id']}-text",
+        "a": a["id"],
+        "b": b["id"],
+        "text": counted_changes(found),
+        "metrics": _difference_columns(frame, a),
         "said": [
             (label[one["stack"], one["layer"], one["head"]], one["sentence"]) for one in order
         ],
-    }  # fmt: skip
+    }
 
 
 def _place(model: Model, place: Place) -> tuple[str, int, int]:
@@ -140,15 +147,18 @@ def untested_comparison(a: Model, b: Model, id: str) -> Comparison | None:
     none: list[float | None] = [None] * len(a["heads"])
     metrics: list[Difference] = [
         {
-            "metric": name, "unit": mine[name]["unit"],
+            "metric": name,
+            "unit": mine[name]["unit"],
             "difference": [
                 None if x is None or y is None else y - x
                 for x, y in zip(mine[name]["score"], other[name]["score"], strict=True)
             ],
-            "low": list(none), "high": list(none), "p": list(none),
+            "low": list(none),
+            "high": list(none),
+            "p": list(none),
         }
         for name in shared
-    ]  # fmt: skip
+    ]
     text = _largest(metrics, mine, [p["label"] for p in a["heads"]])
     text += (
         f"{b['name']} minus {a['name']}, score by score, without a test: the models were scored "
@@ -180,11 +190,15 @@ def match_part(found: HeadMatches) -> FoundPart:
     sure = frame[frame["p_bh"] < LEVEL] if "p_bh" in frame else frame.iloc[:0]
     whole = "" if found.p_all is None else f" The whole assignment: p = {shorter(found.p_all)}."
     part: Any = {
-        "id": "", "kind": "match", "title": f"Heads that do alike: {name}",
+        "id": "",
+        "kind": "match",
+        "title": f"Heads that do alike: {name}",
         "text": f"{len(sure)} of {len(frame)} heads have a match with a p below {LEVEL:g} "
         f"(Benjamini and Hochberg), by {found.metric}.{whole}",
-        "heads": [], **frame_rows(frame, ("model",)), "provenance": made_of(found.provenance),
-    }  # fmt: skip
+        "heads": [],
+        **frame_rows(frame, ("model",)),
+        "provenance": made_of(found.provenance),
+    }
     return FoundPart(part, name)
 
 
@@ -194,12 +208,14 @@ def matched(found: HeadMatches) -> tuple[str, str, dict[str, Nearest]]:
     rows: Any = found.to_pandas()
     near: dict[str, Nearest] = {
         f"L{row['layer']}H{row['head']}": {
-            "model": b, "label": str(row["head_b"]), "similarity": float(row["score"]),
+            "model": b,
+            "label": str(row["head_b"]),
+            "similarity": float(row["score"]),
             "how": f"{found.metric}, {row['unit']}",
         }
         for row in rows.to_dict("records")
         if row["head_b"] and finite(row["score"]) is not None
-    }  # fmt: skip
+    }
     return a, b, near
 
 
@@ -218,13 +234,14 @@ def emergence_part(found: Emergence) -> FoundPart:
             own = rows[(rows["stack"] == stack) & (rows["layer"] == layer) & (rows["head"] == head)]
             lines.append(
                 {
-                    "name": f"{metric} L{layer}H{head}", "kind": "head",
+                    "name": f"{metric} L{layer}H{head}",
+                    "kind": "head",
                     "x": plain_value(own["step"].tolist()),
                     "y": plain_value(own["score"].tolist()),
                     "low": plain_value(own["low"].tolist()),
                     "high": plain_value(own["high"].tolist()),
                 }
-            )  # fmt: skip
+            )
     figure: Curves = {"draw": "curves", "x": "training step", "y": "score", "lines": lines}
     sentences = [
         f"{row['metric']} {_at(row)} {row['size']:+.3f}"
@@ -234,10 +251,15 @@ def emergence_part(found: Emergence) -> FoundPart:
     text = f"{len(sure)} changes with a p below {LEVEL:g} (Holm) over {steps} checkpoints"
     heads = list(dict.fromkeys(_at(row) for row in sure.head(LINES).to_dict("records")))
     part: Any = {
-        "id": "", "kind": "emergence", "title": f"Over training: {name}",
-        "text": f"{text}: {'; '.join(sentences)}." if sentences else f"{text}.", "heads": heads,
-        **frame_rows(changes), "figure": figure, "provenance": made_of(found.provenance),
-    }  # fmt: skip
+        "id": "",
+        "kind": "emergence",
+        "title": f"Over training: {name}",
+        "text": f"{text}: {'; '.join(sentences)}." if sentences else f"{text}.",
+        "heads": heads,
+        **frame_rows(changes),
+        "figure": figure,
+        "provenance": made_of(found.provenance),
+    }
     return FoundPart(part, name, stated_weights(found.provenance))
 
 

@@ -159,11 +159,14 @@ def atlas_of(
         if name in on_text:
             add_profile(model, on_text[name], named)
     return {
-        "version": VERSION, "title": title, "models": list(models.values()),
+        "version": VERSION,
+        "title": title,
+        "models": list(models.values()),
         "comparisons": [*_on_text(on_text, models), *_comparisons(found, models)],
-        "pages": pages, "command": command,
+        "pages": pages,
+        "command": command,
         "notes": list(dict.fromkeys(notes)),
-    }  # fmt: skip
+    }
 
 
 def _placed(

@@ -27,8 +27,10 @@ def name_by_source(found: Contents, sources: Sequence[tuple[str, range]]) -> Non
     for source, tables in sources:
         for at in tables:
             table = found.scores[at]
-            own = {(model, str(made.get("content_hash") or ""))
-                   for (model, _), made in table.provenance.items()}  # fmt: skip
+            own = {
+                (model, str(made.get("content_hash") or ""))
+                for (model, _), made in table.provenance.items()
+            }
             names = {model: f"{model} ({source})" for model, weights in own & twice.keys()}
             found.scores[at] = renamed(table, names) if names else table
     which = ", ".join(dict.fromkeys(model for model, _ in twice))

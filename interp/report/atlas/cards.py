@@ -34,11 +34,15 @@ def card_of(
     if head is not None and head.evidence:
         card["evidence"] = [
             Evidence(
-                role=e.role, text=e.text, metric=e.metric, score=finite(e.score),
-                null=finite(e.null), p=finite(e.p),
+                role=e.role,
+                text=e.text,
+                metric=e.metric,
+                score=finite(e.score),
+                null=finite(e.null),
+                p=finite(e.p),
             )
             for e in head.evidence
-        ]  # fmt: skip
+        ]
     label = model["heads"][at]["label"]
     effects = [_effect(metric, at) for metric in model["metrics"] if metric["group"] == "causal"]
     if some := [one for one in effects if one is not None]:
@@ -65,11 +69,14 @@ def _effect(metric: Metric, at: int) -> Effect | None:
     kind = options.get("kind")
     how = f"{name.replace('_', ' ')}{f', {kind}' if kind else ''}"
     return {
-        "task": options.get("task", metric["name"]), "intervention": how, "value": value,
+        "task": options.get("task", metric["name"]),
+        "intervention": how,
+        "value": value,
         "low": metric.get("score_low", [None] * (at + 1))[at],
         "high": metric.get("score_high", [None] * (at + 1))[at],
-        "unit": metric["unit"], "n": int(n or 0),
-    }  # fmt: skip
+        "unit": metric["unit"],
+        "n": int(n or 0),
+    }
 
 
 def nearest_heads(models: Mapping[str, Model]) -> dict[tuple[str, str], list[Nearest]]:
@@ -96,12 +103,14 @@ def nearest_heads(models: Mapping[str, Model]) -> dict[tuple[str, str], list[Nea
             for i, place in enumerate(a["heads"]):
                 found: list[Nearest] = [
                     {
-                        "model": b["id"], "label": b["heads"][j]["label"],
-                        "similarity": round(float(similar[i, j]), 3), "how": how,
+                        "model": b["id"],
+                        "label": b["heads"][j]["label"],
+                        "similarity": round(float(similar[i, j]), 3),
+                        "how": how,
                     }
                     for j in order[i]
                     if similar[i, j] >= ALIKE
-                ]  # fmt: skip
+                ]
                 if found:
                     out.setdefault((a["id"], place["label"]), []).extend(found)
     return out

@@ -29,14 +29,20 @@ def decoder_lens_part(found: ResultRows) -> FoundPart:
     )
     columns = {name: [plain_value(x) for x in frame[name]] for name in ("score", "low", "high")}
     line: Any = {
-        "name": "loss", "kind": "result", "x": list(range(len(frame))), "y": columns["score"],
-        "low": columns["low"], "high": columns["high"],
-    }  # fmt: skip
+        "name": "loss",
+        "kind": "result",
+        "x": list(range(len(frame))),
+        "y": columns["score"],
+        "low": columns["low"],
+        "high": columns["high"],
+    }
     part = _part("lens", "DecoderLens", text, frame, found.provenance)
     part["figure"] = {
-        "draw": "curves", "x": "encoder layers read (0: the embedding)",
-        "y": "nats per token", "lines": [line],
-    }  # fmt: skip
+        "draw": "curves",
+        "x": "encoder layers read (0: the embedding)",
+        "y": "nats per token",
+        "lines": [line],
+    }
     return _of(part, found.provenance)
 
 
@@ -55,10 +61,12 @@ def anchors_part(found: Anchors) -> FoundPart:
     heads = list(dict.fromkeys(str(head) for some in found.receivers for head in some))
     text = "; ".join(_largest(found, name) for name in found.measures)
     part = _part(
-        "anchors", "Anchors: sentences that later ones depend on",
+        "anchors",
+        "Anchors: sentences that later ones depend on",
         f"The sentence with the largest value by each measure, and the mean of its text: {text}.",
-        found.to_pandas(), found.provenance,
-    )  # fmt: skip
+        found.to_pandas(),
+        found.provenance,
+    )
     part["heads"] = heads
     part["figure"] = {"draw": "texts", "texts": texts}
     note = "A receiver head of the anchors: its attention from far behind goes to few sentences"
@@ -96,9 +104,12 @@ def receivers_part(found: ResultRows) -> FoundPart:
         )
     first = [_label(row) for row in frame.head(RECEIVERS).to_dict("records")]
     part = _part(
-        "anchors", "Receiver heads", f"{found}. Null: the tokens of each text in random order.",
-        frame, found.provenance,
-    )  # fmt: skip
+        "anchors",
+        "Receiver heads",
+        f"{found}. Null: the tokens of each text in random order.",
+        frame,
+        found.provenance,
+    )
     part["heads"] = first[:3]
     return _of(part, found.provenance, notes)
 
@@ -111,9 +122,14 @@ def _label(row: Any) -> str:
 def _part(kind: str, title: str, text: str, frame: Any, made: Any) -> Any:
     same = [name for name in ("stack", "metric") if name in frame and frame[name].nunique() == 1]
     return {
-        "id": "", "kind": kind, "title": title, "text": text, "heads": [],
-        **frame_rows(frame, ("model", *same)), "provenance": made_of(made),
-    }  # fmt: skip
+        "id": "",
+        "kind": kind,
+        "title": title,
+        "text": text,
+        "heads": [],
+        **frame_rows(frame, ("model", *same)),
+        "provenance": made_of(made),
+    }
 
 
 def _of(part: Any, made: Any, notes: dict[str, str] | None = None) -> FoundPart:

@@ -41,11 +41,19 @@ def figure_of(part: Part, signs: Mapping[str, Sign] | None = None) -> Markup | s
     if figure["draw"] in _DRAWN:
         return _DRAWN[figure["draw"]](figure)
     pictures = [
-        element("div", arcs(s["words"], s["heads"], s["relations"],
-                            [tuple(pair) for pair in s["predicted"]], directed=s["directed"]),
-                class_="sentence")
+        element(
+            "div",
+            arcs(
+                s["words"],
+                s["heads"],
+                s["relations"],
+                [tuple(pair) for pair in s["predicted"]],
+                directed=s["directed"],
+            ),
+            class_="sentence",
+        )
         for s in figure["sentences"][:_SENTENCES]
-    ]  # fmt: skip
+    ]
     more = pictures[_OPEN:]
     folded = fold(f"{len(more)} more sentences", *more) if more else ""
     return Markup("").join(pictures[:_OPEN]) + folded
@@ -68,14 +76,25 @@ def curves_figure(figure: Curves, name: str) -> Markup:
         for at, line in enumerate(lines):
             place = _HIGH + 12 + 18 * at
             parts += [
-                element("path", d=f"M{_LEFT} {place - 4}h26", stroke=_colour(line, at),
-                        stroke_width=2, stroke_dasharray=_DASHES[at % 4]),
+                element(
+                    "path",
+                    d=f"M{_LEFT} {place - 4}h26",
+                    stroke=_colour(line, at),
+                    stroke_width=2,
+                    stroke_dasharray=_DASHES[at % 4],
+                ),
                 element("text", line["name"], x=_LEFT + 34, y=place),
-            ]  # fmt: skip
+            ]
         height = _HIGH + 18 * len(lines) + 4
     text = "; ".join(f"{line['name']}: {_ends(line)}" for line in lines[:4])
-    return svg_picture(_WIDE, height, *parts, class_="figure", role="img",
-                       aria_label=f"{name}. {figure['y']} over {figure['x']}. {text}")  # fmt: skip
+    return svg_picture(
+        _WIDE,
+        height,
+        *parts,
+        class_="figure",
+        role="img",
+        aria_label=f"{name}. {figure['y']} over {figure['x']}. {text}",
+    )
 
 
 def _points(line: Line) -> list[tuple[float, float]]:
@@ -103,18 +122,34 @@ def _grid(xs: Sequence[Any], ys: Sequence[Any], x: Any, y: Any, figure: Curves) 
     out = []
     for tick in _ticks(ys):
         out.append(element("path", d=f"M{_LEFT} {y(tick)}H{_WIDE - 12}", class_="grid"))
-        out.append(element("text", f"{tick:g}", x=_LEFT - 6, y=y(tick) + 4, text_anchor="end",
-                           class_="soft"))  # fmt: skip
+        out.append(
+            element(
+                "text", f"{tick:g}", x=_LEFT - 6, y=y(tick) + 4, text_anchor="end", class_="soft"
+            )
+        )
     out += [
-        element("text", f"{tick:g}", x=x(tick), y=_HIGH - _BOTTOM + 18, text_anchor="middle",
-                class_="soft")
+        element(
+            "text",
+            f"{tick:g}",
+            x=x(tick),
+            y=_HIGH - _BOTTOM + 18,
+            text_anchor="middle",
+            class_="soft",
+        )
         for tick in _ticks(xs)
-    ]  # fmt: skip
+    ]
     middle = (_TOP + _HIGH - _BOTTOM) / 2
-    out.append(element("text", figure["x"], x=(_LEFT + _WIDE) / 2, y=_HIGH - 6,
-                       text_anchor="middle"))  # fmt: skip
-    out.append(element("text", figure["y"], text_anchor="middle",
-                       transform=f"translate(14 {middle:g}) rotate(-90)"))  # fmt: skip
+    out.append(
+        element("text", figure["x"], x=(_LEFT + _WIDE) / 2, y=_HIGH - 6, text_anchor="middle")
+    )
+    out.append(
+        element(
+            "text",
+            figure["y"],
+            text_anchor="middle",
+            transform=f"translate(14 {middle:g}) rotate(-90)",
+        )
+    )
     return out
 
 
@@ -144,14 +179,28 @@ def _line(line: Line, at: int, x: Any, y: Any) -> list[Markup]:
         out.append(element("polygon", points=" ".join(way), fill=colour, opacity=0.15))
     points = _points(line)
     way = " ".join(f"{x(a)},{y(b)}" for a, b in points)
-    out.append(element("polyline", points=way, fill="none", stroke=colour, stroke_width=2,
-                       stroke_dasharray=_DASHES[at % 4]))  # fmt: skip
+    out.append(
+        element(
+            "polyline",
+            points=way,
+            fill="none",
+            stroke=colour,
+            stroke_width=2,
+            stroke_dasharray=_DASHES[at % 4],
+        )
+    )
     if len(points) <= 40:
         out += [
-            element("circle", element("title", f"{line['name']}, {a:g}: {score_text(b)}"),
-                    cx=x(a), cy=y(b), r=3, fill=colour)
+            element(
+                "circle",
+                element("title", f"{line['name']}, {a:g}: {score_text(b)}"),
+                cx=x(a),
+                cy=y(b),
+                r=3,
+                fill=colour,
+            )
             for a, b in points
-        ]  # fmt: skip
+        ]
     return out
 
 
@@ -178,9 +227,12 @@ def texts_figure(figure: ColouredTexts) -> Markup:
 
 
 _DRAWN: dict[str, Callable[[Any], Markup]] = {
-    "tokens": tokens_figure, "texts": texts_figure, "alignment": alignment_picture,
-    "sound": sound_picture, "maps": maps_picture,
-}  # fmt: skip
+    "tokens": tokens_figure,
+    "texts": texts_figure,
+    "alignment": alignment_picture,
+    "sound": sound_picture,
+    "maps": maps_picture,
+}
 
 
 def _token(token: str, score: float | None, scale: Scale) -> Markup:

@@ -36,14 +36,36 @@ if TYPE_CHECKING:
 
 SUMMARY = "table.parquet"
 NAMES = (
-    "circuit.json", "trees.json", "verify.json", "safety.json", "faithfulness.json",
-    "comparison.json", "pruning.csv", "differences.parquet", "matches.parquet",
-    "emergence.parquet", "emergence.json", "cards.json", "plan.json", "methods.json",
-    "sources.json", "gates.json", "steer.json", "shares.json", "alignment.json",
-    "translation_heads.json", "pair.json", "decoder_lens.json", "word_times.json",
-    "time_alignment.json", "maps.json", "anchors.json", "receivers.json", "profile.json",
+    "circuit.json",
+    "trees.json",
+    "verify.json",
+    "safety.json",
+    "faithfulness.json",
+    "comparison.json",
+    "pruning.csv",
+    "differences.parquet",
+    "matches.parquet",
+    "emergence.parquet",
+    "emergence.json",
+    "cards.json",
+    "plan.json",
+    "methods.json",
+    "sources.json",
+    "gates.json",
+    "steer.json",
+    "shares.json",
+    "alignment.json",
+    "translation_heads.json",
+    "pair.json",
+    "decoder_lens.json",
+    "word_times.json",
+    "time_alignment.json",
+    "maps.json",
+    "anchors.json",
+    "receivers.json",
+    "profile.json",
     "profile.parquet",
-)  # fmt: skip
+)
 CAUSAL = ("ablate", "shapley", "importance", "prune")  # commands that write a table of heads
 MANY = 5  # unreadable files that are named; further ones are counted
 

@@ -177,9 +177,12 @@ class _Reading:
             return
         row = [round(float(x), 4) for x in weights[query, : query + 1]]
         one: Example = {
-            "metric": name, "tokens": list(tokens), "query": query,
-            "value": round(float(values[query]), 4), "weights": row,
-        }  # fmt: skip
+            "metric": name,
+            "tokens": list(tokens),
+            "query": query,
+            "value": round(float(values[query]), 4),
+            "weights": row,
+        }
         kept = ordered_by([*self.best.get(label, []), one], lambda x: x["value"])
         self.best[label] = kept[:EXAMPLES]
 
@@ -204,14 +207,16 @@ class _Reading:
         return {
             label: [
                 {
-                    "model": self.found["id"], "label": labels[j],
-                    "similarity": round(min(float(similar[i, j]), 1.0), 3), "how": _ALIKE,
+                    "model": self.found["id"],
+                    "label": labels[j],
+                    "similarity": round(min(float(similar[i, j]), 1.0), 3),
+                    "how": _ALIKE,
                 }
                 for j in order[i]
                 if similar[i, j] >= LEAST
             ]
             for i, label in enumerate(labels)
-        }  # fmt: skip
+        }
 
     def _written(self) -> dict[str, Writes]:
         """Return the tokens that each head's mean output raises and lowers."""

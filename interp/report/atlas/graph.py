@@ -44,11 +44,16 @@ def graph_figure(
     what = "smallest set" if figure["chosen"] else f"first {len(nodes)} nodes"
     text = ", ".join(figure["chosen"] or [node["id"] for node in nodes[:12]])
     return svg_picture(
-        width, height, *named, *_edges(edges, at, figure["unit"]),
+        width,
+        height,
+        *named,
+        *_edges(edges, at, figure["unit"]),
         *_nodes(nodes, at, figure, signs or {}),
-        class_="figure graph", role="img", aria_label=f"{title}, {what}: {text}",
+        class_="figure graph",
+        role="img",
+        aria_label=f"{title}, {what}: {text}",
         data_graph=part,
-    )  # fmt: skip
+    )
 
 
 def shown_nodes(figure: Graph) -> set[str]:
@@ -104,11 +109,17 @@ def _edges(
         said = f"{a} to {b}" + ("" if score is None else f": {score:.4g} {unit}")
         kind = "edge minus" if (score or 0) < 0 else "edge"
         out.append(
-            element("path", element("title", said), class_=kind,
-                    d=f"M{x0:.0f} {y0:.0f}C{x0:.0f} {y0 - bend:.0f} {x1:.0f} {y1 + bend:.0f} "
-                    f"{x1:.0f} {y1:.0f}", stroke_width=round(width, 1),
-                    data_from=_owner(a), data_to=_owner(b))
-        )  # fmt: skip
+            element(
+                "path",
+                element("title", said),
+                class_=kind,
+                d=f"M{x0:.0f} {y0:.0f}C{x0:.0f} {y0 - bend:.0f} {x1:.0f} {y1 + bend:.0f} "
+                f"{x1:.0f} {y1:.0f}",
+                stroke_width=round(width, 1),
+                data_from=_owner(a),
+                data_to=_owner(b),
+            )
+        )
     return out
 
 
@@ -126,18 +137,42 @@ def _nodes(
         kind = "node minus" if (node["score"] or 0) < 0 else "node"
         lettered = sign is not None and sign.letter != ""
         left = x + (_BADGE / 2 if lettered else 0)
-        parts = [element("title", ", ".join(filter(None, lines))), element("rect", **box),
-                 element("text", node["id"], x=left, y=y + 4, text_anchor="middle")]  # fmt: skip
+        parts = [
+            element("title", ", ".join(filter(None, lines))),
+            element("rect", **box),
+            element("text", node["id"], x=left, y=y + 4, text_anchor="middle"),
+        ]
         if lettered and sign is not None:
             parts += [
-                element("rect", class_=f"sign {sign.class_}", x=x - _WIDE / 2 + 3,
-                        y=y - _BADGE / 2, width=_BADGE, height=_BADGE, rx=3),
-                element("text", sign.letter, class_=f"sign {sign.class_}",
-                        x=x - _WIDE / 2 + 3 + _BADGE / 2, y=y + 4, text_anchor="middle"),
-            ]  # fmt: skip
+                element(
+                    "rect",
+                    class_=f"sign {sign.class_}",
+                    x=x - _WIDE / 2 + 3,
+                    y=y - _BADGE / 2,
+                    width=_BADGE,
+                    height=_BADGE,
+                    rx=3,
+                ),
+                element(
+                    "text",
+                    sign.letter,
+                    class_=f"sign {sign.class_}",
+                    x=x - _WIDE / 2 + 3 + _BADGE / 2,
+                    y=y + 4,
+                    text_anchor="middle",
+                ),
+            ]
         if reads:
-            parts.append(element("text", reads, x=x, y=y + _HIGH / 2 + 13, text_anchor="middle",
-                                 class_="soft reads"))  # fmt: skip
+            parts.append(
+                element(
+                    "text",
+                    reads,
+                    x=x,
+                    y=y + _HIGH / 2 + 13,
+                    text_anchor="middle",
+                    class_="soft reads",
+                )
+            )
         out.append(element("g", *parts, class_=kind, data_node=node["id"]))
     return out
 
@@ -162,8 +197,13 @@ def pair_figure(pair: Pair) -> Markup:
         under = f"{at} {', '.join(names.get(at, []))}".strip()
         changed = element("s", shown(other)) if other != token else ""
         items.append(
-            element("li", element("b", shown(token)), changed, element("small", under),
-                    class_="named" if at in names else None)
-        )  # fmt: skip
+            element(
+                "li",
+                element("b", shown(token)),
+                changed,
+                element("small", under),
+                class_="named" if at in names else None,
+            )
+        )
     note = "The first pair of prompts: token, corrupted token (struck out), position and its name."
     return element("div", element("p", note, class_="note"), element("ol", *items, class_="prompt"))

@@ -56,11 +56,17 @@ def part_of_file(kind: str, path: Path) -> FoundPart | None:
         Anchors: anchors_part,
     }
     of_rows: dict[str, Callable[[Any], FoundPart]] = {
-        "CacheCards": cache_cards_part, "ContextSources": sources_part, "ProbeResult": probe_part,
-        "DecoderLens": decoder_lens_part, "DoseCurve": doses_part, "ImageMaps": maps_part,
-        "ReceiverHeads": receivers_part, "TimeAlignments": time_errors_part,
-        "TranslationHeads": translation_part, "WordTimes": word_times_part,
-    }  # fmt: skip
+        "CacheCards": cache_cards_part,
+        "ContextSources": sources_part,
+        "ProbeResult": probe_part,
+        "DecoderLens": decoder_lens_part,
+        "DoseCurve": doses_part,
+        "ImageMaps": maps_part,
+        "ReceiverHeads": receivers_part,
+        "TimeAlignments": time_errors_part,
+        "TranslationHeads": translation_part,
+        "WordTimes": word_times_part,
+    }
     if kind in of_rows:
         return of_rows[kind](ResultRows.load(path))
     for cls, part_of in shown.items():
@@ -73,9 +79,14 @@ def _part(kind: str, title: str, text: str, frame: Any, made: Mapping[str, Any])
     same = [name for name in ("stack", "metric") if name in frame and frame[name].nunique() == 1]
     rows = frame_rows(frame, ("model", *same))
     return {
-        "id": "", "kind": kind, "title": title, "text": text, "heads": [], **rows,
+        "id": "",
+        "kind": kind,
+        "title": title,
+        "text": text,
+        "heads": [],
+        **rows,
         "provenance": made_of(made),
-    }  # fmt: skip
+    }
 
 
 def _of_model(part: Any, made: Mapping[str, Any], **notes: Any) -> FoundPart:
@@ -181,9 +192,11 @@ def gates_part(found: LearnedGates) -> FoundPart:
     part = _part("gates", title, text, frame, found.provenance)
     kept = set(found.kept)
     part["heads"] = [
-        x for name, heads in zip(found.labels, found.heads_of, strict=True) for x in heads
+        x
+        for name, heads in zip(found.labels, found.heads_of, strict=True)
+        for x in heads
         if name in kept
-    ]  # fmt: skip
+    ]
     return _of_model(part, found.provenance, notes=notes)
 
 
@@ -228,14 +241,31 @@ def doses_part(found: ResultRows) -> FoundPart:
     sentences = []
     for (task, unit, _), random in zip(found.tasks, found.random, strict=True):
         mine = frame.loc[(frame["task"] == task).to_numpy()]
-        values = {name: [plain_value(x) for x in mine[name]]
-                  for name in ("factor", "score", "low", "high", "null")}  # fmt: skip
-        lines.append({"name": f"{task} ({unit})", "kind": "result",
-                      "x": values["factor"], "y": values["score"], "low": values["low"],
-                      "high": values["high"]})  # fmt: skip
+        values = {
+            name: [plain_value(x) for x in mine[name]]
+            for name in ("factor", "score", "low", "high", "null")
+        }
+        lines.append(
+            {
+                "name": f"{task} ({unit})",
+                "kind": "result",
+                "x": values["factor"],
+                "y": values["score"],
+                "low": values["low"],
+                "high": values["high"],
+            }
+        )
         if len(random):
-            lines.append({"name": f"{task}, random heads", "kind": "random", "x": values["factor"],
-                          "y": values["null"], "low": [], "high": []})  # fmt: skip
+            lines.append(
+                {
+                    "name": f"{task}, random heads",
+                    "kind": "random",
+                    "x": values["factor"],
+                    "y": values["null"],
+                    "low": [],
+                    "high": [],
+                }
+            )
         said = {found.factor.min(), found.unchanged, found.factor.max()}
         ends = mine.loc[mine["factor"].isin(sorted(said)).to_numpy()].sort_values(by="factor")
         sentences.append(
@@ -248,9 +278,11 @@ def doses_part(found: ResultRows) -> FoundPart:
         )
     what = "output times the factor" if found.how == "scale" else "a direction times the factor"
     names = ", ".join(found.steered)
-    text = f"{names}: {what}; 1 is the model itself. " if found.how == "scale" else (
-        f"{names}: {what} is added; 0 is the model itself. "
-    )  # fmt: skip
+    text = (
+        f"{names}: {what}; 1 is the model itself. "
+        if found.how == "scale"
+        else (f"{names}: {what} is added; 0 is the model itself. ")
+    )
     title, text = f"Steering {names}: {found.tasks[0][0]}", f"{text}{'; '.join(sentences)}."
     part = _part("steering", title, text, frame, found.provenance)
     part["heads"] = list(found.steered)
@@ -262,23 +294,35 @@ def token_part(document: Mapping[str, Any]) -> FoundPart:
     """Return the importance of the tokens of one text by several measures, and their effect."""
     rows = document["tokens"]
     tokens = [str(row["token"]) for row in rows]
-    measures = [
-        name for name in rows[0] if name not in ("position", "token", "special")
-    ] if rows else []  # fmt: skip
+    measures = (
+        [name for name in rows[0] if name not in ("position", "token", "special")] if rows else []
+    )
     made = document.get("provenance", {})
     figure: Any = {
-        "draw": "tokens", "tokens": tokens,
-        "rows": [("effect of hiding the token" if name == "effect" else name,
-                  [row[name] for row in rows]) for name in measures],
-    }  # fmt: skip
+        "draw": "tokens",
+        "tokens": tokens,
+        "rows": [
+            (
+                "effect of hiding the token" if name == "effect" else name,
+                [row[name] for row in rows],
+            )
+            for name in measures
+        ],
+    }
     part: Any = {
-        "id": "", "kind": "attribution", "title": "Importance of tokens by published measures",
+        "id": "",
+        "kind": "attribution",
+        "title": "Importance of tokens by published measures",
         "text": f"{max(len(measures) - 1, 0)} measures on one text of {len(tokens)} tokens, beside "
         "the change of the output when each token is hidden.",
-        "heads": [], "columns": ["position", "token", *measures],
-        "rows": [[row["position"], row["token"], *(row[name] for name in measures)]
-                 for row in rows],
-        "figure": figure, "provenance": made_of(made),
-    }  # fmt: skip
-    return FoundPart(part, str(made.get("model_id") or made.get("model") or ""),
-                     stated_weights(made))  # fmt: skip
+        "heads": [],
+        "columns": ["position", "token", *measures],
+        "rows": [
+            [row["position"], row["token"], *(row[name] for name in measures)] for row in rows
+        ],
+        "figure": figure,
+        "provenance": made_of(made),
+    }
+    return FoundPart(
+        part, str(made.get("model_id") or made.get("model") or ""), stated_weights(made)
+    )

@@ -26,8 +26,9 @@ def cell_size(layers: int, heads: int) -> int:
 
 def map_width(model: Model) -> int:
     """Return the pixels of a model's widest map."""
-    return max((LEFT + s["heads"] * cell_size(s["layers"], s["heads"]) for s in model["stacks"]),
-               default=0)  # fmt: skip
+    return max(
+        (LEFT + s["heads"] * cell_size(s["layers"], s["heads"]) for s in model["stacks"]), default=0
+    )
 
 
 def class_map(
@@ -50,11 +51,16 @@ def class_map(
     ]
     if letters and cell >= _LETTERED:
         body += [
-            element("text", letters[name] * len(own), class_=f"on {name}",
-                    x=" ".join(number(LEFT + (p["head"] + 0.5) * cell) for p in own),
-                    y=" ".join(number(TOP + (p["layer"] + 0.5) * cell + 4) for p in own))
-            for name, own in by_class.items() if letters.get(name)
-        ]  # fmt: skip
+            element(
+                "text",
+                letters[name] * len(own),
+                class_=f"on {name}",
+                x=" ".join(number(LEFT + (p["head"] + 0.5) * cell) for p in own),
+                y=" ".join(number(TOP + (p["layer"] + 0.5) * cell + 4) for p in own),
+            )
+            for name, own in by_class.items()
+            if letters.get(name)
+        ]
     size = LEFT + heads * cell + 2, TOP + layers * cell + 2
     drawn = element("g", *body, class_="cells", aria_hidden="true")
     attributes |= {"data_cell": cell, "data_layers": layers, "data_heads": heads}
@@ -87,9 +93,14 @@ def role_maps(model: Model, signs: Mapping[str, Sign]) -> list[Markup]:
             bar = Markup("").join((element("p", about, class_="note"), colour_bar(scale)))
         places = [model["heads"][i] for i in own]
         drawn = class_map(
-            places, classes, (stack["layers"], stack["heads"]), letters=letters,
-            aria_label=said, data_model=model["id"], data_stack=at,
-        )  # fmt: skip
+            places,
+            classes,
+            (stack["layers"], stack["heads"]),
+            letters=letters,
+            aria_label=said,
+            data_model=model["id"],
+            data_stack=at,
+        )
         caption = [stack["name"]] * (len(model["stacks"]) > 1) + [stack.get("kinds", "")]
         name = element("figcaption", " · ".join(filter(None, caption))) if any(caption) else ""
         below = element("div", bar, class_="first-scale") if bar else ""
@@ -141,11 +152,14 @@ def difference_map(comparison: Comparison, model: Model, stack: int) -> Markup:
     classes = _value_classes(values, scale)
     about = model["stacks"][stack]
     return class_map(
-        [model["heads"][i] for i in own], classes, (about["layers"], about["heads"]),
+        [model["heads"][i] for i in own],
+        classes,
+        (about["layers"], about["heads"]),
         aria_label=f"Map of differences: {comparison['b']} minus {comparison['a']}, "
         f"{first['metric']}",
-        data_compare=comparison["id"], data_stack=stack,
-    )  # fmt: skip
+        data_compare=comparison["id"],
+        data_stack=stack,
+    )
 
 
 def statement_bar(one: Statement, ends: tuple[float, float], width: int = 150) -> Markup:
@@ -158,15 +172,30 @@ def statement_bar(one: Statement, ends: tuple[float, float], width: int = 150) -
         return round(width * min(max((v - low) / (high - low), 0.0), 1.0), 1)
 
     left, right = sorted((x(max(low, min(0.0, high))), x(one["score"])))
-    parts = [element("rect", x=left, y=3, width=right - left, height=8,
-                     class_="q18" if one["found"] else "quiet")]  # fmt: skip
+    parts = [
+        element(
+            "rect",
+            x=left,
+            y=3,
+            width=right - left,
+            height=8,
+            class_="q18" if one["found"] else "quiet",
+        )
+    ]
     if one["low"] is not None and one["high"] is not None:
         a, b = x(one["low"]), x(one["high"])
         parts.append(element("path", class_="error", d=f"M{a:g} 7H{b:g}M{a:g} 4v6M{b:g} 4v6"))
     if one["null"] is not None:
         parts.append(element("path", class_="null", d=f"M{x(one['null']):g} 0v14"))
-    return element("svg", *parts, class_="score", viewBox=f"-1 0 {width + 2} 14", width=width + 2,
-                   height=14, aria_hidden="true")  # fmt: skip
+    return element(
+        "svg",
+        *parts,
+        class_="score",
+        viewBox=f"-1 0 {width + 2} 14",
+        width=width + 2,
+        height=14,
+        aria_hidden="true",
+    )
 
 
 def bar_ends(model: Model, metric: str) -> tuple[float, float]:
@@ -193,7 +222,14 @@ def legend_list(signs: Mapping[str, Sign], models: Sequence[Model]) -> Markup:
             continue
         text = " · ".join(f"{n:,}" for n in counts)
         items.append(
-            element("li", badge(sign), " ", sign.name, " ",
-                    element("span", text, class_="soft"), data_role=key)
-        )  # fmt: skip
+            element(
+                "li",
+                badge(sign),
+                " ",
+                sign.name,
+                " ",
+                element("span", text, class_="soft"),
+                data_role=key,
+            )
+        )
     return element("ul", *items, class_="legend", aria_label="roles")

@@ -48,9 +48,12 @@ def circuit_part(found: Circuit, evaluation: Mapping[str, Any]) -> FoundPart:
     effects = _effects(found)
     nodes = [_node(x, *effects.get(x, (None, None)), roles.get(x, "")) for x in names]
     figure: Graph = {
-        "draw": "graph", "nodes": nodes, "edges": edges, "unit": found.unit,
+        "draw": "graph",
+        "nodes": nodes,
+        "edges": edges,
+        "unit": found.unit,
         "chosen": [] if chosen is None else list(chosen.nodes),
-    }  # fmt: skip
+    }
     example = found.made.get("example") or {}
     if example:
         figure["pair"] = {k: example[k] for k in ("clean", "corrupted", "positions")}  # type: ignore[typeddict-item]
@@ -67,10 +70,15 @@ def circuit_part(found: Circuit, evaluation: Mapping[str, Any]) -> FoundPart:
     of = "among the first nodes of" if chosen is None else "in the smallest set of"
     notes = dict.fromkeys(heads, f"{of} the circuit {found.task}")
     part: Any = {
-        "id": "", "kind": "circuit", "title": f"Circuit: {found.task} ({found.method})",
-        "text": text, "heads": heads, **frame_rows(table), "figure": figure,
+        "id": "",
+        "kind": "circuit",
+        "title": f"Circuit: {found.task} ({found.method})",
+        "text": text,
+        "heads": heads,
+        **frame_rows(table),
+        "figure": figure,
         "provenance": made_of({k: v for k, v in found.provenance.items() if k != "example"}),
-    }  # fmt: skip
+    }
     return FoundPart(part, found.model, stated_weights(found.made), notes)
 
 
@@ -119,11 +127,13 @@ def head_of_node(node: str) -> Head | None:
 def _node(name: str, score: float | None, sem: float | None, role: str) -> Node:
     head = head_of_node(name)
     return {
-        "id": name, "layer": None if head is None else head.layer,
+        "id": name,
+        "layer": None if head is None else head.layer,
         "head": None if head is None else head.head,
-        "score": plain_value(score), "sem": plain_value(sem),
+        "score": plain_value(score),
+        "sem": plain_value(sem),
         "role": role,
-    }  # fmt: skip
+    }
 
 
 def _faithfulness(curve: Mapping[str, list]) -> Curves:
@@ -132,10 +142,13 @@ def _faithfulness(curve: Mapping[str, list]) -> Curves:
     def line(name: str, kind: str, y: str, band: Sequence[str] = ()) -> Line:
         low, high = (plain_value(curve[b]) if b in curve else [] for b in (band or ("", "")))
         return {
-            "name": name, "kind": kind,
-            "x": plain_value(curve["heads"]), "y": plain_value(curve[y]),
-            "low": low, "high": high,
-        }  # fmt: skip
+            "name": name,
+            "kind": kind,
+            "x": plain_value(curve["heads"]),
+            "y": plain_value(curve[y]),
+            "low": low,
+            "high": high,
+        }
 
     lines = [line("the first heads", "result", "faithfulness")]
     if "random" in curve:
@@ -150,19 +163,25 @@ def pruning_part(curve: PruningCurve) -> FoundPart:
     interval, band = curve.bounds(), curve.band()
     lines: list[Line] = [
         {
-            "name": curve.name, "kind": "result", "x": counts, "y": plain_value(curve.value),
-            "low": plain_value(interval[:, 0]), "high": plain_value(interval[:, 1]),
+            "name": curve.name,
+            "kind": "result",
+            "x": counts,
+            "y": plain_value(curve.value),
+            "low": plain_value(interval[:, 0]),
+            "high": plain_value(interval[:, 1]),
         }
-    ]  # fmt: skip
+    ]
     if len(curve.random):
         lines.append(
             {
-                "name": "random orders", "kind": "random",
+                "name": "random orders",
+                "kind": "random",
                 "x": curve.measured_at_random.tolist(),
-                "y": plain_value(curve.random.mean(0)), "low": plain_value(band[:, 0]),
+                "y": plain_value(curve.random.mean(0)),
+                "low": plain_value(band[:, 0]),
                 "high": plain_value(band[:, 1]),
             }
-        )  # fmt: skip
+        )
     unit = f"{made.get('task', 'task')}, {curve.unit}"
     figure: Curves = {"draw": "curves", "x": "heads removed", "y": unit, "lines": lines}
     least = curve.order == "least-first"
@@ -178,9 +197,15 @@ def pruning_part(curve: PruningCurve) -> FoundPart:
         text += f" Better than random orders by {curve.advantage} ({curve.unit})."
     title = f"Pruning by {curve.name}: {made.get('task', 'task')}"
     part: Any = {
-        "id": "", "kind": "pruning", "title": title, "text": text, "heads": heads,
-        **frame_rows(curve.wide()), "figure": figure, "provenance": made_of(made),
-    }  # fmt: skip
+        "id": "",
+        "kind": "pruning",
+        "title": title,
+        "text": text,
+        "heads": heads,
+        **frame_rows(curve.wide()),
+        "figure": figure,
+        "provenance": made_of(made),
+    }
     when = "among the last removed" if least else "among the first removed"
     notes = dict.fromkeys(heads, f"{when} in {title[0].lower()}{title[1:]}")
     return FoundPart(part, str(made.get("model_id", "")), stated_weights(made), notes)
@@ -195,11 +220,14 @@ def check_parts(found: Confirmation) -> list[FoundPart]:
         said = {m: found.conclusions[m].sentence for m in dict.fromkeys(c.metric for c in mine)}
         frame: Any = found.to_pandas()
         part: Any = {
-            "id": "", "kind": "check", "title": "Do the heads that score high matter?",
-            "text": " ".join(f"{m}: {x}" for m, x in said.items()), "heads": heads,
+            "id": "",
+            "kind": "check",
+            "title": "Do the heads that score high matter?",
+            "text": " ".join(f"{m}: {x}" for m, x in said.items()),
+            "heads": heads,
             **frame_rows(frame[frame["model"] == model], ("model", "any_rank", "rank")),
             "provenance": made_of(found.provenance),
-        }  # fmt: skip
+        }
         notes = {
             name: " ".join(f"{m}: {said[m]}" for m in of)
             for name in heads
@@ -213,11 +241,18 @@ def agreement_part(document: Mapping[str, Any]) -> FoundPart:
     """Return how well importances of several methods agree."""
     made = document.get("made", {})
     pairs = document["pairs"]
-    lines = [f"{p['a']} and {p['b']} {shorter(p['spearman'])}"
-            f"{between(p.get('spearman_low'), p.get('spearman_high'))}" for p in pairs]  # fmt: skip
+    lines = [
+        f"{p['a']} and {p['b']} {shorter(p['spearman'])}"
+        f"{between(p.get('spearman_low'), p.get('spearman_high'))}"
+        for p in pairs
+    ]
     part: Any = {
-        "id": "", "kind": "importance", "title": "Do methods of importance agree?",
-        "text": f"Rank correlation (Spearman): {'; '.join(lines)}.", "heads": [],
-        **rows_of_dicts(pairs), "provenance": made_of(made),
-    }  # fmt: skip
+        "id": "",
+        "kind": "importance",
+        "title": "Do methods of importance agree?",
+        "text": f"Rank correlation (Spearman): {'; '.join(lines)}.",
+        "heads": [],
+        **rows_of_dicts(pairs),
+        "provenance": made_of(made),
+    }
     return FoundPart(part, str(made.get("model", "")), stated_weights(made))

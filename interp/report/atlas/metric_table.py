@@ -53,8 +53,10 @@ def _row(model: Model, metric: Metric, at: int, ends: tuple[float, float]) -> li
     known: Any = {"score": score, "low": low, "high": high, "null": null, "found": True}
     return [
         element("td", head_link(model["id"], model["heads"][at]["label"]), class_="words"),
-        statement_bar(known, ends, 90), score_text(score or 0.0),
+        statement_bar(known, ends, 90),
+        score_text(score or 0.0),
         few if low is None or high is None else f"[{score_text(low)}, {score_text(high)}]",
-        "" if null is None else score_text(null), "" if p is None else f"{p:.1g}",
+        "" if null is None else score_text(null),
+        "" if p is None else f"{p:.1g}",
         f"{int(metric['n'][at] or 0)}",
-    ]  # fmt: skip
+    ]

@@ -41,17 +41,26 @@ def packed(
         "roles": [[s.role, s.name, s.letter, s.class_] for s in found.values()],
         "models": [_model(one, list(found), cut) for one in document["models"]],
         "comparisons": [
-            {"id": x["id"], "a": x["a"], "b": x["b"], "metrics": [
-                {"metric": m["metric"], "unit": m["unit"]}
-                | {k: column(m[k]) for k in ("difference", "low", "high", "p")}
-                for m in x["metrics"]]}
+            {
+                "id": x["id"],
+                "a": x["a"],
+                "b": x["b"],
+                "metrics": [
+                    {"metric": m["metric"], "unit": m["unit"]}
+                    | {k: column(m[k]) for k in ("difference", "low", "high", "p")}
+                    for m in x["metrics"]
+                ],
+            }
             for x in document["comparisons"]
         ],
         "parts": {part["id"]: part["title"] for part in _parts(document)},
-        "graphs": {part["id"]: part["figure"] for part in _parts(document)
-                   if "nodes" in part.get("figure", {})},
+        "graphs": {
+            part["id"]: part["figure"]
+            for part in _parts(document)
+            if "nodes" in part.get("figure", {})
+        },
         "views": views,
-    }  # fmt: skip
+    }
     text = json.dumps(_finite(data), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     # `</script>` and `<!--` would end or comment out the element
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
@@ -65,14 +74,16 @@ def _model(model: Model, roles: list[str], cut: int) -> dict[str, Any]:
     number = {name: at for at, name in enumerate(roles)}
     places = model["heads"]
     return {
-        "id": model["id"], "name": model["name"], "stacks": model["stacks"],
+        "id": model["id"],
+        "name": model["name"],
+        "stacks": model["stacks"],
         "labels": [p["label"] for p in places],
         "places": [x for p in places for x in (p["stack"], p["layer"], p["head"])],
         "kv": _same([p["kv_head"] for p in places]),
         "roles": [number[r] if r is not None else -1 for r in model["roles"]],
         "metrics": [_metric(m, cut) for m in model["metrics"]],
         "cards": _cards(model, cut),
-    }  # fmt: skip
+    }
 
 
 def _same(values: list[Any]) -> list[Any] | None:
@@ -94,11 +105,13 @@ def _metric(metric: Metric, cut: int) -> dict[str, Any]:
         nulls = [nulls[round(i * (len(nulls) - 1) / (_NULLS - 1))] for i in range(_NULLS)]
     drawn = metric.get("drawn_values") or []
     return kept | {
-        "null_values": column(nulls, constant=False), "nulls": len(nulls),
-        "drawn_values": column(drawn, constant=False), "drawn": len(drawn),
+        "null_values": column(nulls, constant=False),
+        "nulls": len(nulls),
+        "drawn_values": column(drawn, constant=False),
+        "drawn": len(drawn),
         "draws": metric.get("draws", 0),
         **({"shared": 1} if metric.get("draws_shared") else {}),
-    }  # fmt: skip
+    }
 
 
 def _cards(model: Model, cut: int) -> dict[str, Card]:

@@ -35,9 +35,16 @@ ROWS = 60  # of a result's table on the page
 _BROAD = 450  # pixels of a map that gets two columns beside other models
 _CSV = 200_000  # bytes of a result's rows as a link
 SCRIPTS = (
-    "text_example", "atlas_data", "atlas_map", "atlas_profile", "atlas_card", "atlas_scatter",
-    "atlas_find", "atlas_compare", "atlas_graph",
-)  # fmt: skip
+    "text_example",
+    "atlas_data",
+    "atlas_map",
+    "atlas_profile",
+    "atlas_card",
+    "atlas_scatter",
+    "atlas_find",
+    "atlas_compare",
+    "atlas_graph",
+)
 ON_TEXT = ("view_decode", "view_draw", "view_text", "atlas_text")
 """Further scripts of a page that holds the attention of heads on a text."""
 
@@ -58,14 +65,17 @@ def atlas_page(
         raise OptionError("The atlas has nothing to show. Give a table with at least one score.")
     found = signs(document)
     shown: dict[str, Any] = {
-        "command": document["command"], "beside": beside, "many": len(document["models"]) > 1,
+        "command": document["command"],
+        "beside": beside,
+        "many": len(document["models"]) > 1,
         "notes": [*document.get("notes", []), *([attention_warning()] if heads else [])],
         "legend": legend_list(found, document["models"]),
-        "rules": rule_table(document, found) if heads else "", "error": measured_error(),
+        "rules": rule_table(document, found) if heads else "",
+        "error": measured_error(),
         "models": [_model(model, found) for model in document["models"]],
         "comparisons": [_comparison(document, one) for one in document["comparisons"]],
         "pages": [_part(part) for part in document["pages"]],
-    }  # fmt: skip
+    }
     styles = asset("atlas.css") + sign_rules(found.values())
     styles += asset("explore.css") if live else ""
     page = patterns = ""
@@ -77,12 +87,18 @@ def atlas_page(
             patterns, on_text = "the attention of heads on a text, ", False
         used: list[Any] = [*SCRIPTS[:2], *[ON_TEXT] * on_text, *SCRIPTS[2:], *scripts]
         page = render(
-            "atlas", document["title"], heading=answer_line(document), scripts=used,
-            styles=styles, left=left and patterns + left, budget=f"{budget / 1e6:g}",
+            "atlas",
+            document["title"],
+            heading=answer_line(document),
+            scripts=used,
+            styles=styles,
+            left=left and patterns + left,
+            budget=f"{budget / 1e6:g}",
             data=Markup(packed(document, found, cut, views)),
-            live=live, sections=sections,
+            live=live,
+            sections=sections,
             **shown,
-        )  # fmt: skip
+        )
         if len(page.encode()) <= budget:
             return page
     raise OptionError(
@@ -94,15 +110,21 @@ def atlas_page(
 def _model(model: Model, found: Mapping[str, Sign]) -> dict[str, Any]:
     n = len(model["heads"])
     return {
-        "id": model["id"], "name": model["name"],
-        "about": f"{n:,} head{'' if n == 1 else 's'}", "maps": role_maps(model, found),
-        "statements": statement_list(model, found), "roles": role_table(model, found),
-        "profile": text_summary(model, found), "scored": bool(model["statements"]),
-        "metrics": metric_table(model), "n_metrics": len(model["metrics"]),
+        "id": model["id"],
+        "name": model["name"],
+        "about": f"{n:,} head{'' if n == 1 else 's'}",
+        "maps": role_maps(model, found),
+        "statements": statement_list(model, found),
+        "roles": role_table(model, found),
+        "profile": text_summary(model, found),
+        "scored": bool(model["statements"]),
+        "metrics": metric_table(model),
+        "n_metrics": len(model["metrics"]),
         "judged": has_roles(model),
         "results": [_part(part, _signs(model, found)) for part in model["results"]],
-        "made": stored(model["provenance"]), "broad": map_width(model) > _BROAD,
-    }  # fmt: skip
+        "made": stored(model["provenance"]),
+        "broad": map_width(model) > _BROAD,
+    }
 
 
 def _comparison(document: Atlas, one: Comparison) -> dict[str, Any]:
@@ -110,17 +132,25 @@ def _comparison(document: Atlas, one: Comparison) -> dict[str, Any]:
     a, b = models[one["a"]], models[one["b"]]
     several = len(a["stacks"]) > 1
     maps = [
-        element("figure", element("figcaption", stack["name"]) if several else "",
-                difference_map(one, a, at), element("output", aria_live="polite"))
+        element(
+            "figure",
+            element("figcaption", stack["name"]) if several else "",
+            difference_map(one, a, at),
+            element("output", aria_live="polite"),
+        )
         for at, stack in enumerate(a["stacks"])
-    ]  # fmt: skip
+    ]
     return {
-        "id": one["id"], "title": f"{a['name']} and {b['name']}", "text": one["text"],
+        "id": one["id"],
+        "title": f"{a['name']} and {b['name']}",
+        "text": one["text"],
         "said": [(head_link(one["a"], label), said) for label, said in one.get("said", [])],
-        "maps": maps if one["metrics"] else [], "table": change_table(document, one),
-        "metric": one["metrics"][0]["metric"] if one["metrics"] else "", "b": b["name"],
+        "maps": maps if one["metrics"] else [],
+        "table": change_table(document, one),
+        "metric": one["metrics"][0]["metric"] if one["metrics"] else "",
+        "b": b["name"],
         "a": a["name"],
-    }  # fmt: skip
+    }
 
 
 def _signs(model: Model, found: Mapping[str, Sign]) -> dict[str, Sign]:
@@ -136,10 +166,17 @@ def _part(part: Part, signs: Mapping[str, Sign] | None = None) -> dict[str, Any]
     drawn = figure_of(part, signs)
     listed = part_rows(part["columns"], rows[:ROWS]) if rows else ""
     return {
-        "id": part["id"], "kind": part["kind"], "title": part["title"], "text": part["text"],
-        "figure": drawn, "rows": listed, "n": len(rows), "more": max(len(rows) - ROWS, 0),
-        "csv": _csv(part) if len(rows) > ROWS else "", "made": stored(made) if made else "",
-    }  # fmt: skip
+        "id": part["id"],
+        "kind": part["kind"],
+        "title": part["title"],
+        "text": part["text"],
+        "figure": drawn,
+        "rows": listed,
+        "n": len(rows),
+        "more": max(len(rows) - ROWS, 0),
+        "csv": _csv(part) if len(rows) > ROWS else "",
+        "made": stored(made) if made else "",
+    }
 
 
 def _csv(part: Part) -> Markup | str:

@@ -19,11 +19,15 @@ def alignment_picture(figure: Alignment) -> Markup:
 
     sure = figure["sure"]
     pair: Any = PairAlignment(
-        Head(figure["layer"], figure["head"], "cross"), figure["row"],
-        tuple(figure["source"]), tuple(figure["target"]), _array(figure["weights"]),
-        _links(figure["links"]), None if sure is None else _links(sure),
+        Head(figure["layer"], figure["head"], "cross"),
+        figure["row"],
+        tuple(figure["source"]),
+        tuple(figure["target"]),
+        _array(figure["weights"]),
+        _links(figure["links"]),
+        None if sure is None else _links(sure),
         _links(figure["possible"]),
-    )  # fmt: skip
+    )
     return element("div", svg(pair.lines()), svg(pair.matrix()))
 
 
@@ -35,10 +39,14 @@ def sound_picture(figure: Sound) -> Markup:
     starts = [(float(second), int(row)) for second, row in figure["starts"]]
     return svg(
         sound_pictures.sound_figure(
-            _array(figure["bands"]), _array(figure["attention"]), figure["tokens"],
-            figure["seconds"], figure["title"], starts,
+            _array(figure["bands"]),
+            _array(figure["attention"]),
+            figure["tokens"],
+            figure["seconds"],
+            figure["title"],
+            starts,
         )
-    )  # fmt: skip
+    )
 
 
 def maps_picture(figure: Maps) -> Markup:

@@ -26,12 +26,17 @@ def pair_part(found: PairAlignment) -> FoundPart:
     """Return how one head aligns one sentence pair, as a matrix and as lines."""
     label = f"cross {found.head}"
     figure: Any = {
-        "draw": "alignment", "layer": found.head.layer, "head": found.head.head,
-        "row": found.rows, "source": list(found.source), "target": list(found.target),
-        "weights": plain_value(found.weights), "links": plain_value(sorted(found.links)),
+        "draw": "alignment",
+        "layer": found.head.layer,
+        "head": found.head.head,
+        "row": found.rows,
+        "source": list(found.source),
+        "target": list(found.target),
+        "weights": plain_value(found.weights),
+        "links": plain_value(sorted(found.links)),
         "sure": None if found.sure is None else plain_value(sorted(found.sure)),
         "possible": plain_value(sorted(found.possible)),
-    }  # fmt: skip
+    }
     part = _part("alignment", "Alignment of one sentence pair", f"{found}.", found)
     part |= {"heads": [label], "figure": figure}
     error = "" if found.sure is None else f", alignment error rate {found.error:.3f}"
@@ -43,10 +48,14 @@ def word_times_part(found: ResultRows) -> FoundPart:
     mine = np.flatnonzero(found.of_recording == 0)
     starts = zip(found.score[mine].tolist(), found.token[mine].tolist(), strict=True)
     figure: Any = {
-        "draw": "sound", "bands": plain_value(found.bands),
-        "attention": plain_value(found.attention), "tokens": list(found.tokens),
-        "seconds": found.sound, "title": found.attention_title, "starts": [*map(list, starts)],
-    }  # fmt: skip
+        "draw": "sound",
+        "bands": plain_value(found.bands),
+        "attention": plain_value(found.attention),
+        "tokens": list(found.tokens),
+        "seconds": found.sound,
+        "title": found.attention_title,
+        "starts": [*map(list, starts)],
+    }
     labels = [f"cross {head}" for head in found.of]
     error = " The error of a start is a jackknife over the heads." if len(found.of) > 1 else ""
     text = f"{found}. The picture is {found.recordings[0]}; dots are found starts.{error}"
@@ -96,8 +105,9 @@ def maps_part(found: ResultRows) -> FoundPart:
         }
         for at, pixels in enumerate(found.pixels[:IMAGES])
     ]
-    units = ", ".join(f"{name} ({unit})" for name, unit in zip(found.methods, found.method_units,
-                                                               strict=True))  # fmt: skip
+    units = ", ".join(
+        f"{name} ({unit})" for name, unit in zip(found.methods, found.method_units, strict=True)
+    )
     text = f"{found}: {units}; each map on its own colour scale. A map says where a model looks, "
     text += "not what it uses."
     part = _part("maps", "Maps over images", text, found)
@@ -108,9 +118,14 @@ def maps_part(found: ResultRows) -> FoundPart:
 def _part(kind: str, title: str, text: str, found: Any) -> Any:
     rows = frame_rows(found.to_pandas(), ("model", "metric", "stack"))
     return {
-        "id": "", "kind": kind, "title": title, "text": text, "heads": [], **rows,
+        "id": "",
+        "kind": kind,
+        "title": title,
+        "text": text,
+        "heads": [],
+        **rows,
         "provenance": made_of(found.provenance),
-    }  # fmt: skip
+    }
 
 
 def _of(part: Any, found: Any, notes: dict[str, str]) -> FoundPart:

@@ -30,10 +30,11 @@ def text_summary(model: Model, signs: Mapping[str, Sign]) -> dict[str, Any] | No
     ]
     said: Any = {**model, "statements": about["statements"]}
     return {
-        "corpus": about["corpus"], "text": about["text"],
+        "corpus": about["corpus"],
+        "text": about["text"],
         "opening": element("ol", *opening, class_="opening") if opening else "",
         "statements": statement_list(said, signs),
-    }  # fmt: skip
+    }
 
 
 def _head(model: Model, label: str, found: HeadProfile, sign: Sign | None) -> Markup:

@@ -95,16 +95,21 @@ def profile_table(found: TextProfile, name: str) -> HeadTable:
     texts = found.provenance.get("metric_texts") or _TEXTS
     for row in found.rows:
         metric, score = str(row["metric"]), float(row["score"])
-        rows.append({
-            "model": name, "metric": metric, "score": score,
-            **{k: row[k] for k in ("stack", "layer", "head", "low", "high", "null", "unit")},
-            "n": int(row["n"]) if math.isfinite(score) else 0,
-        })  # fmt: skip
+        rows.append(
+            {
+                "model": name,
+                "metric": metric,
+                "score": score,
+                **{k: row[k] for k in ("stack", "layer", "head", "low", "high", "null", "unit")},
+                "n": int(row["n"]) if math.isfinite(score) else 0,
+            }
+        )
         ruled = metric.startswith(RULE)
         about[name, metric] = {
-            "content_hash": weights, "sign": texts.get(metric, ""),
+            "content_hash": weights,
+            "sign": texts.get(metric, ""),
             "null": _BY_POSITION if ruled else _NULLS.get(metric, "none"),
-        }  # fmt: skip
+        }
     return HeadTable.from_records(rows, about)
 
 
@@ -139,10 +144,11 @@ def add_profile(model: Model, found: TextProfile, named: int) -> None:
     model["provenance"].setdefault("content_hash", made.get("content_hash"))
     model["provenance"]["profile"] = made
     model["profile"] = {
-        "corpus": str(made.get("corpus") or ""), "text": _summary(found, made),
+        "corpus": str(made.get("corpus") or ""),
+        "text": _summary(found, made),
         "statements": _statements(described, roles, legend, model, named),
         "opening": _opening(described, legend),
-    }  # fmt: skip
+    }
 
 
 def _leading(one: Mapping[str, Any]) -> str:
@@ -164,7 +170,9 @@ def _card(one: Mapping[str, Any], examples: Sequence[Mapping[str, Any]]) -> Head
     rules = [_rule(x, total=not held) for x in one.get("labels", ())]
     rules += [_rule(x, total=True) for x in one.get("avoided", ())]
     return {
-        "status": str(one["status"]), "sentence": str(one["sentence"]), "rules": rules,
+        "status": str(one["status"]),
+        "sentence": str(one["sentence"]),
+        "rules": rules,
         "examples": shown,
         "by_rule": [
             (x["phrase"], shown_example(x["examples"][0]))
@@ -180,7 +188,7 @@ def _card(one: Mapping[str, Any], examples: Sequence[Mapping[str, Any]]) -> Head
             **_behaviours(one),
             **{k: plain_value(v) for k, v in one.items() if k not in _KNOWN},
         },
-    }  # fmt: skip
+    }
 
 
 def _behaviours(one: Mapping[str, Any]) -> dict[str, Any]:
@@ -206,20 +214,29 @@ def _rule(label: Mapping[str, Any], *, total: bool) -> list[Any]:
         return [*whole, label["nats"], *alone]
     share = label["share"]
     return [
-        label["phrase"], share["value"], finite(share["low"]), finite(share["high"]),
-        label["position"], label["nats"], *alone,
-    ]  # fmt: skip
+        label["phrase"],
+        share["value"],
+        finite(share["low"]),
+        finite(share["high"]),
+        label["position"],
+        label["nats"],
+        *alone,
+    ]
 
 
 def shown_example(one: Mapping[str, Any]) -> TextExample:
     """Return an example of a profile as a page shows it."""
     kind = str(one["kind"])
     return {
-        "kind": kind, "how": KINDS.get(kind, ""), "tokens": [str(t) for t in one["tokens"]],
-        "query": int(one["query"]), "keys": [(int(k), float(m)) for k, m in one["keys"]],
-        "gaps": [int(g) for g in one.get("gaps", ())], "document": str(one.get("document", "")),
+        "kind": kind,
+        "how": KINDS.get(kind, ""),
+        "tokens": [str(t) for t in one["tokens"]],
+        "query": int(one["query"]),
+        "keys": [(int(k), float(m)) for k, m in one["keys"]],
+        "gaps": [int(g) for g in one.get("gaps", ())],
+        "document": str(one.get("document", "")),
         "surprise": finite(one.get("surprise")),
-    }  # fmt: skip
+    }
 
 
 def _roles(
@@ -326,13 +343,19 @@ def _statements(
             for label in mine[:named]
         ]
         n = f"{len(mine):,} head{'s' * (len(mine) != 1)}"
-        out.append({
-            "role": role["id"], "text": f"{role['name']}, {n}: {', '.join(names)}", "heads": mine,
-            "metric": f"{RULE}{first['labels'][0]['rule']}" if share else "",
-            "score": finite(share.get("value")), "low": finite(share.get("low")),
-            "high": finite(share.get("high")),
-            "null": finite(first["labels"][0]["position"]) if share else None, "found": True,
-        })  # fmt: skip
+        out.append(
+            {
+                "role": role["id"],
+                "text": f"{role['name']}, {n}: {', '.join(names)}",
+                "heads": mine,
+                "metric": f"{RULE}{first['labels'][0]['rule']}" if share else "",
+                "score": finite(share.get("value")),
+                "low": finite(share.get("low")),
+                "high": finite(share.get("high")),
+                "null": finite(first["labels"][0]["position"]) if share else None,
+                "found": True,
+            }
+        )
     return out
 
 

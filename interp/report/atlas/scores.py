@@ -71,32 +71,49 @@ def model_of(
     names = [stack["name"] for stack in stacks]
     heads = [(names[place["stack"]], place["layer"], place["head"]) for place in places]
     return {
-        "id": id, "name": name, "stacks": stacks, "heads": places,
+        "id": id,
+        "name": name,
+        "stacks": stacks,
+        "heads": places,
         "roles": [by_place.get(place) for place in heads],
         "legend": role_legend([by_place.get(place) for place in heads]),
-        "statements": [statement_data(one) for one in said], "metrics": metrics, "cards": {},
-        "results": [], "provenance": _provenance([x for k, x in found.items() if k != ON_TEXT]),
-    }  # fmt: skip
+        "statements": [statement_data(one) for one in said],
+        "metrics": metrics,
+        "cards": {},
+        "results": [],
+        "provenance": _provenance([x for k, x in found.items() if k != ON_TEXT]),
+    }
 
 
 def role_legend(roles: Sequence[str | None]) -> list[Role]:
     """Return all roles in their order, with the number of heads of each."""
     return [
         {
-            "id": role.id, "name": role.name, "text": role.text, "rule": role.rule,
-            "count": sum(x == role.id for x in roles), "slot": role.slot,
+            "id": role.id,
+            "name": role.name,
+            "text": role.text,
+            "rule": role.rule,
+            "count": sum(x == role.id for x in roles),
+            "slot": role.slot,
         }
         for role in LEGEND
-    ]  # fmt: skip
+    ]
 
 
 def statement_data(one: Statement) -> Sentence:
     """Return a statement as plain data."""
     return {
-        "role": one.role, "text": one.text, "heads": list(one.heads), "metric": one.metric,
-        "score": finite(one.score), "low": finite(one.low), "high": finite(one.high),
-        "null": finite(one.null), "found": one.found, "judged": one.judged,
-    }  # fmt: skip
+        "role": one.role,
+        "text": one.text,
+        "heads": list(one.heads),
+        "metric": one.metric,
+        "score": finite(one.score),
+        "low": finite(one.low),
+        "high": finite(one.high),
+        "null": finite(one.null),
+        "found": one.found,
+        "judged": one.judged,
+    }
 
 
 def _kinds(frames: Sequence[pd.DataFrame]) -> str:
@@ -134,11 +151,14 @@ def _places(frames: Sequence[pd.DataFrame]) -> tuple[list[Place], list[Stack]]:
     label = HeadNames(tuple(order))
     places: list[Place] = [
         {
-            "label": label(stack, int(layer), int(head)), "stack": int(at), "layer": int(layer),
-            "head": int(head), "kv_head": int(kv),
+            "label": label(stack, int(layer), int(head)),
+            "stack": int(at),
+            "layer": int(layer),
+            "head": int(head),
+            "kv_head": int(kv),
         }
         for stack, layer, head, kv, at in rows.itertuples(index=False, name=None)
-    ]  # fmt: skip
+    ]
     return places, stacks
 
 
@@ -170,7 +190,8 @@ def _metrics(
             "text": entry.summary if entry else str(about.get("sign") or ""),
             "unit": str(rows["unit"].iloc[0]),
             "group": group or (entry.group if entry else "user-supplied"),
-            "low": finite(low), "high": finite(high),
+            "low": finite(low),
+            "high": finite(high),
             "end": end_of(rows["score"], about.get("end")),
             "null": kind if rows["null"].notna().any() else None,
             "score": _column(rows["score"], index, len(places)),
@@ -183,7 +204,7 @@ def _metrics(
             "score_high": _column(rows["high"], index, len(places)),
             "why_no_interval": _texts(rows["why_no_interval"], index, len(places)),
             "p": _column(rows["p"], index, len(places)),
-        }  # fmt: skip
+        }
         values = np.sort(rows["null"].dropna().to_numpy(float))
         if len(values):
             some = np.linspace(0, len(values) - 1, min(len(values), NULL_VALUES)).round()

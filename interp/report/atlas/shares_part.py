@@ -31,8 +31,18 @@ def qk_shares_part(found: QKShares) -> FoundPart:
             f"{whole['relative'].sum():+.3g} relative to the visible keys"
         )
     frame: Any = pd.concat(tables, ignore_index=True)
-    columns = ["layer", "head", "query_writer", "key_writer", "score", "low", "high", "null",
-               "relative", "n"]  # fmt: skip
+    columns = [
+        "layer",
+        "head",
+        "query_writer",
+        "key_writer",
+        "score",
+        "low",
+        "high",
+        "null",
+        "relative",
+        "n",
+    ]
     first = found.top(1).to_pandas().to_dict("records")
     best = "".join(
         f" The largest is {r['query_writer']} x {r['key_writer']} in L{r['layer']}H{r['head']}: "
@@ -41,12 +51,15 @@ def qk_shares_part(found: QKShares) -> FoundPart:
         for r in first
     )
     part: Any = {
-        "id": "", "kind": "shares", "title": f"Why heads attend: {found.at} positions",
+        "id": "",
+        "kind": "shares",
+        "title": f"Why heads attend: {found.at} positions",
         "text": f"The attention scores of {len(found.names)} heads on {found.per_prompt.shape[1]} "
         f"prompts as sums over pairs of upstream writers; the first {IN_TABLE} terms of each by "
         f"what they add relative to the visible keys.{best}",
-        "heads": list(found.names), **frame_rows(frame[columns], ()),
+        "heads": list(found.names),
+        **frame_rows(frame[columns], ()),
         "provenance": made_of(found.provenance),
-    }  # fmt: skip
+    }
     made = found.provenance
     return FoundPart(part, str(made.get("model_id") or ""), stated_weights(made), notes=notes)

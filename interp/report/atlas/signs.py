@@ -14,18 +14,26 @@ from interp.report.atlas.document import Atlas, Role
 # Searched for: at least 0.1 apart in OKLab for normal, protan, deutan and tritan vision, from each
 # other and from the colours of several and of unclear roles; on white and (the second) on black.
 _COLOURS = {
-    "induction": ("#0072b2", "#3fa7e6"), "previous_token": ("#7d460b", "#b44e32"),
-    "duplicate_token": ("#989401", "#94ab39"), "copying": ("#cc086c", "#c1758d"),
-    "retrieval": ("#f98696", "#dfb39d"), "sink": ("#acb8fe", "#8dfc8e"),
-    "positional": ("#2291f8", "#85d90c"), "syntax": ("#521a6e", "#8d56ac"),
+    "induction": ("#0072b2", "#3fa7e6"),
+    "previous_token": ("#7d460b", "#b44e32"),
+    "duplicate_token": ("#989401", "#94ab39"),
+    "copying": ("#cc086c", "#c1758d"),
+    "retrieval": ("#f98696", "#dfb39d"),
+    "sink": ("#acb8fe", "#8dfc8e"),
+    "positional": ("#2291f8", "#85d90c"),
+    "syntax": ("#521a6e", "#8d56ac"),
     "refusal": ("#032ebb", "#2b62ef"),
-}  # fmt: skip
+}
 _ALIKE = {"previous": "previous_token", "no_op": "sink", "position": "positional"}
 # Further roles: told apart by their letters where their colours are close.
 _OTHERS = (
-    ("#117a8b", "#4fc3d4"), ("#8c5a2b", "#cf9a68"), ("#7a7a00", "#c6c645"),
-    ("#a02c2c", "#ee8078"), ("#332288", "#9a8cf0"), ("#44803f", "#8fcf88"),
-)  # fmt: skip
+    ("#117a8b", "#4fc3d4"),
+    ("#8c5a2b", "#cf9a68"),
+    ("#7a7a00", "#c6c645"),
+    ("#a02c2c", "#ee8078"),
+    ("#332288", "#9a8cf0"),
+    ("#44803f", "#8fcf88"),
+)
 _SEVERAL, _UNCLEAR = ("#1b1f23", "#e4e8ec"), ("#dfe4e8", "#2c343b")
 UNCLEAR, SEVERAL = "unclear", "several"
 POSITION, RULE = "position", "rule:"  # roles of heads on text; the name of a rule follows

@@ -44,9 +44,11 @@ def statement_list(model: Model, signs: Mapping[str, Sign]) -> Markup:
     if not items[False]:
         return Markup(found)
     return Markup(found) + element(
-        "details", element("summary", f"Not found: {len(items[False])}"),
-        element("ul", *items[False], class_="said not"), open="" if not items[True] else None,
-    )  # fmt: skip
+        "details",
+        element("summary", f"Not found: {len(items[False])}"),
+        element("ul", *items[False], class_="said not"),
+        open="" if not items[True] else None,
+    )
 
 
 def _without(model: Model, one: Statement) -> Markup:
@@ -109,8 +111,11 @@ def _head_row(model: Model, label: str, sign: Sign | None) -> list[Any]:
     )
     link = head_link(model["id"], label)
     return [
-        element("th", link, scope="row", id=address(model["id"], label)), name, evidence, effects,
-    ]  # fmt: skip
+        element("th", link, scope="row", id=address(model["id"], label)),
+        name,
+        evidence,
+        effects,
+    ]
 
 
 def effect_sentence(one: Effect) -> str:
@@ -136,11 +141,15 @@ def change_table(document: Atlas, comparison: Comparison) -> Markup:
                 found.append(((p is None or p >= 0.05, -abs(value) / size), i, value, part))
     found.sort(key=lambda x: x[0])
     rows = [
-        [element("th", head_link(comparison["a"], labels[i]), scope="row"), part["metric"],
-         f"{value:+.3f} {part['unit']}", _between(part["low"][i], part["high"][i]),
-         "" if part["p"][i] is None else f"{part['p'][i]:.2g}"]
+        [
+            element("th", head_link(comparison["a"], labels[i]), scope="row"),
+            part["metric"],
+            f"{value:+.3f} {part['unit']}",
+            _between(part["low"][i], part["high"][i]),
+            "" if part["p"][i] is None else f"{part['p'][i]:.2g}",
+        ]
         for _, i, value, part in found[:_CHANGES]
-    ]  # fmt: skip
+    ]
     columns = ["head", ".metric", "difference", "95 % interval", "p"]
     return table(columns, rows, kind="changes") if rows else element("p", "No head differs.")
 
@@ -153,17 +162,22 @@ def rule_table(document: Atlas, signs: Mapping[str, Sign]) -> Markup:
     """Return what each role means and what decides it."""
     roles = {role["id"]: role for model in document["models"] for role in model["legend"]}
     rows = [
-        [element("th", badge(sign), " ", sign.name, scope="row"), roles[key]["text"],
-         roles[key]["rule"]]
+        [
+            element("th", badge(sign), " ", sign.name, scope="row"),
+            roles[key]["text"],
+            roles[key]["rule"],
+        ]
         for key, sign in signs.items()
-    ]  # fmt: skip
+    ]
     return table(["role", ("a head of this role", "text"), ("decided by", "text")], rows)
 
 
 def part_rows(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Markup:
     """Return the rows of a result as a table, texts aligned left."""
-    words = [any(isinstance(row[at], str) for row in rows[:20] if at < len(row))
-             for at in range(len(columns))]  # fmt: skip
+    words = [
+        any(isinstance(row[at], str) for row in rows[:20] if at < len(row))
+        for at in range(len(columns))
+    ]
     named = [(c, "text") if w else c for c, w in zip(columns, words, strict=True)]
     shown = [["" if x is None else x for x in row] for row in rows]
     return table(named, shown, headed=False)

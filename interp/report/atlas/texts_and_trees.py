@@ -34,8 +34,10 @@ def tree_part(found: TreeScores) -> FoundPart:
     heads: dict[str, list[str]] = {}
     for relation in found.relations:
         heads.setdefault(_label(relation.head), []).append(relation.relation)
-    lines = [f"{r.relation} {r.head} {r.accuracy:.0%} (fixed distance {r.baseline:.0%})"
-            for r in ordered_by(good, lambda r: r.gain)[:4]]  # fmt: skip
+    lines = [
+        f"{r.relation} {r.head} {r.accuracy:.0%} (fixed distance {r.baseline:.0%})"
+        for r in ordered_by(good, lambda r: r.gain)[:4]
+    ]
     trees = [t for t in found.trees if not t.baseline]
     best = ordered_by(trees, lambda t: t.uuas)[0] if trees else None
     text = (
@@ -47,13 +49,19 @@ def tree_part(found: TreeScores) -> FoundPart:
     if best is not None:
         text += f" Best trees: {best.method}, {best.uuas:.0%} of edges."
     figure: Sentences = {
-        "draw": "sentences", "sentences": [plain_value(asdict(x)) for x in found.drawn],
-    }  # fmt: skip
+        "draw": "sentences",
+        "sentences": [plain_value(asdict(x)) for x in found.drawn],
+    }
     part: Any = {
-        "id": "", "kind": "tree", "title": "Dependency relations and trees", "text": text,
-        "heads": list(heads), **frame_rows(found.to_pandas(), ("model",)), "figure": figure,
+        "id": "",
+        "kind": "tree",
+        "title": "Dependency relations and trees",
+        "text": text,
+        "heads": list(heads),
+        **frame_rows(found.to_pandas(), ("model",)),
+        "figure": figure,
         "provenance": made_of(found.provenance),
-    }  # fmt: skip
+    }
     notes = {x: f"best head for {', '.join(names)}" for x, names in heads.items()}
     return FoundPart(part, found.model, stated_weights(found.provenance), notes)
 
@@ -73,10 +81,17 @@ def syntax_evidence(found: TreeScores, model: str) -> dict[_Key, list[Evidence]]
         key = (model, stack or "decoder", layer, head)
         out.setdefault(key, []).append(
             Evidence(
-                "syntax", text, f"relation {r.relation}", r.accuracy, n=r.n, null=r.baseline,
-                p=r.p, unit="share of dependents", size=r.gain / GAIN,
+                "syntax",
+                text,
+                f"relation {r.relation}",
+                r.accuracy,
+                n=r.n,
+                null=r.baseline,
+                p=r.p,
+                unit="share of dependents",
+                size=r.gain / GAIN,
             )
-        )  # fmt: skip
+        )
     return out
 
 
@@ -93,9 +108,10 @@ def attribution_parts(document: Mapping[str, Any]) -> list[FoundPart]:
         rows = list(group)
         made = rows[0]["provenance"]
         figure: Tokens = {
-            "draw": "tokens", "tokens": list(tokens),
+            "draw": "tokens",
+            "tokens": list(tokens),
             "rows": [(r["method"], plain_value(r["scores"])) for r in rows],
-        }  # fmt: skip
+        }
         table = [
             {"position": at, "token": token, **{r["method"]: r["scores"][at] for r in rows}}
             for at, token in enumerate(tokens)
@@ -104,10 +120,15 @@ def attribution_parts(document: Mapping[str, Any]) -> list[FoundPart]:
         text = f"Attribution of {target} = {shorter(rows[0]['value'])} to the tokens of the text."
         text = " ".join([text, *missed])
         part: Any = {
-            "id": "", "kind": "attribution", "title": f"Attribution: {''.join(tokens)[:60]}",
-            "text": f"{text} {warning}".strip(), "heads": [], **rows_of_dicts(table),
-            "figure": figure, "provenance": made_of(made),
-        }  # fmt: skip
+            "id": "",
+            "kind": "attribution",
+            "title": f"Attribution: {''.join(tokens)[:60]}",
+            "text": f"{text} {warning}".strip(),
+            "heads": [],
+            **rows_of_dicts(table),
+            "figure": figure,
+            "provenance": made_of(made),
+        }
         out.append(FoundPart(part, model, stated_weights(made)))
     return out
 
@@ -136,11 +157,14 @@ def faithfulness_part(document: Mapping[str, Any]) -> FoundPart:
         f"Best method by each measure: {'; '.join(lines[:4])}, on {len(document['texts'])} texts."
     )
     part: Any = {
-        "id": "", "kind": "faithfulness", "title": "Faithfulness of attribution methods",
+        "id": "",
+        "kind": "faithfulness",
+        "title": "Faithfulness of attribution methods",
         "text": " ".join(f"{x.rstrip('.')}." for x in (text, *limits[:1], warning) if x),
         "heads": [],
-        **rows_of_dicts(rows), "provenance": made_of(made),
-    }  # fmt: skip
+        **rows_of_dicts(rows),
+        "provenance": made_of(made),
+    }
     model = str(made.get("model_id") or made.get("model") or "")
     return FoundPart(part, model, stated_weights(made))
 
@@ -162,9 +186,14 @@ def safety_part(document: Mapping[str, Any]) -> FoundPart:
     if removed:
         text += f"Heads ablated one after another: {', '.join(dict.fromkeys(removed))}."
     part: Any = {
-        "id": "", "kind": "safety", "title": "Refusal", "text": text.strip(), "heads": heads,
-        **rows_of_dicts(document["heads"], ("model", "kv_head")), "provenance": made_of(made),
-    }  # fmt: skip
+        "id": "",
+        "kind": "safety",
+        "title": "Refusal",
+        "text": text.strip(),
+        "heads": heads,
+        **rows_of_dicts(document["heads"], ("model", "kv_head")),
+        "provenance": made_of(made),
+    }
     if curves:
         part["figure"] = _removal(curves)
     notes = dict.fromkeys(heads, "among the heads of the refusal direction")
@@ -179,16 +208,23 @@ def _removal(curves: Sequence[Mapping[str, Any]]) -> Curves:
         counts = [x["n_removed"] for x in mine]
         lines.append(
             {
-                "name": task, "kind": "result", "x": counts, "y": [x["value"] for x in mine],
-                "low": [x["low"] for x in mine], "high": [x["high"] for x in mine],
+                "name": task,
+                "kind": "result",
+                "x": counts,
+                "y": [x["value"] for x in mine],
+                "low": [x["low"] for x in mine],
+                "high": [x["high"] for x in mine],
             }
-        )  # fmt: skip
+        )
         lines.append(
             {
-                "name": f"{task}, random heads", "kind": "random", "x": counts,
-                "y": [x["random_mean"] for x in mine], "low": [x["random_low"] for x in mine],
+                "name": f"{task}, random heads",
+                "kind": "random",
+                "x": counts,
+                "y": [x["random_mean"] for x in mine],
+                "low": [x["random_low"] for x in mine],
                 "high": [x["random_high"] for x in mine],
             }
-        )  # fmt: skip
+        )
     unit = str(curves[0].get("unit", ""))
     return {"draw": "curves", "x": "heads ablated", "y": unit, "lines": lines}

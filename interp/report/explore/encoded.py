@@ -40,9 +40,15 @@ def prompt(
         ]
         texts, block, blocks = [], shown.block, shown.blocks
     return {
-        "prompt": number, "tokens": list(tokens), "stacks": stacks, "block": block,
-        "blocks": blocks, "tile": TILE, "notes": list(notes), "texts": as_data(texts),
-    }  # fmt: skip
+        "prompt": number,
+        "tokens": list(tokens),
+        "stacks": stacks,
+        "block": block,
+        "blocks": blocks,
+        "tile": TILE,
+        "notes": list(notes),
+        "texts": as_data(texts),
+    }
 
 
 def _stack(
@@ -50,12 +56,18 @@ def _stack(
 ) -> dict[str, Any]:
     layers, across = _extent(weights)
     return {
-        "name": name, "queries": list(queries), "keys": list(keys), "second": None,
-        "tokens": [len(queries), len(keys)], "layers": layers, "across": across,
+        "name": name,
+        "queries": list(queries),
+        "keys": list(keys),
+        "second": None,
+        "tokens": [len(queries), len(keys)],
+        "layers": layers,
+        "across": across,
         "heads": [{"name": str(head), "layer": head.layer, "head": head.head} for head in weights],
         "picture_of_heads": heads_picture(weights),
-        "same": list(queries) == list(keys), "why": "a long prompt's terms are not sent",
-    }  # fmt: skip
+        "same": list(queries) == list(keys),
+        "why": "a long prompt's terms are not sent",
+    }
 
 
 def _extent(weights: dict[Head, Shares]) -> tuple[list[int], int]:

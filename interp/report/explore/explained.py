@@ -49,5 +49,6 @@ def row_answer(
     about = profile.descriptions[at]
     examples = profile.examples_of(about["name"], "surprise")[:EXAMPLES]
     return answer | {
-        "sentence": about["sentence"], "examples": [shown_example(x) for x in examples],
-    }  # fmt: skip
+        "sentence": about["sentence"],
+        "examples": [shown_example(x) for x in examples],
+    }

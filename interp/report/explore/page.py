@@ -21,8 +21,19 @@ if TYPE_CHECKING:
     from interp.model.model import Model
     from interp.report.atlas.profiles import TextProfile
 
-SCRIPTS = ("view_decode", "view_draw", "view_text", "view_lines", "view_pair", "view_page",
-           "view_zoom", "text_example", "explore_rules", "explore", "explore_edits")  # fmt: skip
+SCRIPTS = (
+    "view_decode",
+    "view_draw",
+    "view_text",
+    "view_lines",
+    "view_pair",
+    "view_page",
+    "view_zoom",
+    "text_example",
+    "explore_rules",
+    "explore",
+    "explore_edits",
+)
 
 
 def scripts(root: str, page: str, call: Sequence[str]) -> str:
@@ -38,10 +49,13 @@ def scripts(root: str, page: str, call: Sequence[str]) -> str:
 def live_data(session: Session | None, **more: Any) -> dict[str, Any]:
     """Return the data that the scripts need before a prompt is typed."""
     return {
-        "palette": palette(False), "signed": palette(True), "stacks": [], "linked": True,
+        "palette": palette(False),
+        "signed": palette(True),
+        "stacks": [],
+        "linked": True,
         "why": NO_MODEL if session is None else "",
         "about": None if session is None else session.about(),
-    } | more  # fmt: skip
+    } | more
 
 
 def live_part(session: Session | None, token: str) -> Mapping[str, Markup]:
@@ -57,9 +71,12 @@ def model_page(session: Session, token: str) -> str:
     stacks = ", ".join(f"{s['name']} of {s['layers']} layers" for s in found["stacks"])
     about = f"{found['kind']} model, {stacks}. Type a prompt to see every head on it."
     return render(
-        "explore", found["name"], live=live_part(session, token), about=about,
+        "explore",
+        found["name"],
+        live=live_part(session, token),
+        about=about,
         styles=asset("explore.css"),
-    )  # fmt: skip
+    )
 
 
 def explore_page(

@@ -138,9 +138,16 @@ class KeptPrompt:
             maps = {head: map for (stack, head), map in self.means.items() if stack == name}
             queries, keys = sides
             found.append(
-                Stack(name, maps, queries, keys, block=self.block, n_queries=len(texts[0]),
-                      n_keys=len(texts[1]))
-            )  # fmt: skip
+                Stack(
+                    name,
+                    maps,
+                    queries,
+                    keys,
+                    block=self.block,
+                    n_queries=len(texts[0]),
+                    n_keys=len(texts[1]),
+                )
+            )
         return tuple(found)
 
     def _require_room(self, n: int) -> None:
@@ -246,9 +253,10 @@ class KeptPrompt:
         if (stack, head) not in self.means:
             known = [name for name in self.means if name[0] == stack]
             raise OptionError(
-                f"{stack} has no head {head}; it has {known[0][1]} to {known[-1][1]}" if known
+                f"{stack} has no head {head}; it has {known[0][1]} to {known[-1][1]}"
+                if known
                 else f"no stack {stack!r}; {self.model.name} has {', '.join(self.texts)}"
-            )  # fmt: skip
+            )
         if block not in self.blocks:
             raise OptionError(
                 f"block {block}; this prompt is shown in blocks of "
@@ -277,10 +285,21 @@ class KeptPrompt:
             part = kept.pattern[head.head, queries.start : queries.stop, keys.start : keys.stop]
             return _pooled(part.cpu().numpy(), block, np.maximum)
         assert kept.lse is not None, "a softmax has a log-sum-exp"
-        return pooled_tile(
-            kept.attention, kept.lse, head.head, queries, keys, block, largest=True,
-            going_on=going_on,
-        ).float().cpu().numpy()  # fmt: skip
+        return (
+            pooled_tile(
+                kept.attention,
+                kept.lse,
+                head.head,
+                queries,
+                keys,
+                block,
+                largest=True,
+                going_on=going_on,
+            )
+            .float()
+            .cpu()
+            .numpy()
+        )
 
 
 def _pooled(pattern: Shares, block: int, how: np.ufunc = np.add) -> Shares:

@@ -79,9 +79,14 @@ def serve(
         token = secrets.token_urlsafe(24)
         app = application(page, session, token, number, atlas)
         config = uvicorn.Config(
-            _ended_quietly(app), log_level="warning", access_log=False, server_header=False,
-            ws="none", lifespan="off", timeout_graceful_shutdown=3,
-        )  # fmt: skip
+            _ended_quietly(app),
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            ws="none",
+            lifespan="off",
+            timeout_graceful_shutdown=3,
+        )
         address = f"http://{HOST}:{number}/?token={token}"
         tell(address)
         if browser:

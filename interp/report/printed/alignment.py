@@ -15,15 +15,37 @@ if TYPE_CHECKING:
 
 def alignments_text(found: HeadAlignments, top: int) -> str:
     """Format the heads whose attention aligns words best."""
-    table = [("head", "row", "error", "95 % interval", "null", "p (Holm)", "precision", "recall",
-              "coverage", "forward", "best")]  # fmt: skip
+    table = [
+        (
+            "head",
+            "row",
+            "error",
+            "95 % interval",
+            "null",
+            "p (Holm)",
+            "precision",
+            "recall",
+            "coverage",
+            "forward",
+            "best",
+        )
+    ]
     for r in found.top(top).to_pandas().to_dict("records"):
-        table.append((
-            f"L{r['layer']}H{r['head']}", r["rows"], f"{r['score']:.3f}",
-            f"{r['low']:.3f} to {r['high']:.3f}", f"{r['null']:.3f}", f"{r['p_holm']:.2g}",
-            f"{r['precision']:.3f}", f"{r['recall']:.3f}", f"{r['coverage']:.3f}",
-            f"{r['monotonicity']:.3f}", "of layer" if r["best_of_layer"] else "",
-        ))  # fmt: skip
+        table.append(
+            (
+                f"L{r['layer']}H{r['head']}",
+                r["rows"],
+                f"{r['score']:.3f}",
+                f"{r['low']:.3f} to {r['high']:.3f}",
+                f"{r['null']:.3f}",
+                f"{r['p_holm']:.2g}",
+                f"{r['precision']:.3f}",
+                f"{r['recall']:.3f}",
+                f"{r['coverage']:.3f}",
+                f"{r['monotonicity']:.3f}",
+                "of layer" if r["best_of_layer"] else "",
+            )
+        )
     about = (
         f"alignment error rate (share of links), interval over {found.counts.shape[1]} judged "
         "pairs; coverage: share of source words with a link; forward: share of neighbouring target "
@@ -38,16 +60,26 @@ def translation_heads_text(found: ResultRows, top: int) -> str:
 
     table = [("head", "loss without it", "error", "null", "confidence", "position variance")]
     for r in found.top(top).to_pandas().to_dict("records"):
-        table.append((
-            f"{r['stack']}.L{r['layer']}H{r['head']}", f"{r['score']:+.3g}", f"{r['sem']:.2g}",
-            f"{r['null']:+.3g}", f"{r['confidence']:.3f}", f"{r['position_variance']:.3f}",
-        ))  # fmt: skip
+        table.append(
+            (
+                f"{r['stack']}.L{r['layer']}H{r['head']}",
+                f"{r['score']:+.3g}",
+                f"{r['sem']:.2g}",
+                f"{r['null']:+.3g}",
+                f"{r['confidence']:.3f}",
+                f"{r['position_variance']:.3f}",
+            )
+        )
     ranks = [("heads", "statistic", "Spearman with the loss", "95 % interval")]
     for r in rank_agreement(found).to_dict("records"):
-        ranks.append((
-            f"{r['stack']} ({r['heads']})", r["statistic"], f"{r['spearman']:+.2f}",
-            f"{r['low']:+.2f} to {r['high']:+.2f}",
-        ))  # fmt: skip
+        ranks.append(
+            (
+                f"{r['stack']} ({r['heads']})",
+                r["statistic"],
+                f"{r['spearman']:+.2f}",
+                f"{r['low']:+.2f} to {r['high']:+.2f}",
+            )
+        )
     about = (
         f"rise of the loss in nats per target token without the head, standard error over "
         f"{found.per_prompt.shape[1]} pairs, null: random weights; confidence: mean largest "
@@ -62,11 +94,18 @@ def simultaneous_text(found: ResultRows) -> str:
     table = [("policy", "value", "right", "error", "AL", "LAAL", "AP", "DAL")]
     for r in found.to_pandas().to_dict("records"):
         value = "" if math.isnan(r["value"]) else f"{r['value']:g}"
-        table.append((
-            r["policy"], value, f"{r['score']:.3f}", f"{r['sem']:.2g}", f"{r['lagging']:.2f}",
-            f"{r['adaptive_lagging']:.2f}", f"{r['proportion']:.2f}",
-            f"{r['differentiable_lagging']:.2f}",
-        ))  # fmt: skip
+        table.append(
+            (
+                r["policy"],
+                value,
+                f"{r['score']:.3f}",
+                f"{r['sem']:.2g}",
+                f"{r['lagging']:.2f}",
+                f"{r['adaptive_lagging']:.2f}",
+                f"{r['proportion']:.2f}",
+                f"{r['differentiable_lagging']:.2f}",
+            )
+        )
     about = (
         f"right: share of the reference's tokens written at their place, mean over "
         f"{found.per_prompt.shape[1]} pairs; latencies in source words, AP as a share of them"
@@ -81,8 +120,16 @@ def errors_text(found: ResultRows, top: int) -> str:
     table = [("heads", "error", "95 % interval", "rows in random order", "p", "p (Holm)")]
     for r in frame.to_dict("records"):
         ends = "none" if math.isnan(r["low"]) else f"{r['low']:.3f} to {r['high']:.3f}"
-        table.append((r["heads_read"], f"{r['score']:.3f}", ends, f"{r['null']:.3f}",
-                      f"{r['p']:.2g}", f"{r['p_holm']:.2g}"))  # fmt: skip
+        table.append(
+            (
+                r["heads_read"],
+                f"{r['score']:.3f}",
+                ends,
+                f"{r['null']:.3f}",
+                f"{r['p']:.2g}",
+                f"{r['p_holm']:.2g}",
+            )
+        )
     lines = [
         f"mean distance of word starts to the gold times in seconds, "
         f"{len(found.judged)} judged recordings",
@@ -104,9 +151,13 @@ def words_text(found: ResultRows, top: int) -> str:
     several = len(found.of) > 1
     known = bool(mine["gold"].notna().any())
     columns = [
-        ("word", "word"), ("start", "score"), *[("error", "sem")] * several, ("end", "end"),
-        ("evenly spaced", "null"), *[("gold start", "gold")] * known,
-    ]  # fmt: skip
+        ("word", "word"),
+        ("start", "score"),
+        *[("error", "sem")] * several,
+        ("end", "end"),
+        ("evenly spaced", "null"),
+        *[("gold start", "gold")] * known,
+    ]
     table = [tuple(name for name, _ in columns)]
     for r in mine.head(top).to_dict("records"):
         cells = (r[key] for _, key in columns)

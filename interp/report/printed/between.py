@@ -66,8 +66,14 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         name += f" -> {row['head_b']}"
     within = interval_text(row, "+.3f")
     p = ("" if math.isnan(row[c]) else f"{row[c]:.2g}" for c in ("p_holm", "p_bh"))
-    return (name, f"{row['score_a']:.3f}", f"{row['score_b']:.3f}", f"{row['score']:+.3f}", within,
-            *p)  # fmt: skip
+    return (
+        name,
+        f"{row['score_a']:.3f}",
+        f"{row['score_b']:.3f}",
+        f"{row['score']:+.3f}",
+        within,
+        *p,
+    )
 
 
 def _place(row: dict[str, Any]) -> tuple[str, ...]:
@@ -121,12 +127,13 @@ def _preserved_lines(found: HeadMatches) -> list[str]:
     rows = [
         (
             "all" if row["stack"] == "all" else f"{row['stack']} {row['layer']}",
-            f"{row['matched']} of {row['heads']} heads", f"{row['share']:.1%}",
+            f"{row['matched']} of {row['heads']} heads",
+            f"{row['share']:.1%}",
             f"[{row['low']:.1%}, {row['high']:.1%}]" if row["low"] == row["low"] else "",
             row["layers_b"],
         )
         for row in found.preserved().to_dict("records")
-    ]  # fmt: skip
+    ]
     about = "  share of A's maps that B preserves beyond chance, and layers of B with the matches:"
     return [about, aligned_columns(rows, "    ")]
 

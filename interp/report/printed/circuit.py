@@ -121,10 +121,13 @@ def _edges(found: Circuit, top: int) -> list[str]:
     sem = np.full(len(found.edges), np.nan) if _estimated(found) else found.edge_sem
     scale = float(np.abs(found.edge_score).max(initial=0.0))
     rows = [
-        [f"{found.edges[i][0]} -> {found.edges[i][1]}",
-         _estimate(found.edge_score[i], sem[i], scale), *([stated[i]] if any(stated) else [])]
+        [
+            f"{found.edges[i][0]} -> {found.edges[i][1]}",
+            _estimate(found.edge_score[i], sem[i], scale),
+            *([stated[i]] if any(stated) else []),
+        ]
         for i in order[:top]
-    ]  # fmt: skip
+    ]
     more = len(found.edges) - len(rows)
     of = f", {len(inside)} of all {len(found.edges)} in the smallest set"
     separated = found.chosen is not None and found.chosen.separated
@@ -138,8 +141,9 @@ def _nodes(found: Circuit, top: int) -> list[str]:
     sem = np.full(len(found.nodes), np.nan) if _estimated(found) else found.sem
     scale = float(np.abs(found.largest).max(initial=0.0))
     columns: dict[str, list[str]] = {
-        "node": list(names), "score": [_estimate(found.score[i], sem[i], scale) for i in at],
-    }  # fmt: skip
+        "node": list(names),
+        "score": [_estimate(found.score[i], sem[i], scale) for i in at],
+    }
     if not np.isnan(found.conditional[at]).all():
         columns["with another head out"] = [
             _conditional(

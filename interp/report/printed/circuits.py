@@ -110,8 +110,9 @@ def loadings_text(
     table = [("head", "source", "writer", "logit", "standard error")]
     for r in shown.top(top).to_pandas().to_dict("records"):
         error = f"{r['sem']:.4f}" if r["sem"] == r["sem"] else "one prompt"
-        table.append((f"L{r['layer']}H{r['head']}", r["source"], r["writer"], f"{r['score']:+.4f}",
-                      error))  # fmt: skip
+        table.append(
+            (f"L{r['layer']}H{r['head']}", r["source"], r["writer"], f"{r['score']:+.4f}", error)
+        )
     return (
         f"{', '.join(found.errors)} of {found.facts['model']} on the logit of {found.direction}: "
         f"{whole:+.4f} at position {found.position}, mean of {found.per_prompt.shape[1]} prompts\n"
@@ -136,11 +137,16 @@ def _summary_of(found: QKShares, top: int) -> str:
     rows = found.top(top, by="relative").to_pandas()
     table = [("query side", "key side", "term", "95 % interval", "relative", "null")]
     for r in rows.to_dict("records"):
-        table.append((
-            r["query_writer"], r["key_writer"], f"{r['score']:+.3f}",
-            f"{r['low']:+.3f} to {r['high']:+.3f}" if r["low"] == r["low"] else "one prompt",
-            f"{r['relative']:+.3f}", f"{r['null']:+.3f}" if r["null"] == r["null"] else "none",
-        ))  # fmt: skip
+        table.append(
+            (
+                r["query_writer"],
+                r["key_writer"],
+                f"{r['score']:+.3f}",
+                f"{r['low']:+.3f} to {r['high']:+.3f}" if r["low"] == r["low"] else "one prompt",
+                f"{r['relative']:+.3f}",
+                f"{r['null']:+.3f}" if r["null"] == r["null"] else "none",
+            )
+        )
     frame = found.wide()
     whole = f"{frame['score'].sum():+.3f} ({frame['relative'].sum():+.3f} relative to the keys)"
     n = sum(1 for x in found.pairs[name] if x)
@@ -159,11 +165,18 @@ def share_check_text(results: Sequence[ResultRows]) -> str:
 def _checked(found: ResultRows) -> str:
     table = [("head", "side", "without", "score", "predicted", "attention", "predicted", "random")]
     for r in found.to_pandas().to_dict("records"):
-        table.append((
-            f"L{r['layer']}H{r['head']}", r["side"], r["writer"], f"{r['score']:+.3f}",
-            f"{r['predicted']:+.3f}", f"{r['attention']:+.3f}", f"{r['attention_predicted']:+.3f}",
-            f"{r['null']:+.3f}",
-        ))  # fmt: skip
+        table.append(
+            (
+                f"L{r['layer']}H{r['head']}",
+                r["side"],
+                r["writer"],
+                f"{r['score']:+.3f}",
+                f"{r['predicted']:+.3f}",
+                f"{r['attention']:+.3f}",
+                f"{r['attention_predicted']:+.3f}",
+                f"{r['null']:+.3f}",
+            )
+        )
     lines = []
     for name in ("score", "attention"):
         r, low, high = found.correlations[name]

@@ -59,16 +59,23 @@ def _one(found: ResultRows, top: int) -> str:
         "  heads by the change of their output, with that of their rows and the loss that "
         "restoring them gives back:",
         aligned_columns(
-            [("", "output", "16 bits", "rows", "loss", "role before", "role after"), *(
-                (
-                    f"L{r['layer']}H{r['head']}{'*' * bool(r['chosen'])}", f"{r['score']:.1%}",
-                    f"{r['null']:.1%}", f"{r['pattern_change']:.3f}", f"{r['gain']:+.4f}",
-                    r["role_before"] or "-", r["role_after"] or "-",
-                )
-                for r in found.top(top or len(found)).to_pandas().to_dict("records")
-            )],
+            [
+                ("", "output", "16 bits", "rows", "loss", "role before", "role after"),
+                *(
+                    (
+                        f"L{r['layer']}H{r['head']}{'*' * bool(r['chosen'])}",
+                        f"{r['score']:.1%}",
+                        f"{r['null']:.1%}",
+                        f"{r['pattern_change']:.3f}",
+                        f"{r['gain']:+.4f}",
+                        r["role_before"] or "-",
+                        r["role_after"] or "-",
+                    )
+                    for r in found.top(top or len(found)).to_pandas().to_dict("records")
+                ),
+            ],
             "    ",
         ),
         "  * restored together, chosen on other prompts",
-    ]  # fmt: skip
+    ]
     return "\n".join([*lines, ""])

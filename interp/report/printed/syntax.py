@@ -18,20 +18,28 @@ def trees_text(one: TreeScores, top: int) -> str:
     for r in by_gain(one.relations)[:top]:
         relations.append(
             (
-                r.relation, headed((r.head,), r.direction), share(r.accuracy, r.interval),
+                r.relation,
+                headed((r.head,), r.direction),
+                share(r.accuracy, r.interval),
                 f"{share(r.baseline)} at {r.offset:+d}",
-                share(r.gain, r.gain_interval, signed=True), f"{r.p:.3g}", verdict(r), f"{r.n:,}",
+                share(r.gain, r.gain_interval, signed=True),
+                f"{r.p:.3g}",
+                verdict(r),
+                f"{r.n:,}",
             )
-        )  # fmt: skip
+        )
     made = [("trees", "heads", "UUAS", "UAS", "punct", "edges")]
     for t in sorted(one.trees, key=lambda t: (not t.punct, -t.uuas)):
         made.append(
             (
-                t.method + (" (baseline)" if t.baseline else ""), headed(t.heads, t.direction),
-                fraction(t.uuas, t.uuas_interval), fraction(t.uas, t.uas_interval),
-                "in" if t.punct else "out", f"{t.edges:,}",
+                t.method + (" (baseline)" if t.baseline else ""),
+                headed(t.heads, t.direction),
+                fraction(t.uuas, t.uuas_interval),
+                fraction(t.uas, t.uas_interval),
+                "in" if t.punct else "out",
+                f"{t.edges:,}",
             )
-        )  # fmt: skip
+        )
     left = len(one.relations) - len(relations) + 1
     more = [f"{left} more relations: use --top, --json or --out"] if left else []
     more += [f"relations are ordered {ORDER}"] if top else []

@@ -23,8 +23,14 @@ def receivers_text(heads: ResultRows, top: int) -> str:
     """Format the heads that attend to few sentences."""
     rows = [("head", "kurtosis", "shuffled tokens", "attention per token")]
     for r in heads.top(top).to_pandas().to_dict("records"):
-        rows.append((f"L{r['layer']}H{r['head']}", f"{r['score']:.2f}", f"{r['null']:.2f}",
-                     f"{r['far_attention']:.2g}"))  # fmt: skip
+        rows.append(
+            (
+                f"L{r['layer']}H{r['head']}",
+                f"{r['score']:.2f}",
+                f"{r['null']:.2f}",
+                f"{r['far_attention']:.2g}",
+            )
+        )
     return aligned_columns(rows)
 
 
@@ -44,8 +50,15 @@ def anchors_text(results: Sequence[Anchors], *, top: int = 5) -> str:
         part = ranked(part.dropna(subset="score"), "score").head(top)
         for r in part.to_dict("records"):
             words = " ".join(r["text"].split())
-            rows.append((r["chain"], str(r["sentence"]), f"{r['score']:.3g}", f"{r['null']:.3g}",
-                         words[:60] + "..." * (len(words) > 60)))  # fmt: skip
+            rows.append(
+                (
+                    r["chain"],
+                    str(r["sentence"]),
+                    f"{r['score']:.3g}",
+                    f"{r['null']:.3g}",
+                    words[:60] + "..." * (len(words) > 60),
+                )
+            )
         lines.append(f"\n{measure} ({part['unit'].iloc[0] if len(part) else 'no sentence'}):")
         lines.append(aligned_columns(rows))
     if len(found.measures) > 1:
@@ -53,22 +66,38 @@ def anchors_text(results: Sequence[Anchors], *, top: int = 5) -> str:
         for r in found.agreement().to_dict("records"):
             if np.isfinite(r["spearman"]):
                 interval = f"{r['low']:.2f} to {r['high']:.2f}"
-                rows.append((r["measure"], r["other"], f"{r['spearman']:.2f}", interval,
-                             f"{r['p']:.3f}"))  # fmt: skip
+                rows.append(
+                    (r["measure"], r["other"], f"{r['spearman']:.2f}", interval, f"{r['p']:.3f}")
+                )
         lines.append(f"\nAgreement over sentences:\n{aligned_columns(rows)}")
     return "\n".join(lines)
 
 
 def judgement_text(judged: ResultRows) -> str:
     """Format how often each way finds the known sources."""
-    rows = [("way", "precision", "95 % interval", "random order", "calibration error", "Brier",
-             "of base rate")]  # fmt: skip
+    rows = [
+        (
+            "way",
+            "precision",
+            "95 % interval",
+            "random order",
+            "calibration error",
+            "Brier",
+            "of base rate",
+        )
+    ]
     for r in judged.to_pandas().to_dict("records"):
-        rows.append((
-            r["metric"], f"{r['score']:.2f}", f"{r['low']:.2f} to {r['high']:.2f}",
-            f"{r['null']:.2f}", f"{r['calibration_error']:.3f}", f"{r['brier']:.3f}",
-            f"{r['brier_of_base_rate']:.3f}",
-        ))  # fmt: skip
+        rows.append(
+            (
+                r["metric"],
+                f"{r['score']:.2f}",
+                f"{r['low']:.2f} to {r['high']:.2f}",
+                f"{r['null']:.2f}",
+                f"{r['calibration_error']:.3f}",
+                f"{r['brier']:.3f}",
+                f"{r['brier_of_base_rate']:.3f}",
+            )
+        )
     n, right = len(judged.documents), sum(judged.answered)
     lines = [
         f"On {n} held-out documents with known sources, of which the model answers {right}:\n"
@@ -88,8 +117,14 @@ def answer_text(found: ResultRows, top: int) -> str:
         for r in part.to_dict("records"):
             words = " ".join(r["text"].split())
             sure = f"{r['confidence']:.2f}" if r["confidence"] == r["confidence"] else "-"
-            rows.append((str(r["sentence"]), f"{r['score']:.3g}", sure,
-                         words[:70] + "..." * (len(words) > 70)))  # fmt: skip
+            rows.append(
+                (
+                    str(r["sentence"]),
+                    f"{r['score']:.3g}",
+                    sure,
+                    words[:70] + "..." * (len(words) > 70),
+                )
+            )
         unit = part["unit"].iloc[0] if len(part) else ""
         more = f"; correlation {found.fit:.2f} with held-out ablations"
         said = more if way == "ablations" and found.fit == found.fit else ""
@@ -114,10 +149,16 @@ def attention_graph_text(found: AttentionGraph, top: int, draws: int, seed: int)
     frame = ranked(found.centrality(), "pagerank").head(top)
     rows = [("node", "received", "given", "pagerank", "betweenness", "closeness")]
     for r in frame.to_dict("records"):
-        rows.append((
-            f"{r['node']} {r['name']!r}", f"{r['in_strength']:.3f}", f"{r['out_strength']:.3f}",
-            f"{r['pagerank']:.3f}", f"{r['betweenness']:.3f}", f"{r['closeness']:.3f}",
-        ))  # fmt: skip
+        rows.append(
+            (
+                f"{r['node']} {r['name']!r}",
+                f"{r['in_strength']:.3f}",
+                f"{r['out_strength']:.3f}",
+                f"{r['pagerank']:.3f}",
+                f"{r['betweenness']:.3f}",
+                f"{r['closeness']:.3f}",
+            )
+        )
     lines.append(f"\n{aligned_columns(rows)}")
     if not len(found.edges):
         return "\n".join(lines)
@@ -129,8 +170,9 @@ def attention_graph_text(found: AttentionGraph, top: int, draws: int, seed: int)
     table = found.motifs(n_random=draws, seed=seed)
     rows = [("motif", "count", "random graphs", "p")]
     for r in table.to_dict("records"):
-        rows.append((r["motif"], str(r["count"]), f"{r['null']:.1f} ± {r['sd']:.1f}",
-                     f"{r['p']:.3f}"))  # fmt: skip
+        rows.append(
+            (r["motif"], str(r["count"]), f"{r['null']:.1f} ± {r['sd']:.1f}", f"{r['p']:.3f}")
+        )
     if len(rows) > 1:
         lines.append(aligned_columns(rows))
     return "\n".join(lines)

@@ -34,18 +34,26 @@ def _result_lines(result: Result, top: int) -> list[str]:
         for at, row in enumerate(mine.iloc[ordered(size)[:top]].to_dict("records")):
             null, p = float(row["null"]), float(row.get("p_holm", math.nan))
             marks = [m for m in ("spurious", "target") if row.get(m) is True]
-            rows.append((
-                metric if at == 0 else "", str(row["part"]), ", ".join(marks),
-                with_error(float(row["score"]), float(row["sem"])),
-                "" if math.isnan(null) else f"null {null:.3g}",
-                "" if math.isnan(p) else f"p {p:.2g}", str(row["unit"]) if at == 0 else "",
-            ))  # fmt: skip
+            rows.append(
+                (
+                    metric if at == 0 else "",
+                    str(row["part"]),
+                    ", ".join(marks),
+                    with_error(float(row["score"]), float(row["sem"])),
+                    "" if math.isnan(null) else f"null {null:.3g}",
+                    "" if math.isnan(p) else f"p {p:.2g}",
+                    str(row["unit"]) if at == 0 else "",
+                )
+            )
     notes = getattr(result, "notes", {})
     lines = [
-        f"  the parts sum to the output {within(v)}" if k == "residual"
-        else f"  {k}: {v:.3g}" if isinstance(v, float) else f"  {k}: {v}"
+        f"  the parts sum to the output {within(v)}"
+        if k == "residual"
+        else f"  {k}: {v:.3g}"
+        if isinstance(v, float)
+        else f"  {k}: {v}"
         for k, v in notes.items()
-    ]  # fmt: skip
+    ]
     return [*aligned_columns(rows).splitlines(), *lines]
 
 
@@ -63,10 +71,15 @@ def _description_lines(result: Result, top: int) -> list[str]:
     rows = []
     for at, row in enumerate(first.head(top).to_dict("records")):
         texts = _telling(every[every["part"] == row["part"]].sort_values("rank"))
-        rows.append((
-            "explained_variance" if at == 0 else "", str(row["part"]),
-            with_error(float(row["score"]), float(row["sem"])), f"null {row['null']:.3g}",
-            f"p {row['p']:.2g}", ", then ".join(texts),
-        ))  # fmt: skip
+        rows.append(
+            (
+                "explained_variance" if at == 0 else "",
+                str(row["part"]),
+                with_error(float(row["score"]), float(row["sem"])),
+                f"null {row['null']:.3g}",
+                f"p {row['p']:.2g}",
+                ", then ".join(texts),
+            )
+        )
     text = "  Share of the variance on held-out images that the first text explains."
     return [*aligned_columns(rows).splitlines(), text]

@@ -36,9 +36,13 @@ def word_times_figure(found: ResultRows) -> go.Figure:
 
     mine = np.flatnonzero(found.of_recording == 0)
     return sound_figure(
-        found.bands, found.attention, found.tokens, found.sound, found.attention_title,
+        found.bands,
+        found.attention,
+        found.tokens,
+        found.sound,
+        found.attention_title,
         list(zip(found.score[mine].tolist(), found.token[mine].tolist(), strict=True)),
-    )  # fmt: skip
+    )
 
 
 def time_alignments_summary(found: ResultRows) -> str:

@@ -65,10 +65,15 @@ def interactions_figure(found: ResultRows) -> go.Figure:
     unit, index = (next(iter(found.columns[name]), "") for name in ("unit", "index"))
     figure = go.Figure(
         go.Heatmap(
-            x=labels, y=labels, z=grid[np.ix_(played, played)], zmin=-size, zmax=size,
-            colorscale=palette(True), colorbar={"title": {"text": unit}},
+            x=labels,
+            y=labels,
+            z=grid[np.ix_(played, played)],
+            zmin=-size,
+            zmax=size,
+            colorscale=palette(True),
+            colorbar={"title": {"text": unit}},
         )
-    )  # fmt: skip
+    )
     figure.update_layout(template="plotly_white", title=f"{index} interactions")
     figure.update_yaxes(autorange="reversed")
     return figure

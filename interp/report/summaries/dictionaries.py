@@ -15,8 +15,10 @@ def feature_effects_summary(found: ResultRows) -> str:
         "largest changes without one:"
     ]
     for x in found.top(min(8, len(found))).to_pandas().to_dict("records"):
-        lines.append(f"  F{x['feature']}: {x['score']:+.4g} [{x['low']:+.4g}, "
-                     f"{x['high']:+.4g}], random direction {x['null']:+.4g}")  # fmt: skip
+        lines.append(
+            f"  F{x['feature']}: {x['score']:+.4g} [{x['low']:+.4g}, "
+            f"{x['high']:+.4g}], random direction {x['null']:+.4g}"
+        )
     return "\n".join(lines)
 
 
@@ -42,8 +44,9 @@ def lorsa_scores_summary(found: ResultRows) -> str:
     """Return the scores of the layer and of the untrained one."""
     lines = [f"Lorsa layer on {found.per_prompt.shape[1]} held-out prompts"]
     for x in found:
-        lines.append(f"  {x['layer_kind']} {x['metric']}: {x['score']:.3f} [{x['low']:.3f}, "
-                     f"{x['high']:.3f}]")  # fmt: skip
+        lines.append(
+            f"  {x['layer_kind']} {x['metric']}: {x['score']:.3f} [{x['low']:.3f}, {x['high']:.3f}]"
+        )
     return "\n".join(lines)
 
 
@@ -66,8 +69,10 @@ def dictionary_training_summary(found: ResultRows) -> str:
 
 def unit_profile_summary(found: ResultRows) -> str:
     """Return the units with the highest mass on targets."""
-    lines = [f"{len(found.labels)} units ({found.units_are}), {len(found.detectors)} detectors, "
-             f"{found.per_prompt.shape[1]} prompts; highest mass on targets:"]  # fmt: skip
+    lines = [
+        f"{len(found.labels)} units ({found.units_are}), {len(found.detectors)} detectors, "
+        f"{found.per_prompt.shape[1]} prompts; highest mass on targets:"
+    ]
     for x in found.top(min(8, len(found))).to_pandas().to_dict("records"):
         within = "one prompt" if x["n"] < 2 else f"[{x['low']:.3f}, {x['high']:.3f}]"
         lines.append(
@@ -85,6 +90,8 @@ def monosemanticity_summary(found: ResultRows) -> str:
 
     lines = ["Monosemanticity: attention explained by one detector, beyond chance, held out"]
     for x in means_by_kind(found).to_dict("records"):
-        lines.append(f"  {x['kind']}: {x['score']:.3f} [{x['low']:.3f}, {x['high']:.3f}], "
-                     f"{x['units']} units, {x['n']} prompts")  # fmt: skip
+        lines.append(
+            f"  {x['kind']}: {x['score']:.3f} [{x['low']:.3f}, {x['high']:.3f}], "
+            f"{x['units']} units, {x['n']} prompts"
+        )
     return "\n".join(lines)

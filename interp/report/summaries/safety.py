@@ -81,15 +81,19 @@ def safety_curves_figure(found: ResultRows) -> go.Figure:
             trace.showlegend = bool(trace.showlegend is not False and column == 1)
             figure.add_trace(trace, row=1, col=column)
         figure.add_hline(
-            y=curve.clean, line={"color": "#000000", "dash": "dot", "width": 1},
-            row=1, col=column,  # type: ignore[arg-type]
-        )  # fmt: skip
+            y=curve.clean,
+            line={"color": "#000000", "dash": "dot", "width": 1},
+            row=1,
+            col=column,  # type: ignore[arg-type]
+        )
         figure.update_xaxes(title_text="heads ablated", row=1, col=column)
     heads = ", ".join(found.removed)
     figure.update_layout(
-        template="plotly_white", title=text(f"Heads ablated in order: {heads}"), height=480,
+        template="plotly_white",
+        title=text(f"Heads ablated in order: {heads}"),
+        height=480,
         legend={"orientation": "h", "y": -0.2},
-    )  # fmt: skip
+    )
     return figure
 
 

@@ -15,9 +15,11 @@ if TYPE_CHECKING:
 def precision_summary(found: ResultRows) -> str:
     """Return the mean precision of each way of finding sources, beside a random order."""
     ways = zip(found.metric, found.per_prompt.mean(1), strict=True)
-    what, unit = ("average precision", "prompts") if found.kind == "ContextSources" else (
-        "precision at k", "documents"
-    )  # fmt: skip
+    what, unit = (
+        ("average precision", "prompts")
+        if found.kind == "ContextSources"
+        else ("precision at k", "documents")
+    )
     return (
         f"{found.kind}, {what} on {found.per_prompt.shape[1]} held-out {unit}: "
         f"{', '.join(f'{way} {x:.2f}' for way, x in ways)}; random order {found.random.mean():.2f}"

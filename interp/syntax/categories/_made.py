@@ -20,12 +20,23 @@ TOPICS = {
     "garden": "flower seed bee fence rose spade grass tomato wall worm gate basket",
 }
 SEEN = ("saw", "found", "liked", "wanted", "had", "took")
-WORD = ("The {a} was near the {b}.", "A {a} and a {b} were there.", "It was the {a} by the {b}.",
-        "They {v} {n} of the {a} and the {b}.", "One {a}, one {b}; that was all.")  # fmt: skip
+WORD = (
+    "The {a} was near the {b}.",
+    "A {a} and a {b} were there.",
+    "It was the {a} by the {b}.",
+    "They {v} {n} of the {a} and the {b}.",
+    "One {a}, one {b}; that was all.",
+)
 PEOPLE = {"Anna": "she", "Tom": "he", "Lily": "she", "Ben": "he", "Mia": "she", "Max": "he"}
 PLACES = ("London", "Paris", "Rome", "Berlin", "Madrid", "Oslo")
-SAID = ("{p} went to {c}.", "In {c}, {p} had a {w}.", "{p} liked the {w}.", "Then {p} was happy.",
-        "{p} said {n} words.", "Now {p} is in {c}.")  # fmt: skip
+SAID = (
+    "{p} went to {c}.",
+    "In {c}, {p} had a {w}.",
+    "{p} liked the {w}.",
+    "Then {p} was happy.",
+    "{p} said {n} words.",
+    "Now {p} is in {c}.",
+)
 
 
 def topic_texts(
@@ -66,8 +77,10 @@ def topic_texts(
             filled = line.format(a=a, b=b, v=rng.choice(SEEN), n=rng.integers(2, 100))
             text += " " * bool(text)
             at = len(text)
-            spans += [Span(at + m.start(), at + m.end(), "topic", topic, f"segment {segment}")
-                      for m in re.finditer(rf"\b({a}|{b})\b", filled)]  # fmt: skip
+            spans += [
+                Span(at + m.start(), at + m.end(), "topic", topic, f"segment {segment}")
+                for m in re.finditer(rf"\b({a}|{b})\b", filled)
+            ]
             text += filled
         texts.append(LabelledText(text, tuple(spans), f"made {number}"))
     return texts
@@ -92,9 +105,13 @@ def people_texts(n: int = 16, *, n_sentences: int = 7, seed: int = 0) -> list[La
             named = who not in met or rng.random() < 0.5
             met.add(who)
             growing.add(
-                str(rng.choice(SAID)), who, who if named else PEOPLE[who],
-                c=str(rng.choice(PLACES)), w=str(rng.choice(nouns)), n=str(rng.integers(2, 100)),
-            )  # fmt: skip
+                str(rng.choice(SAID)),
+                who,
+                who if named else PEOPLE[who],
+                c=str(rng.choice(PLACES)),
+                w=str(rng.choice(nouns)),
+                n=str(rng.integers(2, 100)),
+            )
         texts.append(LabelledText(growing.text, tuple(growing.spans), f"made {number}"))
     return texts
 

@@ -198,8 +198,11 @@ def _per_text(
 def _joined(found: Sequence[Mapping[Site, list[Tensor]]]) -> CategoryValues:
     own, *others = ({site: torch.cat(x) for site, x in each.items()} for each in found)
     values = {site: x[..., 0] for site, x in own.items()}
-    null = {site: torch.stack([o[site][..., 0] for o in others]).nanmean(0) for site in own} \
-        if others else {}  # fmt: skip
+    null = (
+        {site: torch.stack([o[site][..., 0] for o in others]).nanmean(0) for site in own}
+        if others
+        else {}
+    )
     mass = {site: x[..., 1] for site, x in own.items()}
     share = torch.stack([x[..., 2].nanmean() for x in own.values()]).nanmean()
     return CategoryValues(values, null, mass, float(share))
@@ -235,9 +238,13 @@ def trials_of(
 ) -> Trials:
     """Return a category's values as the trials of an experiment, one per text."""
     [found] = measured_categories(
-        model, at, [category], seed=lab.seed, draws=DRAWS if lab.notes else 0,
+        model,
+        at,
+        [category],
+        seed=lab.seed,
+        draws=DRAWS if lab.notes else 0,
         advance=lambda done, total: lab.progress(name, done, total),
-    )  # fmt: skip
+    )
     if all(bool(x.isnan().all()) for x in found.values.values()):
         raise PromptError(
             f"no query of the {len(at.ids)} texts sees a target of {category.name} beside another "

@@ -17,9 +17,19 @@ from interp.core.text_file import lines_of_text
 from interp.syntax.categories._texts import LabelledText, Span
 
 SUFFIXES = {
-    ".py": "python", ".js": "javascript", ".ts": "typescript", ".c": "c", ".h": "c", ".cc": "cpp",
-    ".cpp": "cpp", ".go": "go", ".rs": "rust", ".java": "java", ".rb": "ruby", ".sh": "bash",
-}  # fmt: skip
+    ".py": "python",
+    ".js": "javascript",
+    ".ts": "typescript",
+    ".c": "c",
+    ".h": "c",
+    ".cc": "cpp",
+    ".cpp": "cpp",
+    ".go": "go",
+    ".rs": "rust",
+    ".java": "java",
+    ".rb": "ruby",
+    ".sh": "bash",
+}
 OPENING, CLOSING = "([{", ")]}"
 BLOCK = 160  # characters of a text, at least, where a file is split into texts
 

@@ -80,8 +80,9 @@ class Tokenized:
             at = np.zeros(len(text.text), dtype=np.int64)
             for start, end, code in sorted(spans, key=lambda s: s[0] - s[1]):
                 at[start:end] = code
-            found = [Counter(at[list(t)].tolist()).most_common(1)[0][0] if t else NO_WORD
-                     for t in tokens]  # fmt: skip
+            found = [
+                Counter(at[list(t)].tolist()).most_common(1)[0][0] if t else NO_WORD for t in tokens
+            ]
             out.append(np.array(found, dtype=np.int64))
         return out
 
@@ -124,8 +125,10 @@ def tokenized(model: Model, texts: Sequence[LabelledText], length: int) -> Token
         found = encoded_text(tokenizer, text.text, return_offsets_mapping=True, verbose=False)
         ids = tuple(found["input_ids"])[:length]
         n_cut += len(found["input_ids"]) > length
-        inside = [tuple(i for i in range(a, b) if not text.text[i].isspace())
-                  for a, b in found["offset_mapping"][: len(ids)]]  # fmt: skip
+        inside = [
+            tuple(i for i in range(a, b) if not text.text[i].isspace())
+            for a, b in found["offset_mapping"][: len(ids)]
+        ]
         here = [i for i, x in zip(ids, inside, strict=True) if x]
         words, lost = words + len(here), lost + sum(i == unknown for i in here)
         if here:

@@ -126,18 +126,30 @@ def thought_anchors(
         if "suppression" in wanted:
             which = _some(values["receiver"][part], candidates, rng)
             hid = suppression_effects(
-                model, chain, which, later=later, temperature=temperature, batch_size=batch_size,
-                beyond=beyond, progress=progress,
-            )  # fmt: skip
+                model,
+                chain,
+                which,
+                later=later,
+                temperature=temperature,
+                batch_size=batch_size,
+                beyond=beyond,
+                progress=progress,
+            )
             at = start + np.array(hid.sentences)
             values["suppression_answer"][at] = hid.answer
             values["suppression"][at] = finite_mean(hid.divergence)
             depends[part] = _largest_effect(hid.divergence, hid.sentences)
         if "resampling" in wanted:
             rolled = rollout_effects(
-                model, chain, n_rollouts=n_rollouts, max_new_tokens=max_new_tokens,
-                temperature=temperature, seed=seed, beyond=beyond, progress=progress,
-            )  # fmt: skip
+                model,
+                chain,
+                n_rollouts=n_rollouts,
+                max_new_tokens=max_new_tokens,
+                temperature=temperature,
+                seed=seed,
+                beyond=beyond,
+                progress=progress,
+            )
             for name, sem in sems.items():
                 values[name][part], sem[part] = getattr(rolled, name).T
     computed = {n: v for n, v in values.items() if np.isfinite(v).any() or n == "receiver"}
@@ -150,15 +162,18 @@ def thought_anchors(
         ways=list(wanted),
         k=n_heads,
         heads=None if heads is None else [str(h) for h in heads],
-        heads_chosen_on="given" if heads is not None else
-        "the other chains" if len(chains) > 1 else "the same chain",
+        heads_chosen_on="given"
+        if heads is not None
+        else "the other chains"
+        if len(chains) > 1
+        else "the same chain",
         apart=min_distance,
         candidates=candidates,
         temperature=temperature,
         rollouts=n_rollouts,
         tokens=max_new_tokens,
         beyond=beyond,
-    )  # fmt: skip
+    )
     return Anchors(
         tuple(c.name for c in chains),
         np.concatenate([np.full(n, i) for i, n in enumerate(sizes)]),

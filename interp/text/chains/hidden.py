@@ -71,9 +71,12 @@ def hide_spans(model: Model, spans: Sequence[Spans]) -> Edit:
 
     number = sum(map(len, spans))
     return Edit(
-        "hide-spans", cached_heads(model), new_z, of_pattern=True,
+        "hide-spans",
+        cached_heads(model),
+        new_z,
+        of_pattern=True,
         detail=f"{number} spans of {len(spans)} prompts",
-    )  # fmt: skip
+    )
 
 
 def _without(call: Call, spans: Sequence[Spans]) -> Tensor:

@@ -44,19 +44,31 @@ def receiver_rows(
     """Return a row per head; see `receiver_heads` for columns and facts."""
     known = score_columns(kurtosis)
     columns = {
-        "layer": [h.layer for h in heads], "head": [h.head for h in heads],
-        "stack": [h.stack for h in heads], "score": known["score"], "sem": known["sem"],
-        "null": finite_mean(null), "n": known["n"],
+        "layer": [h.layer for h in heads],
+        "head": [h.head for h in heads],
+        "stack": [h.stack for h in heads],
+        "score": known["score"],
+        "sem": known["sem"],
+        "null": finite_mean(null),
+        "n": known["n"],
         "far_attention": np.nanmean(vertical, axis=1) if len(heads) else [],
-    }  # fmt: skip
+    }
     facts = {
-        "metric": "receiver kurtosis", "unit": "excess kurtosis", "of_chain": of_chain,
-        "texts": texts, "chains": chains,
-    }  # fmt: skip
+        "metric": "receiver kurtosis",
+        "unit": "excess kurtosis",
+        "of_chain": of_chain,
+        "texts": texts,
+        "chains": chains,
+    }
     return ResultRows(
-        "ReceiverHeads", columns, ("layer", "head"), made, facts, kurtosis,
+        "ReceiverHeads",
+        columns,
+        ("layer", "head"),
+        made,
+        facts,
+        kurtosis,
         arrays={"null_kurtosis": null, "vertical": vertical},
-    )  # fmt: skip
+    )
 
 
 def largest_receivers(

@@ -100,10 +100,17 @@ def answer_sources(
     if missing := [str(h) for h in chosen if (h.layer, h.head) not in known]:
         raise OptionError(f"{model.name} has no head {', '.join(missing)} with causal attention")
     found, sems, fit = scores_by_way(
-        model, chain, mass, ways=methods, picked=[known[h.layer, h.head] for h in chosen],
-        candidates=candidates, ablations=n_ablations, batch_size=batch_size, beyond=beyond,
+        model,
+        chain,
+        mass,
+        ways=methods,
+        picked=[known[h.layer, h.head] for h in chosen],
+        candidates=candidates,
+        ablations=n_ablations,
+        batch_size=batch_size,
+        beyond=beyond,
         seed=seed,
-    )  # fmt: skip
+    )
     found.pop(BASELINE)
     ranked = judged.columns["metric"] if judged is not None else ()
     sure = {w: calibrated(judged, w, s) for w, s in found.items() if judged and w in ranked}
@@ -132,6 +139,10 @@ def answer_sources(
         "confidence": np.concatenate([sure.get(w, nothing) for w in ways]),
     }
     return ResultRows(
-        "AnswerSources", columns, ("sentence",), made, {"name": chain.name, "fit": fit},
+        "AnswerSources",
+        columns,
+        ("sentence",),
+        made,
+        {"name": chain.name, "fit": fit},
         why_no_per_prompt="the sentences are those of one prompt",
-    )  # fmt: skip
+    )

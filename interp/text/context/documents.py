@@ -57,9 +57,13 @@ def sentence_documents(
         asked = FRAMES[frames[0]][0].split(" {}")[0]
         name = NAMES[names[0]]
         chain = Chain.of_text(
-            model, text, question=f" {asked}", answer=f" {name}", spans=spans,
+            model,
+            text,
+            question=f" {asked}",
+            answer=f" {name}",
+            spans=spans,
             name=f"document {number}",
-        )  # fmt: skip
+        )
         unknown = getattr(model.tokenizer, "unk_token_id", None)
         if unknown is not None and unknown in chain.prompt:
             raise PromptError(

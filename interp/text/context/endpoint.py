@@ -96,10 +96,16 @@ class Endpoint:
     def _reply(self, text: str) -> Any:
         return asked(
             self.url,
-            {"model": self.model, "prompt": text, "max_tokens": 1, "echo": True, "logprobs": 1,
-             "temperature": 0},
+            {
+                "model": self.model,
+                "prompt": text,
+                "max_tokens": 1,
+                "echo": True,
+                "logprobs": 1,
+                "temperature": 0,
+            },
             self.timeout,
-        )  # fmt: skip
+        )
 
 
 def _is_log_probability(x: Any) -> bool:
@@ -169,19 +175,27 @@ def endpoint_sources(
         found["ablations"], sems["ablations"], fit = made.weights, made.sems, made.held_out
     ways, nothing = tuple(found), np.full(n, np.nan)
     columns = {
-        "sentence": [*range(n)] * len(ways), "text": parts * len(ways),
-        "metric": np.repeat(ways, n), "score": np.concatenate([found[w] for w in ways]),
+        "sentence": [*range(n)] * len(ways),
+        "text": parts * len(ways),
+        "metric": np.repeat(ways, n),
+        "score": np.concatenate([found[w] for w in ways]),
         "sem": np.concatenate([sems.get(w, nothing) for w in ways]),
         "null": np.repeat([float(found[w].mean()) for w in ways], n),
-        "n": 1, "unit": "nats", "confidence": np.full(n * len(ways), np.nan),
-    }  # fmt: skip
+        "n": 1,
+        "unit": "nats",
+        "confidence": np.full(n * len(ways), np.nan),
+    }
     stated = (parts, question, answer)
     about = _provenance(model, "endpoint_sources", stated, seed=seed, n_ablations=n_ablations)
     facts = {"name": "endpoint", "fit": fit, "noise": noise, "whole": whole}
     return ResultRows(
-        "AnswerSources", columns, ("sentence",), about, facts,
+        "AnswerSources",
+        columns,
+        ("sentence",),
+        about,
+        facts,
         why_no_per_prompt="the sentences are those of one prompt",
-    )  # fmt: skip
+    )
 
 
 def endpoint_faithfulness(
@@ -254,17 +268,23 @@ def endpoint_faithfulness(
         found[:, at] = np.mean([[fall(~some), fall(some)] for some in first], axis=0)
     random = found[:, 1:]
     columns = {
-        "metric": ["comprehensiveness", "sufficiency"], "score": found[:, 0],
-        "null": random.mean(1), "null_sem": standard_error(random),
-        "n": 1, "unit": "nats",
-    }  # fmt: skip
+        "metric": ["comprehensiveness", "sufficiency"],
+        "score": found[:, 0],
+        "null": random.mean(1),
+        "null_sem": standard_error(random),
+        "n": 1,
+        "unit": "nats",
+    }
     stated = (parts, question, answer, given.tolist())
     about = _provenance(model, "endpoint_faithfulness", stated, seed=seed, n_random=n_random)
     return ResultRows(
-        "EndpointFaithfulness", columns, ("metric",), about,
+        "EndpointFaithfulness",
+        columns,
+        ("metric",),
+        about,
         {"noise": noise, "n_random": n_random},
         why_no_per_prompt="the sentences are those of one prompt",
-    )  # fmt: skip
+    )
 
 
 def _sentences(texts: Sequence[str], answer: str) -> list[str]:
@@ -276,11 +296,13 @@ def _sentences(texts: Sequence[str], answer: str) -> list[str]:
 
 def _provenance(model: Endpoint, name: str, stated: Any, **options: Any) -> dict[str, Any]:
     return {
-        "model_id": model.model, "source": f"endpoint {model.url}",
-        "made_by": f"interp.text.context.{name}", **options,
+        "model_id": model.model,
+        "source": f"endpoint {model.url}",
+        "made_by": f"interp.text.context.{name}",
+        **options,
         "prompts_hash": sha256(repr(stated).encode()).hexdigest(),
         "versions": {"interp": __version__},
-    }  # fmt: skip
+    }
 
 
 def _kept(parts: Sequence[str], kept: Bool[np.ndarray, " sentence"]) -> str:

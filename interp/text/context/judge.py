@@ -126,10 +126,18 @@ def judge_sources(
     for done, (chain, mass) in enumerate(zip(chains, attention, strict=True), 1):
         scored.append(
             scores_by_way(
-                model, chain, mass, ways=methods, picked=picked, candidates=candidates,
-                ablations=n_ablations, batch_size=batch_size, beyond=beyond, seed=seed,
+                model,
+                chain,
+                mass,
+                ways=methods,
+                picked=picked,
+                candidates=candidates,
+                ablations=n_ablations,
+                batch_size=batch_size,
+                beyond=beyond,
+                seed=seed,
             )[0]
-        )  # fmt: skip
+        )
         progress("documents", done, len(chains))
     labels = (*(w for w in FOUND_BY if w in methods), BASELINE)
     truth = np.concatenate([_truth(chains[i]) for i in judged])
@@ -167,7 +175,7 @@ def judge_sources(
     random = np.array([len(chains[i].sources) / len(chains[i]) for i in judged])
     return judgement_rows(
         labels, np.array(precision), random, np.array(stated), points, facts, made
-    )  # fmt: skip
+    )
 
 
 def check_ways(ways: Sequence[str]) -> None:

@@ -41,14 +41,17 @@ def judgement_rows(
     )
     columns |= {name: [x[name] for x in stated] for name in (stated[0] if stated else ())}
     shares, probabilities = (tuple(x[i] for x in points) for i in (0, 1))
-    arrays = {
-        "confidence": confidence, "share_points": shares, "probability_points": probabilities
-    }  # fmt: skip
+    arrays = {"confidence": confidence, "share_points": shares, "probability_points": probabilities}
     return ResultRows(
-        "SourceJudgement", columns, ("metric",), made,
-        {"random": random, **facts}, precision, arrays=arrays,
+        "SourceJudgement",
+        columns,
+        ("metric",),
+        made,
+        {"random": random, **facts},
+        precision,
+        arrays=arrays,
         interval_by="own",
-    )  # fmt: skip
+    )
 
 
 def bounds_of_precision(found: ResultRows, level: float) -> np.ndarray:
@@ -86,9 +89,14 @@ def stated_and_observed(judged: ResultRows, method: str, *, bins: int = 5) -> pd
         hits, n = int(judged.truth[mine].sum()), int(mine.sum())
         low, high = share_interval(hits, n)
         rows.append(
-            {"stated": float(p[mine].mean()), "observed": hits / n, "low": low, "high": high,
-             "sentences": n}
-        )  # fmt: skip
+            {
+                "stated": float(p[mine].mean()),
+                "observed": hits / n,
+                "low": low,
+                "high": high,
+                "sentences": n,
+            }
+        )
     return pd.DataFrame(rows)
 
 

@@ -36,7 +36,7 @@ def place_preference(
     """
     shares = by_slot(
         model, Lab(seed, silent), items=places, size=size, orders=places, question=question
-    )  # fmt: skip
+    )
     return torch.stack([x.mean((0, 1)) for x in shares.values()]).mean(0).numpy()
 
 
@@ -124,21 +124,29 @@ def passage_order(
             found[row, at] = np.mean([_odds(model, chain, o) for o in orders[name]]) - own
         report("chains", at + 1, len(chains))
     columns = {
-        "order": ORDERS, "score": found.mean(1), "n": len(chains), "null": found[2].mean(),
+        "order": ORDERS,
+        "score": found.mean(1),
+        "n": len(chains),
+        "null": found[2].mean(),
         "sem": standard_error(found) if len(chains) > 1 else np.nan,
-    }  # fmt: skip
+    }
     made = model_provenance(model) | {
-        "prompts": "passages", "prompts_hash": sha256(
+        "prompts": "passages",
+        "prompts_hash": sha256(
             repr([(c.ids, c.spans, c.question, c.answer) for c in chains]).encode()
         ).hexdigest(),
-        "chains": len(chains), "n_random": n_random, "seed": seed,
+        "chains": len(chains),
+        "n_random": n_random,
+        "seed": seed,
         "made_by": "interp.text.context.passage_order",
-    }  # fmt: skip
+    }
     facts = {
-        "metric": "answer_log_odds", "unit": "nats (+ helps)",
-        "preference": {f"{n} of {size}": tuple(map(float, x))
-                       for (n, size), x in preference.items()},
-    }  # fmt: skip
+        "metric": "answer_log_odds",
+        "unit": "nats (+ helps)",
+        "preference": {
+            f"{n} of {size}": tuple(map(float, x)) for (n, size), x in preference.items()
+        },
+    }
     return ResultRows("PassageOrder", columns, ("order",), made, facts, found)
 
 
@@ -148,9 +156,11 @@ def _require(chain: Chain) -> None:
     if len(chain) < 3:
         raise OptionError(f"{chain.name} has {len(chain)} passages; an order needs at least 3")
     edges = [chain.spans[0][0], *(b for _, b in chain.spans)]
-    if edges[0] > 1 or edges[-1] != len(chain.ids) or any(
-        b != a for b, (a, _) in zip(edges[1:-1], chain.spans[1:], strict=True)
-    ):  # fmt: skip
+    if (
+        edges[0] > 1
+        or edges[-1] != len(chain.ids)
+        or any(b != a for b, (a, _) in zip(edges[1:-1], chain.spans[1:], strict=True))
+    ):
         raise PromptError(f"{chain.name} has tokens that belong to no passage; they have no place")
 
 

@@ -32,9 +32,13 @@ class Passages:
         ends = [sum(map(len, self.passages[: i + 1])) for i in range(len(self.passages))]
         spans = list(zip([0, *ends[:-1]], ends, strict=True))
         made = Chain.of_text(
-            model, "".join(self.passages), question=self.question, answer=self.answer, spans=spans,
+            model,
+            "".join(self.passages),
+            question=self.question,
+            answer=self.answer,
+            spans=spans,
             name="passages",
-        )  # fmt: skip
+        )
         return replace(made, sources=self.sources)
 
 
@@ -52,9 +56,11 @@ def _passages(row: Mapping[str, Any]) -> Passages:
     rest = [row.get(name, "") for name in ("question", "answer")]
     if not all(isinstance(x, str) for x in rest):
         raise PromptError("'question' and 'answer' are texts")
-    if not isinstance(sources, list) or not sources or any(
-        type(i) is not int or not 0 <= i < len(texts) for i in sources
-    ):  # fmt: skip
+    if (
+        not isinstance(sources, list)
+        or not sources
+        or any(type(i) is not int or not 0 <= i < len(texts) for i in sources)
+    ):
         raise PromptError("'sources' is not a list of passages that hold the answer, from 0")
     question, answer = map(str, rest)
     return Passages(tuple(texts), question, answer, tuple(sources))

@@ -92,7 +92,8 @@ def _by_log_probabilities(where: Endpoint) -> tuple[Possible, ...]:
 
 
 NEEDS_WEIGHTS = Possible(
-    "heads, patterns, edits, gradients", False,
+    "heads, patterns, edits, gradients",
+    False,
     "an endpoint does not give them: load the weights, or let a hook of the server record its"
     " attention, and score the recorded run",
-)  # fmt: skip
+)

@@ -213,6 +213,9 @@ def attention_graph(
     )
     ids = prompts.ids[0]
     return graph_of(
-        matrix[first:, first:], words(model, ids)[first:], threshold=threshold,
-        kind=f"attention, {over}", provenance=made,
-    )  # fmt: skip
+        matrix[first:, first:],
+        words(model, ids)[first:],
+        threshold=threshold,
+        kind=f"attention, {over}",
+        provenance=made,
+    )

@@ -178,12 +178,23 @@ def _rows(
 ) -> ResultRows:
     summary = cluster_summary(agreement.T)
     columns = {
-        "layer": [layer for layer, _ in heads], "head": [head for _, head in heads],
-        "metric": "static attention", "score": summary.score, "sem": summary.sem, "null": 0.0,
-        "n": agreement.shape[1], "unit": "Spearman", "same_top": same_top.mean(1),
+        "layer": [layer for layer, _ in heads],
+        "head": [head for _, head in heads],
+        "metric": "static attention",
+        "score": summary.score,
+        "sem": summary.sem,
+        "null": 0.0,
+        "n": agreement.shape[1],
+        "unit": "Spearman",
+        "same_top": same_top.mean(1),
         "same_top_null": float(top_null.mean()),
-    }  # fmt: skip
+    }
     return ResultRows(
-        "StaticAttention", columns, ("layer", "head"), made, {"top_null": top_null}, agreement,
+        "StaticAttention",
+        columns,
+        ("layer", "head"),
+        made,
+        {"top_null": top_null},
+        agreement,
         arrays={"same_top_per_prompt": same_top},
-    )  # fmt: skip
+    )

@@ -130,8 +130,16 @@ def contrast_pictures(
                 sets = [places[rng.permutation(len(places))[: len(keep)]] for _ in range(n_random)]
                 random[i, j] = np.mean([effect(s) for s in sets])
             chosen[i].append(tuple(keep.tolist()))
-    options = {"alpha": alpha, "beta": beta, "gamma": gamma, "lam": lam, "outliers": outliers,
-               "draws": n_random, "seed": seed, "answers": tuple(map(int, answers))}  # fmt: skip
+    options = {
+        "alpha": alpha,
+        "beta": beta,
+        "gamma": gamma,
+        "lam": lam,
+        "outliers": outliers,
+        "draws": n_random,
+        "seed": seed,
+        "answers": tuple(map(int, answers)),
+    }
     made = provenance(view, inputs, "interp.vision.language.contrast_pictures", **options)
     measured = "contrast", "probability of the answer"
     return token_effects(branches, measured, change, random, kept, chosen, prompts, made)

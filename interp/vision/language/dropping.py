@@ -113,8 +113,14 @@ def drop_tokens(
             random[i, j] = np.mean([_loss(view, prompt, s, layer) - plain for s in sets])
             kept[i, j] = number
             chosen[i].append(tuple(sorted(best.tolist())))
-    options = {"layer": layer, "drop": tuple(shares), "by": by, "draws": n_random, "seed": seed,
-               "answers": tuple(map(int, answers))}  # fmt: skip
+    options = {
+        "layer": layer,
+        "drop": tuple(shares),
+        "by": by,
+        "draws": n_random,
+        "seed": seed,
+        "answers": tuple(map(int, answers)),
+    }
     changes = [f"drop {r:g} after layer {layer - 1}" for r in shares]
     made = provenance(view, inputs, "interp.vision.language.drop_tokens", **options)
     measured = "token_dropping", "nats"

@@ -88,14 +88,22 @@ def gaze_heads(
     rest = (masses.sum(-1).T - own) / (n_panels - 1)
     every = [(s, h) for s in sites for h in range(s.n_heads)]
     found = {
-        "stack": [s.stack for s, _ in every], "layer": [s.layer for s, _ in every],
-        "head": [h for _, h in every], "score": own.mean(1), "sem": standard_error(own),
-        "n": len(prompts), "null": rest.mean(1),
-    }  # fmt: skip
+        "stack": [s.stack for s, _ in every],
+        "layer": [s.layer for s, _ in every],
+        "head": [h for _, h in every],
+        "score": own.mean(1),
+        "sem": standard_error(own),
+        "n": len(prompts),
+        "null": rest.mean(1),
+    }
     made = provenance(
-        view, inputs, "interp.vision.language.gaze_heads", n_panels=n_panels, columns=columns,
+        view,
+        inputs,
+        "interp.vision.language.gaze_heads",
+        n_panels=n_panels,
+        columns=columns,
         targets=tuple(map(int, targets)),
-    )  # fmt: skip
+    )
     facts = {"metric": "gaze", "unit": "attention mass"}
     return ResultRows("GazeHeads", found, ("stack", "layer", "head"), made, facts, own)
 

@@ -105,21 +105,33 @@ def grounding_heads(
     ]
     values = np.stack([loss([each]) for each in chosen])
     columns = {
-        "stack": [s.stack for s, _ in chosen], "layer": [s.layer for s, _ in chosen],
-        "head": [h for _, h in chosen], "score": values.mean(1), "sem": standard_error(values),
-        "n": len(halved), "null": [np.mean([known[each] for each in pool]) for pool in others],
+        "stack": [s.stack for s, _ in chosen],
+        "layer": [s.layer for s, _ in chosen],
+        "head": [h for _, h in chosen],
+        "score": values.mean(1),
+        "sem": standard_error(values),
+        "n": len(halved),
+        "null": [np.mean([known[each] for each in pool]) for pool in others],
         "image_mass": mass[order].numpy(),
-    }  # fmt: skip
+    }
     made = provenance(
-        view, inputs, "interp.vision.language.grounding_heads", k=n_heads, seed=seed,
+        view,
+        inputs,
+        "interp.vision.language.grounding_heads",
+        k=n_heads,
+        seed=seed,
         answers=tuple(map(int, answers)),
-    )  # fmt: skip
+    )
     swapped = plain - np.array([answer_log_p(view, p) for p in exchanged])
     facts = {"metric": "grounding_loss", "unit": "nats", "together": loss(chosen)}
     return ResultRows(
-        "GroundingHeads", columns, ("stack", "layer", "head"), made, facts | {"swapped": swapped},
+        "GroundingHeads",
+        columns,
+        ("stack", "layer", "head"),
+        made,
+        facts | {"swapped": swapped},
         values,
-    )  # fmt: skip
+    )
 
 
 def _image_mass(view: Model, prompt: PicturePrompt, sites: Sequence[Site]) -> Tensor:

@@ -87,8 +87,9 @@ def redistribute(
     view, prompts = prompts_with_pictures(model, inputs)
     sites = edited_sites(view, first_layer, last_layer)
     ratios = [sink_ratios(view, each, sites) for each in prompts]
-    sinks = _marked(sites, [{s: x[:, list(dims)].amax(-1) >= tau for s, x in r.items()}
-                            for r in ratios])  # fmt: skip
+    sinks = _marked(
+        sites, [{s: x[:, list(dims)].amax(-1) >= tau for s, x in r.items()} for r in ratios]
+    )
     return redistributed(prompts, sinks, keep=keep, rho=rho, least=least)
 
 
@@ -98,9 +99,10 @@ def edited_sites(view: Model, first_layer: int, last_layer: bool) -> list[Site]:
     end = every[-1].layer + last_layer
     sites = [s for s in every if first_layer <= s.layer < end]
     require_option(
-        bool(sites), f"first_layer={first_layer}: {view.name} has no attention between it and its "
-        f"last layer {every[-1].layer}; set last_layer or a smaller first_layer"
-    )  # fmt: skip
+        bool(sites),
+        f"first_layer={first_layer}: {view.name} has no attention between it and its "
+        f"last layer {every[-1].layer}; set last_layer or a smaller first_layer",
+    )
     return sites
 
 
@@ -207,8 +209,10 @@ def redistribution(
 
         def rise(
             marks: Mapping[Site, Tensor],
-            prompt: PicturePrompt = prompt, plain: float = plain, options: Any = options,
-        ) -> float:  # fmt: skip
+            prompt: PicturePrompt = prompt,
+            plain: float = plain,
+            options: Any = options,
+        ) -> float:
             with view.edited(redistributed([prompt], _marked(sites, [marks]), **options)):
                 return answer_log_p(view, prompt) - plain
 
@@ -219,15 +223,30 @@ def redistribution(
         chosen.append(tuple(visual.nonzero().flatten().tolist()))
         kept[0, at] = int((image & ~visual).sum())
     made = provenance(
-        view, inputs, "interp.vision.language.redistribution", dims=tuple(dims), tau=tau,
-        keep=keep, rho=rho, least=least, first_layer=first_layer, last_layer=last_layer,
-        n_random=n_random, seed=seed,
-    )  # fmt: skip
+        view,
+        inputs,
+        "interp.vision.language.redistribution",
+        dims=tuple(dims),
+        tau=tau,
+        keep=keep,
+        rho=rho,
+        least=least,
+        first_layer=first_layer,
+        last_layer=last_layer,
+        n_random=n_random,
+        seed=seed,
+    )
     measured = ("log_p_of_answer", "nats (+ helps)")
     return token_effects(
-        ["redistributed"], measured, change, random, kept, [chosen],
-        [prompts[i] for i in judged], made,
-    )  # fmt: skip
+        ["redistributed"],
+        measured,
+        change,
+        random,
+        kept,
+        [chosen],
+        [prompts[i] for i in judged],
+        made,
+    )
 
 
 def _shuffled(sinks: Tensor, image: Tensor, draw: torch.Generator) -> Tensor:

@@ -26,11 +26,20 @@ def token_effects(
     """Return a row per change to the tokens of pictures."""
     tokens = np.array([float(p.image.sum()) for p in prompts])
     columns = {
-        "change": changes, "score": change.mean(1), "sem": standard_error(change),
-        "n": len(prompts), "null": random.mean(1), "kept": kept.mean(1), "tokens": tokens.mean(),
-    }  # fmt: skip
+        "change": changes,
+        "score": change.mean(1),
+        "sem": standard_error(change),
+        "n": len(prompts),
+        "null": random.mean(1),
+        "kept": kept.mean(1),
+        "tokens": tokens.mean(),
+    }
     return ResultRows(
-        "ImageTokenEffects", columns, ("change",), made,
-        dict(zip(("metric", "unit"), measured, strict=True)), change,
+        "ImageTokenEffects",
+        columns,
+        ("change",),
+        made,
+        dict(zip(("metric", "unit"), measured, strict=True)),
+        change,
         arrays={"random": random, "kept_tokens": kept, "chosen": tuple(map(tuple, chosen))},
-    )  # fmt: skip
+    )

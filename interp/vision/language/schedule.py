@@ -111,18 +111,32 @@ def pruning_schedule(
     change, divergence = effects[judged_on].transpose(2, 1, 0)  # [schedule, prompt]
     shown = [best, 0]
     columns = {
-        "schedule": ["chosen", "one stage"], "score": change[shown].mean(1),
-        "sem": standard_error(change[shown]), "n": len(judged_on), "null": change.mean(),
-        "divergence": divergence[shown].mean(1), "mean_share": [np.mean(tried[i]) for i in shown],
-    }  # fmt: skip
-    options = {"keep": keep, "by": by, "n_random": n_random, "merged": merged, "seed": seed,
-               "answers": tuple(map(int, answers))}  # fmt: skip
+        "schedule": ["chosen", "one stage"],
+        "score": change[shown].mean(1),
+        "sem": standard_error(change[shown]),
+        "n": len(judged_on),
+        "null": change.mean(),
+        "divergence": divergence[shown].mean(1),
+        "mean_share": [np.mean(tried[i]) for i in shown],
+    }
+    options = {
+        "keep": keep,
+        "by": by,
+        "n_random": n_random,
+        "merged": merged,
+        "seed": seed,
+        "answers": tuple(map(int, answers)),
+    }
     return ResultRows(
-        "PruningSchedule", columns, ("schedule",),
+        "PruningSchedule",
+        columns,
+        ("schedule",),
         provenance(view, inputs, "interp.vision.language.pruning_schedule", **options),
-        {"metric": "token_dropping", "unit": "nats", "judged": tuple(judged_on)}, change[shown],
-        arrays={"shares": np.array([tried[i] for i in shown])}, by="lowest",
-    )  # fmt: skip
+        {"metric": "token_dropping", "unit": "nats", "judged": tuple(judged_on)},
+        change[shown],
+        arrays={"shares": np.array([tried[i] for i in shown])},
+        by="lowest",
+    )
 
 
 def _drawn(layers: int, keep: float, first: int, number: int, seed: int) -> list[Schedule]:

@@ -118,21 +118,33 @@ def visual_sinks(
         torch.stack([torch.cat([m[site][k] for site in sites]) for m, _ in measured], 1).numpy()
         for k in range(4)
     )
-    options = {"dims": tuple(dims), "tau": tau, "first_layer": first_layer, "rho": rho,
-               "least": least, "seed": seed}  # fmt: skip
+    options = {
+        "dims": tuple(dims),
+        "tau": tau,
+        "first_layer": first_layer,
+        "rho": rho,
+        "least": least,
+        "seed": seed,
+    }
     valid = [x[~np.isnan(x)] for x in share]
     columns = {
-        "stack": [s for s, _, _ in rows], "layer": [layer for _, layer, _ in rows],
-        "head": [h for _, _, h in rows], "score": [x.mean() if len(x) else np.nan for x in valid],
+        "stack": [s for s, _, _ in rows],
+        "layer": [layer for _, layer, _ in rows],
+        "head": [h for _, _, h in rows],
+        "score": [x.mean() if len(x) else np.nan for x in valid],
         "sem": [standard_error(x[None])[0] if len(x) > 1 else np.nan for x in valid],
-        "n": list(map(len, valid)), "null": finite_mean(null), "image_mass": finite_mean(mass),
+        "n": list(map(len, valid)),
+        "null": finite_mean(null),
+        "image_mass": finite_mean(mass),
         "centric": finite_mean(centric),
-    }  # fmt: skip
+    }
     facts = {
-        "metric": "visual_sink_share", "unit": "share of the mass on the picture",
-        "dims": tuple(map(int, dims)), "judged": tuple(judged),
+        "metric": "visual_sink_share",
+        "unit": "share of the mass on the picture",
+        "dims": tuple(map(int, dims)),
+        "judged": tuple(judged),
         "sinks": tuple(positions for _, positions in measured),
-    }  # fmt: skip
+    }
     made = provenance(view, inputs, "interp.vision.language.visual_sinks", **options)
     return ResultRows("VisualSinks", columns, ("stack", "layer", "head"), made, facts, share)
 
@@ -182,10 +194,14 @@ def _measured(
         total = on_image.sum(-1)
         share = torch.where(total > 0, on_sinks.sum(-1) / total.clamp_min(1e-30), torch.nan)
         number, places = int(sinks[site].sum()), image.nonzero().flatten()
-        random = torch.stack([
-            weight[..., places[torch.randperm(len(places), generator=draw)[:number]]].sum((-1, -2))
-            for _ in range(DRAWS)
-        ]).mean(0)  # fmt: skip
+        random = torch.stack(
+            [
+                weight[..., places[torch.randperm(len(places), generator=draw)[:number]]].sum(
+                    (-1, -2)
+                )
+                for _ in range(DRAWS)
+            ]
+        ).mean(0)
         null = torch.where(total > 0, random / total.clamp_min(1e-30), torch.nan)
         rho, least = limits
         centric = (on_image >= least) & (on_sinks <= rho * on_image)

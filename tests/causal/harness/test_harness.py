@@ -28,8 +28,14 @@ def documents(harness_model, tmp_path_factory) -> tuple[Path, list[tuple[list[in
     """Repeated random tokens: the right choice is what followed the last token before."""
     draw = np.random.default_rng(4)
     known = [t for t in range(4, 256) if harness_model.tokenizer.decode([t]).strip()]
-    known = [t for t in known if harness_model.tokenizer(harness_model.tokenizer.decode([t]),
-             add_special_tokens=False)["input_ids"] == [t]]  # fmt: skip
+    known = [
+        t
+        for t in known
+        if harness_model.tokenizer(harness_model.tokenizer.decode([t]), add_special_tokens=False)[
+            "input_ids"
+        ]
+        == [t]
+    ]
     path = tmp_path_factory.mktemp("tasks") / "copies.jsonl"
     rows, lines = [], []
     for _ in range(24):
@@ -137,9 +143,13 @@ def test_heads_are_scored_on_a_task_of_the_harness(harness_model, documents) -> 
 
 def test_pairs_of_sentences_have_the_form_of_blimp(harness_model, tmp_path) -> None:
     path = tmp_path / "pairs.jsonl"
-    pairs = [{"sentence_good": harness_model.tokenizer.decode([a, b, a, b]),
-              "sentence_bad": harness_model.tokenizer.decode([a, b, a, c])}
-             for a, b, c in ((20, 30, 40), (50, 60, 70))]  # fmt: skip
+    pairs = [
+        {
+            "sentence_good": harness_model.tokenizer.decode([a, b, a, b]),
+            "sentence_bad": harness_model.tokenizer.decode([a, b, a, c]),
+        }
+        for a, b, c in ((20, 30, 40), (50, 60, 70))
+    ]
     path.write_text("".join(json.dumps(p) + "\n" for p in pairs), encoding="utf-8")
     found = harness_scores(harness_model, [str(path)])
     task = harness_task(harness_model, str(path))
@@ -183,9 +193,10 @@ def test_wrong_files_end_in_one_line(harness_model, tmp_path) -> None:
         harness_scores(harness_model, [str(tmp_path / "no.jsonl")])
     bad = tmp_path / "bad.jsonl"
     for line, match in (
-        ('{"prompt": "a"}', "line 1: expected the texts"), ("{", "line 1 is not valid JSON"),
+        ('{"prompt": "a"}', "line 1: expected the texts"),
+        ("{", "line 1 is not valid JSON"),
         ("\n", "contains no documents"),
-    ):  # fmt: skip
+    ):
         bad.write_text(line + "\n", encoding="utf-8")
         with pytest.raises(PromptError, match=match):
             harness_scores(harness_model, [str(bad)])

@@ -167,9 +167,10 @@ def test_vocabularies_are_compared_before_any_model_is_scored(
 
     monkeypatch.setattr(scoring, "score", lambda *_, **__: pytest.fail("a model was scored"))
     for metrics, match, error in (
-        ("induction", None, PromptError), ("ov_copying", "ov", PromptError),
+        ("induction", None, PromptError),
+        ("ov_copying", "ov", PromptError),
         ("retrieval", None, OptionError),
-    ):  # fmt: skip
+    ):
         with pytest.raises(error, match="vocabular"):
             interp.compare(bundled_induction, "bundled:deceive", metrics, match=match)
 
@@ -289,7 +290,13 @@ def test_a_role_at_its_threshold_is_not_a_change() -> None:
         HeadRoles(
             tuple(
                 HeadRole(
-                    "m", "decoder", 0, h, role, (role,) if role != "unclear" else (), (),
+                    "m",
+                    "decoder",
+                    0,
+                    h,
+                    role,
+                    (role,) if role != "unclear" else (),
+                    (),
                     (Evidence("induction", "", "induction"),) if role != "unclear" else (),
                 )
                 for h, role in enumerate(named)
@@ -297,7 +304,7 @@ def test_a_role_at_its_threshold_is_not_a_change() -> None:
             {},
         )
         for named in (("induction", "induction"), ("unclear", "unclear"))
-    )  # fmt: skip
+    )
     (one,) = role_changes(a, b, rows, None)
     assert (one.lost, one.open, one.gained) == (("L0H1",), ("L0H0",), ())
     (back,) = role_changes(b, a, rows, None)

@@ -88,8 +88,12 @@ def test_random_weights_match_at_chance(bundled_induction) -> None:
         whole.append(found.p_all)
         frame = found.to_pandas()
         each += frame["p"].tolist()
-        same += int((frame["head_b"] == "L" + frame["layer"].astype(str) + "H"
-                     + frame["head"].astype(str)).sum())  # fmt: skip
+        same += int(
+            (
+                frame["head_b"]
+                == "L" + frame["layer"].astype(str) + "H" + frame["head"].astype(str)
+            ).sum()
+        )
     assert np.mean(np.array(whole) < 0.1) <= 0.35  # 12 draws of 0.1
     assert 0.3 < np.mean(whole) < 0.7
     assert np.mean(np.array(each) < 0.05) < 0.12
@@ -134,10 +138,18 @@ def test_a_circuit_is_compared_as_whole_matrices_say(bundled_induction) -> None:
 def test_p_is_corrected_over_the_rows_by_both_methods() -> None:
     p = [0.01, 0.04, 0.03, 0.02]
     rows = tuple(
-        {"stack": "decoder", "layer": 0, "head": i, "head_b": f"L0H{i}", "next": 0.1, "null": 0.2,
-         "p": x, "stability": 1.0}
+        {
+            "stack": "decoder",
+            "layer": 0,
+            "head": i,
+            "head_b": f"L0H{i}",
+            "next": 0.1,
+            "null": 0.2,
+            "p": x,
+            "stability": 1.0,
+        }
         for i, x in enumerate(p)
-    )  # fmt: skip
+    )
     values = np.random.default_rng(0).uniform(size=(4, 8))
     found = HeadMatches(rows, values, None, "patterns similarity", "coefficient", {})
     frame = found.to_pandas()
@@ -237,9 +249,13 @@ def test_a_student_preserves_what_it_took_over_and_an_unrelated_one_little(wide_
     for seed in range(1, 4):
         built = planted.noise(layers=2, heads=8, kv_heads=4, vocab=48, context=64, seed=seed)
         other = interp.heads.match_heads(
-            teacher, interp.load(built.model, name="other"), prompts, within="model", n_random=99,
+            teacher,
+            interp.load(built.model, name="other"),
+            prompts,
+            within="model",
+            n_random=99,
             n_boot=0,
-        )  # fmt: skip
+        )
         whole.append(other.preserved()["share"].iloc[0])
     assert max(map(abs, whole)) < 0.12
     assert shares.loc[-1, "share"] > 0.6

@@ -189,8 +189,11 @@ def test_heads_with_equal_rows_are_told_apart(planted_bystander) -> None:
     for head in range(site.n_heads):
         places = module.weights_of_head(planted_bystander, site, head)
         assert [name.rpartition(".")[0].rpartition(".")[2] for name, _, _ in places] == [
-            "q_proj", "k_proj", "v_proj", "o_proj",
-        ]  # fmt: skip
+            "q_proj",
+            "k_proj",
+            "v_proj",
+            "o_proj",
+        ]
         wanted = torch.arange(site.d_head) + head * site.d_head
         assert torch.equal(places[0][2].sort().values, wanted)
         kv = torch.arange(site.d_head) + site.kv_head(head) * site.d_head

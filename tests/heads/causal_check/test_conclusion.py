@@ -82,8 +82,9 @@ def test_the_verdicts_of_planted_heads(small_bystander) -> None:
     game = {"n": 6, "max_length": 12}
     alone = confirm(
         model,
-        {"induction": small_bystander.roles["bystander"]}, **game,
-    )  # fmt: skip
+        {"induction": small_bystander.roles["bystander"]},
+        **game,
+    )
     told = alone.conclusions["induction"]
     assert told.verdict == "not needed"
     assert told.sentence.startswith("Not needed: without L")
@@ -97,14 +98,34 @@ def verdict(own: dict, transfer: dict | None) -> Conclusion:
     numbers = {f.name: 0.25 for f in fields(CausalCheck) if f.type == "float"}
     counts = {f.name: 3 for f in fields(CausalCheck) if f.type == "int"}
     made = CausalCheck(
-        model="m", metric="induction", task="loss", purpose="own", kind="zero", unit="nats",
-        higher_is_better=False, same_prompts=False, **{**numbers, **counts}, heads=("L0H1",),
-    )  # fmt: skip
+        model="m",
+        metric="induction",
+        task="loss",
+        purpose="own",
+        kind="zero",
+        unit="nats",
+        higher_is_better=False,
+        same_prompts=False,
+        **{**numbers, **counts},
+        heads=("L0H1",),
+    )
     needed = {
-        "clean": 0.1, "clean_sem": 0.01, "chance": 5.0, "out": 3.0, "damage": 2.9,
-        "damage_low": 2.5, "damage_high": 3.3, "n_random": 60, "p": 1 / 61, "least_p": 1 / 61,
-        "any_least_p": 1 / 61, "any_p": 1 / 61, "n_any": 60, "heads": ("L0H1",), "k": 1,
-    }  # fmt: skip
+        "clean": 0.1,
+        "clean_sem": 0.01,
+        "chance": 5.0,
+        "out": 3.0,
+        "damage": 2.9,
+        "damage_low": 2.5,
+        "damage_high": 3.3,
+        "n_random": 60,
+        "p": 1 / 61,
+        "least_p": 1 / 61,
+        "any_least_p": 1 / 61,
+        "any_p": 1 / 61,
+        "n_any": 60,
+        "heads": ("L0H1",),
+        "k": 1,
+    }
     one = replace(made, **{**needed, **own})
     other = None if transfer is None else replace(made, **{**needed, **transfer})
     return conclusion_of(one, other, "", "the task has one form")
@@ -126,15 +147,19 @@ def verdict(own: dict, transfer: dict | None) -> Conclusion:
         ({"least_p": 0.2, "any_least_p": 0.2}, {}, "not shown", "too few other sets"),
         ({"clean": 5.0}, {}, "not tested", "no better than uniform guessing"),
         (
-            {"p": 0.3, "heads": ("L0H1", "L0H2"), "k": 2, "alone": (0.2, 0.15)}, {}, "redundant",
+            {"p": 0.3, "heads": ("L0H1", "L0H2"), "k": 2, "alone": (0.2, 0.15)},
+            {},
+            "redundant",
             "without any one of them alone to 0.2 at worst",
         ),
         (
-            {"p": 0.3, "heads": ("L0H1", "L0H2"), "k": 2, "alone": (2.9, 0.1)}, {}, "not shown",
+            {"p": 0.3, "heads": ("L0H1", "L0H2"), "k": 2, "alone": (2.9, 0.1)},
+            {},
+            "not shown",
             "without L0H1 alone to 2.9",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_each_outcome_is_called(own, transfer, expected, words) -> None:
     found = verdict(own, transfer)
     assert found.verdict == expected

@@ -172,9 +172,11 @@ def test_sets_of_any_layers_stand_beside_those_of_the_same(
     assert check.n_any == check.n_any_possible == 7
     # a whole layer has no other set of its shape, but there are other sets of four heads
     whole = confirm(
-        small_bystander_model, {"layer": [(1, h) for h in range(4)]}, task=small_repeats,
+        small_bystander_model,
+        {"layer": [(1, h) for h in range(4)]},
+        task=small_repeats,
         n_random=100,
-    ).of("layer", "given")  # fmt: skip
+    ).of("layer", "given")
     assert whole.n_random == 0
     assert math.isnan(whole.p)
     assert whole.n_any == math.comb(8, 4) - 1
@@ -261,10 +263,13 @@ def test_a_task_where_more_is_better_is_turned(
 def test_no_ratio_of_numbers_around_zero(small_bystander_model, small_bystander) -> None:
     prompts = [[0, 3, 4, 5, 3], [0, 6, 7, 8, 6]]
     signed = custom(
-        small_bystander_model, prompts, lambda logits, i: logits[0, 3] - logits[0, 4],
+        small_bystander_model,
+        prompts,
+        lambda logits, i: logits[0, 3] - logits[0, 4],
         name="signed",
-        unit="logits", higher_is_better=True,
-    )  # fmt: skip
+        unit="logits",
+        higher_is_better=True,
+    )
     check = confirm(
         small_bystander_model, {"h": small_bystander.roles["induction"]}, task=signed
     ).of("h", "given")
@@ -387,8 +392,12 @@ def test_bad_names(small_bystander_model, small_repeats) -> None:
 
 def test_a_constant_task_is_refused(small_bystander_model) -> None:
     constant = custom(
-        small_bystander_model, [[0, 3, 4]], lambda logits, i: torch.ones(()), name="one", unit="",
+        small_bystander_model,
+        [[0, 3, 4]],
+        lambda logits, i: torch.ones(()),
+        name="one",
+        unit="",
         higher_is_better=True,
-    )  # fmt: skip
+    )
     with pytest.raises(OptionError, match="task one is constant"):
         confirm(small_bystander_model, {"x": ["L0H0"]}, task=constant)

@@ -98,8 +98,9 @@ def test_an_answer_step_fails_as_a_step_and_a_step_as_an_answer(built, copying_m
     found = confirm(copying_model, swapped, **QUICK)
     assert "echo" in STEPS
     assert {name: [x.verdict for x in some] for name, some in found.failing.items()} == {
-        "induction": ["fails"], "echo": ["fails"],
-    }  # fmt: skip
+        "induction": ["fails"],
+        "echo": ["fails"],
+    }
 
 
 def test_a_head_that_copies_by_position_passes_ablation_and_fails_transfer(built) -> None:
@@ -113,10 +114,11 @@ def test_a_head_that_copies_by_position_passes_ablation_and_fails_transfer(built
     damages = [
         damage_of(edited, each, {"it": [(layer, head ^ 1)]}, kind)[1]
         for each, kind in (
-            (task.other_answer, "zero"), (task.other_answer, "resample"),
+            (task.other_answer, "zero"),
+            (task.other_answer, "resample"),
             (task.other_computation, "resample"),
         )
-    ]  # fmt: skip
+    ]
     [found] = judge_transfers(["positional"], "answer", "logits", *damages)
     assert found.ablation_p < 0.01
     assert found.verdict == "fails"
@@ -176,10 +178,11 @@ def test_heads_of_random_models_are_not_listed(built) -> None:
         damages = [
             damage_of(model, each, heads, kind)[1]
             for each, kind in (
-                (task.other_answer, "zero"), (task.other_answer, "resample"),
+                (task.other_answer, "zero"),
+                (task.other_answer, "resample"),
                 (task.other_computation, "resample"),
             )
-        ]  # fmt: skip
+        ]
         found = judge_transfers([*heads], "answer", "logits", *damages, seed=seed)
         listed += any(x.verdict in ("fails", "transfers") for x in found)
     assert listed <= 1  # of 6 families; 2 or more at a rate of 0.05 have a probability of 0.03
@@ -194,8 +197,10 @@ def test_sources_are_of_equal_length_and_keep_what_they_should(copying_model) ->
         assert len(base) == len(other) == len(same)
         before = [ids.index(ids[-2]) for ids in (base, other, same)]
         assert [ids[at + 1] for ids, at in zip((base, other, same), before, strict=True)] == [
-            base[-1], other[-1], same[-1],
-        ]  # fmt: skip
+            base[-1],
+            other[-1],
+            same[-1],
+        ]
         assert base[-1] == same[-1] != other[-1]
         assert before[0] == before[1] != before[2]
         assert sum(a != b for a, b in zip(base, other, strict=True)) == 2  # the answer, twice
@@ -206,8 +211,9 @@ def test_answers_are_read_from_the_measure(copying_model) -> None:
     prompts = [(0, 5, 6), (0, 7, 8)]
     task = interp.causal.logit_difference(copying_model, prompts, [3, 4], [[9, 10], [11, 12]])
     assert answers_of(copying_model, task) == [
-        (frozenset({3}), frozenset({9, 10})), (frozenset({4}), frozenset({11, 12})),
-    ]  # fmt: skip
+        (frozenset({3}), frozenset({9, 10})),
+        (frozenset({4}), frozenset({11, 12})),
+    ]
     lower = interp.causal.loss(copying_model, prompts, [2, 2])
     assert [right for right, _ in answers_of(copying_model, lower)] == [{6}, {8}]
     steps = interp.causal.accuracy(copying_model, prompts, [2, 2])
@@ -219,8 +225,10 @@ def test_needles_at_another_depth_and_other_needles() -> None:
     model = interp.load("bundled:induction")
     task = transfer_task(model, "retrieval", n=8, scored={"task": "ids"})
     assert len(task.other_answer) == 8
-    answer = [tuple(p[i + 1] for i in at) for p, at in zip(
-        task.other_answer.prompts.ids, task.other_answer.positions, strict=True)]  # fmt: skip
+    answer = [
+        tuple(p[i + 1] for i in at)
+        for p, at in zip(task.other_answer.prompts.ids, task.other_answer.positions, strict=True)
+    ]
     for found, ids in zip(answer, task.other_computation.corrupted.ids, strict=True):
         assert ids[-len(found) :] == found
     for found, ids in zip(answer, task.other_answer.corrupted.ids, strict=True):
@@ -291,9 +299,16 @@ def transfers_of(model, built):
     [(layer, head)] = built.roles["induction"]
     player = Game(model, interp.repeats_task(model)).players.labels.index(f"L{layer}H{head}")
     return head_transfers(
-        model, Chosen("induction", (player,)), None, None, seed=0, scored={}, sizes={},
-        level=0.95, kind="zero",
-    )  # fmt: skip
+        model,
+        Chosen("induction", (player,)),
+        None,
+        None,
+        seed=0,
+        scored={},
+        sizes={},
+        level=0.95,
+        kind="zero",
+    )
 
 
 def test_pairs_of_contrast_tasks_are_matched_by_answer() -> None:
@@ -302,9 +317,11 @@ def test_pairs_of_contrast_tasks_are_matched_by_answer() -> None:
     answer, other, same = (
         case.run(np.array(prompts.ids))[0]["retrieval"]
         for prompts in (
-            task.other_answer.prompts, task.other_answer.corrupted, task.other_computation.corrupted
+            task.other_answer.prompts,
+            task.other_answer.corrupted,
+            task.other_computation.corrupted,
         )
-    )  # fmt: skip
+    )
     assert len(answer) == 12
     assert (answer == same).all()
     assert (answer != other).all()

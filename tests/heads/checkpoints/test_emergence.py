@@ -123,8 +123,11 @@ def test_p_is_corrected_over_heads() -> None:
 
 def test_steps_are_read_and_bad_runs_refused(tmp_path) -> None:
     assert [training_step(x) for x in ("run/checkpoint-500", "step_20", "m@step7", "gpt2")] == [
-        500, 20, 7, None,
-    ]  # fmt: skip
+        500,
+        20,
+        7,
+        None,
+    ]
     folder = tmp_path / "last"
     folder.mkdir()
     (folder / "trainer_state.json").write_text('{"global_step": 42}')

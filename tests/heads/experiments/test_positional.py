@@ -188,9 +188,14 @@ def test_a_planted_basin_comes_first() -> None:
     items, size, question = 4, 3, 2
     n = items * size
     config = transformers.GPT2Config(
-        vocab_size=60, n_positions=n + question, n_embd=16, n_layer=1, n_head=4,
-        bos_token_id=None, eos_token_id=None,
-    )  # fmt: skip
+        vocab_size=60,
+        n_positions=n + question,
+        n_embd=16,
+        n_layer=1,
+        n_head=4,
+        bos_token_id=None,
+        eos_token_id=None,
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         module = transformers.GPT2LMHeadModel(config).eval()

@@ -120,9 +120,17 @@ def test_a_token_copied_twice_counts_once(zoo_model) -> None:
     """Set semantics: at most 1; the authors' count divides by the length instead."""
     context = (0, 5, 6, 7, 6, 7, *range(10, 25))
     x = needle.Instance(
-        context=context, question=(5,), span=(2, 6), document=(1, 6), null=(9,), other=(8,),
-        needle=0, length=len(context) + 1, depth=0.0, steps=4,
-    )  # fmt: skip
+        context=context,
+        question=(5,),
+        span=(2, 6),
+        document=(1, 6),
+        null=(9,),
+        other=(8,),
+        needle=0,
+        length=len(context) + 1,
+        depth=0.0,
+        steps=4,
+    )
     assert x.answer == (6, 7, 6, 7)
     found = needle.copy_paste(zoo_model, [x])
     assert by_hand(zoo_model, x) == pytest.approx(found.score())

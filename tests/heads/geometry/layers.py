@@ -26,9 +26,18 @@ def layer_of(
     call = ComputedCall(q, k, v, torch.zeros(*q.shape[:3], v.shape[-1]), 1.0, causal=causal, **more)
     call.z = call.mix(call.pattern()).to(v.dtype)
     site = Site(
-        "decoder", depth, f"layers.{depth}", 0, q.shape[1], k.shape[1], q.shape[3], v.shape[3],
-        False, True, causal,
-    )  # fmt: skip
+        "decoder",
+        depth,
+        f"layers.{depth}",
+        0,
+        q.shape[1],
+        k.shape[1],
+        q.shape[3],
+        v.shape[3],
+        False,
+        True,
+        causal,
+    )
     return LayerCall(site, call)
 
 
@@ -56,6 +65,9 @@ def writing(matrix: torch.Tensor) -> Any:
     """Weights by which heads write to the stream through a given matrix, without a norm."""
     site, layout = SimpleNamespace(gated=False), SimpleNamespace(o=Writing(None, 1.0))
     return SimpleNamespace(
-        site=site, layout=layout, output_norm=None, added=matrix,
+        site=site,
+        layout=layout,
+        output_norm=None,
+        added=matrix,
         added_bias=torch.zeros(matrix.shape[-1], dtype=matrix.dtype),
-    )  # fmt: skip
+    )

@@ -43,19 +43,34 @@ def test_uniform_causal_attention(name, expected) -> None:
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("spectral_gap", 1.0), ("singular_gap", 1.0), ("pattern_rank", 1.0), ("low_pass", 1.0),
-     ("output_condition", 7.0), ("block_budget", 1.0), ("budget", 12.0), ("key_norm", math.nan)],
-)  # fmt: skip
+    [
+        ("spectral_gap", 1.0),
+        ("singular_gap", 1.0),
+        ("pattern_rank", 1.0),
+        ("low_pass", 1.0),
+        ("output_condition", 7.0),
+        ("block_budget", 1.0),
+        ("budget", 12.0),
+        ("key_norm", math.nan),
+    ],
+)
 def test_uniform_bidirectional_attention_mixes_at_once(name, expected) -> None:
     np.testing.assert_allclose(value(name, uniform(T, causal=False)), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("spectral_gap", 0.0), ("singular_gap", 0.0), ("pattern_rank", T), ("budget", 1.0),
-     ("span", 0.0), ("window_without_sink", 0.0), ("softmax_sensitivity", 0.0),
-     ("top_keys", 1.0)],
-)  # fmt: skip
+    [
+        ("spectral_gap", 0.0),
+        ("singular_gap", 0.0),
+        ("pattern_rank", T),
+        ("budget", 1.0),
+        ("span", 0.0),
+        ("window_without_sink", 0.0),
+        ("softmax_sensitivity", 0.0),
+        ("top_keys", 1.0),
+    ],
+)
 def test_a_head_on_the_current_token(name, expected) -> None:
     scores = SHARP * torch.eye(T)[None, None]
     np.testing.assert_allclose(value(name, patterned(scores)), expected, atol=1e-4)

@@ -22,8 +22,9 @@ IDS = [[5, 9, 7, 6, 5, 11, 8], [7, 12, 9, 5, 6, 7, 10]]
 
 def shares(model: interp.Model, prompts: Any = None, **options: Any) -> np.ndarray:
     """Return the four shares, [term, layer of all stacks, head]."""
-    table = interp.score(model, TERMS, prompts or Prompts(tuple(map(tuple, IDS))), null="none",
-                         **options)  # fmt: skip
+    table = interp.score(
+        model, TERMS, prompts or Prompts(tuple(map(tuple, IDS))), null="none", **options
+    )
     rows = table.to_pandas().set_index(["metric", "stack", "layer", "head"])["score"]
     return np.stack([rows[term].unstack().to_numpy() for term in TERMS])
 

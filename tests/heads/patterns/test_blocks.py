@@ -24,8 +24,9 @@ def ids(model, n: int, seed: int = 0) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["gpt2", "gemma2", "gpt_oss", "mistral_sliding", "bert", "t5",
-                                    "bloom", "deberta"])  # fmt: skip
+@pytest.mark.parametrize(
+    "family", ["gpt2", "gemma2", "gpt_oss", "mistral_sliding", "bert", "t5", "bloom", "deberta"]
+)
 def test_masses_are_the_block_sums_of_the_pattern(family) -> None:
     model = interp.load(FAMILIES[family].model(), name=family, check=False)
     prompt = [5 + i % 7 for i in range(11)]
@@ -43,8 +44,9 @@ def test_masses_are_the_block_sums_of_the_pattern(family) -> None:
     assert seen == len(found.masses)
 
 
-@pytest.mark.parametrize("family", ["gpt2", "gemma2", "gpt_oss", "mistral_sliding", "bert", "t5",
-                                    "bloom"])  # fmt: skip
+@pytest.mark.parametrize(
+    "family", ["gpt2", "gemma2", "gpt_oss", "mistral_sliding", "bert", "t5", "bloom"]
+)
 def test_terms_for_zooming_make_the_pattern_again(family) -> None:
     """Soft caps, sinks and windows too; heads with a bias per position are left out."""
     model = interp.load(FAMILIES[family].model(), name=family, check=False)

@@ -22,8 +22,21 @@ from interp.heads.patterns.coding import (
 from interp.heads.patterns.detail import LetterBlocks, order, terms_written
 from interp.heads.patterns.stack import Terms
 
-WITH_PRODUCTS = ["gpt2", "llama", "gemma2", "gpt_oss", "mistral_sliding", "deepseek_v3", "bert",
-                 "t5", "falcon_alibi", "bloom", "gpt_neo", "gptj", "mpnet"]  # fmt: skip
+WITH_PRODUCTS = [
+    "gpt2",
+    "llama",
+    "gemma2",
+    "gpt_oss",
+    "mistral_sliding",
+    "deepseek_v3",
+    "bert",
+    "t5",
+    "falcon_alibi",
+    "bloom",
+    "gpt_neo",
+    "gptj",
+    "mpnet",
+]
 BIASED = {"t5", "falcon_alibi", "bloom", "mpnet"}
 
 

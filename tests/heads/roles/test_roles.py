@@ -167,9 +167,14 @@ def test_a_new_role_is_one_entry() -> None:
 def ablation(values: list[float], sem: float = 1e-7) -> HeadTable:
     label = "ablation:kind=zero,task=second_copy_loss"
     return HeadTable.from_scores(
-        model="m", metric=label, score=[values], sem=sem, n=16, unit="nats (+ helps)",
+        model="m",
+        metric=label,
+        score=[values],
+        sem=sem,
+        n=16,
+        unit="nats (+ helps)",
         provenance={"made_by": "test"},
-    )  # fmt: skip
+    )
 
 
 def test_an_ablation_without_any_effect_contradicts_induction() -> None:
@@ -190,28 +195,68 @@ def test_an_ablation_that_changes_too_few_prompts_for_an_interval_contradicts_to
     each[0, 2, 3] = 1e-9
     label = "ablation:kind=zero,task=second_copy_loss"
     rare = HeadTable.from_scores(
-        model="m", metric=label, score=each.mean(2), sem=each.std(2, ddof=1) / 4, n=16,
-        unit="nats (+ helps)", why_no_interval=[["", "", "too few differ", "", "", ""]],
-        low=[[3.9, 0, math.nan, 0, 0, 0]], high=[[4.9, 0, math.nan, 0, 0, 0]],
+        model="m",
+        metric=label,
+        score=each.mean(2),
+        sem=each.std(2, ddof=1) / 4,
+        n=16,
+        unit="nats (+ helps)",
+        why_no_interval=[["", "", "too few differ", "", "", ""]],
+        low=[[3.9, 0, math.nan, 0, 0, 0]],
+        high=[[4.9, 0, math.nan, 0, 0, 0]],
         provenance={"made_by": "test"},
-    )  # fmt: skip
+    )
     table = table_of(flat(induction=2))
     assert role_of(roles(table, rare), 2) == "unclear"
 
 
 def check(p: float, **more: Any) -> Confirmation:
     about: dict[str, Any] = {
-        "model": "m", "metric": "induction", "task": "second_copy_loss", "purpose": "own",
-        "kind": "zero", "unit": "nats", "higher_is_better": False, "heads": ("L0H2",), "k": 1,
-        "clean": 0.1, "clean_sem": 0.01, "chance": 5.0, "out": 3.0, "random": 0.2,
-        "random_low": 0.1, "random_high": 0.3, "any_random": 0.2, "any_low": 0.1, "any_high": 0.3,
-        "damage": 2.9, "difference": 2.8, "difference_low": 2.0, "difference_high": 3.0,
-        "ratio": 15.0, "ratio_low": 9.0, "ratio_high": 20.0, "times_clean": 30.0,
-        "times_clean_low": 20.0, "times_clean_high": 40.0, "p": p, "rank": 1, "least_p": 0.01,
-        "n_random": 99, "n_possible": 200, "any_p": p, "any_rank": 1, "any_least_p": 0.01,
-        "n_any": 99, "n_any_possible": 300, "n_prompts": 16, "n_clusters": 16,
-        "same_prompts": False, "damage_low": 2.5, "damage_high": 3.3,
-    }  # fmt: skip
+        "model": "m",
+        "metric": "induction",
+        "task": "second_copy_loss",
+        "purpose": "own",
+        "kind": "zero",
+        "unit": "nats",
+        "higher_is_better": False,
+        "heads": ("L0H2",),
+        "k": 1,
+        "clean": 0.1,
+        "clean_sem": 0.01,
+        "chance": 5.0,
+        "out": 3.0,
+        "random": 0.2,
+        "random_low": 0.1,
+        "random_high": 0.3,
+        "any_random": 0.2,
+        "any_low": 0.1,
+        "any_high": 0.3,
+        "damage": 2.9,
+        "difference": 2.8,
+        "difference_low": 2.0,
+        "difference_high": 3.0,
+        "ratio": 15.0,
+        "ratio_low": 9.0,
+        "ratio_high": 20.0,
+        "times_clean": 30.0,
+        "times_clean_low": 20.0,
+        "times_clean_high": 40.0,
+        "p": p,
+        "rank": 1,
+        "least_p": 0.01,
+        "n_random": 99,
+        "n_possible": 200,
+        "any_p": p,
+        "any_rank": 1,
+        "any_least_p": 0.01,
+        "n_any": 99,
+        "n_any_possible": 300,
+        "n_prompts": 16,
+        "n_clusters": 16,
+        "same_prompts": False,
+        "damage_low": 2.5,
+        "damage_high": 3.3,
+    }
     return Confirmation((CausalCheck(**(about | more)),), {"made_by": "test", "model": "m"})
 
 

@@ -165,9 +165,10 @@ def test_registers_of_a_vision_transformer_on_every_engine(loaded):
     bounds = [METRICS.parse("patch_to_register"), detector(to_class).bind()]
     for engine in ENGINES:
         for found, held in zip(
-            reduce_patterns(model, inputs, bounds, engine=engine), (target, class_target),
+            reduce_patterns(model, inputs, bounds, engine=engine),
+            (target, class_target),
             strict=True,
-        ):  # fmt: skip
+        ):
             for site in model.sites:
                 want = mean_by_hand(cache["pattern", site.layer], held)
                 torch.testing.assert_close(found.of(site), want, atol=2e-6, rtol=0)
@@ -232,8 +233,13 @@ def test_cross_attention_to_sound_and_to_special_tokens_of_a_source(loaded):
     target = ((2, 9, 8), (2, 8, 8, 6))
     prompts = Prompts(source, decoder=Prompts(target))
     bound = detector(to_the_end, sequences="two").bind()
-    known = {1, end, bart.config.pad_token_id, bart.config.decoder_start_token_id,
-             bart.config.bos_token_id}  # fmt: skip
+    known = {
+        1,
+        end,
+        bart.config.pad_token_id,
+        bart.config.decoder_start_token_id,
+        bart.config.bos_token_id,
+    }
     for engine in ENGINES:
         [found] = reduce_patterns(bart, prompts, [bound], batch_size=2, engine=engine)
         for row in range(2):

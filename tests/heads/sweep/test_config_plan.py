@@ -65,10 +65,18 @@ def test_cost_and_memory_are_those_of_the_loaded_model(llama_folder, config_fold
 
 def test_experts_that_are_not_chosen_do_not_count_as_work() -> None:
     sizes = {
-        "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "moe_intermediate_size": 16,
-        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
-        "num_experts": 8, "num_experts_per_tok": 2, "dtype": "bfloat16",
-    }  # fmt: skip
+        "vocab_size": 64,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "moe_intermediate_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "num_experts": 8,
+        "num_experts_per_tok": 2,
+        "dtype": "bfloat16",
+    }
     config = transformers.Qwen3MoeConfig(**sizes)
     with torch.device("meta"):
         module = transformers.AutoModelForCausalLM.from_config(config)
@@ -106,9 +114,16 @@ def test_a_tenth_of_a_card_is_left_free(gib: int, fits: str) -> None:
 def test_the_command_plans_from_the_config(run, config_folder) -> None:
     assert config_alone(str(config_folder))
     result = run(
-        "score", config_folder, "-m", "induction", "--dry-run", "--max-length", "4000",
-        "--set", "machine=100,10",
-    )  # fmt: skip
+        "score",
+        config_folder,
+        "-m",
+        "induction",
+        "--dry-run",
+        "--max-length",
+        "4000",
+        "--set",
+        "machine=100,10",
+    )
     assert result.exit_code == 0
     plan = planned(str(config_folder), "planned")
     done = sum(x for x, _ in work(plan, [4000], METRICS[:1], stored=False).values())
@@ -136,9 +151,18 @@ def test_the_plan_is_of_the_engine_that_is_asked_for(run, config_folder) -> None
     for engine in ("stored", "streamed"):
         parts = peak_bytes(plan, 1, 4000, METRICS[:1], engine)
         told = run(
-            "score", config_folder, "-m", "induction", "--dry-run", "--max-length", "4000",
-            "--engine", engine, "--set", "machine=100,10",
-        ).stdout  # fmt: skip
+            "score",
+            config_folder,
+            "-m",
+            "induction",
+            "--dry-run",
+            "--max-length",
+            "4000",
+            "--engine",
+            engine,
+            "--set",
+            "machine=100,10",
+        ).stdout
         assert f"1 x 4,000 tokens, {engine}: about {readable(sum(parts.values()))}" in told
     assert parts != peak_bytes(plan, 1, 4000, METRICS[:1], "stored")
 

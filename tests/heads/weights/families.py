@@ -28,8 +28,19 @@ NO_LOGITS = "its output is not logits"
 NO_TOKENS = "not made from token ids"
 NO_VOCABULARY = (
     dict.fromkeys(
-        ("bert", "roberta", "xlm_roberta", "electra", "distilbert", "modernbert", "albert",
-         "mpnet", "roformer", "deberta", "deberta_v2"),
+        (
+            "bert",
+            "roberta",
+            "xlm_roberta",
+            "electra",
+            "distilbert",
+            "modernbert",
+            "albert",
+            "mpnet",
+            "roformer",
+            "deberta",
+            "deberta_v2",
+        ),
         NONLINEAR,
     )
     | dict.fromkeys(
@@ -37,7 +48,7 @@ NO_VOCABULARY = (
         NO_LOGITS,
     )
     | dict.fromkeys(("wav2vec2", "xlnet"), NO_TOKENS)
-)  # fmt: skip
+)
 GATED = {"qwen3_next": "z is gated entry by entry"}
 
 READ = [name for name, f in zoo.FAMILIES.items() if "refused" not in f.features]

@@ -56,12 +56,15 @@ def test_a_head_that_writes_nothing_has_no_eigenvalues(scale):
     )
 
 
-@pytest.mark.parametrize(("values", "stable", "entropy"), [
-    ([1.0, 1.0, 1.0, 1.0], 4.0, 4.0),
-    ([3.0, 0.0, 0.0], 1.0, 1.0),
-    ([2.0, 1.0], 1.25, 1.8898815748423097),  # exp(H(2/3, 1/3)) = 3 / 2^(2/3)
-    ([0.0, 0.0], 0.0, 0.0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("values", "stable", "entropy"),
+    [
+        ([1.0, 1.0, 1.0, 1.0], 4.0, 4.0),
+        ([3.0, 0.0, 0.0], 1.0, 1.0),
+        ([2.0, 1.0], 1.25, 1.8898815748423097),  # exp(H(2/3, 1/3)) = 3 / 2^(2/3)
+        ([0.0, 0.0], 0.0, 0.0),
+    ],
+)
 def test_effective_ranks_of_known_singular_values(values, stable, entropy):
     x = torch.tensor([values], dtype=torch.float64)
     assert float(effective_rank(x, False)) == pytest.approx(stable, abs=1e-12)

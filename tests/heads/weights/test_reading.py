@@ -226,8 +226,15 @@ def test_folded_output_writes_what_reaches_the_stream(name, perturbed):
 
 
 def test_streams_of_layer_norms_are_centred_and_those_of_rms_norms_are_not(perturbed):
-    for name, centred in {"gpt2": True, "bert": True, "openai-gpt": True, "cohere": True,
-                          "llama": False, "gemma": False, "t5": False}.items():  # fmt: skip
+    for name, centred in {
+        "gpt2": True,
+        "bert": True,
+        "openai-gpt": True,
+        "cohere": True,
+        "llama": False,
+        "gemma": False,
+        "t5": False,
+    }.items():
         model = perturbed(name)
         assert {head_weights(model, s).stream_centred for s in model.sites} == {centred}, name
 

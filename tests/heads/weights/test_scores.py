@@ -186,14 +186,17 @@ def test_whole_identity_copies_exactly():
 # --- what cannot be scored, and bad options
 
 
-@pytest.mark.parametrize(("family", "name", "why"), [
-    ("deepseek_v3", "ov_norm", "a latent"),
-    ("deepseek_v3", "qk_rank", "a latent"),
-    ("bert", "ov_copying", "nonlinear layer"),
-    ("vit", "copying_score", "not logits"),
-    ("qwen3_next", "ov_copying", "gated"),
-    ("jamba", "k_composition", "no two attentions"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("family", "name", "why"),
+    [
+        ("deepseek_v3", "ov_norm", "a latent"),
+        ("deepseek_v3", "qk_rank", "a latent"),
+        ("bert", "ov_copying", "nonlinear layer"),
+        ("vit", "copying_score", "not logits"),
+        ("qwen3_next", "ov_copying", "gated"),
+        ("jamba", "k_composition", "no two attentions"),
+    ],
+)
 def test_what_cannot_be_scored_is_refused_in_one_line(family, name, why):
     model = interp.load(zoo.FAMILIES[family].model(), name=family)
     with pytest.raises(OptionError, match=why) as caught:

@@ -170,8 +170,11 @@ def test_a_half_written_file_is_a_note_and_the_rest_is_shown(tmp_path: Path) -> 
     atlas = plain(build_atlas(tmp_path))
     [model] = atlas["models"]
     assert {metric["name"] for metric in model["metrics"]} == {
-        "induction", "previous_token", "first_token", "local_window",
-    }  # fmt: skip
+        "induction",
+        "previous_token",
+        "first_token",
+        "local_window",
+    }
     said = " ".join(atlas["notes"])
     for name in (path.name, "ablate.parquet", "trees.json"):
         assert f"{name} could not be read" in said
@@ -210,9 +213,14 @@ def test_ablations_become_effects_and_metrics(tmp_path: Path) -> None:
     stored(tmp_path, scores())
     label = "ablation:kind=zero,task=second_copy_loss"
     table = HeadTable.from_scores(
-        model="tiny", metric=label, score=[[0.1, 0.2, 0.3, 0.4], [0.0, 0.1, 0.2, 4.0]], sem=0.05,
-        n=16, unit="nats (+ helps)", provenance=MADE | {"null": "none"},
-    )  # fmt: skip
+        model="tiny",
+        metric=label,
+        score=[[0.1, 0.2, 0.3, 0.4], [0.0, 0.1, 0.2, 4.0]],
+        sem=0.05,
+        n=16,
+        unit="nats (+ helps)",
+        provenance=MADE | {"null": "none"},
+    )
     table.to_parquet(tmp_path / "ablate.parquet")
     [model] = plain(build_atlas(tmp_path))["models"]
     assert [m["group"] for m in model["metrics"]][-1] == "causal"
@@ -230,11 +238,22 @@ def test_a_circuit_becomes_a_part_and_its_heads_link_to_it(tmp_path: Path) -> No
         ("L1H3", "mlp0"), (("mlp0", "L1H3.q"), ("L1H3", "logits")), Share(0.85, 0.8, 0.9, 0.9), 0.8
     )
     found = Circuit(
-        "tiny", 2, 4, "induction", "by_hand", "edge", ("L1H3", "L0H0", "mlp0"),
-        np.array([3.0, 2.0, np.nan]), np.array([0.1, 0.1, np.nan]), 8, "logits",
-        edges=(("L0H0", "L1H3.q"), ("mlp0", "L1H3.q")), edge_score=np.array([1.0, 0.5]), made=MADE,
+        "tiny",
+        2,
+        4,
+        "induction",
+        "by_hand",
+        "edge",
+        ("L1H3", "L0H0", "mlp0"),
+        np.array([3.0, 2.0, np.nan]),
+        np.array([0.1, 0.1, np.nan]),
+        8,
+        "logits",
+        edges=(("L0H0", "L1H3.q"), ("mlp0", "L1H3.q")),
+        edge_score=np.array([1.0, 0.5]),
+        made=MADE,
         tables=chosen.tables({}),
-    )  # fmt: skip
+    )
     inner = tmp_path / "tiny"
     inner.mkdir()
     found.to_json(inner / "circuit.json")
@@ -266,9 +285,12 @@ def test_a_circuit_becomes_a_part_and_its_heads_link_to_it(tmp_path: Path) -> No
 def test_results_of_a_model_without_scores_are_pages(tmp_path: Path) -> None:
     document = {
         "heads": [{"layer": 0, "head": 0, "metric": "projection", "score": 1.0}],
-        "directions": [], "curves": [], "sahara": {"centred": ["L0H0"]}, "refused": [1.0, 0.0],
+        "directions": [],
+        "curves": [],
+        "sahara": {"centred": ["L0H0"]},
+        "refused": [1.0, 0.0],
         "provenance": {"model_id": "other"},
-    }  # fmt: skip
+    }
     (tmp_path / "safety.json").write_bytes(json_document(document))
     atlas = plain(build_atlas(tmp_path))
     assert atlas["models"] == []

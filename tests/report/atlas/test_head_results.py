@@ -29,10 +29,17 @@ KV = (KVHead("decoder", 0, 0), KVHead("decoder", 0, 1))
 def scores(metric: str = "induction", made_by: str = "interp.score") -> HeadTable:
     """Scores of four query heads that share two key-value heads."""
     return HeadTable.from_scores(
-        model="tiny", metric=metric, score=np.array([[0.1, 0.2, 0.3, 0.9]]), sem=0.01, n=8,
-        null=0.05, null_sem=0.01, unit="fraction", n_kv_heads=2,
+        model="tiny",
+        metric=metric,
+        score=np.array([[0.1, 0.2, 0.3, 0.9]]),
+        sem=0.01,
+        n=8,
+        null=0.05,
+        null_sem=0.01,
+        unit="fraction",
+        n_kv_heads=2,
         provenance={"content_hash": "c" * 64, "made_by": made_by},
-    )  # fmt: skip
+    )
 
 
 def cards() -> ResultRows:
@@ -46,18 +53,41 @@ def cards() -> ResultRows:
 
 def plan() -> CachePlan:
     return CachePlan(
-        KV, (Window(4, 4), None), (512, 3136), (3136, 3136), (0.0, 0.5), 49, 0.02, 0.95,
-        np.full(8, 0.001), np.full(8, 0.001), MADE,
-    )  # fmt: skip
+        KV,
+        (Window(4, 4), None),
+        (512, 3136),
+        (3136, 3136),
+        (0.0, 0.5),
+        49,
+        0.02,
+        0.95,
+        np.full(8, 0.001),
+        np.full(8, 0.001),
+        MADE,
+    )
 
 
 def gates() -> LearnedGates:
     gate = np.array([[1.0, 0.0, 0.1, 0.9], [1.0, 0.0, 0.3, 0.9]])
     names = tuple(f"L0H{i}" for i in range(4))
     return LearnedGates(
-        "hard_concrete", names, tuple((x,) for x in names), gate, gate, np.ones(4), "units", None,
-        (10, 10), (True, True), {}, {}, "nats", False, None, MADE,
-    )  # fmt: skip
+        "hard_concrete",
+        names,
+        tuple((x,) for x in names),
+        gate,
+        gate,
+        np.ones(4),
+        "units",
+        None,
+        (10, 10),
+        (True, True),
+        {},
+        {},
+        "nats",
+        False,
+        None,
+        MADE,
+    )
 
 
 @pytest.fixture
@@ -94,8 +124,10 @@ def test_every_result_is_a_part_of_its_model(folder: Path) -> None:
     assert atlas.get("notes", []) == []
     [model] = atlas["models"]
     assert {p["title"] for p in model["results"]} == {
-        "What each cache must keep", "Cache plan", "Learned gates (hard concrete): copying"
-    }  # fmt: skip
+        "What each cache must keep",
+        "Cache plan",
+        "Learned gates (hard concrete): copying",
+    }
     by_title = {p["title"]: p for p in model["results"]}
     assert "1 of 2 key-value heads need no more" in by_title["What each cache must keep"]["text"]
     assert by_title["Learned gates (hard concrete): copying"]["heads"] == ["L0H0", "L0H3"]
@@ -141,10 +173,16 @@ def test_steering_is_drawn_over_the_factors(folder: Path) -> None:
     values = np.linspace(0, 1, 12).reshape(3, 4)
     random = np.full((2, 3, 4), 0.5)
     curve = dose_rows(
-        "tiny", ("L0H3",), "scale", (-1.0, 1.0, 2.0),
-        (("copying", "logits", True), ("plain_loss", "nats/token", False)), (values, values),
-        (random, random), (None, None), MADE,
-    )  # fmt: skip
+        "tiny",
+        ("L0H3",),
+        "scale",
+        (-1.0, 1.0, 2.0),
+        (("copying", "logits", True), ("plain_loss", "nats/token", False)),
+        (values, values),
+        (random, random),
+        (None, None),
+        MADE,
+    )
     curve.save(folder / "steer.json")
     atlas = build_atlas(folder)
     [part] = [p for p in atlas["models"][0]["results"] if p["kind"] == "steering"]
@@ -166,13 +204,18 @@ def test_categories_become_scores_and_copies_of_scores_do_not(folder: Path, suff
 
 
 def test_token_importance_is_drawn_with_its_faithfulness(folder: Path) -> None:
-    rows = [{"position": i, "token": t, "special": i == 0, "rsq": 0.1 * i, "effect": 0.2 * i}
-            for i, t in enumerate(["<s>", " a", "</script>"])]  # fmt: skip
+    rows = [
+        {"position": i, "token": t, "special": i == 0, "rsq": 0.1 * i, "effect": 0.2 * i}
+        for i, t in enumerate(["<s>", " a", "</script>"])
+    ]
     made = {
         "tokens": rows,
         "summary": {"spearman": [{"method": "rsq", "mean": 0.6, "sem": 0.1, "n": 9}]},
-        "differences": {}, "limits": {}, "texts": ["a"], "provenance": {"model_id": "tiny"},
-    }  # fmt: skip
+        "differences": {},
+        "limits": {},
+        "texts": ["a"],
+        "provenance": {"model_id": "tiny"},
+    }
     (folder / "tokens.json").write_bytes(json_document(made))
     atlas = build_atlas(folder)
     [part] = [p for p in atlas["models"][0]["results"] if p["kind"] == "attribution"]

@@ -26,9 +26,18 @@ def scores(**made: str) -> HeadTable:
     x = np.full((2, 4), 0.03)
     x[1, 3] = 0.9
     return HeadTable.from_scores(
-        model="hub/base", metric="induction", score=x, provenance=about, sem=0.01, n=16,
-        null=0.03, null_sem=0.002, null_sd=0.01, p=np.where(x > 0.5, 1e-9, 0.5), unit="mass",
-    )  # fmt: skip
+        model="hub/base",
+        metric="induction",
+        score=x,
+        provenance=about,
+        sem=0.01,
+        n=16,
+        null=0.03,
+        null_sem=0.002,
+        null_sd=0.01,
+        p=np.where(x > 0.5, 1e-9, 0.5),
+        unit="mass",
+    )
 
 
 def test_roles_are_leading_rules_and_the_legend_counts_them() -> None:
@@ -38,8 +47,9 @@ def test_roles_are_leading_rules_and_the_legend_counts_them() -> None:
     assert legend == {
         "rule:previous_token": ("the token just before", 2),
         "rule:induction": ("the token after an earlier copy", 2),
-        "position": ("position alone", 2), "unclear": ("unclear", 2),
-    }  # fmt: skip
+        "position": ("position alone", 2),
+        "unclear": ("unclear", 2),
+    }
 
 
 def test_a_card_has_the_sentence_rules_and_four_examples() -> None:

@@ -34,28 +34,53 @@ CROSS = Head(1, 1, "cross")
 def pair() -> PairAlignment:
     weights = np.array([[0.9, 0.1], [0.2, 0.7]])
     links = frozenset({(0, 0), (1, 1)})
-    return PairAlignment(CROSS, "emits", (HOSTILE, "cat"), ("le", "chat"), weights, links,
-                         frozenset({(0, 0)}), frozenset({(0, 0)}), MADE)  # fmt: skip
+    return PairAlignment(
+        CROSS,
+        "emits",
+        (HOSTILE, "cat"),
+        ("le", "chat"),
+        weights,
+        links,
+        frozenset({(0, 0)}),
+        frozenset({(0, 0)}),
+        MADE,
+    )
 
 
 def words() -> ResultRows:
     two = np.array([0.0, 0.4])
-    values = {"places": np.arange(2), "token": np.arange(2), "start": two,
-              "end": np.array([0.4, 0.8]), "sem": np.full(2, np.nan), "even": two,
-              "gold": np.array([0.0, 0.38])}  # fmt: skip
-    picture = {"bands": np.random.default_rng(0).random((8, 40)).astype(np.float32),
-               "attention": np.eye(2, dtype=np.float32).repeat(10, 1), "tokens": (HOSTILE, "cat"),
-               "sound": 0.8}  # fmt: skip
-    return word_time_rows((CROSS,), (f"{HOSTILE}.wav",), np.array([0, 0]), (HOSTILE, "cat"), values,
-                          picture, MADE)  # fmt: skip
+    values = {
+        "places": np.arange(2),
+        "token": np.arange(2),
+        "start": two,
+        "end": np.array([0.4, 0.8]),
+        "sem": np.full(2, np.nan),
+        "even": two,
+        "gold": np.array([0.0, 0.38]),
+    }
+    picture = {
+        "bands": np.random.default_rng(0).random((8, 40)).astype(np.float32),
+        "attention": np.eye(2, dtype=np.float32).repeat(10, 1),
+        "tokens": (HOSTILE, "cat"),
+        "sound": 0.8,
+    }
+    return word_time_rows(
+        (CROSS,), (f"{HOSTILE}.wav",), np.array([0, 0]), (HOSTILE, "cat"), values, picture, MADE
+    )
 
 
 def errors() -> ResultRows:
     return time_error_rows(
-        ("L1H1", "chosen heads together"), ((CROSS,), (CROSS,)), np.array([[0.1, 0.2]] * 2),
-        np.array([0.5, 0.5]), 0.3, np.array([0.005, 0.005]),
-        np.zeros((2, 2, 2)), (1, 2), MADE,
-    )  # fmt: skip
+        ("L1H1", "chosen heads together"),
+        ((CROSS,), (CROSS,)),
+        np.array([[0.1, 0.2]] * 2),
+        np.array([0.5, 0.5]),
+        0.3,
+        np.array([0.005, 0.005]),
+        np.zeros((2, 2, 2)),
+        (1, 2),
+        MADE,
+    )
 
 
 def maps() -> ResultRows:
@@ -65,45 +90,79 @@ def maps() -> ResultRows:
 
 def lens() -> ResultRows:
     loss = np.array([[4.0, 5.0], [1.0, 2.0]])
-    return lens_rows(("embedding", "layer 0"), loss, loss, (("a",), ("b",)), MADE, labels=("b",),
-                     residual=0.0, norm="")  # fmt: skip
+    return lens_rows(
+        ("embedding", "layer 0"),
+        loss,
+        loss,
+        (("a",), ("b",)),
+        MADE,
+        labels=("b",),
+        residual=0.0,
+        norm="",
+    )
 
 
 def anchors() -> Anchors:
     values = {"receiver": np.array([0.1, 0.3, 0.2]), "suppression": np.array([np.nan, -0.5, 1.0])}
     nothing = np.full(3, -1)
     return Anchors(
-        ("first", HOSTILE), np.array([0, 0, 1]), np.array([0, 1, 0]), ("One.", HOSTILE, "Two."),
-        values, {}, nothing, nothing, ((Head(0, 1, "decoder"),),) * 2, THINKS,
-    )  # fmt: skip
+        ("first", HOSTILE),
+        np.array([0, 0, 1]),
+        np.array([0, 1, 0]),
+        ("One.", HOSTILE, "Two."),
+        values,
+        {},
+        nothing,
+        nothing,
+        ((Head(0, 1, "decoder"),),) * 2,
+        THINKS,
+    )
 
 
 def receivers() -> ResultRows:
     heads = tuple(Head(0, h, "decoder") for h in range(2))
     kurtosis = np.array([[1.0, 2.0], [9.0, 7.0]])
-    return receiver_rows(heads, kurtosis, kurtosis / 10, np.ones((2, 3)), np.array([0, 0, 1]),
-                         ("a", "b", "c"), ("x", "y"), THINKS)  # fmt: skip
+    return receiver_rows(
+        heads,
+        kurtosis,
+        kurtosis / 10,
+        np.ones((2, 3)),
+        np.array([0, 0, 1]),
+        ("a", "b", "c"),
+        ("x", "y"),
+        THINKS,
+    )
 
 
 @pytest.fixture
 def pictured_results(tmp_path: Path) -> Path:
     tables = [
         HeadTable.from_scores(
-            model=made["model_id"], metric="entropy", score=np.array([[0.1, 0.2], [0.3, 0.4]]),
-            sem=0.01, n=8, unit="nats", stack=stack,
+            model=made["model_id"],
+            metric="entropy",
+            score=np.array([[0.1, 0.2], [0.3, 0.4]]),
+            sem=0.01,
+            n=8,
+            unit="nats",
+            stack=stack,
             provenance={"content_hash": made["content_hash"]},
         )
         for made, stack in ((MADE, "decoder"), (MADE, "cross"), (THINKS, "decoder"))
-    ]  # fmt: skip
+    ]
     HeadTable.concat(tables).to_parquet(tmp_path / "table.parquet")
     # values per prompt, which lie beside the scores and are no table of heads
     (tmp_path / f"tiny.entropy.x{SUFFIX}").write_bytes(b"PAR1")
     below = tmp_path / "tiny"
     below.mkdir()
     for name, one in (
-        ("pair", pair()), ("word_times", words()), ("time_alignment", errors()), ("maps", maps()),
-        ("decoder_lens", lens()), ("anchors", anchors()), ("receivers", receivers()),
-    ):  # fmt: skip
+        ("pair", pair()),
+        ("word_times", words()),
+        ("time_alignment", errors()),
+        ("maps", maps()),
+        ("decoder_lens", lens()),
+        ("anchors", anchors()),
+        ("receivers", receivers()),
+    ):
         one.save(below / f"{name}.json")
     return tmp_path
 
@@ -113,10 +172,12 @@ def test_every_picture_is_a_part_and_its_texts_are_escaped(pictured_results: Pat
     assert atlas["notes"] == []
     parts = {part["title"]: part for model in atlas["models"] for part in model["results"]}
     assert {title: part["figure"]["draw"] for title, part in parts.items() if "figure" in part} == {
-        "Alignment of one sentence pair": "alignment", "Times of spoken words": "sound",
-        "Maps over images": "maps", "DecoderLens": "curves",
+        "Alignment of one sentence pair": "alignment",
+        "Times of spoken words": "sound",
+        "Maps over images": "maps",
+        "DecoderLens": "curves",
         "Anchors: sentences that later ones depend on": "texts",
-    }  # fmt: skip
+    }
     page = atlas_page(atlas)
     assert HOSTILE not in page
     assert "&lt;/script&gt;" in page

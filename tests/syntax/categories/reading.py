@@ -46,10 +46,17 @@ def category_model(group: Callable[[str], int | None], *, linked: bool = False) 
     tokenizer = text_tokenizer()
     words = tokenizer.get_vocab()
     config = LlamaConfig(
-        vocab_size=len(words), hidden_size=8, intermediate_size=8, num_hidden_layers=1,
-        num_attention_heads=4, num_key_value_heads=4, head_dim=D, max_position_embeddings=256,
-        rope_parameters={"rope_type": "default", "rope_theta": THETA}, tie_word_embeddings=False,
-    )  # fmt: skip
+        vocab_size=len(words),
+        hidden_size=8,
+        intermediate_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        head_dim=D,
+        max_position_embeddings=256,
+        rope_parameters={"rope_type": "default", "rope_theta": THETA},
+        tie_word_embeddings=False,
+    )
     torch.manual_seed(0)
     model = LlamaForCausalLM(config).eval()
     layer = model.model.layers[0]

@@ -52,8 +52,12 @@ def test_conll_2012(tmp_path) -> None:
     assert marked(text, "PERSON") == [("Mary", "")]
     assert marked(text, "GPE") == [("New York", "")]
     assert set(marked(text, "mention")) == {
-        ("Mary", "0"), ("Smith 's dog", "1"), ("New York", "2"), ("She", "0"), ("She left", "3"),
-    }  # fmt: skip
+        ("Mary", "0"),
+        ("Smith 's dog", "1"),
+        ("New York", "2"),
+        ("She", "0"),
+        ("She left", "3"),
+    }
     assert [w for w, _ in marked(text, "VBD")] == ["saw", "left"]
 
 

@@ -348,9 +348,16 @@ def made_agreement(shared: float, seed: int) -> float:
     one, other = (x + shared * common - index / 6 for x in (one, other))
     nothing = np.full(48, -1)
     found = Anchors(
-        ("a", "b", "c"), np.repeat(np.arange(3), 16), index, ("",) * 48,
-        {"receiver": one, "suppression": other}, {}, nothing, nothing, ((),) * 3,
-    )  # fmt: skip
+        ("a", "b", "c"),
+        np.repeat(np.arange(3), 16),
+        index,
+        ("",) * 48,
+        {"receiver": one, "suppression": other},
+        {},
+        nothing,
+        nothing,
+        ((),) * 3,
+    )
     return float(found.agreement(n_boot=199, seed=seed)["p"].iloc[0])
 
 

@@ -188,9 +188,14 @@ def test_bad_input_of_sources_of_answers(planted_induction, single) -> None:
 def test_documents_that_all_score_alike_have_an_interval() -> None:
     empty = np.zeros(0)
     found = judgement_rows(
-        ("heads", "position"), np.array([[0.0] * 8, [1.0] * 8]), np.full(8, 0.1),
-        np.full((2, 2), 0.5), [(empty, empty)] * 2, {"truth": np.array([True, False])}, {},
-    ).to_pandas()  # fmt: skip
+        ("heads", "position"),
+        np.array([[0.0] * 8, [1.0] * 8]),
+        np.full(8, 0.1),
+        np.full((2, 2), 0.5),
+        [(empty, empty)] * 2,
+        {"truth": np.array([True, False])},
+        {},
+    ).to_pandas()
     assert found["low"].tolist() == pytest.approx([0, 1 - found["high"][0]], abs=1e-9)
     assert 0.1 < found["high"][0] < 0.4
     assert found["high"][1] == pytest.approx(1)

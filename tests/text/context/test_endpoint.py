@@ -32,8 +32,17 @@ def completion(model: interp.Model, text: str) -> dict[str, Any]:
         log_p = model.run([ids])[0].double().log_softmax(-1)
     values = [None, *(float(log_p[i, t]) for i, t in enumerate(ids[1:]))]
     shown = [text[a:b] for a, b in offsets]
-    return {"choices": [{"logprobs": {"tokens": shown, "text_offset": [a for a, _ in offsets],
-                                      "token_logprobs": values}}]}  # fmt: skip
+    return {
+        "choices": [
+            {
+                "logprobs": {
+                    "tokens": shown,
+                    "text_offset": [a for a, _ in offsets],
+                    "token_logprobs": values,
+                }
+            }
+        ]
+    }
 
 
 @pytest.fixture
@@ -118,9 +127,10 @@ def lying(change: Callable[[dict], Any]) -> Callable[[dict], Any]:
     def reply(asked: dict) -> Any:
         text = asked["prompt"]
         made: dict[str, Any] = {
-            "tokens": list(text), "text_offset": [*range(len(text))],
+            "tokens": list(text),
+            "text_offset": [*range(len(text))],
             "token_logprobs": [None] + [-1.0] * (len(text) - 1),
-        }  # fmt: skip
+        }
         return {"choices": [{"logprobs": change(made)}]}
 
     return reply

@@ -23,9 +23,14 @@ def reader(*, basin: bool) -> interp.Model:
     """A head that copies answer words, by attention to the first and last place, or evenly."""
     n = PLACES * SIZE
     config = transformers.GPT2Config(
-        vocab_size=60, n_positions=n + QUESTION + 2, n_embd=64, n_layer=1, n_head=2,
-        bos_token_id=None, eos_token_id=None,
-    )  # fmt: skip
+        vocab_size=60,
+        n_positions=n + QUESTION + 2,
+        n_embd=64,
+        n_layer=1,
+        n_head=2,
+        bos_token_id=None,
+        eos_token_id=None,
+    )
     with torch.random.fork_rng(devices=[]):
         module = transformers.GPT2LMHeadModel(config).eval()
     at = torch.arange(config.n_positions)
@@ -111,8 +116,12 @@ def test_given_relevances_are_used_and_bad_chains_refused() -> None:
 def test_a_file_of_passages_is_read_and_its_lines_are_checked(tmp_path) -> None:
     model = interp.load("bundled:induction")
     path = tmp_path / "passages.jsonl"
-    good = {"passages": [" the a b", " c d", " e f"], "question": " q", "answer": " d",
-            "sources": [1]}  # fmt: skip
+    good = {
+        "passages": [" the a b", " c d", " e f"],
+        "question": " q",
+        "answer": " d",
+        "sources": [1],
+    }
     path.write_text(json.dumps(good) + "\n", encoding="utf-8")
     [one] = read_passages(path)
     chain = one.chain(model)
@@ -120,9 +129,12 @@ def test_a_file_of_passages_is_read_and_its_lines_are_checked(tmp_path) -> None:
     assert [model.tokenizer.decode(chain.ids[a:b]) for a, b in chain.spans] == good["passages"]
     assert passage_order(model, [chain], n_random=2).n.tolist() == [1] * 3
     for change, match in (
-        ({"passages": "a"}, "not a list of texts"), ({"sources": [3]}, "from 0"),
-        ({"sources": []}, "from 0"), ({"answer": 1}, "are texts"), ({"other": 1}, "unknown field"),
-    ):  # fmt: skip
+        ({"passages": "a"}, "not a list of texts"),
+        ({"sources": [3]}, "from 0"),
+        ({"sources": []}, "from 0"),
+        ({"answer": 1}, "are texts"),
+        ({"other": 1}, "unknown field"),
+    ):
         path.write_text(json.dumps(good | change) + "\n", encoding="utf-8")
         with pytest.raises(PromptError, match=match):
             read_passages(path)

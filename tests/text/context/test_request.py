@@ -95,10 +95,15 @@ def test_a_hostile_server_gets_no_key_and_no_time(monkeypatch) -> None:
         assert asked(f"{url}/fine", None) == asked(f"{url}/here", None) == {"data": 1}
         assert {key for _, key in seen} == {f"Bearer {SECRET}"}
         for path, told in {
-            "elsewhere": "redirects to http://localhost", "ftp": "ftp", "round": "without end",
-            "echo": r"401: Bearer \[the key\]", "large": "more than", "deep": "nested deeper",
-            "drip-body": "whole", "drip-head": "whole",
-        }.items():  # fmt: skip
+            "elsewhere": "redirects to http://localhost",
+            "ftp": "ftp",
+            "round": "without end",
+            "echo": r"401: Bearer \[the key\]",
+            "large": "more than",
+            "deep": "nested deeper",
+            "drip-body": "whole",
+            "drip-head": "whole",
+        }.items():
             seen.clear()
             before = time.monotonic()
             with pytest.raises(LoadError, match=told) as caught:

@@ -96,8 +96,11 @@ def test_planted_motifs_stand_out() -> None:
     assert row["p"] < 0.05
     rng = np.random.default_rng(1)
     plain = nx.gnm_random_graph(20, 60, seed=1, directed=True)
-    table = graph_of(nx.to_numpy_array(plain) * rng.random((20, 20)), threshold="count:60",
-                     seen=np.ones((20, 20))).motifs(n_random=50)  # fmt: skip
+    table = graph_of(
+        nx.to_numpy_array(plain) * rng.random((20, 20)),
+        threshold="count:60",
+        seen=np.ones((20, 20)),
+    ).motifs(n_random=50)
     assert (table["p"] > 0.04).mean() > 0.7
     assert triads(3, [(0, 1), (1, 2), (2, 0)])["030C"] == 1
 
@@ -194,8 +197,12 @@ def test_attention_between_mentions_equals_the_pattern(worded_gpt2) -> None:
     found, chain = node_attention(worded_gpt2, graph)
     cache = worded_gpt2.capture([chain.ids], ["pattern"])
     pattern = cache["pattern", 0][0, 1].double().numpy()
-    rows = [i for (n, _), (a, b) in zip(mentions, chain.spans, strict=True) if n == 1
-            for i in range(a, b)]  # fmt: skip
+    rows = [
+        i
+        for (n, _), (a, b) in zip(mentions, chain.spans, strict=True)
+        if n == 1
+        for i in range(a, b)
+    ]
     first = range(*chain.spans[0])
     assert found[1, 1, 0] == pytest.approx(pattern[np.ix_(rows, first)].mean(), abs=1e-6)
     assert found.shape == (sum(s.n_heads for s in worded_gpt2.sites), 3, 3)

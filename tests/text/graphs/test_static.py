@@ -111,8 +111,12 @@ def test_the_planted_graph_transformer_shows_similarity_and_not_edges() -> None:
     plain = graph.against(adjacency.numpy())
     assert plain["auroc_p"] > 0.01
     sparse, alone = GraphTransformer(2, layers=1, heads=1, seed=1)(x, adjacency)
-    assert graph_of(over_layers([p.detach().numpy() for p in alone]),
-                    seen=np.ones((16, 16))).against(adjacency.numpy())["auroc"] == 1  # fmt: skip
+    assert (
+        graph_of(over_layers([p.detach().numpy() for p in alone]), seen=np.ones((16, 16))).against(
+            adjacency.numpy()
+        )["auroc"]
+        == 1
+    )
     assert sparse.shape == x.shape
 
 

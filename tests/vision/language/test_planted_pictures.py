@@ -51,8 +51,11 @@ def test_the_mass_on_the_picture_ranks_the_planted_heads(planted_pictures):
     text = frame[frame["stack"] == "decoder"]
     best = text.nlargest(4, "score")
     assert set(zip(best["layer"], best["head"], strict=True)) == {
-        planted.image_head, planted.decoy, planted.early, planted.sink_head
-    }  # fmt: skip
+        planted.image_head,
+        planted.decoy,
+        planted.early,
+        planted.sink_head,
+    }
     assert (best["score"] > 0.95).all()
     rest = text.drop(best.index)
     np.testing.assert_allclose(rest["score"], SLOTS / (SLOTS + 5), atol=1e-6)
@@ -262,7 +265,7 @@ def test_blind_tokens_and_the_combination_by_hand():
         (lambda m, i, a: visual_sinks(m, i, first_layer=9), OptionError, "no attention from it"),
         (lambda m, i, a: visual_sinks(m, [[5, ASK]]), OptionError, "inputs must be a mapping"),
     ],
-)  # fmt: skip
+)
 def test_wrong_arguments_are_told(planted_pictures, call, error, message):
     planted, model = planted_pictures
     inputs, answers = planted.prompts(8)
@@ -363,9 +366,11 @@ def test_it_holds_while_the_model_answers() -> None:
 def test_wrong_options_of_the_redistribution_are_refused() -> None:
     _, model, inputs, answers = distracted(0.27)
     for options, match in (
-        ({"keep": 1.5}, "keep=1.5"), ({"rho": -1}, "rho=-1"), ({"first_layer": 3}, "last_layer"),
+        ({"keep": 1.5}, "keep=1.5"),
+        ({"rho": -1}, "rho=-1"),
+        ({"first_layer": 3}, "last_layer"),
         ({"n_random": 0}, "n_random"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(OptionError, match=match):
             redistribution(model, inputs, answers, **options)
     with pytest.raises(PromptError, match="2 answers for 12 prompts"):

@@ -44,7 +44,9 @@ difference = command(
     },
     options={
         "prompts": Spelling(
-            ("--file",), PromptFile(), "FILE",
+            ("--file",),
+            PromptFile(),
+            "FILE",
             "File with one text per line; without --against, two prompts separated by a tab.",
         ),
         "other_model": Spelling(("--against",), MODEL_NAME, "MODEL", "Second model."),
@@ -60,4 +62,4 @@ difference = command(
     "first and the second prompt of each line. Scores are means over texts with 95 % intervals; p "
     "tests no difference, corrected over rows (Holm).",
     example="interp attribute difference gpt2 --file texts.txt --against tuned --per token",
-)  # fmt: skip
+)

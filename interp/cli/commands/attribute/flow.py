@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     },
     out=ENDS,
     example="interp attribute flow gpt2 --text 'The keys are on the' --position mean",
-)  # fmt: skip
+)
 def flow(
     run: Run,
     model: Model,

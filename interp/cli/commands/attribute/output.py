@@ -24,14 +24,15 @@ if TYPE_CHECKING:
     options={
         "file": Spelling(help="File with one text per line, in place of --text."),
         "methods": Spelling(
-            type=ATTRIBUTION_NAMES, default=("attn_lrp", "occlusion:how=mean"),
+            type=ATTRIBUTION_NAMES,
+            default=("attn_lrp", "occlusion:how=mean"),
             help="A method of `interp list methods`, several separated by commas, or a .py file "
             "that declares one. Repeatable.",
         ),
     },
     out=ENDS,
     example="interp attribute gpt2 --text 'The keys are on the' -m occlusion -o a.html",
-)  # fmt: skip
+)
 def output(
     run: Run,
     model: Model,

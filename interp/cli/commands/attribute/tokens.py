@@ -38,7 +38,8 @@ def _check(run: Run) -> None:
             "its first judged text is shown.",
         ),
         "methods": Spelling(
-            type=ATTRIBUTION_NAMES, default=(),
+            type=ATTRIBUTION_NAMES,
+            default=(),
             help="Methods of `interp list methods`, or the group token_importance; by default this "
             "group and four more measures of attention.",
         ),
@@ -48,7 +49,7 @@ def _check(run: Run) -> None:
     out=(".json", ".csv"),
     example="interp attribute tokens gpt2 --text 'The keys are on' --file texts.txt "
     "--set n_selection=8",
-)  # fmt: skip
+)
 def tokens(
     run: Run,
     model: Model,
@@ -83,9 +84,15 @@ def tokens(
 
     chosen, text = choose_methods(methods or COMPARED), run.values["text"]
     found = compare_importance(
-        model, texts, chosen, targets, how=how, n_selection=n_selection, batch_size=batch_size,
+        model,
+        texts,
+        chosen,
+        targets,
+        how=how,
+        n_selection=n_selection,
+        batch_size=batch_size,
         progress=progress,
-    )  # fmt: skip
+    )
     head = found.provenance.get("chosen_head", "")
     shown = text if text is not None else found.texts[0]
     every = [shown, *(t for t in texts if t != shown)]

@@ -191,9 +191,17 @@ def find(
         write_found(found, folder, model)
         run.interrupted = f" in the evaluation: what was found is in {folder}"
     measured, parts, doubt = evaluated(
-        model, found, start, no_set, top=top, maps=tuple(maps), ablation=kind,
-        reference=reference or {}, n_random=n_random, **kept,
-    )  # fmt: skip
+        model,
+        found,
+        start,
+        no_set,
+        top=top,
+        maps=tuple(maps),
+        ablation=kind,
+        reference=reference or {},
+        n_random=n_random,
+        **kept,
+    )
     run.say(evaluation_lines(found, measured, **parts) + doubt)
     if folder is not None:
         parts["explained"] = explained_nodes(model, found, start.pairs(model))
@@ -205,10 +213,14 @@ def find(
 
 find.params.append(
     click.Option(
-        ["--list"], is_flag=True, is_eager=True, expose_value=False, callback=_listed,
+        ["--list"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_listed,
         help="Print tasks, methods and published circuits, and exit.",
     )
-)  # fmt: skip
+)
 
 
 def _of(values: dict[str, Any]) -> tuple[str, ...]:

@@ -31,7 +31,10 @@ graph = command(
     loading=("chat",),
     options={
         "targets": Spelling(
-            type=TOKEN, multiple=True, metavar="TOKEN", default=(),
+            type=TOKEN,
+            multiple=True,
+            metavar="TOKEN",
+            default=(),
             help="Token whose logit is a node; repeatable. By default the most probable tokens up "
             "to 95 % of the probability, at most 10.",
         ),
@@ -41,4 +44,4 @@ graph = command(
     },
     after=_write,
     example="interp circuit graph MODEL --text 'Once upon a time there was a' -o results",
-)  # fmt: skip
+)

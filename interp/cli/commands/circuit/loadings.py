@@ -13,7 +13,8 @@ loadings = command(
     inputs={"prompts": traced("file")},
     options={
         "heads": Spelling(help="Heads to explain."),
-        "file": Spelling(help="File with one text per line, all of one length in tokens.",
+        "file": Spelling(
+            help="File with one text per line, all of one length in tokens.",
             default=None,
         ),
         "target": Spelling(type=TOKEN, metavar="TOKEN"),
@@ -25,4 +26,4 @@ loadings = command(
     "effect.",
     text="interp.report.printed.circuits:loadings_text",
     example="interp circuit loadings MODEL --heads L3H1 --text 'When Mary and John' -t ' Mary'",
-)  # fmt: skip
+)

@@ -24,4 +24,4 @@ path = command(
     },
     out="file",
     example="interp circuit path bundled:induction --task induction --route '*>1.0.k'",
-)  # fmt: skip
+)

@@ -30,7 +30,8 @@ def _rule(text: str) -> Any:
     inputs={"prompts": traced("file", "n")},
     options={
         "heads": Spelling(help="Heads to explain."),
-        "file": Spelling(help="File with one text per line, in place of --text.",
+        "file": Spelling(
+            help="File with one text per line, in place of --text.",
             default=None,
         ),
         "at": Spelling(metavar="RULE", read=_rule),
@@ -38,7 +39,7 @@ def _rule(text: str) -> Any:
         "top": Spelling(type=FROM_1),
     },
     example="interp circuit shares bundled:induction --heads L1H0 --at induction --set check",
-)  # fmt: skip
+)
 def shares(
     run: Run,
     model: Model,

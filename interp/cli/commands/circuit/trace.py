@@ -23,7 +23,14 @@ SITES = ("stream", "attention", "mlp")
 @command(
     also={
         "interp.circuits.causal_tracing:causal_tracing": (
-            "corrupt", "per", "window", "sever", "noise", "n_samples", "seed", "progress",
+            "corrupt",
+            "per",
+            "window",
+            "sever",
+            "noise",
+            "n_samples",
+            "seed",
+            "progress",
         )
     },
     options={
@@ -40,7 +47,7 @@ SITES = ("stream", "attention", "mlp")
         "n": Spelling(help="Trace only the first facts."),
     },
     example="interp circuit trace gpt2 --file facts.jsonl --site mlp --site attention",
-)  # fmt: skip
+)
 def trace(
     run: Run,
     model: Model,

@@ -23,7 +23,9 @@ variables = command(
     options={
         "pairs": Spelling(("--file",), PromptFile(), "FILE", "File of interchanges."),
         "nodes": Spelling(
-            type=click.STRING, metavar="PLACE,...", default="",
+            type=click.STRING,
+            metavar="PLACE,...",
+            default="",
             read=lambda text: split_names(text or "") or None,
             help="Heads (L5H4), all heads of a layer (L5), what leaves it (stream5), or several "
             "together (L5H4+L6H0); by default all single ones.",
@@ -37,4 +39,4 @@ variables = command(
     files=("variables.json", "variables.parquet", "variables.csv"),
     help=HELP,
     example="interp circuit variables bundled:induction --set nodes=L0,L1 -o results",
-)  # fmt: skip
+)

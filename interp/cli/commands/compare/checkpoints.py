@@ -87,6 +87,12 @@ def checkpoints(
         return of_revision.checked(given, f"{given}@{source}", lambda *_: None)
 
     return emergence_of(
-        load, given, metrics or None, prompts, revisions=revisions, seed=seed,
-        batch_size=batch_size, progress=progress,
-    )  # fmt: skip
+        load,
+        given,
+        metrics or None,
+        prompts,
+        revisions=revisions,
+        seed=seed,
+        batch_size=batch_size,
+        progress=progress,
+    )

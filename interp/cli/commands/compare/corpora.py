@@ -38,10 +38,14 @@ corpora = command(
     options={
         "corpus": Spelling(help="A corpus, such as `interp profile` reads; give at least two."),
         "alter": Spelling(
-            type=click.STRING, metavar="NAME,...", default="", read=split_names,
+            type=click.STRING,
+            metavar="NAME,...",
+            default="",
+            read=split_names,
         ),
         "rules": Spelling(
-            type=click.STRING, metavar="NAME,...",
+            type=click.STRING,
+            metavar="NAME,...",
             read=lambda text: split_names(text or "") or None,
         ),
         "field": Spelling(metavar="NAME"),
@@ -51,4 +55,4 @@ corpora = command(
     text="interp.report.printed.portability:portability_text",
     check=_check,
     example="interp compare corpora MODEL --corpus prose.jsonl --corpus code.jsonl -o results",
-)  # fmt: skip
+)

@@ -139,6 +139,14 @@ def heads(
         return None  # the models follow one after another, each as it is loaded
     first = 1 + len(more)
     return interp.compare(
-        models[:first], models[first:], metrics or None, prompts, match=match, paired=paired,
-        top=top, seed=seed, batch_size=batch_size, progress=progress,
-    )  # fmt: skip
+        models[:first],
+        models[first:],
+        metrics or None,
+        prompts,
+        match=match,
+        paired=paired,
+        top=top,
+        seed=seed,
+        batch_size=batch_size,
+        progress=progress,
+    )

@@ -38,11 +38,12 @@ match = command(
             help="Number of random splits of the heads of both models; 0 for none.", default=999
         ),
         "n_boot": Spelling(
-            type=FROM_0, metavar="N",
+            type=FROM_0,
+            metavar="N",
             help="Number of bootstrap draws of the prompts, for the stability; 0 for none.",
             default=500,
         ),
     },
     each=_write,
     example="interp compare match seed-0 seed-1 --method patterns -o results",
-)  # fmt: skip
+)

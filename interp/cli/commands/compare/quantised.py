@@ -19,7 +19,8 @@ quantised = command(
     "interp.heads.between_models.quantised:quantised_heads",
     options={
         "method": Spelling(
-            type=click.STRING, metavar="NAME",
+            type=click.STRING,
+            metavar="NAME",
             help="int8, int4, int16 or fp8; torchao:int8, torchao:fp8, bitsandbytes:int8, "
             "bitsandbytes:nf4 or bitsandbytes:fp4.",
         ),
@@ -30,4 +31,4 @@ quantised = command(
     files=("quantised.json", "quantised.parquet", "quantised.csv"),
     text="interp.report.printed.quantised:quantised_text",
     example="interp compare quantised bundled:induction --method int4 -o results",
-)  # fmt: skip
+)

@@ -45,7 +45,8 @@ faithfulness = command(
         "draws": Spelling(type=FROM_0),
         "seed": Spelling(type=click.INT),
         "clusters": Spelling(
-            type=PromptFile(), metavar="FILE",
+            type=PromptFile(),
+            metavar="FILE",
             help="File with one label per text: texts with the same label share a document or "
             "template, and errors and tests are over labels.",
         ),
@@ -56,4 +57,4 @@ faithfulness = command(
     "corrected for all pairs of methods (Holm, 5 %). With few texts no difference can be "
     "significant; the table then gives the number of texts needed.",
     example="interp evaluate faithfulness gpt2 --file texts.txt -m attn_lrp,rollout -o results",
-)  # fmt: skip
+)

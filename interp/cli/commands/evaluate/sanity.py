@@ -25,14 +25,15 @@ if TYPE_CHECKING:
             default="attn_lrp,gradient_x_input,raw_attention,rollout,input_norm",
         ),
         "classes": Spelling(
-            type=PromptFile(), metavar="FILE",
+            type=PromptFile(),
+            metavar="FILE",
             help="File with the class of each text: also refit a read-out after the top tokens are "
             "removed (ROAR without training the model again).",
         ),
     },
     after=say_notes,
     example="interp evaluate sanity gpt2 --file texts.txt -m attn_lrp,rollout",
-)  # fmt: skip
+)
 def sanity(
     run: Run,
     model: Model,

@@ -85,9 +85,13 @@ def shapley(
         shared: Any = {"method": method, "seed": game["seed"]}
         run.announce(estimate_shapley(played, max_evaluations=max_evaluations, **shared))
         found = shapley_of(
-            played, null=null, beside=lambda: random_game(played, **beside), progress=progress,
-            **shared, **budget,
-        )  # fmt: skip
+            played,
+            null=null,
+            beside=lambda: random_game(played, **beside),
+            progress=progress,
+            **shared,
+            **budget,
+        )
     elif value == "per-layer":
         found = room.shapley_per_layer(model, task, progress=progress, **game)
     elif value == "banzhaf":

@@ -71,12 +71,18 @@ def verify(
     from interp.core.registry import METRICS
 
     confirmed = confirm(
-        model, [METRICS.parse(name) for name in metrics], k=top,
-        task=task if run.stated("task") else None, by=by, n_random=n_random,
-        n=run.values["n"], max_length=run.values["max_length"],
-        progress=progress, announce=announce,
+        model,
+        [METRICS.parse(name) for name in metrics],
+        k=top,
+        task=task if run.stated("task") else None,
+        by=by,
+        n_random=n_random,
+        n=run.values["n"],
+        max_length=run.values["max_length"],
+        progress=progress,
+        announce=announce,
         **game,
-    )  # fmt: skip
+    )
     if run.form is not None:  # rows have no column for it
         for metric, note in confirmed.notes.items():
             run.voice.note(f"{model.name}: {metric}: {note}")

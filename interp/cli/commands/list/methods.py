@@ -11,9 +11,12 @@ from interp.core.registry import ATTRIBUTION_METHODS
 
 
 @command(
-    over="nothing", arguments=("name",), out=None,
-    options={"name": Spelling(type=ATTRIBUTION_NAME)}, example="interp list methods occlusion",
-)  # fmt: skip
+    over="nothing",
+    arguments=("name",),
+    out=None,
+    options={"name": Spelling(type=ATTRIBUTION_NAME)},
+    example="interp list methods occlusion",
+)
 def methods(run: Run, name: str | None = None, *, paper: str | None = None) -> None:
     """List the attribution methods, or explain one.
 

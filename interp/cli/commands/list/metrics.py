@@ -11,9 +11,12 @@ from interp.core.registry import METRICS
 
 
 @command(
-    over="nothing", arguments=("name",), out=None,
-    options={"name": Spelling(type=METRIC_NAME)}, example="interp list metrics induction",
-)  # fmt: skip
+    over="nothing",
+    arguments=("name",),
+    out=None,
+    options={"name": Spelling(type=METRIC_NAME)},
+    example="interp list metrics induction",
+)
 def metrics(run: Run, name: str | None = None, *, paper: str | None = None) -> None:
     """List the metrics, or explain one.
 

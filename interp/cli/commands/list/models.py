@@ -10,9 +10,12 @@ from interp.core.shell_line import shell_line
 
 
 @command(
-    over="nothing", arguments=("name",), out=None,
-    options={"name": Spelling(type=MODEL_NAME)}, example="interp list models trained:names",
-)  # fmt: skip
+    over="nothing",
+    arguments=("name",),
+    out=None,
+    options={"name": Spelling(type=MODEL_NAME)},
+    example="interp list models trained:names",
+)
 def models(run: Run, name: str | None = None, *, variants: bool = False) -> None:
     """List the models that come with the package, or print the card of one.
 

@@ -24,7 +24,8 @@ verify = command(
         "folder": Spelling(type=click.Path(exists=True, file_okay=False), metavar="DIR"),
         "original": Spelling(("--against",), MODEL_NAME, "MODEL"),
         "trust_remote_code": Spelling(
-            ("--trust-remote-code",), click.BOOL,
+            ("--trust-remote-code",),
+            click.BOOL,
             help="Run the modelling file of a compact checkpoint, and tasks that are programs.",
         ),
     },
@@ -35,4 +36,4 @@ verify = command(
     "is 1 if something differs, or if no task could be computed again.",
     text="interp.report.printed.top:plain_text",
     example="interp prune verify smaller --against models/mine",
-)  # fmt: skip
+)

@@ -32,18 +32,23 @@ def _check(run: Run) -> None:
 
 
 @command(
-    over="nothing", arguments=("folder",), out=None, check=_check,
+    over="nothing",
+    arguments=("folder",),
+    out=None,
+    check=_check,
     inputs={**ONLY, "out": Input(lambda run: run.values["out"], ("out",))},
     options={
         **ONLY_OPTIONS,
         "out": Spelling(
-            ("-o", "--out"), OUT_FILE, "FILE",
+            ("-o", "--out"),
+            OUT_FILE,
+            "FILE",
             "File to write; its suffix is the format: .parquet, .csv or .json. With --tracker the "
             "folder.",
         ),
     },
     example="interp results export results -o scores.csv",
-)  # fmt: skip
+)
 def export(
     run: Run,
     out: Path | None = None,

@@ -14,9 +14,12 @@ if TYPE_CHECKING:
 
 
 @command(
-    over="nothing", arguments=("folder",), out="rows", text="interp.cli.stored:frame_text",
+    over="nothing",
+    arguments=("folder",),
+    out="rows",
+    text="interp.cli.stored:frame_text",
     example="interp results list results --csv",
-)  # fmt: skip
+)
 def list(run: Run, folder: Path = Path("results")) -> pd.DataFrame:
     """List the results of a folder: model, metric, settings and size."""
     from interp.core.dataset import listing

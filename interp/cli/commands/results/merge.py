@@ -21,14 +21,17 @@ def _check(run: Run) -> None:
 
 
 @command(
-    over="nothing", arguments=("folders",), out=None, check=_check,
+    over="nothing",
+    arguments=("folders",),
+    out=None,
+    check=_check,
     inputs={"out": Input(lambda run: run.values["out"], ("out",))},
     options={
         "folders": Spelling(type=FOLDER, metavar="A B...", multiple=True),
         "out": Spelling(("-o", "--out"), FOLDER, "DIR"),
     },
     example="interp results merge gpt2 pythia -o both",
-)  # fmt: skip
+)
 def merge(run: Run, folders: tuple[Path, ...], *, out: Path | None = None) -> None:
     """Add the results of folders B... to folder A, or of all to --out; nothing is computed.
 

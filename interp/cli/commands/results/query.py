@@ -13,9 +13,12 @@ if TYPE_CHECKING:
 
 
 @command(
-    over="nothing", arguments=("sql", "folder"), out="rows", text="interp.cli.stored:frame_text",
+    over="nothing",
+    arguments=("sql", "folder"),
+    out="rows",
+    text="interp.cli.stored:frame_text",
     example='interp results query "FROM scores LIMIT 5" results',
-)  # fmt: skip
+)
 def query(sql: str, folder: Path = Path("results")) -> pd.DataFrame:
     """Run an SQL query with DuckDB on the tables results, scores and prompts.
 

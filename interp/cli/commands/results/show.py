@@ -19,10 +19,14 @@ if TYPE_CHECKING:
 
 
 @command(
-    over="nothing", arguments=("folder",), inputs=ONLY, out="rows",
+    over="nothing",
+    arguments=("folder",),
+    inputs=ONLY,
+    out="rows",
     options={**ONLY_OPTIONS, "top": Spelling(type=FROM_1), "by": Spelling(type=click.Choice(BY))},
-    text="interp.cli.stored:frame_text", example="interp results show results -m induction --top 5",
-)  # fmt: skip
+    text="interp.cli.stored:frame_text",
+    example="interp results show results -m induction --top 5",
+)
 def show(
     folder: Path = Path("results"),
     models: Any = (),

@@ -11,9 +11,12 @@ from interp.core.shell_line import shell_line
 
 
 @command(
-    over="nothing", arguments=("folder",), out=None, after=lambda run: run.failed,
+    over="nothing",
+    arguments=("folder",),
+    out=None,
+    after=lambda run: run.failed,
     example="interp results verify results",
-)  # fmt: skip
+)
 def verify(run: Run, folder: Path = Path("results")) -> None:
     """Read every file and report what is damaged, changed or missing; exit code 1 if so."""
     from interp.core.dataset import listing, other_files, problems

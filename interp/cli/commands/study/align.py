@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 
 OWN = "bundled:reorder"
 FILES = {
-    "words": "alignment", "heads": "translation_heads", "decoder-lens": "decoder_lens",
+    "words": "alignment",
+    "heads": "translation_heads",
+    "decoder-lens": "decoder_lens",
     "simultaneous": "simultaneous",
-}  # fmt: skip
+}
 ENDS = ("json", "csv", "html")
 
 
@@ -58,11 +60,15 @@ def _check(run: Run) -> None:
     inputs={"pairs": Input(_pairs, ("pairs", "n"), _check)},
     options={
         "pairs": Spelling(
-            ("--file",), ItemFile(_read), "FILE", "File of pairs of source and target (.jsonl).",
+            ("--file",),
+            ItemFile(_read),
+            "FILE",
+            "File of pairs of source and target (.jsonl).",
             default=None,
         ),
         "n": Spelling(
-            type=click.IntRange(4), default=64,
+            type=click.IntRange(4),
+            default=64,
             help="Number of generated pairs if no file is given.",
         ),
         "select": Spelling(type=click.FloatRange(0, 1, min_open=True, max_open=True)),
@@ -76,7 +82,7 @@ def _check(run: Run) -> None:
     },
     text="interp.report.printed:nothing",
     example="interp study align bundled:reorder --set pair=0 --set picture=alignment.html",
-)  # fmt: skip
+)
 def align(
     run: Run,
     model: Model,

@@ -42,7 +42,7 @@ def _check(run: Run) -> None:
         "n_heads": Spelling(type=FROM_1),
     },
     example="interp study pictures models/llava -m sinks --image a.png --text 'The animal is a'",
-)  # fmt: skip
+)
 def pictures(
     run: Run,
     model: Model,

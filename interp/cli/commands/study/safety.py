@@ -88,12 +88,16 @@ safety = command(
     },
     options={
         "harmful": Spelling(
-            type=PromptFile(), metavar="FILE", default=None,
+            type=PromptFile(),
+            metavar="FILE",
+            default=None,
             help="File of prompts that the model should refuse: .txt with one per line, .jsonl or "
             ".json.",
         ),
         "harmless": Spelling(
-            type=PromptFile(), metavar="FILE", default=None,
+            type=PromptFile(),
+            metavar="FILE",
+            default=None,
             help="File of prompts that the model should answer.",
         ),
         "template": Spelling(
@@ -103,14 +107,15 @@ safety = command(
         ),
         "n": Spelling(type=FROM_2, help="Number of prompts of each set; all by default."),
         "refusal_tokens": Spelling(
-            type=click.STRING, metavar="TOKEN", multiple=True, default=(),
+            type=click.STRING,
+            metavar="TOKEN",
+            multiple=True,
+            default=(),
             read=lambda given: list(given) or None,
             help="A token that begins a refusal, as text. Repeatable; by default those that the "
             "model declares.",
         ),
-        "n_heads": Spelling(
-            type=FROM_1, help="Number of heads to ablate, one after another."
-        ),
+        "n_heads": Spelling(type=FROM_1, help="Number of heads to ablate, one after another."),
         "by": Spelling(type=click.Choice(["projection", "ships"])),
         "n_random": Spelling(type=FROM_2),
     },
@@ -121,4 +126,4 @@ safety = command(
     "reported as an error, without heads. With --out, heads.csv, directions.csv, curves.csv, "
     "safety.json and a page safety.html are written for each model.",
     example="interp study safety models/mine --harmful bad.txt --harmless fine.txt -o results",
-)  # fmt: skip
+)

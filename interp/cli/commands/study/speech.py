@@ -50,8 +50,11 @@ def _require(run: Run) -> None:
     inputs={"recordings": Input(_asked, ("recordings", "audio", "text"), _require)},
     options={
         "recordings": Spelling(
-            ("--file",), ItemFile(_recordings), "FILE",
-            "File of recordings and their texts (.jsonl).", default=None,
+            ("--file",),
+            ItemFile(_recordings),
+            "FILE",
+            "File of recordings and their texts (.jsonl).",
+            default=None,
         ),
         "text": Spelling(
             multiple=True, help="Words that are spoken in a recording; one --text per --audio."
@@ -69,7 +72,7 @@ def _require(run: Run) -> None:
     },
     text="interp.report.printed:nothing",
     example="interp study speech openai/whisper-tiny --audio a.wav --text 'the cat'",
-)  # fmt: skip
+)
 def speech(
     run: Run,
     model: Model,
@@ -139,9 +142,15 @@ def _lens(run: Run, model: Model, recordings: list[Utterance], language: str | N
 
 
 def _errors(
-    model: Model, recordings: list[Utterance], heads: list[str] | None, n_heads: int,
-    select: float, n_random: int, seed: int, options: dict[str, Any],
-) -> ResultRows | None:  # fmt: skip
+    model: Model,
+    recordings: list[Utterance],
+    heads: list[str] | None,
+    n_heads: int,
+    select: float,
+    n_random: int,
+    seed: int,
+    options: dict[str, Any],
+) -> ResultRows | None:
     """Return the errors against gold times; None where no recording has any."""
     if not any(one.words for one in recordings):
         return None
@@ -150,6 +159,12 @@ def _errors(
     if len(recordings) < 4:
         n_heads = 0  # too few to choose on some and judge by others
     return word_time_errors(
-        model, recordings, heads=heads, n_heads=n_heads, select=select, n_random=n_random,
-        seed=seed, **options,
-    )  # fmt: skip
+        model,
+        recordings,
+        heads=heads,
+        n_heads=n_heads,
+        select=select,
+        n_random=n_random,
+        seed=seed,
+        **options,
+    )

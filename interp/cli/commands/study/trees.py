@@ -78,22 +78,27 @@ def _write(run: Run) -> None:
     },
     options={
         "treebank": Spelling(
-            ("--file",), PATH, "FILE",
+            ("--file",),
+            PATH,
+            "FILE",
             "Treebank file in CoNLL-U; by default the small one that comes with interp.",
             default=None,
         ),
         "n": Spelling(type=FROM_2, help="Use the first N sentences of each file; all by default."),
         "on_error": Spelling(
-            type=click.Choice(["refuse", "skip"]), default="refuse",
+            type=click.Choice(["refuse", "skip"]),
+            default="refuse",
             help="Handling of errors in a treebank: stop, or skip the sentence and count it.",
         ),
         "train": Spelling(
-            type=PATH, metavar="FILE",
+            type=PATH,
+            metavar="FILE",
             help="Another treebank, used to choose heads, offsets and ensembles; by default half "
             "of that of --file, and numbers are from the other half.",
         ),
         "pairs": Spelling(
-            type=PATH, metavar="FILE",
+            type=PATH,
+            metavar="FILE",
             help="Minimal pairs (JSONL with sentence_good and sentence_bad, as in BLiMP): effect "
             "of ablating the heads above their baselines, beside random heads.",
         ),
@@ -113,7 +118,7 @@ def _write(run: Run) -> None:
     text="interp.report.printed:nothing",
     help="With --out, trees.json, relations.csv, trees.csv and a page trees.html are written.",
     example="interp study trees bert-base-cased --file en.conllu -o results",
-)  # fmt: skip
+)
 def trees(
     run: Run,
     model: Model,
@@ -153,9 +158,16 @@ def trees(
     from interp.syntax.stored_searches import kept_trees
 
     found, version = kept_trees(
-        model, treebank, train, WordReading(**words), stack=stack, controls=controls, seed=seed,
-        resume=resume, progress=passes(progress, model.name),
-    )  # fmt: skip
+        model,
+        treebank,
+        train,
+        WordReading(**words),
+        stack=stack,
+        controls=controls,
+        seed=seed,
+        resume=resume,
+        progress=passes(progress, model.name),
+    )
     if version:
         run.voice.note(f"{model.name}: stored by an earlier run of interp {version}")
     run.say(trees_text(found, top))

@@ -42,16 +42,19 @@ def _check(run: Run) -> None:
     inputs={"pictures": Input(_pictures, OF_IMAGES)},
     options={
         "image": Spelling(
-            type=FOLDER, metavar="DIR",
+            type=FOLDER,
+            metavar="DIR",
             help="Folder of images, in subfolders named after their class if they have one; images "
             "drawn by the package by default, for the bundled models.",
         ),
         "masks": Spelling(
-            type=FOLDER, metavar="DIR",
+            type=FOLDER,
+            metavar="DIR",
             help="Folder of masks of the object, with the names of the images.",
         ),
         "cues": Spelling(
-            type=FILE, metavar="FILE",
+            type=FILE,
+            metavar="FILE",
             help="CSV of image and the class that a cue in it suggests (empty: no cue), for "
             "--method cue.",
         ),
@@ -59,7 +62,8 @@ def _check(run: Run) -> None:
             help="Texts of the classes, one per line, for a model of two towers.", default=None
         ),
         "bank": Spelling(
-            type=FILE, metavar="FILE",
+            type=FILE,
+            metavar="FILE",
             help="Texts that may describe a head, one per line, for a model of two towers.",
         ),
         "resize": Spelling(
@@ -72,7 +76,7 @@ def _check(run: Run) -> None:
     check=_check,
     text="interp.report.printed:nothing",
     example="interp study vision bundled:shapes-spurious --method cue",
-)  # fmt: skip
+)
 def vision(
     run: Run,
     model: Model,

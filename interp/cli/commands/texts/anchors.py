@@ -51,8 +51,15 @@ def _chains(run: Run) -> list[Chain]:
 @command(
     also={
         "interp.text.chains.anchors:thought_anchors": (
-            "n_heads", "min_distance", "candidates", "n_rollouts", "max_new_tokens", "temperature",
-            "beyond", "batch_size", "seed",
+            "n_heads",
+            "min_distance",
+            "candidates",
+            "n_rollouts",
+            "max_new_tokens",
+            "temperature",
+            "beyond",
+            "batch_size",
+            "seed",
         )
     },
     inputs={"chains": Input(_chains, ("file", "question", "answer"))},
@@ -61,20 +68,21 @@ def _chains(run: Run) -> list[Chain]:
             type=PromptFile(), multiple=True, help="File of one long text; repeatable."
         ),
         "question": Spelling(
-            default="", metavar="TEXT",
+            default="",
+            metavar="TEXT",
             help="Text after each chain, such as ' Therefore the answer is'.",
         ),
         "answer": Spelling(
             default="", metavar="TEXT", help="The answer, on which effects are measured."
         ),
         "methods": Spelling(
-            type=click.Choice(["attention", "suppression", "resampling"]), metavar="NAME",
-            default=(), read=tuple,
+            type=click.Choice(["attention", "suppression", "resampling"]),
+            metavar="NAME",
+            default=(),
+            read=tuple,
         ),
         "n_heads": Spelling(type=FROM_1, metavar="K"),
-        "min_distance": Spelling(
-            type=FROM_1, help="Ignore attention over fewer than N sentences."
-        ),
+        "min_distance": Spelling(type=FROM_1, help="Ignore attention over fewer than N sentences."),
         "candidates": Spelling(type=FROM_1),
         "n_rollouts": Spelling(
             type=FROM_2,
@@ -91,7 +99,7 @@ def _chains(run: Run) -> list[Chain]:
     text="interp.report.printed:nothing",
     check=_check,
     example="interp texts anchors MODEL --file trace.txt --answer ' 42' -o results",
-)  # fmt: skip
+)
 def anchors(
     run: Run,
     model: Model,

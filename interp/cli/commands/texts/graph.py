@@ -112,5 +112,11 @@ def _of_edges(model: Model, given: GraphInput, threshold: str) -> AttentionGraph
     matrix, chain = node_attention(model, given)
     about = result_provenance(model, "interp texts graph", Prompts((chain.ids,), "edges"))
     n = len(given.nodes)
-    return graph_of(matrix.mean(0), given.nodes, threshold=threshold, seen=np.ones((n, n)),
-                    kind="attention between mentions", provenance=about)  # fmt: skip
+    return graph_of(
+        matrix.mean(0),
+        given.nodes,
+        threshold=threshold,
+        seen=np.ones((n, n)),
+        kind="attention between mentions",
+        provenance=about,
+    )

@@ -49,7 +49,9 @@ influence = command(
         "texts": Spelling(type=PromptFile()),
         "heads": Spelling(help="Heads to mask.", default=None),
         "metric": Spelling(
-            ("-m", "--metric"), METRIC_NAME, "NAME[:OPTION=VALUE,...]",
+            ("-m", "--metric"),
+            METRIC_NAME,
+            "NAME[:OPTION=VALUE,...]",
             "Mask the heads that a metric ranks first, on random tokens repeated twice, instead of "
             "--heads.",
         ),
@@ -67,4 +69,4 @@ influence = command(
     help="FILE is a .txt or .jsonl file; see `--random` for z. The file of --out has a line of "
     "JSON per text and is written once all are scored; an interrupted command resumes.",
     example="interp texts influence bundled:induction --file texts.txt -m induction -o a.jsonl",
-)  # fmt: skip
+)

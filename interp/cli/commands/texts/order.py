@@ -31,14 +31,16 @@ order = command(
     inputs={"chains": Input(_chains, ("chains",))},
     options={
         "chains": Spelling(
-            ("--file",), ItemFile(_read), "FILE",
+            ("--file",),
+            ItemFile(_read),
+            "FILE",
             "File of passages (.jsonl) with question, answer, and sources: the numbers of the "
             "passages that hold the answer, from 0.",
         ),
         "n_random": Spelling(type=click.IntRange(1), help="Number of random orders."),
     },
     files=("order.json", "order.csv", "order.html"),
-    help="A line of the file is an object such as {\"passages\": [\"A. \", \"B. \", \"C. \"], "
-    "\"question\": \"Which?\", \"answer\": \" B\", \"sources\": [1]}.",
+    help='A line of the file is an object such as {"passages": ["A. ", "B. ", "C. "], '
+    '"question": "Which?", "answer": " B", "sources": [1]}.',
     example="interp texts order MODEL --file passages.jsonl -o results",
-)  # fmt: skip
+)

@@ -49,7 +49,12 @@ def _chain(run: Run) -> Chain | None:
 @command(
     also={
         "interp.text.context.judge:judge_sources": (
-            "n_heads", "candidates", "n_ablations", "batch_size", "beyond", "seed",
+            "n_heads",
+            "candidates",
+            "n_ablations",
+            "batch_size",
+            "beyond",
+            "seed",
         )
     },
     inputs={"chain": Input(_chain, ("file", "question", "answer"))},
@@ -63,7 +68,8 @@ def _chain(run: Run) -> Chain | None:
         "n_documents": Spelling(type=FROM_2),
         "n_sentences": Spelling(type=click.IntRange(7)),
         "n_heads": Spelling(
-            type=FROM_1, metavar="K",
+            type=FROM_1,
+            metavar="K",
             help="Number of heads of the method 'heads'; an eighth of all by default.",
         ),
         "candidates": Spelling(type=FROM_1),
@@ -74,7 +80,7 @@ def _chain(run: Run) -> Chain | None:
     text="interp.report.printed:nothing",
     check=_check,
     example="interp texts sources MODEL --file notes.txt --question ' Who?' --answer ' Tom'",
-)  # fmt: skip
+)
 def sources(
     run: Run,
     model: Model,
