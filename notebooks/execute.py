@@ -59,9 +59,12 @@ def executed(path: Path) -> Any:
     quiet = {**os.environ, "PYTHONWARNINGS": "ignore:IProgress not found"}
     with tempfile.TemporaryDirectory() as folder:
         NotebookClient(
-            book, timeout=TIMEOUT, kernel_name="python3", record_timing=False,
+            book,
+            timeout=TIMEOUT,
+            kernel_name="python3",
+            record_timing=False,
             resources={"metadata": {"path": folder}},
-        ).execute(env={**quiet, "TMPDIR": folder})  # fmt: skip
+        ).execute(env={**quiet, "TMPDIR": folder})
         return cleaned(book, folder)
 
 
