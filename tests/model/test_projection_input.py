@@ -77,7 +77,7 @@ def with_inputs(model: interp.Model, inputs: Any, site: Any, see: Any) -> Tensor
 def test_z_and_its_edits_are_the_input_of_the_output_projection(name: str) -> None:
     module, inputs = named(name)
     model = interp.load(module, name=name)
-    cache, own = model.capture(inputs, ["z"]), model.run(inputs)
+    cache, own = model.capture(inputs, ["z"]), model.run(inputs).detach()
     projected = [s for s in model.sites if s.projection is not None]
     sites = {(s.stack, s.kind, s.gated): s for s in projected}.values()  # the last of each kind
     assert sites or name == "xlnet", "its projection is a parameter of the attention"
