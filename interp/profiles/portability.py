@@ -45,7 +45,7 @@ def portability(
     rules: Iterable[str | KeyRule | Any] | None = None,
     heads: Sequence[str] | None = None,
     n_documents: int = 200,
-    n_queries: int = 32,
+    n_queries: int | None = 32,
     max_length: int = 256,
     seed: int = 0,
     resume: str | os.PathLike | None = None,
@@ -67,7 +67,7 @@ def portability(
         rules: see `interp.profile`, as the next ones.
         heads: heads to describe; all by default.
         n_documents: number of random documents of each corpus.
-        n_queries: number of random queries read of each document.
+        n_queries: number of random queries read of each document; None: all.
         max_length: longest window, in tokens.
         seed: seed of every random choice.
         resume: folder with finished steps, from which a run that was stopped goes on.

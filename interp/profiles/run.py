@@ -54,7 +54,7 @@ def profile(
     rules: Iterable[str | KeyRule | Any] | None = None,
     heads: Sequence[str] | None = None,
     n_documents: int = 400,
-    n_queries: int = 32,
+    n_queries: int | None = 32,
     max_length: int = 256,
     effects: bool = True,
     n_ablated: int = 8,
@@ -87,7 +87,7 @@ def profile(
             by default all that the package declares.
         heads: heads to describe, such as L5H4; all by default.
         n_documents: number of random documents.
-        n_queries: number of random queries read of each document.
+        n_queries: number of random queries read of each document; None: all.
         max_length: longest window of a document, in tokens; a longer document gives a random one.
         effects: estimate the effect of every head on the loss, and read what it writes.
         n_ablated: heads that are ablated, those with the largest estimates; those of `heads` where
