@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -12,6 +13,7 @@ import interp
 from interp.circuits.find import find_circuit
 from interp.circuits.result import Circuit
 from interp.circuits.tasks import make_contrast
+from interp.core.ties import snapped
 
 
 @pytest.mark.slow
@@ -70,7 +72,7 @@ def test_edges_are_listed_and_written(run, tmp_path) -> None:
     table = pd.read_csv(folder / "edges.csv")
     assert list(table) == ["from", "to", "score", "sem", "n", "unit", "in_set"]
     assert len(table) == 110
-    assert table["score"].abs().is_monotonic_decreasing
+    assert np.all(np.diff(snapped(table["score"].abs())) <= 0)  # up to rounding
     assert (table["unit"] == "logits").all()
     assert {"L0H3 -> L1H0.k", "L1H0 -> logits"} <= set(table["from"] + " -> " + table["to"])
     found = Circuit.from_json(folder / "circuit.json")
