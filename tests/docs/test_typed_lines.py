@@ -64,13 +64,16 @@ def typed(lines: Sequence[Line], folder: Path, home: Path, *, process: bool) -> 
     for line in lines:
         if why_not_typed(line):
             continue
-        supply(line.words, folder)
+        every = "-m all" in line.text  # on a model of 4 heads: minutes of one with 144
+        where = folder / "every metric" if every else folder
+        where.mkdir(exist_ok=True)
+        supply(line.words, where)
         if line.words[:2] == ["interp", "explore"]:
-            done = until_address(line.text, folder, home)
+            done = until_address(line.text, where, home)
         elif process or not line.text.startswith("interp ") or ">>" in line.text:
-            done = in_shell(line.text, folder, home)
+            done = in_shell(line.text, where, home)
         else:
-            done = in_fork(line.text, folder, home)
+            done = in_fork(line.text, where, home)
         if done.code or "Traceback" in done.output:
             failed.append(f"{line}: exit code {done.code}\n{done.output[-2000:]}")
     return failed
@@ -102,7 +105,7 @@ def test_the_lines_of_a_page_are_typed(page: str, tmp_path: Path, home: Path) ->
 def test_the_lines_of_a_help_text_are_typed(line: Line, tmp_path: Path, home: Path) -> None:
     folder = tmp_path / "empty"
     folder.mkdir()
-    assert typed([line], folder, home, process=True) == []
+    assert typed([line], folder, home, process=False) == []
 
 
 def test_the_pages_are_those_of_the_repository() -> None:
