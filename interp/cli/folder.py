@@ -1,14 +1,15 @@
-"""Commands of a folder, imported only when they are used.
+"""Commands of folders, imported only when they are used.
 
 A file defines one command; a folder within defines a family of commands, of which one may be the
-default: `interp compare A B` is `interp compare heads A B`.
+default: `interp compare A B` is `interp compare heads A B`. Several folders may add to one family:
+`interp study vision` stands with the subject that it is about.
 """
 
 from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -26,32 +27,41 @@ OTHER = "Other commands"
 
 
 class Folder(MutableMapping[str, click.Command]):
-    """Commands of a folder, by name.
+    """Commands of folders, by name.
 
     Args:
-        path: the folder.
-        package: its name, to import the files by.
+        places: package by folder, to import the files by; of two files with one name the first
+            counts.
     """
 
-    def __init__(self, path: Path, package: str) -> None:
-        self.path, self.package = path, package
+    def __init__(self, places: Mapping[Path, str]) -> None:
+        self.places = dict(places)
         self._added: dict[str, click.Command] = {}
         self._parsed: dict[str, list[ast.stmt]] = {}
 
     @cached_property
     def _files(self) -> dict[str, Path]:
-        families = [path.parent for path in self.path.glob("[!_]*/__init__.py")]
-        paths = sorted([*self.path.glob("[!_]*.py"), *families])
-        return {path.stem.replace("_", "-"): path for path in paths}
+        files: dict[str, Path] = {}
+        for place in self.places:
+            families = [path.parent for path in place.glob("[!_]*/__init__.py")]
+            for path in sorted([*place.glob("[!_]*.py"), *filter(self._members, families)]):
+                files.setdefault(path.stem.replace("_", "-"), path)
+        return files
+
+    def _members(self, family: Path) -> list[str]:
+        """Return the names of the commands of a family in all places."""
+        paths = (path for x in self.places for path in x.glob(f"{family.name}/[!_]*.py"))
+        return sorted({path.stem.replace("_", "-") for path in paths})
 
     def __getitem__(self, name: str) -> click.Command:
         if name not in self._added:
             path = self._files[name]
-            package = f"{self.package}.{path.stem}"
             if path.is_dir():
-                self._added[name] = Family(name, Folder(path, package), self._stated(name))
+                inside = {x / path.stem: f"{p}.{path.stem}" for x, p in self.places.items()}
+                self._added[name] = Family(name, Folder(inside), self._stated(name))
                 return self._added[name]
-            found = getattr(import_module(package), path.stem, None)
+            module = import_module(f"{self.places[path.parent]}.{path.stem}")
+            found = getattr(module, path.stem, None)
             if not isinstance(found, click.Command):
                 raise OptionError(
                     f"{path} does not define a command; a file of this folder must define "
@@ -91,8 +101,7 @@ class Folder(MutableMapping[str, click.Command]):
         path = self._files.get(name)
         if path is None or not path.is_dir():
             return []
-        own = {x.stem.replace("_", "-") for x in path.glob("[!_]*.py")}
-        return sorted(own - {self._stated(name).get("DEFAULT", "")})
+        return [x for x in self._members(path) if x != self._stated(name).get("DEFAULT", "")]
 
     def grouped(self) -> dict[str, list[str]]:
         """Return the names of the commands by their group, without an import.

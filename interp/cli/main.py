@@ -1,4 +1,4 @@
-"""Command line: the commands of the folder `commands/`, each imported when it is used.
+"""Command line: the commands of the folders `commands/`, each imported when it is used.
 
 Exit codes: 0 done; 1 a model or a write failed, the rest was done; 2 the command was wrong;
 130 interrupted; 141 the reader of its output has gone; 143 terminated.
@@ -38,6 +38,13 @@ class Wrong(Failed):
     """Error in the command itself."""
 
     exit_code = 2
+
+
+def command_places() -> dict[Path, str]:
+    """Return the folders of commands: of the command line, and of each subject that has some."""
+    own = Path(__file__).parent / "commands"
+    subjects = sorted(set(own.parents[1].glob("*/commands")) - {own})
+    return {x: f"interp.{x.parent.name}.commands" for x in (own, *subjects)}
 
 
 WHOLE = 500  # letters of a sentence, which is wrapped and not cut
@@ -135,7 +142,7 @@ def show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 
 @click.group(
     cls=Interp,
-    commands=Commands(Path(__file__).parent / "commands", "interp.cli.commands"),
+    commands=Commands(command_places()),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 done; 1 a model or a write failed, the rest was done; 2 the command was "
     "wrong; 130 interrupted; 141 the reader of its output has gone; 143 terminated (SIGTERM).",

@@ -13,7 +13,7 @@ from interp.cli.main import main
 from interp.core.table import HeadTable
 from interp.report.printed.verdict import LINES, verdict_text
 
-COMMANDS = Path(main.commands.path)  # type: ignore[attr-defined]
+COMMANDS = main.commands.places  # type: ignore[attr-defined]
 
 
 def run(*args: str) -> Result:
@@ -96,7 +96,7 @@ def test_without_nulls_one_line_says_that_nothing_is_claimed() -> None:
 
 
 def test_every_command_is_in_a_group(tmp_path: Path) -> None:
-    folder = Folder(COMMANDS, "interp.cli.commands")
+    folder = Folder(COMMANDS)
     grouped = folder.grouped()
     assert OTHER not in grouped
     assert list(grouped) == [group for group in GROUPS if group in grouped]
@@ -104,7 +104,7 @@ def test_every_command_is_in_a_group(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text('"""Mine."""\n', encoding="utf-8")
     (tmp_path / "broken.py").write_text("def (\n", encoding="utf-8")
     (tmp_path / "named.py").write_text('GROUP = "Mine"\n', encoding="utf-8")
-    assert Folder(tmp_path, "x").grouped() == {"Mine": ["named"], OTHER: ["broken", "mine"]}
+    assert Folder({tmp_path: "x"}).grouped() == {"Mine": ["named"], OTHER: ["broken", "mine"]}
 
 
 def test_the_help_lists_commands_by_group() -> None:

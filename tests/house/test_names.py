@@ -54,7 +54,7 @@ def definitions(tree: ast.Module) -> Iterator[tuple[str, str]]:
 def counted(path: Path, name: str) -> bool:
     """Whether a definition is one that must be the only one of its name."""
     folder = path.parent.relative_to(ROOT).as_posix()
-    if folder.startswith("cli/commands") and path.stem == name:
+    if "commands" in path.parts and path.stem == name:
         return False  # the command of the function of that name
     if folder == "planted":
         return False  # builders of models named after the head that they plant

@@ -102,7 +102,7 @@ def maps(path: Path) -> None:
 
 def aligned(path: Path) -> None:
     from interp import alignment
-    from interp.cli.commands.study.align import _draw
+    from interp.alignment.commands.study.align import _draw
 
     model = interp.load("bundled:reorder")
     pairs = alignment.made_sentence_pairs(8)
@@ -142,7 +142,7 @@ PAGES: dict[str, tuple[str, Maker]] = {
         example("interp.heads.checkpoints.result.Emergence"),
     ),
     "maps": ("interp.report.vision_folder:write_maps", maps),
-    "alignment": ("interp.cli.commands.study.align:_draw", aligned),
+    "alignment": ("interp.alignment.commands.study.align:_draw", aligned),
     "rows": ("interp.report.rows:rows_page", lambda path: large.importance_made().save_html(path)),
     "interactions": ("interp.report.rows:rows_page", large.interactions),
     "evaluation": (

@@ -15,7 +15,7 @@ from syntax.small_bert import save_bert
 
 import interp
 import interp.syntax.search
-from interp.cli.commands.study.trees import passes
+from interp.syntax.commands.study.trees import passes
 from interp.core.errors import CheckError
 from interp.core.json_document import stored_document
 from interp.core.parquet_file import rows_from_parquet
