@@ -32,19 +32,25 @@ def printed(*words: str) -> str:
 
 
 def circuit_of(task: str, n: int) -> str:
-    """What a circuit answers: its set, the order of nodes and edges, backups, and notes on ties."""
+    """What a circuit answers: its set, the order of nodes and edges, backups, and notes on ties.
+
+    How many forward passes the search took is no answer.
+    """
     kind, *name = task.split(":")
     model = interp.load(f"{kind}:{name[0]}" if name else "bundled:induction")
     found = find_circuit(model, make_contrast(model, task, n=n))
     assert found.chosen is not None
     inside = [found.edges[i] for i in found.edge_ranking if found.edges[i] in found.chosen.edges]
-    lines = [found.chosen.nodes, found.ranking[: len(found.chosen.nodes)], inside, *found.notes]
+    lines = [found.chosen.nodes, found.ranking[: len(found.chosen.nodes)], inside]
+    lines += [x for x in found.notes if " forward passes" not in x]
     lines += [(row["head"], row["for"]) for row in found.tables.get("backups", ())]
     return "\n".join([*map(str, lines), found.chosen.summary(), found.heading()])
 
 
 def test_a_change_of_words_or_digits_is_seen() -> None:
     assert not changes("L1H0 0.905 ± 1e-07, 8 heads", "L1H0 0.906 ± 3e-07, 8 heads")
+    assert not changes("L1H0 1, of 1,024", "L1H0 0.9999, of 1,024")
+    assert changes("L1H0 0.905 ± 0.010", "L1H0 0.905 ± 0.020")
     for other in ("L1H1 0.905, 8 heads", "L1H0 0.925, 8 heads", "L1H0 0.905, 9 heads"):
         assert changes("L1H0 0.905, 8 heads", other)
 
