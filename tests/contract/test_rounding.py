@@ -6,6 +6,7 @@ digits. What is tied is in the order of names, so it stays too.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -85,18 +86,21 @@ def test_sentences_stay(moved: Any, name: str) -> None:
 
     def answer() -> str:
         found = interp.profile(name, rows, rules=FEW, n_queries=8)
-        return "\n".join([*(one["sentence"] for one in found.descriptions), found.heading()])
+        told = (TWO_TOKENS.sub("", one["sentence"]) for one in found.descriptions)
+        return "\n".join([*told, found.heading()])
 
     stays(moved, answer)
 
 
+TWO_TOKENS = re.compile(r"the two tokens .*? needs context")
+"""This rung is shrunk in steps of a fifth; on heads that it does not fit it moves by one step."""
 COMMANDS = [
     "importance planted:backup -n 6",
     "importance shapley planted:backup -n 4",
     "importance ablate planted:zoo -n 4",
     "prune planted:backup -n 4",
-    "compare planted:induction planted:backup",
-    "compare match planted:induction planted:backup",
+    "compare planted:induction planted:sink",
+    "compare match planted:induction planted:backup --set within=model",
     "study vision bundled:shapes-spurious --method cue --top 3",
 ]
 
