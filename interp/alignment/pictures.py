@@ -21,6 +21,7 @@ from interp.alignment.pair_file import WordLink, side_words
 from interp.alignment.pairs import encode_pairs
 from interp.core.errors import OptionError
 from interp.core.head import Head
+from interp.core.presenter import present
 from interp.core.result import Result
 from interp.model.content import result_provenance
 from interp.model.model_argument import takes_model
@@ -269,3 +270,6 @@ def _words(words: Sequence[str], title: str) -> dict[str, Any]:
 def _spread(n: int, wide: int) -> list[float]:
     """Return places of n words, centred in a row of `wide` words."""
     return [i + (wide - n) / 2 for i in range(n)]
+
+
+present(PairAlignment, part="interp.report.atlas.pictures_part:pair_part")

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 
 from interp.alignment.links import alignment_error_rate, drawn_error_rates, share_of
 from interp.core.head import Head
+from interp.core.presenter import present
 from interp.core.result import Result
 from interp.core.statistics import percentile_interval, widened_tails
 
@@ -174,3 +175,6 @@ def interval_of_draws(
     if sentences < 2:
         return np.full((drawn.shape[1], 2), np.nan)
     return percentile_interval(drawn, widened_tails(level, sentences), axis=0).T
+
+
+present(HeadAlignments, part="interp.report.atlas.alignment_part:alignment_part")

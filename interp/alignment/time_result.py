@@ -12,6 +12,7 @@ from interp.alignment.timed_rows import TimedRows
 from interp.core.clusters import cluster_summary
 from interp.core.errors import OptionError, PromptError
 from interp.core.head import Head
+from interp.core.presenter import present
 from interp.core.result_rows import ResultRows
 from interp.core.statistics import holm
 
@@ -129,3 +130,23 @@ def judged_times(
         judged,
         provenance,
     )
+
+
+def time_alignments_summary(found: ResultRows) -> str:
+    """Return the row of the lowest error, beside its null and evenly spaced tokens."""
+    if not len(found):
+        return "TimeAlignments without rows"
+    first = found.top(1).to_pandas().iloc[0]
+    return (
+        f"TimeAlignments of {len(found)} rows on {found.per_prompt.shape[1]} judged recordings; "
+        f"lowest error {first['heads_read']}: {first['score']:.3g} ± {first['sem']:.2g} s, token "
+        f"rows in random order {first['null']:.3g} s, evenly spaced tokens "
+        f"{found.evenly_spaced:.3g} s"
+    )
+
+
+present(
+    "TimeAlignments",
+    summary=time_alignments_summary,
+    part="interp.report.atlas.pictures_part:time_errors_part",
+)

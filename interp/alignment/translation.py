@@ -16,6 +16,7 @@ from interp.causal.measures import loss
 from interp.core.clusters import cluster_summary
 from interp.core.errors import PromptError
 from interp.core.head import Head
+from interp.core.presenter import present
 from interp.core.protocols import Progress
 from interp.core.rank_statistics import spearman
 from interp.core.result_rows import ResultRows
@@ -260,3 +261,22 @@ def position_variances(pattern: Float[Tensor, "head row key"]) -> Float[Tensor, 
     at = torch.arange(pattern.shape[-1], dtype=pattern.dtype)
     middle = (pattern * at).sum(-1, keepdim=True)
     return (pattern * (at - middle) ** 2).sum(-1).mean(-1)
+
+
+def translation_heads_summary(found: ResultRows) -> str:
+    """Return the head whose ablation costs most."""
+    if not len(found):
+        return "TranslationHeads without rows"
+    first = found.top(1).to_pandas().iloc[0]
+    return (
+        f"TranslationHeads: {len(found)} heads on {found.per_prompt.shape[1]} pairs; without "
+        f"{first['stack']}.L{first['layer']}H{first['head']} the loss rises most, by "
+        f"{first['score']:.3g} ± {first['sem']:.2g} nats per token"
+    )
+
+
+present(
+    "TranslationHeads",
+    summary=translation_heads_summary,
+    part="interp.report.atlas.alignment_part:translation_part",
+)

@@ -28,6 +28,7 @@ from interp.alignment.warping import first_frames, smoothed_weights
 from interp.core.clusters import jackknife_error
 from interp.core.errors import OptionError
 from interp.core.head import Head
+from interp.core.presenter import present
 from interp.core.result_rows import ResultRows
 from interp.core.tokens import words as token_texts
 from interp.model.content import tensors_hash
@@ -35,6 +36,8 @@ from interp.model.inputs import SOUNDS
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
     from interp.model.model import Model
 
 Array = np.ndarray
@@ -342,3 +345,38 @@ def _pooled(values: Float[Array, "row column"], most: int) -> Float[Array, "row 
 def _hash(given: Sequence[HeardRecording]) -> str:
     tensors = {f"{name} {at}": x for at, one in enumerate(given) for name, x in one.inputs.items()}
     return tensors_hash(tensors)
+
+
+def word_times_summary(found: ResultRows) -> str:
+    """Return the number of words, the heads, and the distance to gold starts where known."""
+    known, text = np.isfinite(found.gold), ""
+    if known.any():
+        error, even = (np.abs(x - found.gold)[known].mean() for x in (found.score, found.null))
+        text = f"; mean distance to gold {error:.3g} s, evenly spaced {even:.3g} s"
+    return (
+        f"WordTimes of {len(found)} words in {len(found.recordings)} recordings by "
+        f"{', '.join(map(str, found.of))}{text}"
+    )
+
+
+def word_times_figure(found: ResultRows) -> go.Figure:
+    """Draw the first recording's spectrogram above the attention, with the found starts."""
+    from interp.alignment.sound_pictures import sound_figure
+
+    mine = np.flatnonzero(found.of_recording == 0)
+    return sound_figure(
+        found.bands,
+        found.attention,
+        found.tokens,
+        found.sound,
+        found.attention_title,
+        list(zip(found.score[mine].tolist(), found.token[mine].tolist(), strict=True)),
+    )
+
+
+present(
+    "WordTimes",
+    summary=word_times_summary,
+    plot=word_times_figure,
+    part="interp.report.atlas.pictures_part:word_times_part",
+)

@@ -16,6 +16,7 @@ from interp.cache.losses import CutLosses, require_longer
 from interp.cache.windows import KVHead, Window, cached_sites, kv_heads
 from interp.core.clusters import score_columns
 from interp.core.errors import OptionError
+from interp.core.presenter import present
 from interp.core.prompts import Prompts, repeats
 from interp.core.protocols import Progress, silent
 from interp.core.result_rows import ResultRows
@@ -248,3 +249,18 @@ def attention_parts(
     for batch in model.batches(prompts, batch_size):
         model.read(batch, visit, last=1)
     return np.concatenate([(total[s] / count[s]).cpu().numpy() for s in cached_sites(model)])
+
+
+def cache_cards_summary(found: ResultRows) -> str:
+    """Return the number of heads and prompts, and the measured windows."""
+    return (
+        f"CacheCards of {len(found)} key-value heads: sink {found.sink}, windows of "
+        f"{', '.join(map(str, found.recents))} tokens on {found.losses.shape[2]} prompts"
+    )
+
+
+present(
+    "CacheCards",
+    summary=cache_cards_summary,
+    part="interp.report.atlas.head_results:cache_cards_part",
+)

@@ -13,6 +13,7 @@ from interp.cache.patterns import read_pattern
 from interp.cache.windows import KVHead, kv_heads
 from interp.core.clusters import cluster_summary
 from interp.core.errors import OptionError, UnknownName
+from interp.core.presenter import present
 from interp.core.protocols import silent
 from interp.core.rank_statistics import spearman, top_k
 from interp.core.registry import METRICS
@@ -366,3 +367,6 @@ def _per_kv(model: Model, heads: Sequence[KVHead], found: Trials) -> Table:
         groups = found.values[site].double().unflatten(1, (site.n_kv_heads, -1)).amax(-1)
         rows.append(groups[:, head.kv_head].cpu().numpy())
     return np.stack(rows)
+
+
+present(RetrievalMethods, part="interp.report.atlas.head_results:retrieval_part")

@@ -18,6 +18,7 @@ from interp.cache.losses import CutLosses
 from interp.cache.patterns import write_pattern
 from interp.cache.windows import KVHead, Window, cut_cache
 from interp.core.errors import OptionError, UnknownName
+from interp.core.presenter import present
 from interp.core.prompts import Prompts
 from interp.core.result import Result
 from interp.core.standard_errors import standard_error
@@ -228,3 +229,6 @@ class CachePlan(Result):
 
     def __repr__(self) -> str:
         return f"CachePlan: {self.summary()}"
+
+
+present(CachePlan, part="interp.report.atlas.head_results:cache_plan_part")

@@ -24,6 +24,7 @@ from interp.cache.windows import cached_sites
 from interp.core.clusters import score_columns
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.head import Head
+from interp.core.presenter import present
 from interp.core.protocols import Progress, silent
 from interp.core.result_rows import ResultRows
 from interp.core.ties import ordered_by
@@ -247,3 +248,19 @@ def random_precision(truth: Any) -> float:
     number, sources = len(labels), int(labels.sum())
     harmonic = float((1 / np.arange(1, number + 1)).sum())
     return (harmonic + (sources - 1) / (number - 1) * (number - harmonic)) / number
+
+
+def average_precision_summary(found: ResultRows) -> str:
+    """Return the mean precision of each way of finding sources, beside a random order."""
+    ways = zip(found.metric, found.per_prompt.mean(1), strict=True)
+    return (
+        f"ContextSources, average precision on {found.per_prompt.shape[1]} held-out prompts: "
+        f"{', '.join(f'{way} {x:.2f}' for way, x in ways)}; random order {found.random.mean():.2f}"
+    )
+
+
+present(
+    "ContextSources",
+    summary=average_precision_summary,
+    part="interp.report.atlas.head_results:sources_part",
+)

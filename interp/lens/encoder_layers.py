@@ -14,6 +14,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from interp.core.clusters import cluster_summary
 from interp.core.errors import OptionError, PromptError, UnreadableAttention
+from interp.core.presenter import present
 from interp.core.prompts import Prompts
 from interp.core.result_rows import ResultRows
 from interp.core.tokens import separate_words, words
@@ -25,6 +26,8 @@ from interp.model.model_argument import takes_model
 from interp.model.precision import why_inexact
 
 if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
     from interp.model.model import Model
 
 Array = np.ndarray
@@ -248,3 +251,27 @@ def _made(model: Model, prompts: Any) -> dict[str, Any]:
     about = {"prompts": "given tensors", "prompts_hash": tensors_hash(tensors)}
     about |= {"made_by": made_by, "engine": "stored", "seed": None, "options": {}}
     return model_provenance(model) | about
+
+
+def decoder_lens_summary(found: ResultRows) -> str:
+    """Return the loss by depth of the encoder."""
+    loss = zip(found.depth, found.per_prompt.mean(1), strict=True)
+    text = ", ".join(f"{name} {x:.3g}" for name, x in loss)
+    norm = f"; {found.norm} applied" if found.norm else ""
+    return f"DecoderLens, loss in nats per token by depth of the encoder{norm}: {text}"
+
+
+def decoder_lens_figure(found: ResultRows, k: int = 20) -> go.Figure:
+    """Draw the loss at each depth with its 95 % interval, in the order of the encoder."""
+    from interp.draw.charts import bars
+
+    rows = found.to_pandas().head(k)
+    return bars(rows, list(rows["depth"]), title="DecoderLens", unit="nats per token")
+
+
+present(
+    "DecoderLens",
+    summary=decoder_lens_summary,
+    plot=decoder_lens_figure,
+    part="interp.report.atlas.depths_part:decoder_lens_part",
+)

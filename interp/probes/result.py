@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from interp.core.clusters import jackknife_error
 from interp.core.intervals import half_width
+from interp.core.presenter import present
 from interp.core.rank_statistics import ranks
 from interp.core.result_rows import ResultRows
 from interp.core.standard_errors import standard_error
@@ -113,3 +114,31 @@ def reliability_bins(
     )
     gaps = [abs(row["probability"] - row["share"]) * row["n"] for row in rows]
     return rows, sum(gaps) / len(y)
+
+
+def probe_summary(found: ResultRows) -> str:
+    """Return the held-out scores of a probe, with their intervals and baselines."""
+    s, a = found.scores, found.about
+    low, high = s["auc_interval"]
+    lines = [
+        f"{a['features']}: {a['items']} items of {a['documents']} documents, {a['folds']} folds",
+        f"  auc       {s['auc']:.3f} ({low:.3f} to {high:.3f})"
+        + (f", shuffled labels {s['auc_shuffled']:.3f}, p = {s['p']:.3g}" if s["p"] else ""),
+        f"  accuracy  {s['accuracy']:.3f} ({s['accuracy_interval'][0]:.3f} to "
+        f"{s['accuracy_interval'][1]:.3f}), most common label {s['most_common']:.3f}",
+        f"  Brier     {s['brier']:.3f}, before calibration {s['brier_uncalibrated']:.3f}, of a "
+        f"constant {s['brier_constant']:.3f}; calibration error {s['calibration_error']:.3f}",
+    ]
+    if "selectivity" in s:
+        lines.append(
+            f"  control   accuracy {s['control_accuracy']:.3f}, selectivity {s['selectivity']:.3f}"
+        )
+    return "\n".join(lines)
+
+
+present(
+    "ProbeResult",
+    summary=probe_summary,
+    part="interp.report.atlas.head_results:probe_part",
+    holds=("interp.probes.saved:HeadProbe", "interp.probes.linear:LinearProbe"),
+)

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from interp.core.clusters import cluster_count
 from interp.core.head import Head
 from interp.core.intervals import around
+from interp.core.presenter import present
 from interp.core.result import Result
 from interp.core.standard_errors import standard_error
 from interp.core.statistics import prediction_band
@@ -177,3 +178,6 @@ def mean_with_interval(
         per_prompt.mean(keepdims=True), [(standard_error(per_prompt[None], clusters), n - 1.0)]
     )[0]
     return f"{per_prompt.mean():.4g} [{low:.4g}, {high:.4g}]"
+
+
+present(LearnedGates, part="interp.report.atlas.head_results:gates_part")

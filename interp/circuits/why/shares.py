@@ -11,6 +11,7 @@ import numpy as np
 from interp.core.clusters import cluster_summary
 from interp.core.errors import UnknownName
 from interp.core.head import Head
+from interp.core.presenter import present
 from interp.core.result import Result
 from interp.core.ties import ranked
 from interp.draw.charts import signed_map
@@ -234,3 +235,10 @@ def joined_shares(parts: Sequence[QKShares]) -> QKShares:
     pairs = {k: v for p in parts for k, v in p.pairs.items()}
     errors = {k: v for p in parts for k, v in p.errors.items()}
     return replace(parts[0], **cut, pairs=pairs, errors=errors)
+
+
+present(
+    QKShares,
+    text="interp.report.printed.circuits:shares_text",
+    part="interp.report.atlas.shares_part:qk_shares_part",
+)

@@ -18,6 +18,7 @@ from interp.core.documents import parse_json, unseal
 from interp.core.errors import InterpError, OtherResults, OtherVersion, StoreError
 from interp.core.files import RECORD
 from interp.core.json_document import stored_document
+from interp.core.presenter import class_presented, presented, resolved
 from interp.core.prompt_values import SUFFIX as PROMPT_VALUES
 from interp.core.store import Store
 from interp.core.table import HeadTable
@@ -344,10 +345,10 @@ def _table(_: Any, path: Path, found: Contents) -> None:
 
 
 def _result(document: Any, path: Path, found: Contents) -> None:
-    from interp.report.atlas.head_results import part_of_file
-
-    part = part_of_file(str(document.get("type")), path)
-    found.parts += [] if part is None else [part]
+    name = str(document.get("type"))
+    there = presented(name)
+    if there is not None and "part" in there.forms:
+        found.parts.append(resolved(there.forms["part"])(class_presented(name).load(path)))
 
 
 def _tokens(document: Any, path: Path, found: Contents) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from interp.core.result import Result
 from interp.core.result_rows import ResultRows
 from interp.core.ties import ranked
 from interp.report.atlas.rows import (
@@ -25,54 +23,6 @@ if TYPE_CHECKING:
 
 NAMED = 4  # heads named in a sentence, and methods in the note on a head
 KVHeadKey = tuple[str, int, int]  # stack, layer, key-value head
-
-
-def part_of_file(kind: str, path: Path) -> FoundPart | None:
-    """Return the part of a stored result; None for a result that is not about single heads."""
-    from interp.alignment.pictures import PairAlignment
-    from interp.alignment.result import HeadAlignments
-    from interp.cache.methods import RetrievalMethods
-    from interp.cache.plan_result import CachePlan
-    from interp.causal.gating.result import LearnedGates
-    from interp.circuits.why.shares import QKShares
-    from interp.report.atlas.alignment_part import alignment_part, translation_part
-    from interp.report.atlas.depths_part import anchors_part, decoder_lens_part, receivers_part
-    from interp.report.atlas.pictures_part import (
-        maps_part,
-        pair_part,
-        time_errors_part,
-        word_times_part,
-    )
-    from interp.report.atlas.shares_part import qk_shares_part
-    from interp.text.chains.anchors_result import Anchors
-
-    shown: dict[type[Result], Callable[[Any], FoundPart]] = {
-        CachePlan: cache_plan_part,
-        RetrievalMethods: retrieval_part,
-        LearnedGates: gates_part,
-        QKShares: qk_shares_part,
-        HeadAlignments: alignment_part,
-        PairAlignment: pair_part,
-        Anchors: anchors_part,
-    }
-    of_rows: dict[str, Callable[[Any], FoundPart]] = {
-        "CacheCards": cache_cards_part,
-        "ContextSources": sources_part,
-        "ProbeResult": probe_part,
-        "DecoderLens": decoder_lens_part,
-        "DoseCurve": doses_part,
-        "ImageMaps": maps_part,
-        "ReceiverHeads": receivers_part,
-        "TimeAlignments": time_errors_part,
-        "TranslationHeads": translation_part,
-        "WordTimes": word_times_part,
-    }
-    if kind in of_rows:
-        return of_rows[kind](ResultRows.load(path))
-    for cls, part_of in shown.items():
-        if cls.__name__ == kind:
-            return part_of(cls.load(path))
-    return None
 
 
 def _part(kind: str, title: str, text: str, frame: Any, made: Mapping[str, Any]) -> Any:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from interp.core.display import drawn
 from interp.core.errors import OptionError
 from interp.core.files import write_atomically
 from interp.core.head import Head
+from interp.core.presenter import drawn, present
 from interp.core.rank_statistics import paired_spearman, ranks
 from interp.core.result import Result
 from interp.core.statistics import finite_interval, finite_mean, redraw
@@ -217,3 +217,11 @@ def _without_trend(x: Float[np.ndarray, " sentence"]) -> Float[np.ndarray, " sen
     r, at = ranks(x), np.arange(len(x)) - (len(x) - 1) / 2
     # rounding keeps equal values equal
     return np.round(r - r.mean() - at * (r @ at) / (at @ at), 9)
+
+
+present(
+    Anchors,
+    page="interp.report.anchors:anchors_page",
+    text="interp.report.printed.texts:anchors_text",
+    part="interp.report.atlas.depths_part:anchors_part",
+)

@@ -12,6 +12,7 @@ from interp.cache.windows import cached_heads, cached_sites
 from interp.core.clusters import score_columns
 from interp.core.errors import OptionError, UnknownName
 from interp.core.head import Head
+from interp.core.presenter import present
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress, silent
 from interp.core.result_rows import ResultRows
@@ -199,3 +200,21 @@ def _kurtosis(vertical: Float[np.ndarray, "head sentence"]) -> Float[np.ndarray,
     flat = variance <= (1e-9 * np.abs(seen).max(1)) ** 2
     fourth = (centred**4).mean(1)
     return np.where(flat, np.nan, fourth / np.where(flat, 1, variance) ** 2 - 3)
+
+
+def receiver_heads_summary(found: ResultRows) -> str:
+    """Return the heads of largest kurtosis."""
+    from interp.text.chains.receivers import largest_receivers
+
+    largest = np.sort(found.score)[::-1]
+    first = ", ".join(
+        f"{h} {k:.1f}" for h, k in zip(largest_receivers(found, 3), largest, strict=False)
+    )
+    return f"ReceiverHeads on {len(found.chains)} chains, largest kurtosis: {first}"
+
+
+present(
+    "ReceiverHeads",
+    summary=receiver_heads_summary,
+    part="interp.report.atlas.depths_part:receivers_part",
+)
