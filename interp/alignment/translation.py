@@ -22,6 +22,8 @@ from interp.core.rank_statistics import spearman
 from interp.core.result_rows import ResultRows
 from interp.core.standard_errors import standard_error
 from interp.core.statistics import DRAWS, percentile_interval, redraw_counts
+from interp.core.ties import ranked
+from interp.draw.parts import FoundPart, between, result_part
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
 from interp.model.content import result_provenance
@@ -275,8 +277,22 @@ def translation_heads_summary(found: ResultRows) -> str:
     )
 
 
-present(
-    "TranslationHeads",
-    summary=translation_heads_summary,
-    part="interp.report.atlas.alignment_part:translation_part",
-)
+def translation_part(found: ResultRows) -> FoundPart:
+    """Return what the loss of the target rises by without each head."""
+    frame: Any = ranked(found.to_pandas(), "score")
+    notes, needed = {}, []
+    for row in frame.to_dict("records"):
+        label = f"{row['stack']} L{row['layer']}H{row['head']}"
+        notes[label] = (
+            f"Translation: without it the loss of the target rises by {row['score']:+.3g}"
+            f"{between(row['low'], row['high'])} nats per token; confidence "
+            f"{row['confidence']:.2f}, position variance {row['position_variance']:.3g}"
+        )
+        if row["low"] > 0:
+            needed.append(label)
+    title = "Heads of the translation"
+    shown = {"heads": needed[:4], "notes": notes}
+    return result_part(found, "alignment", title, f"{found}.", frame, **shown)
+
+
+present("TranslationHeads", summary=translation_heads_summary, part=translation_part)

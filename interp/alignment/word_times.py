@@ -31,6 +31,7 @@ from interp.core.head import Head
 from interp.core.presenter import present
 from interp.core.result_rows import ResultRows
 from interp.core.tokens import words as token_texts
+from interp.draw.parts import ALL_EQUAL, FoundPart, plain_value, result_part
 from interp.model.content import tensors_hash
 from interp.model.inputs import SOUNDS
 from interp.model.model_argument import takes_model
@@ -363,20 +364,33 @@ def word_times_figure(found: ResultRows) -> go.Figure:
     """Draw the first recording's spectrogram above the attention, with the found starts."""
     from interp.alignment.sound_pictures import sound_figure
 
+    shown = (found.bands, found.attention, found.tokens, found.sound, found.attention_title)
+    return sound_figure(*shown, _starts(found))
+
+
+def _starts(found: ResultRows) -> list[tuple[float, int]]:
+    """Return the start and the token of each word of the first recording."""
     mine = np.flatnonzero(found.of_recording == 0)
-    return sound_figure(
-        found.bands,
-        found.attention,
-        found.tokens,
-        found.sound,
-        found.attention_title,
-        list(zip(found.score[mine].tolist(), found.token[mine].tolist(), strict=True)),
-    )
+    return list(zip(found.score[mine].tolist(), found.token[mine].tolist(), strict=True))
 
 
-present(
-    "WordTimes",
-    summary=word_times_summary,
-    plot=word_times_figure,
-    part="interp.report.atlas.pictures_part:word_times_part",
-)
+def word_times_part(found: ResultRows) -> FoundPart:
+    """Return when the words of the first recording are spoken, with its spectrogram."""
+    figure: Any = {
+        "draw": "sound",
+        "bands": plain_value(found.bands),
+        "attention": plain_value(found.attention),
+        "tokens": list(found.tokens),
+        "seconds": found.sound,
+        "title": found.attention_title,
+        "starts": [*map(list, _starts(found))],
+    }
+    labels = [f"cross {head}" for head in found.of]
+    error = " The error of a start is a jackknife over the heads." if len(found.of) > 1 else ""
+    text = f"{found}. The picture is {found.recordings[0]}; dots are found starts.{error}"
+    note = f"Times of spoken words in {found.recordings[0]}, beside its spectrogram"
+    shown = {"heads": labels, "figure": figure, "notes": dict.fromkeys(labels, note)}
+    return result_part(found, "speech", "Times of spoken words", text, drop=ALL_EQUAL, **shown)
+
+
+present("WordTimes", summary=word_times_summary, plot=word_times_figure, part=word_times_part)

@@ -28,6 +28,7 @@ from interp.core.presenter import present
 from interp.core.protocols import Progress, silent
 from interp.core.result_rows import ResultRows
 from interp.core.ties import ordered_by
+from interp.draw.parts import FoundPart, result_part
 from interp.heads.needle.instance import Instance, prompts_of
 from interp.model.content import result_provenance
 from interp.model.model_argument import takes_model
@@ -259,8 +260,9 @@ def average_precision_summary(found: ResultRows) -> str:
     )
 
 
-present(
-    "ContextSources",
-    summary=average_precision_summary,
-    part="interp.report.atlas.head_results:sources_part",
-)
+def sources_part(found: ResultRows) -> FoundPart:
+    """Return how well heads find the part of a long context that an answer comes from."""
+    return result_part(found, "cache", "Where answers come from", " ".join(str(found).split()))
+
+
+present("ContextSources", summary=average_precision_summary, part=sources_part)

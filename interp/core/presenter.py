@@ -45,7 +45,7 @@ class Presenter(TypedDict, total=False):
         rows: rows of `--json` and `--csv` with the name of the model; or a method of the result.
         json_lines: whether there are so many rows that JSON has a line for each.
         merged: attribute with the scores that are written as one table of all models.
-        part: part of the atlas that a stored result fills, an `interp.report.atlas.rows.FoundPart`.
+        part: part of the atlas that a stored result fills, an `interp.draw.parts.FoundPart`.
         bounds: interval of each row at a level.
         holds: types among the values of rows without a class of their own, which `load` recreates.
         differences, vector, publish, about, view, report: what the methods of that purpose return.
@@ -169,7 +169,11 @@ def _elsewhere(name: str) -> Presented | None:
 @cache
 def _in_package() -> dict[str, Presented]:
     """Read the presenters of all source files of the package, without an import."""
-    paths = (Path(folder, file) for folder, _, files in os.walk(_HERE) for file in files)
+    paths = (
+        Path(folder, file)
+        for folder, _, files in os.walk(_HERE, followlinks=True)
+        for file in files
+    )
     found: dict[str, Presented] = {}
     for path in paths:
         if path.suffix == ".py":

@@ -17,7 +17,9 @@ from interp.core.errors import OptionError, PromptError, UnreadableAttention
 from interp.core.presenter import present
 from interp.core.prompts import Prompts
 from interp.core.result_rows import ResultRows
+from interp.core.ties import within
 from interp.core.tokens import separate_words, words
+from interp.draw.parts import FoundPart, plain_value, result_part
 from interp.model.calls.call import precise
 from interp.model.content import model_provenance, result_provenance, tensors_hash
 from interp.model.hooks.inference import inference
@@ -269,9 +271,34 @@ def decoder_lens_figure(found: ResultRows, k: int = 20) -> go.Figure:
     return bars(rows, list(rows["depth"]), title="DecoderLens", unit="nats per token")
 
 
+def decoder_lens_part(found: ResultRows) -> FoundPart:
+    """Return the loss of the target where the decoder reads each layer of the encoder."""
+    frame: Any = found.to_pandas()
+    norm = f"{found.norm} is applied to each depth" if found.norm else "without a final norm"
+    text = (
+        f"Loss of the target when the decoder reads the encoder's state after each layer ({norm}), "
+        f"on {found.per_prompt.shape[1]} prompts: {frame['score'].iloc[0]:.3g} nats per token at "
+        f"the embedding, {frame['score'].iloc[-1]:.3g} at the last layer, where the logits equal "
+        f"the model's own {within(found.residual)}. A high loss can mean another basis "
+        "as well as missing information."
+    )
+    columns = {name: [plain_value(x) for x in frame[name]] for name in ("score", "low", "high")}
+    line: Any = {
+        "name": "loss",
+        "kind": "result",
+        "x": list(range(len(frame))),
+        "y": columns["score"],
+        "low": columns["low"],
+        "high": columns["high"],
+    }
+    x = "encoder layers read (0: the embedding)"
+    figure = {"draw": "curves", "x": x, "y": "nats per token", "lines": [line]}
+    return result_part(found, "lens", "DecoderLens", text, figure=figure)
+
+
 present(
     "DecoderLens",
     summary=decoder_lens_summary,
     plot=decoder_lens_figure,
-    part="interp.report.atlas.depths_part:decoder_lens_part",
+    part=decoder_lens_part,
 )

@@ -16,6 +16,8 @@ from interp.core.rank_statistics import ranks
 from interp.core.result_rows import ResultRows
 from interp.core.standard_errors import standard_error
 from interp.core.table import HeadTable
+from interp.core.ties import ranked
+from interp.draw.parts import FoundPart, between, result_part
 from interp.probes.folds import Numbers
 
 Array = np.ndarray
@@ -136,9 +138,41 @@ def probe_summary(found: ResultRows) -> str:
     return "\n".join(lines)
 
 
+def probe_part(found: ResultRows) -> FoundPart:
+    """Return a linear probe on heads: its held-out scores, and what is lost without each head."""
+    scores, about = found.scores, found.about
+    frame: Any = found.to_pandas()
+    low, high = scores["auc_interval"]
+    p = scores.get("p")
+    text = (
+        f"A linear probe of {about['features']} on {about['items']} items of "
+        f"{about['documents']} documents puts {scores['auc']:.3f} of the pairs in order on "
+        f"held-out documents{between(low, high)}"
+    )
+    shuffled = scores.get("auc_shuffled")
+    text += f"; {shuffled:.3f} with shuffled labels, p = {p:.3g}." if p and shuffled else "."
+    if "selectivity" in scores:
+        text += f" Selectivity against a control task: {scores['selectivity']:.3f}."
+    several = frame["stack"].nunique() > 1
+    notes, heads = {}, []
+    order = ranked(frame, "score")
+    for row in order.to_dict("records"):
+        label = f"L{row['layer']}H{row['head']}"
+        label = f"{row['stack']} {label}" if several else label
+        span = between(row["low"], row["high"])
+        notes[label] = (
+            f"Probe of {about['features']}: without this head the held-out log loss rises by "
+            f"{row['score']:+.3g}{span} {row['unit']}"
+        )
+        if row["low"] == row["low"] and row["low"] > 0 and len(heads) < 4:
+            heads.append(label)
+    title = f"Probe of {about['features']}"
+    return result_part(found, "probe", title, text, order, heads=heads, notes=notes)
+
+
 present(
     "ProbeResult",
     summary=probe_summary,
-    part="interp.report.atlas.head_results:probe_part",
+    part=probe_part,
     holds=("interp.probes.saved:HeadProbe", "interp.probes.linear:LinearProbe"),
 )

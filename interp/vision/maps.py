@@ -16,6 +16,7 @@ from interp.core.head import Head
 from interp.core.presenter import present
 from interp.core.registry import ATTRIBUTION_METHODS
 from interp.core.result_rows import ResultRows
+from interp.draw.parts import ALL_EQUAL, FoundPart, plain_value, result_part
 from interp.model.model_argument import takes_model
 from interp.vision.example import ImageExample
 from interp.vision.images import checked_labels, image_batch, image_provenance, vision_sites
@@ -177,9 +178,30 @@ def require_image(found: ResultRows, item: int) -> None:
         raise OptionError(f"there is no image {item}; there are {len(found.pixels)}, from 0")
 
 
-present(
-    "ImageMaps",
-    summary=image_maps_summary,
-    plot=image_maps_figure,
-    part="interp.report.atlas.pictures_part:maps_part",
-)
+IMAGES, SIDE = 4, 96  # shown of the images of a result, and pixels of each side
+
+
+def maps_part(found: ResultRows) -> FoundPart:
+    """Return maps over the first images."""
+    from interp.vision.overlay import reduced_image
+
+    images = [
+        {
+            "pixels": plain_value(np.round(reduced_image(pixels, SIDE), 3)),
+            "maps": {
+                name: plain_value(maps[at])
+                for name, maps in zip(found.methods, found.maps, strict=True)
+            },
+        }
+        for at, pixels in enumerate(found.pixels[:IMAGES])
+    ]
+    units = ", ".join(
+        f"{name} ({unit})" for name, unit in zip(found.methods, found.method_units, strict=True)
+    )
+    text = f"{found}: {units}; each map on its own colour scale. A map says where a model looks, "
+    text += "not what it uses."
+    figure = {"draw": "maps", "images": images}
+    return result_part(found, "maps", "Maps over images", text, figure=figure, drop=ALL_EQUAL)
+
+
+present("ImageMaps", summary=image_maps_summary, plot=image_maps_figure, part=maps_part)

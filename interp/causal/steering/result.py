@@ -12,6 +12,7 @@ from interp.core.clusters import cluster_count
 from interp.core.presenter import present
 from interp.core.result_rows import ResultRows
 from interp.core.standard_errors import standard_error
+from interp.draw.parts import FoundPart, between, plain_value, result_part
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -145,9 +146,58 @@ def plot_doses(curve: ResultRows) -> go.Figure:
     return figure
 
 
-present(
-    "DoseCurve",
-    summary=dose_curve_summary,
-    plot=plot_doses,
-    part="interp.report.atlas.head_results:doses_part",
-)
+def doses_part(found: ResultRows) -> FoundPart:
+    """Return what steering some heads does to a task and to plain text, over the factors."""
+    frame: Any = found.to_pandas()
+    lines: list[Any] = []
+    sentences = []
+    for (task, unit, _), random in zip(found.tasks, found.random, strict=True):
+        mine = frame.loc[(frame["task"] == task).to_numpy()]
+        values = {
+            name: [plain_value(x) for x in mine[name]]
+            for name in ("factor", "score", "low", "high", "null")
+        }
+        lines.append(
+            {
+                "name": f"{task} ({unit})",
+                "kind": "result",
+                "x": values["factor"],
+                "y": values["score"],
+                "low": values["low"],
+                "high": values["high"],
+            }
+        )
+        if len(random):
+            lines.append(
+                {
+                    "name": f"{task}, random heads",
+                    "kind": "random",
+                    "x": values["factor"],
+                    "y": values["null"],
+                    "low": [],
+                    "high": [],
+                }
+            )
+        said = {found.factor.min(), found.unchanged, found.factor.max()}
+        ends = mine.loc[mine["factor"].isin(sorted(said)).to_numpy()].sort_values(by="factor")
+        sentences.append(
+            f"{task}: "
+            + ", ".join(
+                f"{row['score']:.3g}{between(row['low'], row['high'])} at {row['factor']:g}"
+                for row in ends.to_dict(orient="records")
+            )
+            + f" ({unit})"
+        )
+    what = "output times the factor" if found.how == "scale" else "a direction times the factor"
+    names = ", ".join(found.steered)
+    text = (
+        f"{names}: {what}; 1 is the model itself. "
+        if found.how == "scale"
+        else (f"{names}: {what} is added; 0 is the model itself. ")
+    )
+    title, text = f"Steering {names}: {found.tasks[0][0]}", f"{text}{'; '.join(sentences)}."
+    figure = {"draw": "curves", "x": "factor", "y": "task and loss", "lines": lines}
+    return result_part(found, "steering", title, text, heads=found.steered, figure=figure)
+
+
+present("DoseCurve", summary=dose_curve_summary, plot=plot_doses, part=doses_part)

@@ -27,12 +27,12 @@ from interp.report.atlas.kept_nulls import KeptNull, read_nulls
 if TYPE_CHECKING:
     from interp.causal.pruning.result import PruningCurve
     from interp.circuits.result import Circuit
+    from interp.draw.parts import FoundPart
     from interp.heads.between_models.matches import HeadMatches
     from interp.heads.between_models.result import ModelDifferences
     from interp.heads.causal_check.result import Confirmation
     from interp.heads.checkpoints.result import Emergence
     from interp.report.atlas.profiles import TextProfile
-    from interp.report.atlas.rows import FoundPart
     from interp.syntax.result import TreeScores
 
 SUMMARY = "table.parquet"
@@ -352,7 +352,7 @@ def _result(document: Any, path: Path, found: Contents) -> None:
 
 
 def _tokens(document: Any, path: Path, found: Contents) -> None:
-    from interp.report.atlas.head_results import token_part
+    from interp.report.atlas.texts_and_trees import token_part
 
     found.parts.append(token_part(document))
     found.faithfulness.append(dict(document) | {"file": path.name})

@@ -17,7 +17,8 @@ from interp.core.prompts import Prompts
 from interp.core.protocols import Progress, silent
 from interp.core.result_rows import ResultRows
 from interp.core.statistics import finite_mean
-from interp.core.ties import ordered
+from interp.core.ties import ordered, ranked
+from interp.draw.parts import FoundPart, result_part
 from interp.model.content import result_provenance
 from interp.model.model_argument import takes_model
 from interp.text.chains.chain import Chain
@@ -213,8 +214,25 @@ def receiver_heads_summary(found: ResultRows) -> str:
     return f"ReceiverHeads on {len(found.chains)} chains, largest kurtosis: {first}"
 
 
-present(
-    "ReceiverHeads",
-    summary=receiver_heads_summary,
-    part="interp.report.atlas.depths_part:receivers_part",
-)
+def receivers_part(found: ResultRows) -> FoundPart:
+    """Return the heads whose attention from far behind goes to few sentences."""
+    frame: Any = ranked(found.to_pandas(), "score")
+    notes = {}
+    for row in frame.to_dict("records"):
+        null = "" if row["null"] != row["null"] else f", {row['null']:.2f} with shuffled tokens"
+        error = "" if row["sem"] != row["sem"] else f" ± {row['sem']:.2g}"
+        notes[_label(row)] = (
+            f"Receiver head: kurtosis {row['score']:.2f}{error} over sentences{null}, on "
+            f"{row['n']} texts"
+        )
+    text = f"{found}. Null: the tokens of each text in random order."
+    first = [_label(row) for row in frame.head(3).to_dict("records")]
+    return result_part(found, "anchors", "Receiver heads", text, frame, heads=first, notes=notes)
+
+
+def _label(row: Any) -> str:
+    label = f"L{row['layer']}H{row['head']}"
+    return label if row["stack"] in (None, "decoder") else f"{row['stack']} {label}"
+
+
+present("ReceiverHeads", summary=receiver_heads_summary, part=receivers_part)

@@ -140,8 +140,4 @@ def precision_at_k_summary(found: ResultRows) -> str:
     )
 
 
-present(
-    "SourceJudgement",
-    summary=precision_at_k_summary,
-    bounds=bounds_of_precision,
-)
+present("SourceJudgement", summary=precision_at_k_summary, bounds=bounds_of_precision)
