@@ -18,10 +18,10 @@ from interp.causal.comparison.questions import question_of
 from interp.causal.comparison.ranking import Ranking, first_names
 from interp.causal.game.players import Players
 from interp.core.csv_rows import csv_text
-from interp.core.display import drawn
 from interp.core.errors import OptionError
 from interp.core.files import write_atomically
 from interp.core.json_document import stored_document
+from interp.core.presenter import drawn, present
 from interp.core.rank_statistics import kendall, overlap_p, ranks, spearman, top_k, up_to_rounding
 from interp.core.result import Result
 from interp.model.calls.sites import Site, Where
@@ -256,3 +256,11 @@ class Comparison(Result):
         return pd.DataFrame(
             [{"importance": name, "question": q or "not a causal score"} for name, q in asked]
         )
+
+
+present(
+    Comparison,
+    plot="interp.report.comparison_plot:scatter_matrix",
+    folder_page="interp.report.atlas.single:comparison_page",
+    text="interp.report.printed.importance:agreement_text",
+)
