@@ -20,9 +20,9 @@
 
 Imports run one way: a folder imports only from folders before it in the list core, draw, planted,
 bundled, model, lens, causal, attribution, heads, cache, text, alignment, vision, safety, probes,
-syntax, dictionaries, policies, circuits, profiles, testing, report, cli; only
-`interp.core.display.drawn` asks a later one, for the figure or page of a result. Importing `interp`
-imports neither torch nor transformers.
+syntax, dictionaries, policies, circuits, profiles, testing, report, cli. The file that makes a
+result states what it looks like (`interp.core.presenter`). Importing `interp` imports neither torch
+nor transformers.
 """
 
 from typing import Any

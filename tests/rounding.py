@@ -8,7 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 SEEDS = range(5)
-NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:e[-+]?\d+)?(?!\w)")
+NUMBER = re.compile(
+    r"(?<![\w.])(?:± |[-+])?(?:\d{1,3}(?:,\d{3})+|\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?(?!\w)"
+)
 
 
 def unit(number: str) -> float:
@@ -21,8 +23,10 @@ def alike(first: str, second: str) -> bool:
     """Whether two printed numbers differ by no more than their digits, or by rounding."""
     if {*first, *second} <= set("0123456789,"):
         return first == second  # a count
-    x, y = (float(number.replace(",", "")) for number in (first, second))
-    near = max(unit(first), unit(second), 0.02 * max(abs(x), abs(y)), 2e-4)
+    share = 0.1 if "±" in first else 0.02  # the error of a mean moves more than the mean
+    first, second = (number.replace(",", "").removeprefix("± ") for number in (first, second))
+    x, y = float(first), float(second)
+    near = max(unit(first), unit(second), share * max(abs(x), abs(y)), 2e-4)
     return abs(x - y) <= near * 1.001
 
 

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from interp.alignment.links import alignment_error_rate, drawn_error_rates, share_of
 from interp.alignment.result import HeadAlignments, interval_of_draws
 from interp.core.errors import OptionError
+from interp.core.presenter import present
 from interp.core.result_rows import ResultRows
 
 Array = np.ndarray
@@ -109,3 +110,12 @@ def both_directions(forward: HeadAlignments, backward: HeadAlignments) -> Result
         common / every if every else np.nan,
         {**one.provenance, "made_by": "interp.alignment.both_directions", "of": made},
     )
+
+
+def both_directions_summary(found: ResultRows) -> str:
+    """Return the error rate of each alignment."""
+    text = ", ".join(f"{k} {x:.3f}" for k, x in zip(found.alignment, found.score, strict=True))
+    return f"Alignment error rate in two directions: {text}; agreement {found.agreement:.3f}"
+
+
+present("BothDirections", summary=both_directions_summary, bounds=bounds_of_rates)

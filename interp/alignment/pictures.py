@@ -21,7 +21,9 @@ from interp.alignment.pair_file import WordLink, side_words
 from interp.alignment.pairs import encode_pairs
 from interp.core.errors import OptionError
 from interp.core.head import Head
+from interp.core.presenter import present
 from interp.core.result import Result
+from interp.draw.parts import ALL_EQUAL, FoundPart, plain_value, result_part
 from interp.model.content import result_provenance
 from interp.model.model_argument import takes_model
 
@@ -269,3 +271,34 @@ def _words(words: Sequence[str], title: str) -> dict[str, Any]:
 def _spread(n: int, wide: int) -> list[float]:
     """Return places of n words, centred in a row of `wide` words."""
     return [i + (wide - n) / 2 for i in range(n)]
+
+
+def pair_part(found: PairAlignment) -> FoundPart:
+    """Return how one head aligns one sentence pair, as a matrix and as lines."""
+    label = f"cross {found.head}"
+    figure: Any = {
+        "draw": "alignment",
+        "layer": found.head.layer,
+        "head": found.head.head,
+        "row": found.rows,
+        "source": list(found.source),
+        "target": list(found.target),
+        "weights": plain_value(found.weights),
+        "links": plain_value(sorted(found.links)),
+        "sure": None if found.sure is None else plain_value(sorted(found.sure)),
+        "possible": plain_value(sorted(found.possible)),
+    }
+    error = "" if found.sure is None else f", alignment error rate {found.error:.3f}"
+    return result_part(
+        found,
+        "alignment",
+        "Alignment of one sentence pair",
+        f"{found}.",
+        heads=[label],
+        figure=figure,
+        notes={label: f"Alignment of {' '.join(found.target)[:60]}{error}"},
+        drop=ALL_EQUAL,
+    )
+
+
+present(PairAlignment, part=pair_part)

@@ -11,8 +11,11 @@ from jaxtyping import Bool, Float, Int
 
 from interp.alignment.links import alignment_error_rate, drawn_error_rates, share_of
 from interp.core.head import Head
+from interp.core.presenter import present
 from interp.core.result import Result
 from interp.core.statistics import percentile_interval, widened_tails
+from interp.core.ties import ranked
+from interp.draw.parts import FoundPart, between, result_part
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -174,3 +177,25 @@ def interval_of_draws(
     if sentences < 2:
         return np.full((drawn.shape[1], 2), np.nan)
     return percentile_interval(drawn, widened_tails(level, sentences), axis=0).T
+
+
+_ROW = {"emits": "the row that emits a word", "fed": "the row that is fed a word"}
+
+
+def alignment_part(found: HeadAlignments) -> FoundPart:
+    """Return the alignment error of every cross-attention head, in the better of its rows."""
+    frame: Any = found.to_pandas()
+    notes: dict[str, str] = {}
+    for row in ranked(frame, "score", lowest=True).to_dict("records"):
+        label = f"cross L{row['layer']}H{row['head']}"
+        notes.setdefault(
+            label,
+            f"Word alignment ({_ROW[row['rows']]}): error rate {row['score']:.3f}"
+            f"{between(row['low'], row['high'])}, null {row['null']:.3f}",
+        )
+    heads = [f"cross {head}" for head in found.best().of]
+    title = "Word alignment by cross attention"
+    return result_part(found, "alignment", title, f"{found}.", heads=heads, notes=notes)
+
+
+present(HeadAlignments, part=alignment_part)

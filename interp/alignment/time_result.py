@@ -12,8 +12,10 @@ from interp.alignment.timed_rows import TimedRows
 from interp.core.clusters import cluster_summary
 from interp.core.errors import OptionError, PromptError
 from interp.core.head import Head
+from interp.core.presenter import present
 from interp.core.result_rows import ResultRows
 from interp.core.statistics import holm
+from interp.draw.parts import ALL_EQUAL, FoundPart, between, result_part
 
 Array = np.ndarray
 CHOSEN = "chosen heads together"
@@ -129,3 +131,45 @@ def judged_times(
         judged,
         provenance,
     )
+
+
+def time_alignments_summary(found: ResultRows) -> str:
+    """Return the row of the lowest error, beside its null and evenly spaced tokens."""
+    if not len(found):
+        return "TimeAlignments without rows"
+    first = found.top(1).to_pandas().iloc[0]
+    return (
+        f"TimeAlignments of {len(found)} rows on {found.per_prompt.shape[1]} judged recordings; "
+        f"lowest error {first['heads_read']}: {first['score']:.3g} ± {first['sem']:.2g} s, token "
+        f"rows in random order {first['null']:.3g} s, evenly spaced tokens "
+        f"{found.evenly_spaced:.3g} s"
+    )
+
+
+def time_errors_part(found: ResultRows) -> FoundPart:
+    """Return the error of token times by every cross-attention head, and by sets of heads."""
+    frame: Any = found.to_pandas()
+    notes, sets = {}, []
+    for heads, row in zip(found.of, frame.to_dict("records"), strict=True):
+        sentence = (
+            f"{row['score']:.3f}{between(row['low'], row['high'])} s from the gold times, "
+            f"{row['null']:.3f} s with its rows in random order (p {row['p_holm']:.2g} by Holm)"
+        )
+        if row["heads_read"] == str(heads[0]):
+            notes[f"cross {heads[0]}"] = f"Times of speech: {sentence}"
+        else:
+            names = ", ".join(f"cross {head}" for head in heads)
+            sets.append((row["heads_read"], names, sentence, heads))
+    text = (
+        f"Mean distance of start times to gold times on {len(found.judged)} judged recordings; "
+        f"evenly spaced tokens {found.evenly_spaced:.3f} s."
+    )
+    text += "".join(
+        f" {name.capitalize()} ({names}): {sentence}." for name, names, sentence, _ in sets
+    )
+    heads = dict.fromkeys(f"cross {head}" for *_, of in sets for head in of)
+    shown = {"heads": heads, "notes": notes, "drop": ALL_EQUAL}
+    return result_part(found, "speech", "Error of times of speech", text, **shown)
+
+
+present("TimeAlignments", summary=time_alignments_summary, part=time_errors_part)

@@ -16,11 +16,14 @@ from interp.causal.measures import loss
 from interp.core.clusters import cluster_summary
 from interp.core.errors import PromptError
 from interp.core.head import Head
+from interp.core.presenter import present
 from interp.core.protocols import Progress
 from interp.core.rank_statistics import spearman
 from interp.core.result_rows import ResultRows
 from interp.core.standard_errors import standard_error
 from interp.core.statistics import DRAWS, percentile_interval, redraw_counts
+from interp.core.ties import ranked
+from interp.draw.parts import FoundPart, between, result_part
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
 from interp.model.content import result_provenance
@@ -260,3 +263,36 @@ def position_variances(pattern: Float[Tensor, "head row key"]) -> Float[Tensor, 
     at = torch.arange(pattern.shape[-1], dtype=pattern.dtype)
     middle = (pattern * at).sum(-1, keepdim=True)
     return (pattern * (at - middle) ** 2).sum(-1).mean(-1)
+
+
+def translation_heads_summary(found: ResultRows) -> str:
+    """Return the head whose ablation costs most."""
+    if not len(found):
+        return "TranslationHeads without rows"
+    first = found.top(1).to_pandas().iloc[0]
+    return (
+        f"TranslationHeads: {len(found)} heads on {found.per_prompt.shape[1]} pairs; without "
+        f"{first['stack']}.L{first['layer']}H{first['head']} the loss rises most, by "
+        f"{first['score']:.3g} ± {first['sem']:.2g} nats per token"
+    )
+
+
+def translation_part(found: ResultRows) -> FoundPart:
+    """Return what the loss of the target rises by without each head."""
+    frame: Any = ranked(found.to_pandas(), "score")
+    notes, needed = {}, []
+    for row in frame.to_dict("records"):
+        label = f"{row['stack']} L{row['layer']}H{row['head']}"
+        notes[label] = (
+            f"Translation: without it the loss of the target rises by {row['score']:+.3g}"
+            f"{between(row['low'], row['high'])} nats per token; confidence "
+            f"{row['confidence']:.2f}, position variance {row['position_variance']:.3g}"
+        )
+        if row["low"] > 0:
+            needed.append(label)
+    title = "Heads of the translation"
+    shown = {"heads": needed[:4], "notes": notes}
+    return result_part(found, "alignment", title, f"{found}.", frame, **shown)
+
+
+present("TranslationHeads", summary=translation_heads_summary, part=translation_part)

@@ -28,13 +28,17 @@ from interp.alignment.warping import first_frames, smoothed_weights
 from interp.core.clusters import jackknife_error
 from interp.core.errors import OptionError
 from interp.core.head import Head
+from interp.core.presenter import present
 from interp.core.result_rows import ResultRows
 from interp.core.tokens import words as token_texts
+from interp.draw.parts import ALL_EQUAL, FoundPart, plain_value, result_part
 from interp.model.content import tensors_hash
 from interp.model.inputs import SOUNDS
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
     from interp.model.model import Model
 
 Array = np.ndarray
@@ -342,3 +346,51 @@ def _pooled(values: Float[Array, "row column"], most: int) -> Float[Array, "row 
 def _hash(given: Sequence[HeardRecording]) -> str:
     tensors = {f"{name} {at}": x for at, one in enumerate(given) for name, x in one.inputs.items()}
     return tensors_hash(tensors)
+
+
+def word_times_summary(found: ResultRows) -> str:
+    """Return the number of words, the heads, and the distance to gold starts where known."""
+    known, text = np.isfinite(found.gold), ""
+    if known.any():
+        error, even = (np.abs(x - found.gold)[known].mean() for x in (found.score, found.null))
+        text = f"; mean distance to gold {error:.3g} s, evenly spaced {even:.3g} s"
+    return (
+        f"WordTimes of {len(found)} words in {len(found.recordings)} recordings by "
+        f"{', '.join(map(str, found.of))}{text}"
+    )
+
+
+def word_times_figure(found: ResultRows) -> go.Figure:
+    """Draw the first recording's spectrogram above the attention, with the found starts."""
+    from interp.alignment.sound_pictures import sound_figure
+
+    shown = (found.bands, found.attention, found.tokens, found.sound, found.attention_title)
+    return sound_figure(*shown, _starts(found))
+
+
+def _starts(found: ResultRows) -> list[tuple[float, int]]:
+    """Return the start and the token of each word of the first recording."""
+    mine = np.flatnonzero(found.of_recording == 0)
+    return list(zip(found.score[mine].tolist(), found.token[mine].tolist(), strict=True))
+
+
+def word_times_part(found: ResultRows) -> FoundPart:
+    """Return when the words of the first recording are spoken, with its spectrogram."""
+    figure: Any = {
+        "draw": "sound",
+        "bands": plain_value(found.bands),
+        "attention": plain_value(found.attention),
+        "tokens": list(found.tokens),
+        "seconds": found.sound,
+        "title": found.attention_title,
+        "starts": [*map(list, _starts(found))],
+    }
+    labels = [f"cross {head}" for head in found.of]
+    error = " The error of a start is a jackknife over the heads." if len(found.of) > 1 else ""
+    text = f"{found}. The picture is {found.recordings[0]}; dots are found starts.{error}"
+    note = f"Times of spoken words in {found.recordings[0]}, beside its spectrogram"
+    shown = {"heads": labels, "figure": figure, "notes": dict.fromkeys(labels, note)}
+    return result_part(found, "speech", "Times of spoken words", text, drop=ALL_EQUAL, **shown)
+
+
+present("WordTimes", summary=word_times_summary, plot=word_times_figure, part=word_times_part)

@@ -16,6 +16,7 @@ from interp.attribution.example import Example
 from interp.attribution.graph.mixing import stored_layers, target_rows
 from interp.core.clusters import jackknife_error, numbered
 from interp.core.errors import OptionError, PromptError
+from interp.core.presenter import present
 from interp.core.prompt_means import prompt_means
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress
@@ -262,3 +263,27 @@ class _Ridge:
         n = len(self.gram)
         each = np.stack([self.weights(penalty, c) for c in range(n)])
         return jackknife_error(each)
+
+
+def learned_head_weights_summary(found: ResultRows) -> str:
+    """Return the correlations on held-out texts and the largest weights."""
+    first = ", ".join(f"{row['weights']} {row['score']:+.3f}" for row in found.held_out)
+    lines = [f"rank correlation with the change under ablation on held-out texts [95 %]: {first}"]
+    for row in found.held_out:
+        says = f"null {row['null']:+.3f}, p {row['p_holm']:.2g}, {row['n']} texts"
+        lines.append(
+            f"  {row['weights']:<10} {row['score']:+.3f} [{row['low']:+.3f}, "
+            f"{row['high']:+.3f}]  {says}"
+        )
+    lines.append(f"weights ({found.unit}), ridge penalty {found.penalty:g}")
+    for row in found.top(found._asked or 8):
+        name = f"L{row['layer']}H{row['head']}"
+        lines.append(f"  {name:<8} {row['score']:+.4g} ± {row['sem']:.2g}")
+    return "\n".join(lines)
+
+
+present(
+    "LearnedHeadWeights",
+    summary=learned_head_weights_summary,
+    text="interp.report.printed.top:top_text",
+)

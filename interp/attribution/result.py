@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from interp.core.display import drawn
 from interp.core.files import write_atomically
+from interp.core.presenter import drawn, present
 from interp.core.result import Result
 from interp.core.ties import ranked
 
@@ -262,3 +262,11 @@ class Attribution(Result):
         )
         left += "; incomplete" if self.incomplete else ""
         return f"Attribution({self.method} of {self.target} = {self.value:.4g}: {best}{left})"
+
+
+present(
+    Attribution,
+    inline="interp.report.tokens:inline",
+    page="interp.report.tokens:page_of",
+    text="interp.report.printed.attribution:attribution_text",
+)

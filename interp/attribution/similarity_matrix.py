@@ -17,14 +17,18 @@ from interp.attribution.gradients import embedded, embedding_leaves, embedding_m
 from interp.causal.gate_derivatives import frozen
 from interp.core.errors import OptionError, PromptError, UnreadableAttention
 from interp.core.interrupts import holding
+from interp.core.presenter import present
 from interp.core.prompts import Prompts
 from interp.core.result_rows import ResultRows
+from interp.core.ties import ranked
 from interp.core.tokens import words
 from interp.model.content import result_provenance
 from interp.model.hooks.inference import in_this_thread, inference
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
     from interp.model.model import Model
 
 Array = np.ndarray
@@ -280,3 +284,38 @@ def _embedding(model: Model, value: Tensor) -> Iterator[None]:
         yield
     finally:
         handle.remove()
+
+
+def similarity_matrix_summary(found: ResultRows) -> str:
+    """Return the parts of the cosine and the largest pairs of tokens."""
+    a, b, c = found.reference_terms
+    lines = [
+        f"cosine {found.cosine:+.4f} = pairs of tokens {found.matrix.sum():+.4f}, references "
+        f"{a:+.4f} {b:+.4f} {c:+.4f}, residual {found.residual:+.1e}"
+    ]
+    shown = ranked(found.wide(), "score", absolute=True)
+    for row in shown.head(found._asked or 10).to_dict("records"):
+        pair = f"{row['token']} ({row['position']})"
+        other = f"{row['other_token']} ({row['other_position']})"
+        lines.append(f"  {row['score']:+.4f}  {pair:<16} {other}")
+    return "\n".join(lines)
+
+
+def similarity_matrix_figure(found: ResultRows, k: int = 20) -> go.Figure:
+    """Draw the matrix, or the k pairs of `top` as bars."""
+    from interp.draw.charts import grid
+    from interp.draw.rows import bars_of
+
+    if len(found) != found.matrix.size:
+        return bars_of(found, k)
+    title = f"cosine {found.cosine:.3g}, of which {found.matrix.sum():.3g} in pairs of tokens"
+    hover = [[f"{a!r} and {b!r}" for b in found.second] for a in found.first]
+    return grid(found.matrix, found.first, found.second, hover=hover, title=title, unit="cosine")
+
+
+present(
+    "SimilarityMatrix",
+    summary=similarity_matrix_summary,
+    plot=similarity_matrix_figure,
+    text="interp.report.printed.top:top_text",
+)

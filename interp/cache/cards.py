@@ -16,11 +16,13 @@ from interp.cache.losses import CutLosses, require_longer
 from interp.cache.windows import KVHead, Window, cached_sites, kv_heads
 from interp.core.clusters import score_columns
 from interp.core.errors import OptionError
+from interp.core.presenter import present
 from interp.core.prompts import Prompts, repeats
 from interp.core.protocols import Progress, silent
 from interp.core.result_rows import ResultRows
 from interp.core.statistics import percentile_interval, redraw_counts
-from interp.core.ties import ordered
+from interp.core.ties import ordered, ranked
+from interp.draw.parts import FoundPart, between, kv_place, result_part
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
 from interp.model.content import result_provenance
@@ -248,3 +250,48 @@ def attention_parts(
     for batch in model.batches(prompts, batch_size):
         model.read(batch, visit, last=1)
     return np.concatenate([(total[s] / count[s]).cpu().numpy() for s in cached_sites(model)])
+
+
+def cache_cards_summary(found: ResultRows) -> str:
+    """Return the number of heads and prompts, and the measured windows."""
+    return (
+        f"CacheCards of {len(found)} key-value heads: sink {found.sink}, windows of "
+        f"{', '.join(map(str, found.recents))} tokens on {found.losses.shape[2]} prompts"
+    )
+
+
+NAMED = 4  # heads that the sentence names
+
+
+def cache_cards_part(found: ResultRows) -> FoundPart:
+    """Return the tokens that the cache of each key-value head needs, with its measured loss."""
+    frame: Any = found.to_pandas()
+    window = f"{found.sink} first and {found.recents[0]} last tokens"
+    notes: dict[tuple[str, int, int], str] = {}
+    for row in frame.to_dict("records"):
+        tokens = f"{row['budget']:g}{between(row['budget_low'], row['budget_high'])}"
+        null = f", on random weights {row['null']:+.3g}" if row["null"] == row["null"] else ""
+        notes[kv_place(row)] = (
+            f"Its cache needs {tokens} of {found.length} tokens for a loss of at most "
+            f"{found.max_loss:g} nats per token. With only the {window} the loss rises by "
+            f"{row['score']:+.3g}{between(row['low'], row['high'])}{null}. Attention: "
+            f"{row['keeps']}"
+        )
+    least = found.sink + found.recents[0]
+    few = int((frame["budget"] <= least).sum())
+    most: Any = ranked(frame, "budget").head(NAMED)
+    sentence = "; ".join(
+        f"layer {row['layer']}, key-value head {row['kv_head']}: {row['budget']:g}"
+        f"{between(row['budget_low'], row['budget_high'])}"
+        for row in most[most["budget"] > least].to_dict("records")
+    )
+    text = (
+        f"{few} of {len(frame)} key-value heads need no more than the {window} for a loss of at "
+        f"most {found.max_loss:g} nats per token, each cut alone, on {found.losses.shape[2]} "
+        f"prompts of up to {found.length} tokens."
+    )
+    text += f" Most tokens: {sentence}." if sentence else ""
+    return result_part(found, "cache", "What each cache must keep", text, by_kv=notes)
+
+
+present("CacheCards", summary=cache_cards_summary, part=cache_cards_part)

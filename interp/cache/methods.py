@@ -13,11 +13,13 @@ from interp.cache.patterns import read_pattern
 from interp.cache.windows import KVHead, kv_heads
 from interp.core.clusters import cluster_summary
 from interp.core.errors import OptionError, UnknownName
+from interp.core.presenter import present
 from interp.core.protocols import silent
 from interp.core.rank_statistics import spearman, top_k
 from interp.core.registry import METRICS
 from interp.core.result import Result
 from interp.core.statistics import percentile_interval, redraw_counts
+from interp.draw.parts import FoundPart, result_part
 from interp.heads.experiments._needles import chosen_task, instances_of
 from interp.heads.needle.instance import prompts_of
 from interp.model.content import result_provenance
@@ -366,3 +368,26 @@ def _per_kv(model: Model, heads: Sequence[KVHead], found: Trials) -> Table:
         groups = found.values[site].double().unflatten(1, (site.n_kv_heads, -1)).amax(-1)
         rows.append(groups[:, head.kv_head].cpu().numpy())
     return np.stack(rows)
+
+
+def retrieval_part(found: RetrievalMethods) -> FoundPart:
+    """Return the scores of each key-value head by the published ways to find retrieval heads."""
+    frame: Any = found.to_pandas()
+    notes: dict[tuple[str, int, int], str] = {}
+    for key, rows in frame.groupby(["stack", "layer", "kv_head"], sort=False):
+        lines = [
+            f"{row['metric']} {row['score']:.3g}"
+            + (f" (null {row['null']:.2g})" if row["null"] == row["null"] else "")
+            for row in rows.head(4).to_dict("records")
+        ]
+        notes[str(key[0]), int(key[1]), int(key[2])] = f"Retrieval methods: {', '.join(lines)}"
+    agreed: Any = found.agreement()
+    text = f"{len(found.methods)} ways to find retrieval heads among {len(found.kv)} caches."
+    numbers = [c for c in agreed.columns if agreed[c].dtype.kind == "f"]
+    if len(agreed) and numbers:
+        low, high = agreed[numbers[0]].min(), agreed[numbers[0]].max()
+        text += f" Rank correlations between them: {low:.2f} to {high:.2f}."
+    return result_part(found, "cache", "Retrieval heads by published methods", text, by_kv=notes)
+
+
+present(RetrievalMethods, part=retrieval_part)

@@ -21,6 +21,7 @@ from interp.cache.windows import KVHead, Window, kv_heads
 from interp.core.documents import parse_json
 from interp.core.errors import OptionError, StoreError
 from interp.core.files import read_bytes, write_atomically
+from interp.core.presenter import present
 from interp.core.result_rows import ResultRows
 from interp.core.ties import ordered
 from interp.model.content import model_provenance
@@ -144,3 +145,12 @@ def write_pattern(
     sizes = {"sink_size": window.sink, "recent_size": window.recent - 1}
     write_atomically(folder / CONFIG, (json.dumps(sizes, indent=1) + "\n").encode())
     return folder
+
+
+def gate_pattern_summary(found: ResultRows) -> str:
+    """Return the number of gates, and the window of heads whose cache is cut."""
+    window = "none" if found.window is None else "+".join(map(str, found.window))
+    return f"GatePattern of {len(found)} key-value heads, window {window}"
+
+
+present("GatePattern", summary=gate_pattern_summary)

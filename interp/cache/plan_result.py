@@ -18,9 +18,11 @@ from interp.cache.losses import CutLosses
 from interp.cache.patterns import write_pattern
 from interp.cache.windows import KVHead, Window, cut_cache
 from interp.core.errors import OptionError, UnknownName
+from interp.core.presenter import present
 from interp.core.prompts import Prompts
 from interp.core.result import Result
 from interp.core.standard_errors import standard_error
+from interp.draw.parts import FoundPart, kv_place, result_part
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -228,3 +230,21 @@ class CachePlan(Result):
 
     def __repr__(self) -> str:
         return f"CachePlan: {self.summary()}"
+
+
+def cache_plan_part(found: CachePlan) -> FoundPart:
+    """Return which heads keep their whole cache under a plan, and the bound on the loss."""
+    frame: Any = found.to_pandas()
+    notes = {}
+    for row in frame.to_dict("records"):
+        kept = (
+            "all tokens" if row["keeps"] == "all" else f"{row['score']:g} tokens ({row['keeps']})"
+        )
+        notes[kv_place(row)] = (
+            f"The cache plan keeps {kept}: {row['bytes']:,} of {row['full_bytes']:,} bytes at "
+            f"{found.length:,} tokens"
+        )
+    return result_part(found, "cache", "Cache plan", found.summary(), by_kv=notes)
+
+
+present(CachePlan, part=cache_plan_part)

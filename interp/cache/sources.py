@@ -24,9 +24,11 @@ from interp.cache.windows import cached_sites
 from interp.core.clusters import score_columns
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.head import Head
+from interp.core.presenter import present
 from interp.core.protocols import Progress, silent
 from interp.core.result_rows import ResultRows
 from interp.core.ties import ordered_by
+from interp.draw.parts import FoundPart, result_part
 from interp.heads.needle.instance import Instance, prompts_of
 from interp.model.content import result_provenance
 from interp.model.model_argument import takes_model
@@ -247,3 +249,20 @@ def random_precision(truth: Any) -> float:
     number, sources = len(labels), int(labels.sum())
     harmonic = float((1 / np.arange(1, number + 1)).sum())
     return (harmonic + (sources - 1) / (number - 1) * (number - harmonic)) / number
+
+
+def average_precision_summary(found: ResultRows) -> str:
+    """Return the mean precision of each way of finding sources, beside a random order."""
+    ways = zip(found.metric, found.per_prompt.mean(1), strict=True)
+    return (
+        f"ContextSources, average precision on {found.per_prompt.shape[1]} held-out prompts: "
+        f"{', '.join(f'{way} {x:.2f}' for way, x in ways)}; random order {found.random.mean():.2f}"
+    )
+
+
+def sources_part(found: ResultRows) -> FoundPart:
+    """Return how well heads find the part of a long context that an answer comes from."""
+    return result_part(found, "cache", "Where answers come from", " ".join(str(found).split()))
+
+
+present("ContextSources", summary=average_precision_summary, part=sources_part)

@@ -14,6 +14,7 @@ from interp.causal.gating.units import GatedUnits, selected
 from interp.causal.importance import mean_columns
 from interp.causal.task import Task
 from interp.core.errors import NonFiniteError, OptionError
+from interp.core.presenter import present
 from interp.core.protocols import Progress
 from interp.core.result_rows import ResultRows
 from interp.core.steps import finishing
@@ -183,3 +184,14 @@ def _ascend(
         adam.step()
         tell(before + step + 1)
     return w.detach().cpu()
+
+
+def head_aggregation_summary(found: ResultRows) -> str:
+    """Return the task's value of the sums that are not of one named head."""
+    score = dict(zip(found.part, found.score, strict=True))
+    names = ("none", "best alone", "uniform average", "learned weights", "full")
+    said = ", ".join(f"{name} {score[name]:.4g}" for name in names if name in score)
+    return f"HeadAggregation({said} {found.unit}, {found.n} held-out prompts)"
+
+
+present("HeadAggregation", summary=head_aggregation_summary)

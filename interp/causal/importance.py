@@ -22,6 +22,7 @@ from jaxtyping import Float
 from interp.causal.game.players import Players
 from interp.core import clusters as grouped
 from interp.core.intervals import ErrorPart, MeanIntervals, around, mean_intervals
+from interp.core.presenter import present
 from interp.core.result import Result
 from interp.core.sign import HELPS, SIGN, sign_of
 from interp.core.standard_errors import standard_error
@@ -337,3 +338,6 @@ def make_importance(
         magnitude,
         clusters,
     )
+
+
+present(Importance, text="interp.report.printed.importance:importance_text", merged="table")

@@ -26,6 +26,7 @@ from interp.causal.task import Task
 from interp.core import clusters as grouped
 from interp.core.errors import OptionError, UnknownName
 from interp.core.intervals import mean_intervals
+from interp.core.presenter import present
 from interp.core.protocols import Progress
 from interp.core.result_rows import ResultRows
 from interp.core.standard_errors import standard_error
@@ -33,6 +34,8 @@ from interp.core.steps import finishing
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
     from interp.model.model import Model
 
 Index = Literal["shapley", "banzhaf"]
@@ -314,3 +317,40 @@ def _players(game: Game, among: Sequence[str] | Importance | None, top: int) -> 
         if label not in labels:
             raise UnknownName("player", label, labels)
     return [labels.index(label) for label in chosen]
+
+
+def interactions_figure(found: ResultRows) -> go.Figure:
+    """Draw a heat map, player by player, blue above zero and orange below."""
+    import plotly.graph_objects as go
+
+    from interp.draw.colours import palette
+
+    grid = np.full((len(found.players),) * 2, np.nan, dtype=np.float32)
+    for (i, j), score in zip(found.pairs, found.score, strict=True):
+        grid[i, j] = grid[j, i] = score
+    played = sorted({int(i) for pair in found.pairs for i in pair})
+    labels = [found.players[i] for i in played]
+    size = float(np.abs(found.score).max(initial=0.0)) or 1.0
+    unit, index = (next(iter(found.columns[name]), "") for name in ("unit", "index"))
+    figure = go.Figure(
+        go.Heatmap(
+            x=labels,
+            y=labels,
+            z=grid[np.ix_(played, played)],
+            zmin=-size,
+            zmax=size,
+            colorscale=palette(True),
+            colorbar={"title": {"text": unit}},
+        )
+    )
+    figure.update_layout(template="plotly_white", title=f"{index} interactions")
+    figure.update_yaxes(autorange="reversed")
+    return figure
+
+
+present(
+    "Interactions",
+    plot=interactions_figure,
+    bounds=bounds_of_interactions,
+    text="interp.report.printed.importance:interactions_text",
+)

@@ -12,6 +12,7 @@ from interp.causal.ablation import leave_one_out
 from interp.causal.importance import mean_columns
 from interp.causal.task import Task
 from interp.core.errors import OptionError
+from interp.core.presenter import present
 from interp.core.protocols import Progress
 from interp.core.result_rows import ResultRows
 from interp.model.model_argument import takes_model
@@ -123,3 +124,14 @@ def information_of(shares: Float[np.ndarray, "head prompt"]) -> float:
     mean = shares.mean(1, keepdims=True)
     part = np.where(shares > 0, shares * np.log(np.maximum(shares, 1e-300) / mean), 0.0)
     return max(0.0, float(part.sum(0).mean()))
+
+
+def head_responsibilities_summary(found: ResultRows) -> str:
+    """Return the information of the responsibilities."""
+    return (
+        f"HeadResponsibilities({len(found)} heads, information {found.information:.3g} nats, "
+        f"shuffled {found.information_null:.3g}, p {found.information_p:.3g})"
+    )
+
+
+present("HeadResponsibilities", summary=head_responsibilities_summary)

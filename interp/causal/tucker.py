@@ -16,6 +16,7 @@ from interp.causal.game.game import Game
 from interp.causal.importance import mean_columns
 from interp.causal.task import Task
 from interp.core.errors import OptionError
+from interp.core.presenter import present
 from interp.core.result_rows import ResultRows
 from interp.model.calls.sites import Site, circuit_sites
 from interp.model.content import model_provenance
@@ -139,3 +140,13 @@ def _cut(model: Model, bases: Mapping[Site, Float[Tensor, "d_model rank"]]) -> M
 
 def _value(model: Model, task: Task) -> Float[np.ndarray, " prompt"]:
     return Game(model, task, check=False).clean.double().cpu().numpy()
+
+
+def tucker_loss_summary(found: ResultRows) -> str:
+    """Return the loss by share of the directions kept."""
+    cells = zip(found.share, found.score, found.null, strict=True)
+    said = [f"{share:g}: {score:.3g} (random {null:.3g})" for share, score, null in cells]
+    return f"TuckerLoss({', '.join(said)} {found.unit})"
+
+
+present("TuckerLoss", summary=tucker_loss_summary)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
 
+from interp.core.presenter import present
 from interp.core.result_rows import ResultRows
 from interp.core.standard_errors import standard_error
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 Array = np.ndarray
 
@@ -62,3 +66,32 @@ def trace_rows(
         gains,
         arrays={"other": other, "noise_error": noise_error},
     )
+
+
+def causal_traces_summary(found: ResultRows) -> str:
+    """Return the effect of the noise, and the places with the largest gains."""
+    first = ", ".join(
+        f"layer {row['layer']} {row['place']} {row['score']:+.3f}" for row in found.top(3)
+    )
+    return (
+        f"CausalTraces({found.model}, {found.site} restored, {found.corrupt} corrupted:"
+        f" {len(found.clean)} facts, probability {found.clean.mean():.3f} to"
+        f" {found.corrupted.mean():.3f} by noise; largest gains {first})"
+    )
+
+
+def causal_traces_figure(found: ResultRows) -> go.Figure:
+    """Draw the gains of probability."""
+    from interp.draw.charts import map_of_places
+
+    layers = f"{found.window} layers of {found.site}" if found.window > 1 else found.site
+    title = f"{found.model}: {layers} restored, {found.corrupt} corrupted"
+    return map_of_places(found.wide(), "score", title=title, unit="probability")
+
+
+present(
+    "CausalTraces",
+    summary=causal_traces_summary,
+    plot=causal_traces_figure,
+    text="interp.report.printed.circuits:trace_text",
+)

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from interp.core.display import drawn
 from interp.core.documents import seal, toml_text, unseal
 from interp.core.errors import StoreError
+from interp.core.presenter import drawn
 from interp.core.result_files import FORMAT, read_result
 
 if TYPE_CHECKING:

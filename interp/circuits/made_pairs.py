@@ -26,6 +26,7 @@ from interp.circuits.tasks import filtered_pairs
 from interp.circuits.tasks.template_file import read_templates
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.intervals import share_interval
+from interp.core.presenter import present
 from interp.core.prompts import Prompts
 from interp.core.result import Result
 from interp.core.tokens import token_id
@@ -309,3 +310,6 @@ def make_pairs(
         dict(kept.dropped),
         made,
     )
+
+
+present(MadePairs, text="interp.report.printed.circuits:pairs_text")

@@ -34,8 +34,10 @@ from interp.circuits.steps import advance, counted, following, step
 from interp.circuits.stored_steps import Kept
 from interp.core.errors import OptionError, UnknownName
 from interp.core.head import Head
+from interp.core.presenter import present
 from interp.core.protocols import Progress
 from interp.core.result_rows import ResultRows
+from interp.core.ties import ordered
 from interp.model.content import model_provenance
 from interp.model.hooks.inference import inference
 from interp.model.model_argument import takes_model
@@ -276,3 +278,18 @@ def path_patching(
     return ResultRows(
         "PathEffects", columns, ("route",), made, facts, values, clusters=task.clusters, by="abs"
     )
+
+
+def path_effects_summary(found: ResultRows) -> str:
+    """Return the routes with the largest effects."""
+    order = ordered(np.abs(found.score))[:3]
+    first = ", ".join(f"{found.route[i]} {found.share[i]:.2f}" for i in order)
+    return (
+        f"PathEffects({found.task} in {found.model}, MLPs {found.mlps}: {len(found)} routes,"
+        f" first {first} of the gap)"
+    )
+
+
+present(
+    "PathEffects", summary=path_effects_summary, text="interp.report.printed.circuits:path_text"
+)

@@ -29,12 +29,16 @@ from interp.circuits.steps import advance, counted, following, step
 from interp.circuits.stored_steps import Kept
 from interp.circuits.stream_hooks import Watch, watched
 from interp.core.errors import OptionError, UnknownName
+from interp.core.presenter import present
 from interp.core.protocols import Progress
 from interp.core.result_rows import ResultRows
+from interp.core.ties import ordered
 from interp.model.content import model_provenance
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
     from interp.model.model import Model
 
 Array = np.ndarray
@@ -258,3 +262,26 @@ def _tokens_at(task: ContrastTask, batch: ContrastBatch, name: str, by: str, dev
     if by == "position":
         return torch.full((len(batch.which),), int(name), device=device)
     return torch.tensor([task.roles[i][name] for i in batch.which], device=device)
+
+
+def patching_map_summary(found: ResultRows) -> str:
+    """Return the places with the largest effects."""
+    order = ordered(np.abs(found.score))[:3]
+    first = ", ".join(
+        f"layer {found.layer[i]} {found.place[i]} {found.share[i]:.2f}" for i in order
+    )
+    return (
+        f"PatchingMap({found.task} in {found.model}, {found.site} {found.direction}:"
+        f" {len(found)} places, first {first} of the gap)"
+    )
+
+
+def patching_map_figure(found: ResultRows) -> go.Figure:
+    """Draw the shares of the gap."""
+    from interp.draw.charts import map_of_places
+
+    title = f"{found.task} in {found.model}: {found.site} {found.direction} at one position"
+    return map_of_places(found.wide(), "share", title=title, unit="share")
+
+
+present("PatchingMap", summary=patching_map_summary, plot=patching_map_figure)

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from interp.core.intervals import half_width
+from interp.core.presenter import present
 from interp.core.rank_statistics import auroc, auroc_interval
 from interp.core.result_rows import ResultRows
 from interp.core.statistics import TAILS, tails_of
@@ -67,3 +68,6 @@ def published_figures(compared: ResultRows) -> dict[str, float]:
         "found": float(compared.found),
         "of": float(compared.of),
     }
+
+
+present("PublishedComparison", bounds=bounds_of_area)

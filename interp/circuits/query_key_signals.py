@@ -24,6 +24,7 @@ from torch import Tensor
 
 from interp.circuits.linear_scores import CONSTANT, LinearScores
 from interp.core.errors import OptionError
+from interp.core.presenter import present
 from interp.core.result_rows import ResultRows
 from interp.core.ties import ordered_by
 from interp.model.calls.call import Call, precise
@@ -33,6 +34,7 @@ from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd
+    import plotly.graph_objects as go
     from jaxtyping import Float
 
     from interp.model.model import Model
@@ -366,3 +368,33 @@ def signals(
 
 def _batched(x: Any) -> bool:
     return isinstance(x, Tensor) and x.dim() > 0
+
+
+def signals_summary(found: ResultRows) -> str:
+    """Return the number of firings and heads, and the median number of slices of a signal."""
+    heads = len({s.name for s in found.found})
+    middle = np.median(found.slices) if len(found) else float("nan")
+    return (
+        f"Signals({found.facts['model']}: {len(found)} firings of {heads} heads, median {middle:g} "
+        f"of {found.d_head} slices by {found.measure})"
+    )
+
+
+def signals_figure(found: ResultRows, side: str = "k") -> go.Figure:
+    """Draw a heat map of the writers that make each head attend, on one side."""
+    from interp.circuits.query_key_signals import writer_shares
+    from interp.draw.charts import signed_map
+
+    what = "queries" if side == "q" else "keys"
+    title = f"Writers of what the {what} of each head read, where it fires"
+    return signed_map(writer_shares(found, side), title=title, unit="share").update_layout(
+        xaxis={"title": "written by"}, yaxis={"title": "head that fires", "autorange": "reversed"}
+    )
+
+
+present(
+    "Signals",
+    summary=signals_summary,
+    plot=signals_figure,
+    holds=("interp.circuits.query_key_signals:Signal",),
+)

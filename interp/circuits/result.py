@@ -15,9 +15,9 @@ from jaxtyping import Float
 from interp.circuits.chosen_set import NodeSet
 from interp.circuits.exports import DRAWN, CircuitFiles
 from interp.circuits.nodes import effect_text, head_columns, larger_effect, node_of
-from interp.core.display import drawn
 from interp.core.errors import OptionError
 from interp.core.files import write_atomically
+from interp.core.presenter import drawn, present
 from interp.core.result import Result
 from interp.core.ties import ordered
 
@@ -417,3 +417,15 @@ class Circuit(CircuitFiles, Result):
     def said(self, at: int, unit: str = "") -> str:
         """Describe the effects of the node of this number."""
         return effect_text(self.score[at], self.conditional[at], self.conditional_on[at], unit)
+
+
+present(
+    Circuit,
+    plot="interp.report.circuit_drawing:draw",
+    page="interp.report.circuit_page:circuit_page",
+    networkx="interp.report.circuit_formats:networkx_of",
+    graphml="interp.report.circuit_formats:graphml_of",
+    dot="interp.report.circuit_formats:dot_of",
+    mermaid="interp.report.circuit_formats:mermaid_of",
+    svg="interp.report.circuit_still:still",
+)

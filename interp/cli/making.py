@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import click
 
+import interp.report.presenters  # noqa: F401  registers the printed form of tables of heads
 from interp.cli.inputs import INPUTS
 from interp.cli.loading import DEBUG_OPTION, FURTHER, LOADING, loading_of
 from interp.cli.name_types import MODEL_NAME
@@ -29,9 +30,9 @@ from interp.cli.vocabulary import Spelling, argument_for, option_for
 from interp.cli.written import OUT_FILE, OutFile
 from interp.cli.wrong_models import checked_source, checked_sources
 from interp.core.errors import OptionError
+from interp.core.presenter import text_of_class
 from interp.core.signature import Function, Parameter, read
 from interp.model.loading import Loading, import_first
-from interp.report.printed import TEXTS
 
 GAME = {
     "interp.causal.game.game:Game": (
@@ -161,8 +162,8 @@ def _made(
                 add(word, parameters.get(word))
         elif add(name, parameter):
             declared.given.append(name)
-    types = {TEXTS[kind] for kind in function.returns if kind in TEXTS}
-    for formats in [declared.text] if declared.text else sorted(types):
+    texts = {declared.text} if declared.text else set(map(text_of_class, function.returns))
+    for formats in sorted(texts - {""}):
         for name, parameter in read(formats).parameters.items():
             if name not in ("results", *omit) and add(name, parameter):
                 declared.printing.add(name)

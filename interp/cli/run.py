@@ -18,6 +18,7 @@ from interp.cli.wrapping import print_rows, print_text
 from interp.cli.written import as_given
 from interp.core.errors import StoreError
 from interp.core.json_document import rows_text
+from interp.core.presenter import form_of
 from interp.core.result_folder import folder_for, model_folder
 from interp.core.steps import finishing
 from interp.model.loading import Loading, source_labels
@@ -32,8 +33,6 @@ RESUMES = {
     False: "nothing is stored without --out, which allows the same command to resume",
 }
 """Sentence after an interrupt, with --out and without."""
-MERGED = {"Importance": "table"}
-"""Types of results whose scores are written as one table of all models, and where they are."""
 
 
 @dataclass(frozen=True)
@@ -321,13 +320,16 @@ class Run:
             return
         import pandas as pd
 
-        from interp.report.by_type import names_of
-        from interp.report.printed import JSON_LINES, result_rows
+        from interp.report.printed import result_rows
 
-        named = [(names_of(result)[0], model, result) for model, result in every]
+        named = [
+            (getattr(result, "_name", type(result).__name__), model, result)
+            for model, result in every
+        ]
         for kind in dict.fromkeys(name for name, _, _ in named):
-            frames = [result_rows(r, m.name if m else "") for name, m, r in named if name == kind]
-            lines = self.form == "json" and kind in JSON_LINES
+            same = [(m, r) for name, m, r in named if name == kind]
+            frames = [result_rows(r, m.name if m else "") for m, r in same]
+            lines = self.form == "json" and form_of("json_lines", same[0][1])
             form = "jsonl" if lines else str(self.form)
             print_rows(rows_text(pd.concat(frames, ignore_index=True), form))
 
@@ -360,11 +362,10 @@ def say_notes(run: Run) -> None:
 def merged_scores(result: Any) -> HeadTable | None:
     """Return the scores of heads that are merged over models, if a result has any."""
     from interp.core.table import HeadTable
-    from interp.report.printed import of_type
 
     if isinstance(result, HeadTable):
         return result
-    name = of_type(MERGED, result)
+    name = form_of("merged", result)
     return None if name is None else getattr(result, name)
 
 

@@ -10,6 +10,7 @@ from jaxtyping import Float
 
 from interp.core.clusters import score_columns
 from interp.core.errors import OptionError
+from interp.core.presenter import present
 from interp.core.result_rows import ResultRows
 from interp.core.standard_errors import t_test_p
 from interp.core.statistics import benjamini_hochberg, holm
@@ -135,3 +136,14 @@ def _named(frame: pd.DataFrame, keys: Sequence[str]) -> list[tuple[Any, ...]]:
 
 def _either(x: Any, y: Any) -> str:
     return str(x) if x == y else f"{x} - {y}"
+
+
+def differences_summary(found: ResultRows) -> str:
+    """Return the number of rows and prompts, and of corrected p values below 0.05."""
+    return (
+        f"Differences of {len(found)} rows over {found.per_prompt.shape[1]} prompts: "
+        f"{int((found.p_holm < 0.05).sum())} with a corrected p below 0.05"
+    )
+
+
+present("Differences", summary=differences_summary)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from interp.core.presenter import drawn
 from interp.core.ties import ranked
 
 if TYPE_CHECKING:
@@ -84,20 +85,3 @@ class Displayed:
         from interp.core.files import write_atomically
 
         write_atomically(Path(path), drawn("page", self, title=title))
-
-
-def drawn(form: str, result: Any, *args: Any, **options: Any) -> Any:
-    """Return a form of a result, such as its figure; see `interp.report.by_type`.
-
-    The only import of a later folder: results draw themselves by what reports make of their type.
-    """
-    from interp.report.by_type import form_of
-
-    return form_of(form, result, *args, **options)
-
-
-def held_types(kind: str) -> tuple[type, ...]:
-    """Return the types that a file of a kind of `ResultRows` may contain."""
-    from interp.report.by_type import types_held
-
-    return types_held(kind)

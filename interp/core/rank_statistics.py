@@ -6,6 +6,7 @@ scipy supplies ranks, rank tests and distributions; bootstrap draws are those of
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import combinations_with_replacement
 
 import numpy as np
@@ -19,7 +20,7 @@ from interp.core.statistics import (
     percentile_interval,
     redraw,
 )
-from interp.core.ties import ordered
+from interp.core.ties import ordered, snapped
 
 _ALL_PAIRS = 256  # items, up to which float32 counts their pairs exactly
 
@@ -39,6 +40,11 @@ def spearman(scores: Float[Array, "ranking item"]) -> Float[Array, "ranking rank
     """
     around_zero = ranks(scores) - (scores.shape[1] + 1) / 2
     return _normalised(around_zero @ around_zero.T)
+
+
+def up_to_rounding(measure: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """Return a measure of rankings in which scores that rounding can swap are tied."""
+    return lambda scores: measure(snapped(scores))
 
 
 def paired_spearman(

@@ -8,10 +8,11 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from interp.core.display import Displayed, drawn
+from interp.core.display import Displayed
 from interp.core.errors import OptionError, UnknownName
 from interp.core.head import Head
 from interp.core.long_rows import clusters_of_rows, completed, first_rows, t_bounds
+from interp.core.presenter import drawn
 
 if TYPE_CHECKING:
     import numpy as np
@@ -174,7 +175,7 @@ class Result(Displayed):
 
     def plot(self, k: int = 20) -> go.Figure:
         """Plot the first k rows as bars with their 95 % intervals."""
-        return drawn("bars", self, k)
+        return drawn("plot", self, k)
 
     def save(self, path: str | os.PathLike) -> Any:
         """Write a file whose suffix gives the format: parquet, csv, json, toml, html, svg or pdf.

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from interp.core.csv_rows import csv_text
-from interp.core.display import drawn, held_types
 from interp.core.documents import parse_json, parse_toml, seal, unseal
 from interp.core.encoding import as_json_data, remade
 from interp.core.errors import OptionError, StoreError, UnknownName
@@ -22,6 +21,7 @@ from interp.core.files import (
 )
 from interp.core.json_document import plain_rows
 from interp.core.parquet_file import checked_parquet
+from interp.core.presenter import drawn, types_held
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,7 +99,7 @@ def read_result(cls: Any, path: str | os.PathLike) -> Any:
         if made is None:
             reader = "ResultRows" if name in wanted else name
             raise ValueError(f"it holds a {name}; read it with {reader}.load")
-        inside = held_types(name) if made.__name__ == "ResultRows" else made._types()
+        inside = types_held(name) if made.__name__ == "ResultRows" else made._types()
         return remade(made, fields, (made, *inside))
     except (ValueError, KeyError, TypeError, AttributeError, OptionError) as error:
         raise StoreError(

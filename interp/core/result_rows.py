@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from interp.core.display import drawn
 from interp.core.errors import OptionError
 from interp.core.long_rows import STANDARD
+from interp.core.presenter import drawn, form_of, present, resolved
 from interp.core.result import Result, picked
 from interp.core.statistics import bootstrap_bounds
 
@@ -28,7 +28,7 @@ class ResultRows(Result):
     row. `to_pandas()["heads"]` is a column whose name is that of a method.
 
     Args:
-        kind: name of what was computed, by which `interp.report` finds text, figure and page.
+        kind: name of what was computed, under which its presenter is registered.
         columns: a mapping of names to one value per row, or one for all rows; or a DataFrame. Kept
             as a mapping to arrays of numbers and tuples of anything else.
         units: columns that name the unit of analysis of a row.
@@ -47,7 +47,7 @@ class ResultRows(Result):
         objects: by name, what files do not hold, such as a trained dictionary.
         interval_by: "t"; "bootstrap", percentiles of the mean over draws of prompts or clusters;
             "kind", chosen by the kind of values, as those of `interp.score`; or "own", by the
-            function that `interp.report.by_type` names for this kind of result.
+            function `bounds` of its presenter.
         shown_by: column by whose absolute value rows are displayed; "" keeps their order.
     """
 
@@ -90,10 +90,11 @@ class ResultRows(Result):
         return len(next(iter(self.columns.values()), ()))
 
     def __repr__(self) -> str:
-        return drawn("summary", self)
+        form = form_of("summary", self)
+        return resolved(form)(self) if form else super().__repr__()
 
     def plot(self, *args: Any, **options: Any) -> go.Figure:
-        """Plot the result; the options are those of the figure of its kind in `interp.report`."""
+        """Plot the result; the options are those of its presenter's figure."""
         return drawn("plot", self, *args, **options)
 
     @property
@@ -184,3 +185,6 @@ def _plain(column: Any) -> Any:
     if is_numeric_dtype(column) or is_bool_dtype(column):
         return column.to_numpy()
     return tuple(column.tolist())
+
+
+present(ResultRows, holds=(ResultRows, "interp.core.table:HeadTable"))

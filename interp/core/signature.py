@@ -36,7 +36,11 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Function:
-    """A public function as it is written: `doc` ends before its first section."""
+    """A public function as it is written: `doc` ends before its first section.
+
+    Args:
+        returns: classes that its annotation names, as "module:class".
+    """
 
     name: str
     doc: str
@@ -74,6 +78,16 @@ class Source:
                             return None if there is None else there.find(alias.name)
         return None
 
+    def home(self, name: str) -> str:
+        """Return the module that a name is imported from, or this one."""
+        inside = [n for x in self.body if isinstance(x, ast.If) for n in x.body]
+        for node in [*self.body, *inside]:
+            if isinstance(node, ast.ImportFrom) and name in [
+                x.asname or x.name for x in node.names
+            ]:
+                return self._imported(node)
+        return self.module
+
     def _imported(self, node: ast.ImportFrom) -> str:
         if not node.level:
             return node.module or ""
@@ -110,11 +124,8 @@ def read(target: str) -> Function:
             return Function(name, description(text), _fields(where, made, entries(text)))
         [node] = init
     assert isinstance(node, ast.FunctionDef)
-    returned = (
-        ()
-        if node.returns is None
-        else tuple(n.id for n in ast.walk(node.returns) if isinstance(n, ast.Name))
-    )
+    names = [] if node.returns is None else ast.walk(node.returns)
+    returned = tuple(f"{where.home(n.id)}:{n.id}" for n in names if isinstance(n, ast.Name))
     return Function(name, description(text), _parameters(where, node, entries(text)), returned)
 
 

@@ -19,10 +19,10 @@ from interp.core.columns import (
     row_pairs,
     rows_of_records,
 )
-from interp.core.display import drawn
 from interp.core.errors import OptionError, UnknownName
 from interp.core.long_rows import t_bounds
 from interp.core.order import first_of_each
+from interp.core.presenter import drawn
 from interp.core.prompt_values import WithPromptValues
 from interp.core.result import Result
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from interp.core import files
-from interp.core.display import drawn
 from interp.core.errors import OptionError, StoreError, UnknownName
+from interp.core.presenter import drawn
 from interp.core.result_files import FIGURES
 
 if TYPE_CHECKING:

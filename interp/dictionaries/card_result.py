@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from interp.core.display import drawn
 from interp.core.files import write_atomically
+from interp.core.presenter import drawn, present
 from interp.core.result import Result
 from interp.dictionaries.profile import known_errors, mean_known
 
@@ -262,3 +262,6 @@ class FeatureCards(Result):
                 text += f", L{self.layer}H{c.main_head} {max(c.heads):.0%} (null {c.head_null:.0%})"
             lines.append(text)
         return "\n".join([*lines, *self.notes])
+
+
+present(FeatureCards, page="interp.report.feature_cards:cards_page")

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.core.errors import OptionError
+from interp.core.presenter import present
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress, silent
 from interp.core.result_rows import ResultRows
@@ -333,3 +334,24 @@ def explained_variance(x: Float[Tensor, "row d"], y: Float[Tensor, "row d"]) -> 
     x, y = x.double(), y.double()
     variance = x.square().sum(1).mean() - x.mean(0).square().sum()
     return 1 - float((x - y).square().sum(1).mean() / variance)
+
+
+def dictionary_scores_summary(found: ResultRows) -> str:
+    """Return the losses, and each metric of the dictionary beside its controls."""
+    frame = found.to_pandas()
+    lines = [
+        f"Dictionary on {found.per_prompt.shape[1]} prompts, {found.positions} positions: loss "
+        f"{found.unchanged_loss:.4g} nats per token, {found.zero_loss:.4g} with zeros and "
+        f"{found.mean_loss:.4g} with the mean in place of the activations"
+    ]
+    for metric, rows in frame.groupby("metric", sort=False):
+        sentences = []
+        for x in rows.to_dict("records"):
+            there = x["dictionary"] == "trained" and x["low"] == x["low"]
+            span = f" [{x['low']:.3f}, {x['high']:.3f}]" if there else ""
+            sentences.append(f"{x['dictionary']} {x['score']:.3f}{span}")
+        lines.append(f"  {metric}: {'; '.join(sentences)}")
+    return "\n".join(lines)
+
+
+present("DictionaryScores", summary=dictionary_scores_summary)

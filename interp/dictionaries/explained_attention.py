@@ -11,6 +11,7 @@ from jaxtyping import Float
 from interp.core.clusters import cluster_count
 from interp.core.errors import OptionError
 from interp.core.intervals import around
+from interp.core.presenter import present
 from interp.core.result_rows import ResultRows
 from interp.core.standard_errors import standard_error
 from interp.core.statistics import sign_flip_p
@@ -168,3 +169,19 @@ def monosemanticity(profiles: Mapping[str, ResultRows], *, seed: int = 0) -> Res
         each,
         clusters=first.clusters,
     )
+
+
+def monosemanticity_summary(found: ResultRows) -> str:
+    """Return the mean of each kind of units."""
+    from interp.dictionaries.explained_attention import means_by_kind
+
+    lines = ["Monosemanticity: attention explained by one detector, beyond chance, held out"]
+    for x in means_by_kind(found).to_dict("records"):
+        lines.append(
+            f"  {x['kind']}: {x['score']:.3f} [{x['low']:.3f}, {x['high']:.3f}], "
+            f"{x['units']} units, {x['n']} prompts"
+        )
+    return "\n".join(lines)
+
+
+present("Monosemanticity", summary=monosemanticity_summary)

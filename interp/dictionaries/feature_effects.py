@@ -12,6 +12,7 @@ from torch import Tensor
 
 from interp.causal.task import Task
 from interp.core.errors import OptionError
+from interp.core.presenter import present
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress
 from interp.core.result_rows import ResultRows
@@ -151,3 +152,20 @@ def _read(
     ]
     found = torch.stack(rows)
     return found if task.vocabulary is None else found[:, list(task.vocabulary)]
+
+
+def feature_effects_summary(found: ResultRows) -> str:
+    """Return the task as it is and the largest changes without a feature."""
+    lines = [
+        f"{len(found)} features, {found.task}: {found.unchanged:.4g} {found.unit} as it is; "
+        "largest changes without one:"
+    ]
+    for x in found.top(min(8, len(found))).to_pandas().to_dict("records"):
+        lines.append(
+            f"  F{x['feature']}: {x['score']:+.4g} [{x['low']:+.4g}, "
+            f"{x['high']:+.4g}], random direction {x['null']:+.4g}"
+        )
+    return "\n".join(lines)
+
+
+present("FeatureEffects", summary=feature_effects_summary)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from interp.core.presenter import present
 from interp.core.prompts import Prompts
 from interp.core.result_rows import ResultRows
 from interp.dictionaries.activations import FIRST, counted_rows
@@ -129,3 +130,16 @@ def _loss(batch: Prompts, logits: Tensor, kept: Tensor) -> Array:
     ids, real = ids.to(logits.device), real.to(logits.device)
     nats = -logits.log_softmax(-1)[:, :-1].gather(-1, ids[:, 1:, None])[..., 0].double()
     return (nats * (kept[:, :-1] & real[:, 1:])).sum(1).cpu().numpy()
+
+
+def lorsa_scores_summary(found: ResultRows) -> str:
+    """Return the scores of the layer and of the untrained one."""
+    lines = [f"Lorsa layer on {found.per_prompt.shape[1]} held-out prompts"]
+    for x in found:
+        lines.append(
+            f"  {x['layer_kind']} {x['metric']}: {x['score']:.3f} [{x['low']:.3f}, {x['high']:.3f}]"
+        )
+    return "\n".join(lines)
+
+
+present("LorsaScores", summary=lorsa_scores_summary)

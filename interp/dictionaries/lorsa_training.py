@@ -17,6 +17,7 @@ from interp.core.documents import parse_json
 from interp.core.errors import NonFiniteError, OptionError, StoreError
 from interp.core.files import read_bytes, write_atomically
 from interp.core.json_document import json_document, stored_document
+from interp.core.presenter import present
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress
 from interp.core.result_rows import ResultRows
@@ -378,3 +379,14 @@ def load_lorsa(path: str | Path) -> Lorsa:
         return Lorsa(**{name: tensors[name] for name in WEIGHTS}, **about)
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{path} does not hold a Lorsa layer ({error}); train it again") from error
+
+
+def lorsa_training_summary(found: ResultRows) -> str:
+    """Return the trained layer, and the last step of its curve."""
+    return (
+        f"{found.trained}\n  after {found.step[-1]:.0f} steps, on the last training "
+        f"batch: explained variance {found.score[-1]:.3f}, {found.k[-1]:.0f} heads per position"
+    )
+
+
+present("LorsaTraining", summary=lorsa_training_summary)

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.core.errors import OptionError
+from interp.core.presenter import present
 from interp.core.prompts import Prompts, bos_id
 from interp.core.result_rows import ResultRows
 from interp.core.standard_errors import standard_error
@@ -333,3 +334,23 @@ def code_counts(
         number += (dictionary.encode(x) != 0).sum(0).double().numpy()
         positions += len(x)
     return number, positions
+
+
+def unit_profile_summary(found: ResultRows) -> str:
+    """Return the units with the highest mass on targets."""
+    lines = [
+        f"{len(found.labels)} units ({found.units_are}), {len(found.detectors)} detectors, "
+        f"{found.per_prompt.shape[1]} prompts; highest mass on targets:"
+    ]
+    for x in found.top(min(8, len(found))).to_pandas().to_dict("records"):
+        within = "one prompt" if x["n"] < 2 else f"[{x['low']:.3f}, {x['high']:.3f}]"
+        lines.append(
+            f"  {x['unit_name']} {x['metric']}: {x['score']:.3f} {within}, "
+            f"null {x['null']:.3f}, chance {x['chance']:.3f}"
+            + (f", p {x['p']:.3g}" if x["p"] == x["p"] else "")
+            + (f", head {x['main_head']} ({x['head_share']:.0%})" if "main_head" in x else "")
+        )
+    return "\n".join(lines)
+
+
+present("UnitProfile", summary=unit_profile_summary)

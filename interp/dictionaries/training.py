@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.core.errors import NonFiniteError
+from interp.core.presenter import present
 from interp.core.prompts import Prompts, bos_id
 from interp.core.protocols import Progress
 from interp.core.result_rows import ResultRows
@@ -22,6 +23,8 @@ from interp.model.layer_tensors import place_width, require_place
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
     from interp.model.model import Model
 
 
@@ -214,3 +217,27 @@ def fit_rows(
         batches(), architecture, (width, width, d_sae, k), settings, "rows", seed, None, False
     )
     return found.trained.dictionary(*found.scales, site="z", layer=0, about={"made_of": "rows"})
+
+
+def dictionary_training_summary(found: ResultRows) -> str:
+    """Return the trained dictionary, and the last step of its curve."""
+    return (
+        f"{found.trained}\n  after {found.step[-1]:.0f} steps, on the last "
+        f"training batch: explained variance {found.score[-1]:.3f}, {found.l0[-1]:.1f} codes per "
+        f"position, {found.dead_share[-1]:.1%} of the features dead"
+    )
+
+
+def training_figure(curve: ResultRows) -> go.Figure:
+    """Plot explained variance and dead share along the steps."""
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    for name, y in (("explained variance", curve.score), ("dead features", curve.dead_share)):
+        figure.add_scatter(x=curve.step, y=y, name=name, mode="lines")
+    return figure.update_layout(
+        title="Training of a dictionary", xaxis_title="step", yaxis_title="share"
+    )
+
+
+present("DictionaryTraining", summary=dictionary_training_summary, plot=training_figure)

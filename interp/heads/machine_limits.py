@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from interp.core.errors import OptionError, PromptError
+from interp.core.presenter import present
 from interp.core.prompts import Prompts
 from interp.core.result_rows import ResultRows
 from interp.heads.declaration import BoundAnalysis, bound
@@ -284,3 +285,15 @@ def _per_entry(metric: BoundAnalysis) -> int:
     if not metric.patterned():
         return 0
     return sum(PER_ENTRY.get(type(r).__name__, OTHERS) for r in metric.reductions())
+
+
+def roofline_summary(found: ResultRows) -> str:
+    """Return the operations and bytes of a pass, and the limit that binds."""
+    done, moved = found.totals["pass"]
+    return (
+        f"Roofline({found.tokens} tokens: {done:.3g} operations, {moved:.3g} bytes, limited by "
+        f"{found.binds['pass']}, at least {found.seconds['pass']:.3g} s)"
+    )
+
+
+present("Roofline", summary=roofline_summary)

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from interp.core.errors import OptionError, UnreadableAttention
+from interp.core.presenter import present
 from interp.core.result_rows import ResultRows
 from interp.core.table import HeadTable
-from interp.core.ties import ordered_by
+from interp.core.ties import ordered_by, ranked, within
 from interp.core.tokens import show, token_id
 from interp.lens.finish import (
     Finish,
@@ -191,3 +192,20 @@ def _value(end: Finish, logits: Tensor, towards: Tensor, stream: Tensor) -> floa
         return float(logits.double() @ towards)
     with torch.no_grad():
         return float(Finish(end.model, end.leaving, end.factor, None)(stream).double() @ towards)
+
+
+def direct_logits_summary(found: ResultRows) -> str:
+    """Return the logit and its largest parts."""
+    rows = ranked(found.wide(), "score", absolute=True)
+    scale = float(rows["score"].abs().to_numpy(float).max())
+    rows = rows.head(found._asked or 10)
+    best = "\n".join(
+        f"  {name:<10} {x:+.4g}" for name, x in zip(rows["part"], rows["score"], strict=True)
+    )
+    return (
+        f"{found.target} = {found.value:.6g} at {found.token!r} (position {found.position})\n"
+        f"{best}\n  the parts sum to it {within(found.residual, scale)}"
+    )
+
+
+present("DirectLogits", summary=direct_logits_summary)

@@ -14,9 +14,12 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from interp.core.clusters import cluster_summary
 from interp.core.errors import OptionError, PromptError, UnreadableAttention
+from interp.core.presenter import present
 from interp.core.prompts import Prompts
 from interp.core.result_rows import ResultRows
+from interp.core.ties import within
 from interp.core.tokens import separate_words, words
+from interp.draw.parts import FoundPart, plain_value, result_part
 from interp.model.calls.call import precise
 from interp.model.content import model_provenance, result_provenance, tensors_hash
 from interp.model.hooks.inference import inference
@@ -25,6 +28,8 @@ from interp.model.model_argument import takes_model
 from interp.model.precision import why_inexact
 
 if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
     from interp.model.model import Model
 
 Array = np.ndarray
@@ -248,3 +253,52 @@ def _made(model: Model, prompts: Any) -> dict[str, Any]:
     about = {"prompts": "given tensors", "prompts_hash": tensors_hash(tensors)}
     about |= {"made_by": made_by, "engine": "stored", "seed": None, "options": {}}
     return model_provenance(model) | about
+
+
+def decoder_lens_summary(found: ResultRows) -> str:
+    """Return the loss by depth of the encoder."""
+    loss = zip(found.depth, found.per_prompt.mean(1), strict=True)
+    text = ", ".join(f"{name} {x:.3g}" for name, x in loss)
+    norm = f"; {found.norm} applied" if found.norm else ""
+    return f"DecoderLens, loss in nats per token by depth of the encoder{norm}: {text}"
+
+
+def decoder_lens_figure(found: ResultRows, k: int = 20) -> go.Figure:
+    """Draw the loss at each depth with its 95 % interval, in the order of the encoder."""
+    from interp.draw.charts import bars
+
+    rows = found.to_pandas().head(k)
+    return bars(rows, list(rows["depth"]), title="DecoderLens", unit="nats per token")
+
+
+def decoder_lens_part(found: ResultRows) -> FoundPart:
+    """Return the loss of the target where the decoder reads each layer of the encoder."""
+    frame: Any = found.to_pandas()
+    norm = f"{found.norm} is applied to each depth" if found.norm else "without a final norm"
+    text = (
+        f"Loss of the target when the decoder reads the encoder's state after each layer ({norm}), "
+        f"on {found.per_prompt.shape[1]} prompts: {frame['score'].iloc[0]:.3g} nats per token at "
+        f"the embedding, {frame['score'].iloc[-1]:.3g} at the last layer, where the logits equal "
+        f"the model's own {within(found.residual)}. A high loss can mean another basis "
+        "as well as missing information."
+    )
+    columns = {name: [plain_value(x) for x in frame[name]] for name in ("score", "low", "high")}
+    line: Any = {
+        "name": "loss",
+        "kind": "result",
+        "x": list(range(len(frame))),
+        "y": columns["score"],
+        "low": columns["low"],
+        "high": columns["high"],
+    }
+    x = "encoder layers read (0: the embedding)"
+    figure = {"draw": "curves", "x": x, "y": "nats per token", "lines": [line]}
+    return result_part(found, "lens", "DecoderLens", text, figure=figure)
+
+
+present(
+    "DecoderLens",
+    summary=decoder_lens_summary,
+    plot=decoder_lens_figure,
+    part=decoder_lens_part,
+)

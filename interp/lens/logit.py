@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from interp.core.errors import OptionError
+from interp.core.presenter import present
 from interp.core.prompts import Prompts
 from interp.core.result_rows import ResultRows
 from interp.core.tokens import separate_words, token_id
@@ -17,6 +18,8 @@ from interp.model.model_argument import takes_model
 from interp.model.sources.placement import require_one_device
 
 if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
     from interp.model.model import Model
 
 
@@ -137,3 +140,24 @@ def logit_lens(
         why_no_per_prompt="it has a single prompt",
         same_as={"score": "logit" if aim is None else "target_logit"},
     )
+
+
+def logit_lens_figure(found: ResultRows, k: int = 20) -> go.Figure:
+    """Draw the scores, depth by position, or the k rows of `top` as bars."""
+    from interp.draw.charts import grid
+    from interp.draw.rows import bars_of
+
+    if len(found) != len(found.depths) * len(found.tokens):
+        return bars_of(found, k)
+    score = found.top_logits[..., 0] if found.target is None else found.target_logits
+    hover = [
+        [
+            f"{depth}, {token!r}: first {first[0]!r}"
+            for token, first in zip(found.tokens, row, strict=True)
+        ]
+        for depth, row in zip(found.depths, found.top_tokens, strict=True)
+    ]
+    return grid(score, found.depths, found.tokens, hover=hover, title=found.metric, unit="logit")
+
+
+present("LogitLens", plot=logit_lens_figure)

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.core.errors import OptionError
+from interp.core.presenter import present
 from interp.core.prompt_means import prompt_means
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress
@@ -305,3 +306,6 @@ class _CrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
         logits, total, p = ctx.saved_tensors
         return ((logits - total[:, None]).exp_().sub_(p)).mul_(gradient / len(p)), None
+
+
+present("TunedLens", text="interp.report.printed.means:means_text")

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from interp.core.display import drawn
 from interp.core.errors import NonFiniteError, OptionError, UnknownName, UnreadableAttention
 from interp.core.interrupts import guarded
+from interp.core.presenter import drawn
 from interp.model.activation_names import NAMES, STREAM_NAMES
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site, Where

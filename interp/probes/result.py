@@ -11,10 +11,13 @@ from jaxtyping import Float
 
 from interp.core.clusters import jackknife_error
 from interp.core.intervals import half_width
+from interp.core.presenter import present
 from interp.core.rank_statistics import ranks
 from interp.core.result_rows import ResultRows
 from interp.core.standard_errors import standard_error
 from interp.core.table import HeadTable
+from interp.core.ties import ranked
+from interp.draw.parts import FoundPart, between, result_part
 from interp.probes.folds import Numbers
 
 Array = np.ndarray
@@ -113,3 +116,63 @@ def reliability_bins(
     )
     gaps = [abs(row["probability"] - row["share"]) * row["n"] for row in rows]
     return rows, sum(gaps) / len(y)
+
+
+def probe_summary(found: ResultRows) -> str:
+    """Return the held-out scores of a probe, with their intervals and baselines."""
+    s, a = found.scores, found.about
+    low, high = s["auc_interval"]
+    lines = [
+        f"{a['features']}: {a['items']} items of {a['documents']} documents, {a['folds']} folds",
+        f"  auc       {s['auc']:.3f} ({low:.3f} to {high:.3f})"
+        + (f", shuffled labels {s['auc_shuffled']:.3f}, p = {s['p']:.3g}" if s["p"] else ""),
+        f"  accuracy  {s['accuracy']:.3f} ({s['accuracy_interval'][0]:.3f} to "
+        f"{s['accuracy_interval'][1]:.3f}), most common label {s['most_common']:.3f}",
+        f"  Brier     {s['brier']:.3f}, before calibration {s['brier_uncalibrated']:.3f}, of a "
+        f"constant {s['brier_constant']:.3f}; calibration error {s['calibration_error']:.3f}",
+    ]
+    if "selectivity" in s:
+        lines.append(
+            f"  control   accuracy {s['control_accuracy']:.3f}, selectivity {s['selectivity']:.3f}"
+        )
+    return "\n".join(lines)
+
+
+def probe_part(found: ResultRows) -> FoundPart:
+    """Return a linear probe on heads: its held-out scores, and what is lost without each head."""
+    scores, about = found.scores, found.about
+    frame: Any = found.to_pandas()
+    low, high = scores["auc_interval"]
+    p = scores.get("p")
+    text = (
+        f"A linear probe of {about['features']} on {about['items']} items of "
+        f"{about['documents']} documents puts {scores['auc']:.3f} of the pairs in order on "
+        f"held-out documents{between(low, high)}"
+    )
+    shuffled = scores.get("auc_shuffled")
+    text += f"; {shuffled:.3f} with shuffled labels, p = {p:.3g}." if p and shuffled else "."
+    if "selectivity" in scores:
+        text += f" Selectivity against a control task: {scores['selectivity']:.3f}."
+    several = frame["stack"].nunique() > 1
+    notes, heads = {}, []
+    order = ranked(frame, "score")
+    for row in order.to_dict("records"):
+        label = f"L{row['layer']}H{row['head']}"
+        label = f"{row['stack']} {label}" if several else label
+        span = between(row["low"], row["high"])
+        notes[label] = (
+            f"Probe of {about['features']}: without this head the held-out log loss rises by "
+            f"{row['score']:+.3g}{span} {row['unit']}"
+        )
+        if row["low"] == row["low"] and row["low"] > 0 and len(heads) < 4:
+            heads.append(label)
+    title = f"Probe of {about['features']}"
+    return result_part(found, "probe", title, text, order, heads=heads, notes=notes)
+
+
+present(
+    "ProbeResult",
+    summary=probe_summary,
+    part=probe_part,
+    holds=("interp.probes.saved:HeadProbe", "interp.probes.linear:LinearProbe"),
+)

@@ -9,6 +9,7 @@ import numpy as np
 
 from interp.core.errors import OptionError
 from interp.core.intervals import half_width
+from interp.core.presenter import present
 from interp.core.result_rows import ResultRows
 from interp.core.standard_errors import t_test_p
 from interp.core.statistics import benjamini_hochberg, holm
@@ -270,3 +271,11 @@ def _percent(x: float) -> str:
 
 def _points(row: Mapping[str, Any]) -> str:
     return f"({100 * row['score']:+.0f} [{100 * row['low']:+.0f}, {100 * row['high']:+.0f}] points)"
+
+
+present(
+    "ProfileChanges",
+    summary="interp.report.printed.changes:changes_summary",
+    first_line="interp.report.printed.changes:changes_line",
+    text="interp.report.printed.changes:changes_text",
+)

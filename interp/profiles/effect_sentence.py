@@ -22,7 +22,7 @@ def effect_sentences(effect: Mapping[str, Any], writes: Mapping[str, Any]) -> li
             found.append(f"It copies the attended token ({copies['value']:+.1f} nats).")
         elif copies["high"] < 0 and copies["value"] <= -LEAST_COPY:
             found.append(f"It lowers the attended token ({copies['value']:+.1f} nats).")
-    if "loss" in effect:
+    if {"loss", "p_corrected"} <= effect.keys():
         real = effect["p_corrected"] < ALPHA
         found.append(f"Without it the text {_change(effect['loss'], real, per)}.")
     elif "divergence_estimate" in effect:

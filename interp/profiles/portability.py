@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from interp.core.errors import OptionError
+from interp.core.presenter import present
 from interp.core.result_rows import ResultRows
 from interp.core.statistics import RatioBootstrap
 from interp.model.content import model_provenance
@@ -297,3 +298,12 @@ def _rows(
                 }
             )
     return rows, quantiles
+
+
+present(
+    "Portability",
+    summary="interp.report.printed.portability:portability_summary",
+    plot="interp.report.printed.portability:portability_figure",
+    first_line="interp.report.printed.portability:portability_line",
+    text="interp.report.printed.portability:portability_text",
+)

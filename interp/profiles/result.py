@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from interp.core.display import drawn
 from interp.core.errors import UnknownName
+from interp.core.presenter import drawn, present
 from interp.core.result import Result
 from interp.profiles.behaviours import Behaviours
 from interp.profiles.row_model import RowModel
@@ -238,3 +238,11 @@ def _rows_of(
         for name, one, null, n, unit in every
     ]
     return rows, [one.quantiles for _, one, *_ in every]
+
+
+present(
+    Profile,
+    about="interp.report.printed.profile:head_text",
+    page="interp.report.atlas.single:profile_page",
+    text="interp.report.printed.profile:profile_text",
+)

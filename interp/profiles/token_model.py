@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 COMPONENTS = 64  # principal components of the embeddings
+TIED = 1e-4  # of the largest spread: components closer than this share their space
 RIDGE = 5e-2  # of the squared entries, in nats per unit of weight
 RATE = 0.01
 EPOCHS = 8
@@ -44,9 +45,23 @@ def token_vectors(model: Model, ids: Int[np.ndarray, " token"]) -> Float[Tensor,
     share = counts / counts.sum()
     x = x - share @ x
     spread, axes = torch.linalg.eigh((x * share[:, None]).T @ x)
-    kept = [k for k in range(len(spread) - 1, -1, -1) if spread[k] > 1e-6 * spread[-1]]
-    kept = kept[:COMPONENTS]
-    return x @ axes[:, kept] / spread[kept].sqrt()
+    spread, axes = spread.flip(0), _with_fixed_ties(spread.flip(0), axes.flip(1))
+    n = min(COMPONENTS, int((spread > 1e-6 * spread[0]).sum()))
+    return x @ axes[:, :n] / spread[:n].sqrt()
+
+
+def _with_fixed_ties(spread: Tensor, axes: Tensor) -> Tensor:
+    """Return axes of which those with equal spread are drawn by a seed, not by rounding."""
+    ends = (spread[:-1] - spread[1:] > TIED * spread[0]).nonzero().flatten() + 1
+    draw = torch.randn(axes.shape, generator=torch.Generator().manual_seed(0))
+    groups = torch.tensor_split(torch.arange(len(spread)), ends)
+    fixed = [axes[:, i] if len(i) == 1 else _drawn(axes[:, i], draw[:, i]) for i in groups]
+    return torch.cat(fixed, dim=1)
+
+
+def _drawn(axes: Tensor, draw: Tensor) -> Tensor:
+    """Return an orthonormal basis of the space of some axes, which depends on the space alone."""
+    return torch.linalg.qr(axes @ (axes.T @ draw)).Q
 
 
 @dataclass(frozen=True, eq=False)

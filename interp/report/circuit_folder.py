@@ -71,9 +71,9 @@ def write_evaluation(
     from markupsafe import Markup
 
     from interp.circuits.published_comparison import published_figures
-    from interp.core.display import drawn
     from interp.core.files import write_atomically
     from interp.core.json_document import json_document
+    from interp.core.presenter import drawn
     from interp.draw.figure import svg
     from interp.draw.svg import element, standing
 

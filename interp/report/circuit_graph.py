@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from interp.report.atlas.rows import plain_value
+from interp.draw.parts import plain_value
 
 if TYPE_CHECKING:
     from interp.circuits.published import Published

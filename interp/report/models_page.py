@@ -12,10 +12,10 @@ from interp.core.order import first
 from interp.core.table import HeadTable
 from interp.core.ties import ordered_by
 from interp.draw.page import asset, render
+from interp.draw.parts import anchor
 from interp.draw.svg import element
 from interp.heads.roles.declared import ROLES, UNCLEAR, role_named
 from interp.heads.roles.result import HeadRoles
-from interp.report.atlas.rows import anchor
 from interp.report.models_series import families, runs, series_table
 
 HEADS = "heads.html"

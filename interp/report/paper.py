@@ -9,6 +9,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from interp.core.display import Displayed
 from interp.core.errors import OptionError, UnknownName
 from interp.core.files import write_atomically
 from interp.draw.figure import WIDE, svg
@@ -59,6 +60,12 @@ def save_figure(
     text = _sized(str(drawn), width, font, size, caption)
     content = text.encode() if path.suffix.lower() == ".svg" else _pdf(text)
     write_atomically(path, content)
+
+
+def save_vector(result: Displayed, path: Path) -> None:
+    """Write the figure of a result as SVG or PDF."""
+    own = getattr(result, "to_svg", None)
+    save_figure(result.plot() if own is None else own(), path)  # type: ignore[attr-defined]
 
 
 def _sized(drawn: str, width: float, font: str, size: float, caption: str) -> str:

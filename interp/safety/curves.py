@@ -23,6 +23,7 @@ from interp.causal.pruning.result import PruningCurve
 from interp.causal.task import Task
 from interp.core.errors import OptionError
 from interp.core.head import Head
+from interp.core.presenter import present
 from interp.core.protocols import Progress
 from interp.core.result_rows import ResultRows
 from interp.core.steps import finishing
@@ -32,6 +33,8 @@ from interp.model.content import model_provenance
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
     from interp.model.model import Model
 
 Array = np.ndarray
@@ -239,3 +242,53 @@ def _at(curve: PruningCurve, k: int) -> int:
             f"k={k}; give 0 to {len(curve.counts) - 1}, the numbers of heads that were ablated"
         )
     return k
+
+
+def safety_curves_summary(found: ResultRows) -> str:
+    """Return the value of both tasks at each number of heads, with the band of random heads."""
+    lines = []
+    for curve in (found.safety, found.harmless):
+        band = curve.band()
+        steps = ", ".join(
+            f"{count}: {value:.3g} [{low:.3g}, {high:.3g}]"
+            for count, value, (low, high) in zip(curve.counts, curve.value, band, strict=True)
+        )
+        lines.append(f"{curve.made['task']} ({curve.unit}), heads ablated: value [random] {steps}")
+    return "\n".join(lines)
+
+
+def safety_curves_figure(found: ResultRows) -> go.Figure:
+    """Draw both curves side by side, each with its interval and its band of random heads."""
+    from plotly.subplots import make_subplots
+
+    from interp.draw.page import text
+
+    both = (found.safety, found.harmless)
+    titles = [text(f"{c.made['task']} ({c.unit})") for c in both]
+    figure = make_subplots(rows=1, cols=2, subplot_titles=titles)
+    for column, curve in enumerate(both, start=1):
+        traces: Any = curve.plot().data
+        for trace in traces:
+            trace.showlegend = bool(trace.showlegend is not False and column == 1)
+            figure.add_trace(trace, row=1, col=column)
+        where: Any = {"row": 1, "col": column}
+        line = {"color": "#000000", "dash": "dot", "width": 1}
+        figure.add_hline(y=curve.clean, line=line, **where)
+        figure.update_xaxes(title_text="heads ablated", row=1, col=column)
+    heads = ", ".join(found.removed)
+    figure.update_layout(
+        template="plotly_white",
+        title=text(f"Heads ablated in order: {heads}"),
+        height=480,
+        legend={"orientation": "h", "y": -0.2},
+    )
+    return figure
+
+
+present(
+    "SafetyCurves",
+    summary=safety_curves_summary,
+    plot=safety_curves_figure,
+    bounds=bounds_of_curves,
+    holds=("interp.causal.pruning.result:PruningCurve",),
+)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.core.errors import OptionError
+from interp.core.presenter import present
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress
 from interp.core.result_rows import ResultRows
@@ -26,6 +27,8 @@ from interp.safety.subspace import FORMS, sahara
 from interp.safety.task import refusal_ids, refusal_log_odds
 
 if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
     from interp.model.model import Model
 
 RANKINGS = ("projection", "ships")
@@ -167,3 +170,45 @@ def scores_table(
 def bounds_of_study(found: ResultRows, level: float) -> np.ndarray:
     """Return the interval of each score as its own table gives it."""
     return scores_table(found.projection, found.ships, found.sahara).bounds(level)[found.row]
+
+
+def safety_study_summary(found: ResultRows) -> str:
+    """Return a line for the ablation of the top heads, and for each part of the study."""
+    from interp.safety.curves import damage_at, outside_band
+
+    curves, k = found.curves, len(found.curves.removed)
+    (effect, damage), beyond = (
+        [of(curve, k) for curve in (curves.safety, curves.harmless)]
+        for of in (damage_at, outside_band)
+    )
+    values = ["outside" if one else "within" for one in beyond]
+    return "\n".join(
+        [
+            f"{found.facts['model']}: top {k} heads by {found.ranking} ablated"
+            f" ({' '.join(curves.removed)}): refusal {effect:.3g} nats lower ({values[0]} the band"
+            f" of random heads), harmless loss {damage:+.3g} nats/token ({values[1]} theirs)",
+            *(f"  {line}" for line in str(found.search).splitlines()),
+            f"  projected on {found.direction}",
+            *(f"  spread of {name}: {one}" for name, one in found.spread.items()),
+            f"  {found.ships}",
+            *(f"  {one}" for one in found.sahara),
+        ]
+    )
+
+
+def safety_study_figure(found: ResultRows) -> go.Figure:
+    """Draw both tasks over the number of ablated heads."""
+    return found.curves.plot()
+
+
+present(
+    "SafetyStudy",
+    summary=safety_study_summary,
+    plot=safety_study_figure,
+    bounds=bounds_of_study,
+    holds=(
+        "interp.causal.pruning.result:PruningCurve",
+        "interp.causal.importance:Importance",
+        "interp.safety.concentration:Spread",
+    ),
+)

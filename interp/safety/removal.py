@@ -13,6 +13,7 @@ from interp.causal.game.game import Game
 from interp.causal.importance import Importance, make_importance
 from interp.causal.measures import kl_to_clean
 from interp.core.errors import NonFiniteError, OptionError, UnknownName
+from interp.core.presenter import present
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress
 from interp.core.result_rows import ResultRows
@@ -191,3 +192,25 @@ def trials(
         for name, x in (("harmful", found.harmful), ("harmless", found.harmless))
         if x is not None
     }
+
+
+def ships_summary(found: ResultRows) -> str:
+    """Return the heads of the largest effects on harmful prompts, with those on harmless ones."""
+    first = [(row["player"], row["score"]) for row in found.harmful.top(5)]
+    best = ", ".join(f"{label} {x:.3g}" for label, x in first)
+    text = f"SHIPS on {found.harmful.per_prompt.shape[1]} harmful prompts, nats: {best}"
+    if found.harmless is not None:
+        labels = list(found.harmless.players.labels)
+        same = ", ".join(
+            f"{label} {found.harmless.score[labels.index(label)]:.3g}" for label, _ in first
+        )
+        text += f"; the same heads on harmless prompts: {same}"
+    return text
+
+
+present(
+    "Ships",
+    summary=ships_summary,
+    bounds=bounds_of_ships,
+    holds=("interp.causal.importance:Importance",),
+)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from interp.causal.measures import divergence
 from interp.core.errors import OptionError, PromptError
+from interp.core.presenter import present
 from interp.core.prompts import Prompts
 from interp.core.result_rows import ResultRows
 from interp.model.content import model_provenance
@@ -219,3 +220,27 @@ def _try(
         added = float(token_log_odds(last_logits(model, sets.harmless), ids).mean())
     fails += ["kl"] * (kl > bounds["kl"]) + ["added"] * (added < bounds["added"])
     return row | {"ablated": ablated, "added": added, "kl": kl, "fails": " ".join(fails)}
+
+
+def direction_search_summary(found: ResultRows) -> str:
+    """Return what the model declines, what each filter stops, and the direction chosen."""
+    from interp.safety.selection import stopped
+
+    lines = [
+        f"declined: {found.refused[0]:.0%} of harmful, {found.refused[1]:.0%} of harmless",
+        f"prompts: {', '.join(f'{n} {what}' for what, n in found.used.items())}",
+        f"refusal log odds: harmful {found.clean[0]:+.3g}, harmless {found.clean[1]:+.3g}",
+        f"filters: of {len(found)} candidates {stopped(found)}",
+    ]
+    best = next((row for row in found if row["chosen"]), None)
+    if best is None:
+        return "\n".join([*lines, "chosen: none passes"])
+    lines.append(
+        f"chosen: layer {best['layer']}, position {best['position']}: removed, harmful "
+        f"{best['ablated']:+.3g}; added, harmless {best['added']:+.3g}; KL on harmless "
+        f"{best['kl']:.3g}"
+    )
+    return "\n".join(lines)
+
+
+present("DirectionSearch", summary=direction_search_summary)

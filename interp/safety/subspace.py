@@ -27,6 +27,7 @@ from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.head import Head
+from interp.core.presenter import present
 from interp.core.prompts import Prompts
 from interp.core.result_rows import ResultRows
 from interp.core.table import HeadTable
@@ -224,3 +225,14 @@ def _table(
     made |= {"form": form, "rank": rank, "null": "none", "edits": []}
     made |= {"made_by": "interp.safety.sahara"}
     return HeadTable.from_records(records, {(model.name, label): made})
+
+
+def sahara_summary(found: ResultRows) -> str:
+    """Return the heads that the search took, with the angle after each."""
+    at = [found.labels.index(head) for head in found.taken]
+    angles = [float(found.angles[step, i]) for step, i in enumerate(at)]
+    path = ", ".join(f"{head} {x:.3g}°" for head, x in zip(found.taken, angles, strict=True))
+    return f"Sahara ({found.form}): {path}; singular values {found.gap:.3g} apart"
+
+
+present("Sahara", summary=sahara_summary)

@@ -20,6 +20,7 @@ from jaxtyping import Float
 from interp.core.documents import parse_json
 from interp.core.errors import OptionError, PromptError, StoreError
 from interp.core.head import Head
+from interp.core.presenter import present
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress
 from interp.core.result_rows import ResultRows
@@ -294,3 +295,17 @@ def pair_document(found: ResultRows | str) -> dict[str, Any]:
         "p": found.p,
         "provenance": dict(found.provenance),
     }
+
+
+def pair_check_summary(found: ResultRows) -> str:
+    """Return what the margin of minimal pairs loses without the heads, and without random ones."""
+    drawn = found.drop[1:]
+    return (
+        f"PairCheck({' '.join(found.checked)}: {found.accuracy_clean:.0%} of {len(found.margin)} "
+        f"pairs, {found.accuracy[0]:.0%} without; margin {found.margin.mean():.3g} nats, lost "
+        f"{found.drop[0]:.3g} ± {found.sem[0]:.2g}; random heads of the same layers "
+        f"{drawn.mean():.3g} [{drawn.min():.3g}, {drawn.max():.3g}]; p {found.p:.2g})"
+    )
+
+
+present("PairCheck", summary=pair_check_summary)

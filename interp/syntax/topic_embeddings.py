@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 
 from interp.causal.importance import mean_columns
 from interp.core.errors import OptionError
+from interp.core.presenter import present
 from interp.core.result_rows import ResultRows
 from interp.model.content import model_provenance
 from interp.model.model_argument import takes_model
@@ -131,3 +132,17 @@ def by_topic(
         return np.full(len(PARTS), np.nan)
     first, second = inside.mean(), outside.mean()
     return np.array([first, second, first - second])
+
+
+def topic_products_summary(found: ResultRows) -> str:
+    """Return the difference between pairs of words of the same topic and of two."""
+    said = [
+        f"(same minus other topic {row['score']:+.3g} standard deviations [{row['low']:.3g}, "
+        f"{row['high']:.3g}], shuffled {row['null']:+.3g})"
+        for row in found
+        if row["part"] == "difference"
+    ]
+    return "TopicProducts" + "".join(said)
+
+
+present("TopicProducts", summary=topic_products_summary)

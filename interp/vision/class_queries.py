@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -11,8 +11,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from interp.core.errors import OptionError
+from interp.core.presenter import present
 from interp.core.result_rows import ResultRows
 from interp.model.content import versions
+from interp.vision.maps import require_image
+from interp.vision.overlay import map_figure
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 
 class ClassQueries(nn.Module):
@@ -128,3 +134,22 @@ def query_maps(
         facts | {"pixels": pixels},
         why_no_per_prompt="every row belongs to one image",
     )
+
+
+def query_maps_summary(found: ResultRows) -> str:
+    """Return the numbers of images, classes and heads."""
+    images, heads, classes = found.maps.shape[:3]
+    return f"QueryMaps({images} images, {classes} classes, {heads} heads)"
+
+
+def query_maps_figure(found: ResultRows, item: int = 0, *, of: str | None = None) -> go.Figure:
+    """Draw where each head of one class looks, over the image."""
+    require_image(found, item)
+    if of is not None and of not in found.classes:
+        raise OptionError(f"there is no class {of!r}; known: {', '.join(found.classes)}")
+    c = int(found.logits[item].argmax()) if of is None else found.classes.index(of)
+    heads = {f"{found.classes[c]}, head {h}": x[c] for h, x in enumerate(found.maps[item])}
+    return map_figure(found.pixels[item], heads)
+
+
+present("QueryMaps", summary=query_maps_summary, plot=query_maps_figure)

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float
 from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.core.intervals import share_interval
+from interp.core.presenter import present
 from interp.core.result_rows import ResultRows
 from interp.core.statistics import DRAWS, percentile_interval, redraw, tails_of
 from interp.model.edits import resample
@@ -283,3 +284,20 @@ def _forward(
         for inputs in batches_of(model, pixels, size=batch_size):
             found.append(image_output(model, inputs)[0].double().cpu().numpy())
     return np.concatenate(found)
+
+
+def corrected_accuracy_summary(found: ResultRows) -> str:
+    """Return the accuracy of the worst group before and after, and its gain."""
+    from interp.vision.correction import bounds_of_worst, worst_accuracy
+
+    low, high = bounds_of_worst(found)["gain"]
+    group = found.facts["group"]
+    before, after = (float(worst_accuracy(group, x)) for x in (found.before, found.after))
+    heads = ", ".join(found.spurious) or "none"
+    return (
+        f"CorrectedAccuracy(worst group {before:.3f} before, {after:.3f} after; gain "
+        f"{after - before:+.3f} [{low:+.3f}, {high:+.3f}]; spurious heads: {heads})"
+    )
+
+
+present("CorrectedAccuracy", summary=corrected_accuracy_summary, bounds=bounds_of_accuracy)

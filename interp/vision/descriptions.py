@@ -10,6 +10,7 @@ from jaxtyping import Float
 
 from interp.core.errors import OptionError
 from interp.core.head import Head
+from interp.core.presenter import present
 from interp.core.result_rows import ResultRows
 from interp.core.standard_errors import standard_error
 from interp.core.ties import largest, reaches
@@ -198,3 +199,13 @@ def text_span(
         rest = rest - np.outer(rest @ d, d)
         left = left - np.outer(left @ d, d)
     return found, np.array(shares)
+
+
+def head_descriptions_summary(found: ResultRows) -> str:
+    """Return the first texts of the first heads."""
+    rows = found.wide().groupby("part", sort=False)["text"]
+    shown = [f"{part}: {', '.join(texts.iloc[:3])}" for part, texts in rows]
+    return f"HeadDescriptions({'; '.join(shown[:3])}{'; ...' if len(shown) > 3 else ''})"
+
+
+present("HeadDescriptions", summary=head_descriptions_summary)

@@ -13,15 +13,20 @@ from torch import Tensor
 
 from interp.core.errors import OptionError
 from interp.core.head import Head
+from interp.core.presenter import present
 from interp.core.registry import ATTRIBUTION_METHODS
 from interp.core.result_rows import ResultRows
+from interp.draw.parts import ALL_EQUAL, FoundPart, plain_value, result_part
 from interp.model.model_argument import takes_model
 from interp.vision.example import ImageExample
 from interp.vision.images import checked_labels, image_batch, image_provenance, vision_sites
+from interp.vision.overlay import map_figure
 from interp.vision.patterns import class_rows, grid_of, image_patterns
 from interp.vision.pooling_patterns import pooling_patterns
 
 if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
     from interp.model.model import Model
 
 Array = np.ndarray
@@ -152,3 +157,51 @@ def map_of_images(
 def _reads_attention(name: str) -> bool:
     """Return True for the ensemble, pooling and a head, which need no target."""
     return name in (ENSEMBLE, POOLING) or re.fullmatch(r"L\d+H\d+", name) is not None
+
+
+def image_maps_summary(found: ResultRows) -> str:
+    """Return the methods and the numbers of images and patches."""
+    images, rows, columns = found.maps.shape[1:]
+    return f"ImageMaps({', '.join(found.methods)}: {images} images, {rows} x {columns} patches)"
+
+
+def image_maps_figure(found: ResultRows, item: int = 0) -> go.Figure:
+    """Draw the maps of one image over it, one panel per method."""
+    require_image(found, item)
+    maps = dict(zip(found.methods, found.maps[:, item], strict=True))
+    return map_figure(found.pixels[item], maps)
+
+
+def require_image(found: ResultRows, item: int) -> None:
+    """Raise OptionError unless a result has an image of this index."""
+    if not 0 <= item < len(found.pixels):
+        raise OptionError(f"there is no image {item}; there are {len(found.pixels)}, from 0")
+
+
+IMAGES, SIDE = 4, 96  # shown of the images of a result, and pixels of each side
+
+
+def maps_part(found: ResultRows) -> FoundPart:
+    """Return maps over the first images."""
+    from interp.vision.overlay import reduced_image
+
+    images = [
+        {
+            "pixels": plain_value(np.round(reduced_image(pixels, SIDE), 3)),
+            "maps": {
+                name: plain_value(maps[at])
+                for name, maps in zip(found.methods, found.maps, strict=True)
+            },
+        }
+        for at, pixels in enumerate(found.pixels[:IMAGES])
+    ]
+    units = ", ".join(
+        f"{name} ({unit})" for name, unit in zip(found.methods, found.method_units, strict=True)
+    )
+    text = f"{found}: {units}; each map on its own colour scale. A map says where a model looks, "
+    text += "not what it uses."
+    figure = {"draw": "maps", "images": images}
+    return result_part(found, "maps", "Maps over images", text, figure=figure, drop=ALL_EQUAL)
+
+
+present("ImageMaps", summary=image_maps_summary, plot=image_maps_figure, part=maps_part)

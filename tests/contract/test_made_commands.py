@@ -20,7 +20,6 @@ from interp.cli.vocabulary import WORDS, Spelling, plain_help
 from interp.core.errors import OptionError
 from interp.core.signature import description, entries, read
 from interp.model.loading import Loading
-from interp.report.printed import ROWS, TEXTS, call
 
 MADE = {
     path.removeprefix("interp "): made
@@ -28,7 +27,6 @@ MADE = {
     if isinstance(made, MadeCommand)
 }
 MOST_COMMANDS = 22
-FORMS = sorted({*TEXTS.values(), *(x for x in ROWS.values() if ":" in x)})
 MOST_SPELLINGS = 86
 ONE_THING = {
     "--against": "what a result is compared with",
@@ -147,12 +145,6 @@ def test_a_setting_is_read_like_an_option(
     assert {k: found[k] for k in want} == want
 
 
-@pytest.mark.parametrize("target", FORMS)
-def test_a_printed_form_exists(target: str) -> None:
-    assert callable(call(target))
-    assert read(target).parameters
-
-
 def test_inputs_are_described_where_they_are_used() -> None:
     for made in MADE.values():
         if made.declared.over != "nothing":
@@ -171,7 +163,7 @@ def test_a_function_is_read_as_it_is_written(tmp_path: Path) -> None:
     found = read("interp.causal:learn_gates")  # by the stub, the import and the definition
     assert found.parameters["n_restarts"].default == 3
     assert found.parameters["seed"].help.startswith("seed of the halves")
-    assert found.returns == ("LearnedGates",)
+    assert found.returns == ("interp.causal.gating.result:LearnedGates",)
     assert read("interp.causal.steering.dose:steer").parameters["factors"].default[0] == -2.0
     with pytest.raises(OptionError, match="is not a function"):
         read("interp.causal:nothing")

@@ -56,7 +56,7 @@ def link(source: Path, target: Path, new: set[Path]) -> None:
 
 @pytest.fixture(scope="module")
 def package_copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package with the five files, and the line of the source in its pyproject.toml."""
+    """The package with the files, and the line of the source in its pyproject.toml."""
     root = tmp_path_factory.mktemp("additions")
     link(ROOT / "interp", root / "interp", {ROOT / name for name in EXAMPLES})
     for name in ("data", "circuits", "kernels"):
@@ -94,8 +94,8 @@ def outputs(copy: Path, *commands: list[str]) -> tuple[list[str], list[str]]:
 
 
 def test_there_is_an_example_of_each() -> None:
-    folders = ["heads/detectors", "attribution/methods", "circuits/methods", "cli/commands"]
-    folders.append("model/sources")
+    folders = ["heads/detectors", "heads/outliers", "attribution/methods", "circuits/methods"]
+    folders += ["cli/commands", "model/sources"]
     assert [str(Path(name).parent) for name in EXAMPLES] == [f"interp/{f}" for f in folders]
 
 
@@ -172,6 +172,31 @@ def test_each_runs(package_copy) -> None:
     assert "layer 0: " in told[2]
     assert "source: boxes, the module inside" in told[3]
     assert "by_layer" in told[4]
+
+
+def test_one_file_presents_a_result(package_copy, tmp_path) -> None:
+    """Its text, its page and its part of the atlas, in processes that did not make it."""
+    make = (
+        "import interp\n"
+        "from interp.heads.outliers.first_share import first_shares\n"
+        "table = interp.score('planted:positional', ['first_token'])\n"
+        f"table.save({str(tmp_path / 'table.csv')!r})\n"
+        f"first_shares(table).save({str(tmp_path / 'shares.json')!r})\n"
+    )
+    read = (
+        "from interp.core.result_rows import ResultRows\n"
+        f"found = ResultRows.load({str(tmp_path / 'shares.json')!r})\n"
+        f"found.save_html({str(tmp_path / 'shares.html')!r})\n"
+        "print(found)\n"
+    )
+    python(package_copy, "-c", make)
+    said = python(package_copy, "-c", read).strip()
+    assert re.fullmatch(r"FirstShares: \d of \d+ heads above one half", said)
+    assert "above one half" in (tmp_path / "shares.html").read_text(encoding="utf-8")
+    outputs(package_copy, ["atlas", str(tmp_path), "-o", str(tmp_path / "atlas.html"), "-q"])
+    page = (tmp_path / "atlas.html").read_text(encoding="utf-8")
+    assert said in page
+    assert "% of the largest" in page
 
 
 def test_the_contract_tests_run_each_of_them(package_copy) -> None:

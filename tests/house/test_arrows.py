@@ -1,23 +1,18 @@
 """Imports run one way: a file imports from its own folder and earlier ones, and never in a circle.
 
 Imports inside functions and imports for type checkers count like all others. The few places that
-look a module up by name when they run are registries and public faces; they are listed here. One
-import runs up: results ask the reports for their figure or page (`UPWARD`).
+look a module up by name when they run are registries and public faces; they are listed here.
 """
 
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 
 import networkx as nx
 from together import over
-
-from interp.report.by_type import FORMS
 
 ROOT = Path(__file__).parents[2]
 ORDER = (
@@ -47,15 +42,14 @@ ORDER = (
 )
 BY_NAME = {
     "core/public_names.py": "public face of a folder whose files declare analyses",
+    "core/presenter.py": "presenters of results: forms that rooms and reports name",
     "core/registry.py": "registry of declarations: a folder of files",
     "core/lazy_analyses.py": "package whose files declare one analysis each",
     "circuits/tasks/named.py": "registry of contrast tasks: a folder of files",
     "cli/folder.py": "registry of commands: a folder of files",
     "cli/run.py": "public functions from which commands are made",
-    "report/printed/__init__.py": "printed forms of results, by the name of their type",
     "cli/installed_commands.py": "registry of the commands of installed packages",
     "model/loading.py": "modules that a user names with --import",
-    "report/by_type.py": "functions that make a figure or page of a result, by its type",
     "planted/__init__.py": "registry of planted models: a folder of files",
     "planted/variants/__init__.py": "registry of attention variants: a folder of files",
     "model/sources/packages.py": "registry of the packages that models come from",
@@ -67,8 +61,6 @@ BY_NAME = {
 
 MODEL_ORDER = ("calls", "mixers", "hooks", "locate", "sources", "recorded")
 """Folders inside `interp/model`, in the order in which they import one another."""
-UPWARD = {("core.display", "report.by_type")}
-"""Imports that run up: module, and what it imports."""
 
 
 def module_of(path: Path) -> str:
@@ -120,7 +112,7 @@ def test_no_import_runs_up(module: str) -> None:
     assert not [name for name in imports(FILES[module]) if name.startswith(".")], "relative import"
     for other in ours(FILES[module]):
         folder = other.split(".")[0]
-        if folder in ORDER and (module, other) not in UPWARD:
+        if folder in ORDER:
             assert ORDER.index(folder) <= rank, f"imports {other}, of a later folder"
 
 
@@ -143,26 +135,9 @@ def test_no_files_import_each_other_in_a_circle() -> None:
     graph = nx.DiGraph()
     for module, path in FILES.items():
         if path.name != "__init__.py":
-            others = {other for other in ours(path) if (module, other) not in UPWARD}
-            graph.add_edges_from((module, other) for other in others - {module})
+            graph.add_edges_from((module, other) for other in ours(path) - {module})
     circles = [sorted(c) for c in nx.strongly_connected_components(graph) if len(c) > 1]
     assert not circles, "take the common part out, or type one side by a protocol"
-
-
-def test_the_import_that_runs_up_is_made() -> None:
-    assert all(other in ours(FILES[module]) for module, other in UPWARD)
-
-
-def test_every_form_of_a_result_is_asked_for_and_there() -> None:
-    asked = set()
-    for path in FILES.values():
-        asked |= set(
-            re.findall(r"\bdrawn\(\s*[\"']([^\"']+)[\"']", path.read_text(encoding="utf-8"))
-        )
-    assert asked == {*FORMS}
-    for target in {target for of_type in FORMS.values() for target in of_type.values()}:
-        module, _, name = target.partition(":")
-        assert callable(getattr(import_module(module), name)), target
 
 
 def test_modules_are_looked_up_by_name_only_where_it_is_said_why() -> None:

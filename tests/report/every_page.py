@@ -143,10 +143,10 @@ PAGES: dict[str, tuple[str, Maker]] = {
     ),
     "maps": ("interp.report.vision_folder:write_maps", maps),
     "alignment": ("interp.alignment.commands.study.align:_draw", aligned),
-    "rows": ("interp.report.rows:rows_page", lambda path: large.importance_made().save_html(path)),
-    "interactions": ("interp.report.rows:rows_page", large.interactions),
+    "rows": ("interp.draw.rows:rows_page", lambda path: large.importance_made().save_html(path)),
+    "interactions": ("interp.draw.rows:rows_page", large.interactions),
     "evaluation": (
-        "interp.report.rows:rows_page",
+        "interp.draw.rows:rows_page",
         lambda path: large.evaluation_made().save_html(path),
     ),
     "view": ("interp.report.view_page:filled", large.view),

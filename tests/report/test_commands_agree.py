@@ -36,7 +36,7 @@ pytestmark = pytest.mark.slow
 SHORT = {
     "edge_masks": "edge_masks:steps=20,restarts=1",
     "codes": "codes:epochs=20,permutations=9",
-    "acdc": "acdc:budget=20",
+    "acdc": "acdc:max_evaluations=20",
     "svd_trace": "svd_trace:check=2",
 }
 """Options with which a method that trains or searches takes about a second."""

@@ -48,7 +48,7 @@ def test_a_card_begins_with_the_sentence_and_ends_with_what_was_known_before(bro
     browser.run("openHead('hub-base', 'L0H0')")
     text = browser.run("return document.querySelector('.cards article').innerText")
     parts = [
-        "Of its attention off the sink (90 %), head L0H0",
+        "Of its attention off the sink (90 %), 60 % goes to the token just before",
         "unexplained: needs context",
         "0.30 [0.29, 0.31]",
         "to the token just before\t60 % [58, 62]",
@@ -93,9 +93,9 @@ def test_the_scatter_and_the_map_point_at_the_same_head(browser, page) -> None:
 
 def test_the_search_finds_words_of_a_sentence_in_any_order(browser, page) -> None:
     browser.open(page)
-    browser.type("#search", "copy earlier")
+    browser.type("#search", "before just")
     found = browser.run("return [...document.querySelectorAll('.hits a')].map((a) => a.hash)")
-    assert found == [f"#hub-base/L{layer}H{head}" for layer in (0, 1) for head in (1, 2, 3)]
+    assert found == ["#hub-base/L0H0", "#hub-base/L1H0"]
 
 
 def test_markup_in_texts_is_inert(browser, tmp_path) -> None:

@@ -15,12 +15,12 @@ from syntax.small_bert import save_bert
 
 import interp
 import interp.syntax.search
-from interp.syntax.commands.study.trees import passes
 from interp.core.errors import CheckError
 from interp.core.json_document import stored_document
 from interp.core.parquet_file import rows_from_parquet
 from interp.core.resources import folder
 from interp.syntax.attention import WordReading
+from interp.syntax.commands.study.trees import passes
 from interp.syntax.conllu import read_conllu
 from interp.syntax.result import TreeScores
 from interp.syntax.search import dependency_trees

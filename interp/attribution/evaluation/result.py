@@ -22,11 +22,11 @@ from interp.attribution.evaluation.paired import (
 from interp.attribution.result import LARGEST_SHARE
 from interp.core.clusters import cluster_count, cluster_summary
 from interp.core.csv_rows import csv_text
-from interp.core.display import drawn
 from interp.core.errors import UnknownName
 from interp.core.files import write_atomically
 from interp.core.json_document import json_document
 from interp.core.long_rows import first_rows
+from interp.core.presenter import drawn, present
 from interp.core.result import Result
 from interp.core.result_rows import ResultRows
 
@@ -376,3 +376,11 @@ class Faithfulness(Result):
 
 def _number(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+present(
+    Faithfulness,
+    plot="interp.report.method_bars:method_bars",
+    page="interp.report.faithfulness:faithfulness_page",
+    text="interp.report.printed.faithfulness:faithfulness_text",
+)

@@ -62,6 +62,7 @@ from interp.core.documents import parse_json
 from interp.core.errors import CheckError, LoadError, OptionError, StoreError, UnknownName
 from interp.core.files import cannot_write, write_atomically
 from interp.core.json_document import json_document
+from interp.core.presenter import present
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress
 from interp.model.load import load
@@ -375,3 +376,10 @@ def _write(model: Model, slim: Slimmed, form: str, folder: Path) -> None:
         config["auto_map"] = {auto_class(model.module): f"{Path(FILE).stem}.{name}"}
         write_atomically(file, json.dumps(config, indent=2).encode())
         write_atomically(folder / FILE, modelling_code(model.module).encode())
+
+
+present(
+    SavedCheckpoint,
+    text="interp.report.printed.pruning:checkpoint_text",
+    rows="interp.report.printed.pruning:checkpoint_rows",
+)

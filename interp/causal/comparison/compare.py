@@ -13,10 +13,9 @@ import numpy as np
 
 from interp.causal.comparison.draws import agreement_interval
 from interp.causal.comparison.ranking import Ranking, first_names
-from interp.causal.comparison.result import Comparison
+from interp.causal.comparison.result import MEASURES, Comparison
 from interp.causal.importance import Importance
 from interp.core.errors import OptionError
-from interp.core.rank_statistics import kendall, spearman
 from interp.core.table import HeadTable
 from interp.model.content import versions
 
@@ -69,10 +68,9 @@ def compare_importances(
     if n_boot < 0:
         raise OptionError(f"n_boot={n_boot}; it must be 0 or more")
     scores = np.stack([r.helps for r in rankings])
-    measures = {"spearman": spearman, "kendall": kendall}
     intervals = {
         what: agreement_interval(rankings, scores, measure, n_boot, seed)
-        for what, measure in measures.items()
+        for what, measure in MEASURES.items()
     }
     made = {
         "model": rankings[0].about["model"],
@@ -85,8 +83,7 @@ def compare_importances(
     }
     return Comparison(
         tuple(rankings),
-        spearman(scores),
-        kendall(scores),
+        *(measure(scores) for measure in MEASURES.values()),
         intervals["spearman"],
         intervals["kendall"],
         chosen,

@@ -18,11 +18,11 @@ from interp.causal.comparison.questions import question_of
 from interp.causal.comparison.ranking import Ranking, first_names
 from interp.causal.game.players import Players
 from interp.core.csv_rows import csv_text
-from interp.core.display import drawn
 from interp.core.errors import OptionError
 from interp.core.files import write_atomically
 from interp.core.json_document import stored_document
-from interp.core.rank_statistics import kendall, overlap_p, ranks, spearman, top_k
+from interp.core.presenter import drawn, present
+from interp.core.rank_statistics import kendall, overlap_p, ranks, spearman, top_k, up_to_rounding
 from interp.core.result import Result
 from interp.model.calls.sites import Site, Where
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 Array = np.ndarray
+MEASURES = {"spearman": up_to_rounding(spearman), "kendall": up_to_rounding(kendall)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +125,7 @@ class Comparison(Result):
         seed, n_boot = self.made["seed"], self.made["n_boot"]
         found = {
             what: agreement_interval(self.rankings, self.scores, measure, n_boot, seed, level)
-            for what, measure in (("spearman", spearman), ("kendall", kendall))
+            for what, measure in MEASURES.items()
         }
         place = {name: i for i, name in enumerate(self.names)}
         none = np.full(2, math.nan)
@@ -255,3 +256,11 @@ class Comparison(Result):
         return pd.DataFrame(
             [{"importance": name, "question": q or "not a causal score"} for name, q in asked]
         )
+
+
+present(
+    Comparison,
+    plot="interp.report.comparison_plot:scatter_matrix",
+    folder_page="interp.report.atlas.single:comparison_page",
+    text="interp.report.printed.importance:agreement_text",
+)

@@ -12,10 +12,12 @@ from jaxtyping import Float
 from interp.core.clusters import cluster_count
 from interp.core.head import Head
 from interp.core.intervals import around
+from interp.core.presenter import present
 from interp.core.result import Result
 from interp.core.standard_errors import standard_error
 from interp.core.statistics import prediction_band
 from interp.core.ties import ordered
+from interp.draw.parts import FoundPart, between, result_part
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -177,3 +179,27 @@ def mean_with_interval(
         per_prompt.mean(keepdims=True), [(standard_error(per_prompt[None], clusters), n - 1.0)]
     )[0]
     return f"{per_prompt.mean():.4g} [{low:.4g}, {high:.4g}]"
+
+
+def gates_part(found: LearnedGates) -> FoundPart:
+    """Return learned gates: which units a task keeps, and how that does on held-out prompts."""
+    frame: Any = found.interval()
+    task = str(found.provenance.get("task") or "a task")
+    notes: dict[str, str] = {}
+    for heads, row in zip(found.heads_of, frame.to_dict("records"), strict=True):
+        with_unit = "" if len(heads) == 1 else f" of {row['part']}"
+        for label in heads:
+            notes[label] = (
+                f"Gate{with_unit} for {task}: {row['score']:.2f}{between(row['low'], row['high'])} "
+                f"over {row['n']} restarts, {row['role']}"
+            )
+    title = f"Learned gates ({found.method.replace('_', ' ')}): {task}"
+    lines = [" ".join(line.split()) for line in str(found).splitlines()]
+    text = " ".join(f"{line[:1].upper()}{line[1:].rstrip('.')}." for line in lines)
+    kept = {*found.kept}
+    units = zip(found.labels, found.heads_of, strict=True)
+    heads = [x for name, of in units for x in of if name in kept]
+    return result_part(found, "gates", title, text, frame, heads=heads, notes=notes)
+
+
+present(LearnedGates, part=gates_part)

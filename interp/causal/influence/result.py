@@ -16,6 +16,7 @@ from interp.causal.influence.texts import Text
 from interp.core.documents import parse_json, seal, unseal
 from interp.core.errors import OptionError, StoreError
 from interp.core.files import write_atomically
+from interp.core.presenter import present
 from interp.core.result import Result
 from interp.core.store import Store
 
@@ -302,3 +303,6 @@ def in_blocks(texts: Iterable[Text], size: int) -> Iterator[list[Text]]:
             block = []
     if block:
         yield block
+
+
+present(TextScores, text="interp.report.printed.texts:influence_text", rows="wide", json_lines=True)

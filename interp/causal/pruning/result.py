@@ -17,11 +17,11 @@ from jaxtyping import Float, Int
 from interp.causal.pruning.folds import loop_interval
 from interp.core.clusters import cluster_count
 from interp.core.csv_rows import csv_text
-from interp.core.display import drawn
 from interp.core.errors import OptionError, StoreError
 from interp.core.files import read_bytes, write_atomically
 from interp.core.intervals import around
 from interp.core.json_document import stored_document
+from interp.core.presenter import drawn, present
 from interp.core.result import Result
 from interp.core.standard_errors import standard_error
 from interp.core.statistics import percentile_interval, tails_of
@@ -390,3 +390,12 @@ class PruningCurve(Result):
         from interp.draw.page import html_table, text
 
         return f"<p>{text(self.summary)}</p>{html_table(self.wide())}"
+
+
+present(
+    PruningCurve,
+    plot="interp.report.pruning_plot:plot_curve",
+    folder_page="interp.report.atlas.single:pruning_page",
+    text="interp.report.printed.pruning:pruning_text",
+    rows="interp.report.printed.pruning:pruning_rows",
+)

@@ -11,6 +11,7 @@ import torch
 
 from interp.causal.random_sets import random_sets
 from interp.core.errors import OptionError
+from interp.core.presenter import present
 from interp.core.prompts import Prompts
 from interp.core.result_rows import ResultRows
 from interp.core.tokens import one_word, prompt_text_of
@@ -203,3 +204,10 @@ def token_at(model: Model, ids: Sequence[int], at: int | None) -> str:
 def said(model: Model, ids: Sequence[int]) -> str:
     """Return tokens as a text, or as their ids without a tokenizer."""
     return " ".join(map(str, ids)) if model.tokenizer is None else prompt_text_of(model, ids)
+
+
+present(
+    "Continuations",
+    summary="interp.report.printed.writing:continuations_summary",
+    text="interp.report.printed.writing:continuations_text",
+)

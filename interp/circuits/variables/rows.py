@@ -14,6 +14,7 @@ from interp.circuits.residual_graph import ResidualGraph
 from interp.circuits.variables.interchanges import PlacedInterchange
 from interp.circuits.variables.places import HeldPlace, InterchangeRuns, Subspace
 from interp.core.intervals import share_interval
+from interp.core.presenter import present
 from interp.core.prompts import Prompts
 from interp.core.result_rows import ResultRows
 from interp.core.statistics import RatioBootstrap, holm, sign_flip_p
@@ -200,3 +201,10 @@ def _directions(found: Sequence[FoundAt]) -> np.ndarray:
         if basis is not None:
             out[at, : basis.shape[0], : basis.shape[1]] = basis
     return out
+
+
+present(
+    "Variables",
+    summary="interp.report.printed.variables:variables_summary",
+    text="interp.report.printed.variables:variables_text",
+)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.circuits.why.graph_edges import GraphNode
-from interp.core.display import drawn
 from interp.core.errors import UnknownName
 from interp.core.files import write_atomically
+from interp.core.presenter import drawn, present
 from interp.core.result import Result
 from interp.core.ties import ranked
 
@@ -200,3 +200,11 @@ class AttributionGraph(Result):
             f"{self.nodes_before} nodes and {len(self)} of {self.edges_before} edges; MLP error "
             f"{self.mlp_error:.2f} of what MLPs write)"
         )
+
+
+present(
+    AttributionGraph,
+    plot="interp.report.attribution_graph:drawn_figure",
+    vector="interp.report.attribution_graph:save_graph",
+    text="interp.report.printed.circuits:graph_text",
+)

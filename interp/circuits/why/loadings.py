@@ -21,6 +21,7 @@ from interp.circuits.why.batches import asked_heads, asked_prompts, decomposed
 from interp.circuits.why.stream_parts import MOST_FEATURES, StreamDictionary, StreamParts
 from interp.core.clusters import cluster_summary
 from interp.core.errors import OptionError, UnknownName, UnreadableAttention
+from interp.core.presenter import present
 from interp.core.result_rows import ResultRows
 from interp.core.tokens import token_id
 from interp.lens.finish import finish, row_of
@@ -257,3 +258,22 @@ def _directions(
         direction[int(logits[row, place].argmax()) if right is None else right] += 1.0
         found.append(end.back(direction, stream[row, place])[0])
     return torch.stack(found)
+
+
+def head_loadings_summary(found: ResultRows) -> str:
+    """Return the number of parts of the heads' outputs, and the largest."""
+    best = "".join(
+        f", largest {r['writer']} at {r['source']} {r['score']:+.3g}"
+        for r in found.top(1).wide().to_dict("records")
+    )
+    return (
+        f"HeadLoadings({', '.join(found.errors)} of {found.facts['model']} on {found.direction}: "
+        f"{len(found)} parts over {found.per_prompt.shape[1]} prompts{best} logits)"
+    )
+
+
+present(
+    "HeadLoadings",
+    summary=head_loadings_summary,
+    text="interp.report.printed.circuits:loadings_text",
+)

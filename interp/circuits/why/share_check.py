@@ -25,6 +25,7 @@ from interp.circuits.why.stream_parts import BIAS, StreamParts
 from interp.core.clusters import cluster_summary
 from interp.core.errors import OptionError, UnreadableAttention
 from interp.core.interrupts import holding
+from interp.core.presenter import present
 from interp.core.result_rows import ResultRows
 from interp.core.statistics import DRAWS, percentile_interval, redraw, tails_of
 from interp.core.ties import ranked
@@ -312,3 +313,22 @@ def _correlation(
     found = coefficient(each[drawn].sum(1))
     low, high = percentile_interval(found[np.isfinite(found)], tails_of(0.95))
     return value, float(low), float(high)
+
+
+def share_check_summary(found: ResultRows) -> str:
+    """Return the correlations of predicted and measured changes."""
+    r, low, high = found.correlations["attention"]
+    s, below, above = found.correlations["score"]
+    return (
+        f"ShareCheck({found.facts['model']}: {len(found)} writers removed from one side, "
+        f"{int((~np.isnan(found.per_prompt)).any(0).sum())} held-out prompts; correlation of "
+        f"predicted and measured change: score {s:.3f} ({below:.3f} to {above:.3f}), "
+        f"attention {r:.3f} ({low:.3f} to {high:.3f}))"
+    )
+
+
+present(
+    "ShareCheck",
+    summary=share_check_summary,
+    text="interp.report.printed.circuits:share_check_text",
+)

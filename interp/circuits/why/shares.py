@@ -11,9 +11,11 @@ import numpy as np
 from interp.core.clusters import cluster_summary
 from interp.core.errors import UnknownName
 from interp.core.head import Head
+from interp.core.presenter import present
 from interp.core.result import Result
 from interp.core.ties import ranked
 from interp.draw.charts import signed_map
+from interp.draw.parts import FoundPart, between, result_part
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -234,3 +236,60 @@ def joined_shares(parts: Sequence[QKShares]) -> QKShares:
     pairs = {k: v for p in parts for k, v in p.pairs.items()}
     errors = {k: v for p in parts for k, v in p.errors.items()}
     return replace(parts[0], **cut, pairs=pairs, errors=errors)
+
+
+ON_CARD, IN_TABLE = 3, 8  # terms of each head on its card, and in the table
+
+
+def qk_shares_part(found: QKShares) -> FoundPart:
+    """Return the largest query side x key side terms of each head, and a note for its card."""
+    import pandas as pd
+
+    notes, tables = {}, []
+    for name in found.names:
+        mine = found.of(name)
+        whole: Any = mine.wide()
+        rows = mine.top(IN_TABLE, by="relative").to_pandas()
+        tables.append(rows)
+        text = ", ".join(
+            f"{r['query_writer']} x {r['key_writer']} {r['relative']:+.3g}"
+            for r in rows.head(ON_CARD).to_dict("records")
+        )
+        notes[name] = (
+            f"Why it attends ({found.at} positions): query side x key side {text}, of a score of "
+            f"{whole['relative'].sum():+.3g} relative to the visible keys"
+        )
+    frame: Any = pd.concat(tables, ignore_index=True)
+    columns = [
+        "layer",
+        "head",
+        "query_writer",
+        "key_writer",
+        "score",
+        "low",
+        "high",
+        "null",
+        "relative",
+        "n",
+    ]
+    first = found.top(1).to_pandas().to_dict("records")
+    best = "".join(
+        f" The largest is {r['query_writer']} x {r['key_writer']} in L{r['layer']}H{r['head']}: "
+        f"{r['score']:+.3g}{between(r['low'], r['high'])}, {r['relative']:+.3g} relative to the "
+        "visible keys."
+        for r in first
+    )
+    return result_part(
+        found,
+        "shares",
+        f"Why heads attend: {found.at} positions",
+        f"The attention scores of {len(found.names)} heads on {found.per_prompt.shape[1]} "
+        f"prompts as sums over pairs of upstream writers; the first {IN_TABLE} terms of each by "
+        f"what they add relative to the visible keys.{best}",
+        frame[columns],
+        heads=found.names,
+        notes=notes,
+    )
+
+
+present(QKShares, text="interp.report.printed.circuits:shares_text", part=qk_shares_part)

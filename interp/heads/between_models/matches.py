@@ -15,6 +15,7 @@ from interp.core.clusters import cluster_summary
 from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.core.intervals import MeanIntervals, mean_intervals
+from interp.core.presenter import present
 from interp.core.result import Result
 from interp.core.statistics import benjamini_hochberg, holm
 
@@ -194,3 +195,6 @@ class HeadMatches(Result):
             f"HeadMatches ({self.provenance.get('model', 'A to B')}, {self.metric}): "
             f"{len(self.rows)} heads, {found} with p_bh below 0.05{whole}"
         )
+
+
+present(HeadMatches, text="interp.report.printed.between:matches_text")

@@ -21,6 +21,7 @@ from interp.causal.checkpoint.indices import axis_of, columns_of, plain_linear, 
 from interp.core.clusters import cluster_summary, score_columns
 from interp.core.errors import OptionError, PromptError
 from interp.core.head import Head
+from interp.core.presenter import present
 from interp.core.prompts import Prompts, repeats
 from interp.core.protocols import Progress, silent
 from interp.core.result_rows import ResultRows
@@ -384,3 +385,10 @@ def _roles(
                 at = (model.sites[0].stack, head.layer, head.head)
                 side.setdefault(at, []).append(change.role)
     return found
+
+
+present(
+    "QuantisedHeads",
+    summary="interp.report.printed.quantised:quantised_summary",
+    first_line="interp.report.printed.quantised:quantised_line",
+)

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from interp.core.clusters import cluster_summary
 from interp.core.intervals import EXACT, MeanIntervals, half_width, mean_intervals
 from interp.core.metric_rows import MetricRows
+from interp.core.presenter import present
 from interp.core.registry import METRICS
 from interp.core.result import Result
 from interp.core.standard_errors import t_test_p
@@ -201,3 +202,10 @@ def _freedom(parts: list[tuple[float, float]]) -> float:
     """Return the degrees of freedom of a sum of errors by Welch's and Satterthwaite's formula."""
     weight = sum(s**4 / df for s, df in parts if df > 0)
     return sum(s**2 for s, _ in parts) ** 2 / weight if weight > 0 else math.inf
+
+
+present(
+    ModelDifferences,
+    page="interp.report.differences_page:differences_page",
+    text="interp.report.printed.between:differences_text",
+)

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from interp.core.json_document import json_document
+from interp.core.presenter import present
 from interp.core.result import Result
 from interp.heads.causal_check.conclusion import Conclusion, conclusion_of
 from interp.heads.causal_check.head_transfer import HeadTransfer, restored_transfers
@@ -164,3 +165,6 @@ def confirmation_of(values: Mapping[str, Any]) -> Confirmation:
         return Confirmation(tuple(checks), dict(values["provenance"]), concluded)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StoreError(f"not the causal checks of a model, or damaged: {error}") from error
+
+
+present(Confirmation, text="interp.report.printed.confirmation:confirmation_text", rows="wide")

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from interp.core.clusters import cluster_summary
 from interp.core.files import write_atomically
 from interp.core.metric_rows import MetricRows
+from interp.core.presenter import present
 from interp.core.result import Result
 from interp.core.statistics import benjamini_hochberg, holm
 
@@ -124,3 +125,6 @@ class Emergence(MetricRows, Result):
             f"Emergence ({self.provenance.get('model', '')}): {heads} heads at {len(steps)} "
             f"checkpoints, {span}; {clear} change points with p_holm below 0.05"
         )
+
+
+present(Emergence, text="interp.report.printed.between:emergence_text")

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from interp.causal.importance import mean_columns
 from interp.core.errors import NonFiniteError, OptionError, UnreadableAttention
+from interp.core.presenter import present
 from interp.core.prompts import Prompts
 from interp.core.result_rows import ResultRows
 from interp.heads.one_call import equal_lengths
@@ -113,3 +114,15 @@ def gaussian_entropy(x: Float[Tensor, "prompt token channel"]) -> Float[Tensor, 
     """Return the entropy of a channel over tokens under a Gaussian, averaged over channels."""
     variance = x.var(1, correction=0) + FLOOR
     return (0.5 * (math.log(2 * math.pi * math.e) + variance.log())).mean(-1)
+
+
+def layer_entropies_summary(found: ResultRows) -> str:
+    """Return the entropy of attention minus that of the MLP in each layer."""
+    rows = found.wide()
+    rows = rows[rows["part"] == "difference"]
+    pairs = zip(rows["layer"], rows["score"], strict=True)
+    said = [f"layer {layer}: {score:+.3g}" for layer, score in pairs]
+    return f"LayerEntropies(attention minus MLP, nats per channel; {', '.join(said)})"
+
+
+present("LayerEntropies", summary=layer_entropies_summary)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from interp.core.display import drawn
 from interp.core.errors import OptionError
 from interp.core.head import Head
+from interp.core.presenter import drawn, present
 from interp.core.result import Result
 from interp.heads.patterns.stack import (
     Link,
@@ -335,3 +335,6 @@ def as_pixels(image: Any) -> np.ndarray:
             raise OptionError("the image's numbers must lie from 0 to 1, or be bytes")
         pixels = np.rint(pixels * 255).astype(np.uint8)
     return pixels
+
+
+present(View, page="interp.report.view_page:assembled")

@@ -7,6 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from interp.core.ties import ordered, ordered_by, ranked
+from interp.draw.parts import (
+    FoundPart,
+    frame_rows,
+    made_of,
+    plain_value,
+    shorter,
+    stated_weights,
+)
 from interp.heads.special import LEVEL
 from interp.profiles.behaviours import ON
 from interp.report.atlas.document import (
@@ -18,14 +26,6 @@ from interp.report.atlas.document import (
     Model,
     Nearest,
     Place,
-)
-from interp.report.atlas.rows import (
-    FoundPart,
-    frame_rows,
-    made_of,
-    plain_value,
-    shorter,
-    stated_weights,
 )
 from interp.report.atlas.scores import finite
 from interp.report.printed.changes import counted_changes

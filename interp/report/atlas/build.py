@@ -10,6 +10,7 @@ from interp.core.errors import OptionError
 from interp.core.merge import distinguished, merged
 from interp.core.shell_line import shell_line
 from interp.core.table import HeadTable
+from interp.draw.parts import FoundPart, anchor
 from interp.heads.roles.decide import roles
 from interp.heads.roles.result import HeadRole, HeadRoles
 from interp.heads.roles.statements import NAMED
@@ -33,7 +34,6 @@ from interp.report.atlas.folder import Contents, by_metric, read_folder
 from interp.report.atlas.kept_nulls import add_draws, read_shared_nulls
 from interp.report.atlas.mechanisms import agreement_part, check_parts, circuit_part, pruning_part
 from interp.report.atlas.profiles import TextProfile, add_profile, profile_name, profile_table
-from interp.report.atlas.rows import FoundPart, anchor
 from interp.report.atlas.scores import model_of
 from interp.report.atlas.texts_and_trees import (
     attribution_parts,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from interp.draw.parts import FoundPart
 from interp.heads.roles.result import HeadRole
 from interp.report.atlas.document import Card, Effect, Evidence, Link, Metric, Model, Nearest
-from interp.report.atlas.rows import FoundPart
 from interp.report.atlas.scores import finite
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def card_of(
     if some := [one for one in effects if one is not None]:
         card["effects"] = some
     links: list[Link] = [
-        {"part": one.part["id"], "text": one.notes.get(label, one.part["title"])}
+        {"part": one.part["id"], "text": one.notes.get(label, str(one.part["title"]))}
         for one in parts
         if label in one.part["heads"] or label in one.notes
     ]

@@ -18,6 +18,7 @@ from interp.core.documents import parse_json, unseal
 from interp.core.errors import InterpError, OtherResults, OtherVersion, StoreError
 from interp.core.files import RECORD
 from interp.core.json_document import stored_document
+from interp.core.presenter import class_presented, presented, resolved
 from interp.core.prompt_values import SUFFIX as PROMPT_VALUES
 from interp.core.store import Store
 from interp.core.table import HeadTable
@@ -26,12 +27,12 @@ from interp.report.atlas.kept_nulls import KeptNull, read_nulls
 if TYPE_CHECKING:
     from interp.causal.pruning.result import PruningCurve
     from interp.circuits.result import Circuit
+    from interp.draw.parts import FoundPart
     from interp.heads.between_models.matches import HeadMatches
     from interp.heads.between_models.result import ModelDifferences
     from interp.heads.causal_check.result import Confirmation
     from interp.heads.checkpoints.result import Emergence
     from interp.report.atlas.profiles import TextProfile
-    from interp.report.atlas.rows import FoundPart
     from interp.syntax.result import TreeScores
 
 SUMMARY = "table.parquet"
@@ -344,14 +345,14 @@ def _table(_: Any, path: Path, found: Contents) -> None:
 
 
 def _result(document: Any, path: Path, found: Contents) -> None:
-    from interp.report.atlas.head_results import part_of_file
-
-    part = part_of_file(str(document.get("type")), path)
-    found.parts += [] if part is None else [part]
+    name = str(document.get("type"))
+    there = presented(name)
+    if there is not None and "part" in there.forms:
+        found.parts.append(resolved(there.forms["part"])(class_presented(name).load(path)))
 
 
 def _tokens(document: Any, path: Path, found: Contents) -> None:
-    from interp.report.atlas.head_results import token_part
+    from interp.report.atlas.texts_and_trees import token_part
 
     found.parts.append(token_part(document))
     found.faithfulness.append(dict(document) | {"file": path.name})

@@ -11,8 +11,7 @@ from interp.circuits.chosen_set import Edge
 from interp.circuits.nodes import node_of
 from interp.core.head import Head
 from interp.core.ties import ordered_by
-from interp.report.atlas.document import Curves, Graph, Line, Node
-from interp.report.atlas.rows import (
+from interp.draw.parts import (
     FoundPart,
     between,
     frame_rows,
@@ -22,6 +21,7 @@ from interp.report.atlas.rows import (
     shorter,
     stated_weights,
 )
+from interp.report.atlas.document import Curves, Graph, Line, Node
 
 if TYPE_CHECKING:
     from interp.causal.pruning.result import PruningCurve

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from interp.core.table import HeadTable
 from interp.core.ties import ordered_by
+from interp.draw.parts import made_of, plain_value
 from interp.profiles.examples import KINDS
 from interp.profiles.judgement import LEAST_GAIN, LEAST_NATS, LEAST_POSITION
 from interp.report.atlas.document import HeadProfile, Model, Role, Statement, TextExample
-from interp.report.atlas.rows import made_of, plain_value
 from interp.report.atlas.scores import finite
 from interp.report.atlas.signs import POSITION, RULE, UNCLEAR
 from interp.report.printed.behaviours import percent_words

@@ -8,10 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from interp.core.ties import ordered_by
-from interp.heads.roles.result import Evidence
-from interp.heads.special import LEVEL
-from interp.report.atlas.document import Curves, Line, Sentences, Tokens
-from interp.report.atlas.rows import (
+from interp.draw.parts import (
     FoundPart,
     frame_rows,
     made_of,
@@ -20,6 +17,9 @@ from interp.report.atlas.rows import (
     shorter,
     stated_weights,
 )
+from interp.heads.roles.result import Evidence
+from interp.heads.special import LEVEL
+from interp.report.atlas.document import Curves, Line, Sentences, Tokens
 
 if TYPE_CHECKING:
     from interp.syntax.result import TreeScores
@@ -228,3 +228,41 @@ def _removal(curves: Sequence[Mapping[str, Any]]) -> Curves:
         )
     unit = str(curves[0].get("unit", ""))
     return {"draw": "curves", "x": "heads ablated", "y": unit, "lines": lines}
+
+
+def token_part(document: Mapping[str, Any]) -> FoundPart:
+    """Return the importance of the tokens of one text by several measures, and their effect."""
+    rows = document["tokens"]
+    tokens = [str(row["token"]) for row in rows]
+    measures = (
+        [name for name in rows[0] if name not in ("position", "token", "special")] if rows else []
+    )
+    made = document.get("provenance", {})
+    figure: Any = {
+        "draw": "tokens",
+        "tokens": tokens,
+        "rows": [
+            (
+                "effect of hiding the token" if name == "effect" else name,
+                [row[name] for row in rows],
+            )
+            for name in measures
+        ],
+    }
+    part: Any = {
+        "id": "",
+        "kind": "attribution",
+        "title": "Importance of tokens by published measures",
+        "text": f"{max(len(measures) - 1, 0)} measures on one text of {len(tokens)} tokens, beside "
+        "the change of the output when each token is hidden.",
+        "heads": [],
+        "columns": ["position", "token", *measures],
+        "rows": [
+            [row["position"], row["token"], *(row[name] for name in measures)] for row in rows
+        ],
+        "figure": figure,
+        "provenance": made_of(made),
+    }
+    return FoundPart(
+        part, str(made.get("model_id") or made.get("model") or ""), stated_weights(made)
+    )

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from interp.core.display import drawn
 from interp.core.errors import OptionError
 from interp.core.files import write_atomically
 from interp.core.head import Head
+from interp.core.presenter import drawn, present
 from interp.core.rank_statistics import paired_spearman, ranks
 from interp.core.result import Result
 from interp.core.statistics import finite_interval, finite_mean, redraw
+from interp.draw.parts import FoundPart, plain_value, result_part
 
 if TYPE_CHECKING:
     import os
@@ -217,3 +218,58 @@ def _without_trend(x: Float[np.ndarray, " sentence"]) -> Float[np.ndarray, " sen
     r, at = ranks(x), np.arange(len(x)) - (len(x) - 1) / 2
     # rounding keeps equal values equal
     return np.round(r - r.mean() - at * (r @ at) / (at @ at), 9)
+
+
+SENTENCES = 200  # of a chain in colours
+
+
+def anchors_part(found: Anchors) -> FoundPart:
+    """Return the sentences of long texts, coloured by what later ones attend to and depend on."""
+    texts = []
+    for number, name in enumerate(found.chains):
+        rows = np.flatnonzero(found.of_chain == number)[:SENTENCES]
+        measures = [
+            (f"{measure} ({unit})", [plain_value(x) for x in values[rows]])
+            for measure, values, unit in _measures(found)
+            if np.isfinite(values[rows]).any()
+        ]
+        sentences = [f"{found.index[row]} {found.texts[row]} " for row in rows]
+        texts.append({"name": name, "tokens": sentences, "rows": measures})
+    heads = list(dict.fromkeys(str(head) for some in found.receivers for head in some))
+    text = "; ".join(_largest(found, name) for name in found.measures)
+    note = "A receiver head of the anchors: its attention from far behind goes to few sentences"
+    return result_part(
+        found,
+        "anchors",
+        "Anchors: sentences that later ones depend on",
+        f"The sentence with the largest value by each measure, and the mean of its text: {text}.",
+        heads=heads,
+        figure={"draw": "texts", "texts": texts},
+        notes=dict.fromkeys(heads, note),
+    )
+
+
+def _measures(found: Anchors) -> list[tuple[str, np.ndarray, str]]:
+    from interp.text.chains.anchors_result import UNITS
+
+    return [(name, np.asarray(values), UNITS[name]) for name, values in found.values.items()]
+
+
+def _largest(found: Anchors, measure: str) -> str:
+    frame: Any = found[measure].to_pandas().dropna(subset="score")
+    if not len(frame):
+        return f"{measure}: none"
+    row = frame.loc[frame["score"].idxmax()]
+    error = "" if row["sem"] != row["sem"] else f" ± {row['sem']:.2g}"
+    return (
+        f"{measure}: sentence {row['sentence']} of {row['chain']}, {row['score']:.3g}{error} "
+        f"{row['unit']}, mean {row['null']:.3g}"
+    )
+
+
+present(
+    Anchors,
+    page="interp.report.anchors:anchors_page",
+    text="interp.report.printed.texts:anchors_text",
+    part=anchors_part,
+)

@@ -12,11 +12,13 @@ from interp.cache.windows import cached_heads, cached_sites
 from interp.core.clusters import score_columns
 from interp.core.errors import OptionError, UnknownName
 from interp.core.head import Head
+from interp.core.presenter import present
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress, silent
 from interp.core.result_rows import ResultRows
 from interp.core.statistics import finite_mean
-from interp.core.ties import ordered
+from interp.core.ties import ordered, ranked
+from interp.draw.parts import FoundPart, result_part
 from interp.model.content import result_provenance
 from interp.model.model_argument import takes_model
 from interp.text.chains.chain import Chain
@@ -199,3 +201,38 @@ def _kurtosis(vertical: Float[np.ndarray, "head sentence"]) -> Float[np.ndarray,
     flat = variance <= (1e-9 * np.abs(seen).max(1)) ** 2
     fourth = (centred**4).mean(1)
     return np.where(flat, np.nan, fourth / np.where(flat, 1, variance) ** 2 - 3)
+
+
+def receiver_heads_summary(found: ResultRows) -> str:
+    """Return the heads of largest kurtosis."""
+    from interp.text.chains.receivers import largest_receivers
+
+    largest = np.sort(found.score)[::-1]
+    first = ", ".join(
+        f"{h} {k:.1f}" for h, k in zip(largest_receivers(found, 3), largest, strict=False)
+    )
+    return f"ReceiverHeads on {len(found.chains)} chains, largest kurtosis: {first}"
+
+
+def receivers_part(found: ResultRows) -> FoundPart:
+    """Return the heads whose attention from far behind goes to few sentences."""
+    frame: Any = ranked(found.to_pandas(), "score")
+    notes = {}
+    for row in frame.to_dict("records"):
+        null = "" if row["null"] != row["null"] else f", {row['null']:.2f} with shuffled tokens"
+        error = "" if row["sem"] != row["sem"] else f" ± {row['sem']:.2g}"
+        notes[_label(row)] = (
+            f"Receiver head: kurtosis {row['score']:.2f}{error} over sentences{null}, on "
+            f"{row['n']} texts"
+        )
+    text = f"{found}. Null: the tokens of each text in random order."
+    first = [_label(row) for row in frame.head(3).to_dict("records")]
+    return result_part(found, "anchors", "Receiver heads", text, frame, heads=first, notes=notes)
+
+
+def _label(row: Any) -> str:
+    label = f"L{row['layer']}H{row['head']}"
+    return label if row["stack"] in (None, "decoder") else f"{row['stack']} {label}"
+
+
+present("ReceiverHeads", summary=receiver_heads_summary, part=receivers_part)

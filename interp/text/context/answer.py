@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from interp.core.errors import OptionError
+from interp.core.presenter import present
 from interp.core.prompts import Prompts
 from interp.core.result_rows import ResultRows
+from interp.core.ties import largest
 from interp.model.content import result_provenance
 from interp.model.model_argument import takes_model
 from interp.text.chains.chain import Chain, require_answer
@@ -146,3 +148,13 @@ def answer_sources(
         {"name": chain.name, "fit": fit},
         why_no_per_prompt="the sentences are those of one prompt",
     )
+
+
+def answer_sources_summary(found: ResultRows) -> str:
+    """Return the first sentence by each way."""
+    parts = {way: found[way] for way in dict.fromkeys(found.metric.tolist())}
+    each = ", ".join(f"{way} {x.sentence[largest(x.score)]}" for way, x in parts.items())
+    return f"AnswerSources of {found.name}, first sentence by {each}"
+
+
+present("AnswerSources", summary=answer_sources_summary)

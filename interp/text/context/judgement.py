@@ -17,6 +17,7 @@ from interp.core.clusters import score_columns
 from interp.core.errors import UnknownName
 from interp.core.intervals import fraction_interval, share_interval
 from interp.core.long_rows import t_bounds
+from interp.core.presenter import present
 from interp.core.result_rows import ResultRows
 
 if TYPE_CHECKING:
@@ -128,3 +129,15 @@ def source_precision(
     sure = int((above & truth).sum())
     part = (k - int(above.sum())) / int(tied.sum())
     return float((sure + part * int((tied & truth).sum())) / k)
+
+
+def precision_at_k_summary(found: ResultRows) -> str:
+    """Return the mean precision of each way of finding sources, beside a random order."""
+    ways = zip(found.metric, found.per_prompt.mean(1), strict=True)
+    return (
+        f"SourceJudgement, precision at k on {found.per_prompt.shape[1]} held-out documents: "
+        f"{', '.join(f'{way} {x:.2f}' for way, x in ways)}; random order {found.random.mean():.2f}"
+    )
+
+
+present("SourceJudgement", summary=precision_at_k_summary, bounds=bounds_of_precision)

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float
 
 from interp.core.clusters import cluster_summary
 from interp.core.errors import OptionError, PromptError
+from interp.core.presenter import present
 from interp.core.prompts import Prompts
 from interp.core.rank_statistics import paired_spearman
 from interp.core.result_rows import ResultRows
@@ -198,3 +199,13 @@ def _rows(
         agreement,
         arrays={"same_top_per_prompt": same_top},
     )
+
+
+def static_attention_summary(found: ResultRows) -> str:
+    """Return the heads whose queries agree most on the order of keys."""
+    heads, mean = found.columns["head"], found.per_prompt.mean(1)
+    each = ", ".join(f"L{found.layer[i]}H{heads[i]} {mean[i]:.2f}" for i in np.argsort(-mean)[:3])
+    return f"StaticAttention of {len(found)} heads, most static: {each}"
+
+
+present("StaticAttention", summary=static_attention_summary)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from interp.core.head import Head
+from interp.core.presenter import present
 from interp.core.result_rows import ResultRows
 from interp.core.standard_errors import standard_error
 from interp.core.ties import ordered
@@ -168,3 +169,20 @@ def _with_picture(prompt: PicturePrompt, other: PicturePrompt) -> dict[str, Any]
     )
     pictures = ("pixel_values", "image_grid_thw", "pixel_attention_mask", "image_sizes")
     return prompt.inputs | {k: x for k, x in other.inputs.items() if k in pictures}
+
+
+def grounding_heads_summary(found: ResultRows) -> str:
+    """Return what the picture is worth, and the heads that the answer needs most."""
+    lines = [
+        f"GroundingHeads: the picture is worth {found.swapped.mean():.2f} nats of the answer, "
+        f"these heads together {found.together.mean():.2f}"
+    ]
+    for row in found.top(5).to_pandas().to_dict("records"):
+        lines.append(
+            f"  L{row['layer']}H{row['head']}: {row['image_mass']:.2f} of its attention on the "
+            f"picture, {row['score']:.2f} nats when ablated (other heads {row['null']:.2f})"
+        )
+    return "\n".join(lines)
+
+
+present("GroundingHeads", summary=grounding_heads_summary)

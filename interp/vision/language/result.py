@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from interp.core.presenter import present
 from interp.core.result_rows import ResultRows
 from interp.core.standard_errors import standard_error
 from interp.vision.language.prompts import PicturePrompt
@@ -43,3 +44,19 @@ def token_effects(
         change,
         arrays={"random": random, "kept_tokens": kept, "chosen": tuple(map(tuple, chosen))},
     )
+
+
+def image_token_effects_summary(found: ResultRows) -> str:
+    """Return the change of the answer under each change to the tokens."""
+    lines = [f"ImageTokenEffects: {found.metric} ({found.unit})"]
+    for row in found:
+        ends = "" if np.isnan(row["low"]) else f" [{row['low']:.3g}, {row['high']:.3g}]"
+        null = "" if np.isnan(row["null"]) else f", random tokens {row['null']:.3g}"
+        lines.append(
+            f"  {row['change']}: {row['score']:.3g}{ends}{null}; {row['kept']:.3g} of "
+            f"{row['tokens']:.3g} tokens kept"
+        )
+    return "\n".join(lines)
+
+
+present("ImageTokenEffects", summary=image_token_effects_summary)

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from interp.core.presenter import present
 from interp.core.result_rows import ResultRows
 from interp.core.standard_errors import standard_error
 from interp.core.statistics import finite_mean
@@ -211,3 +212,21 @@ def _measured(
     view.read(prompt.inputs, visit)
     anywhere = torch.stack([*sinks.values()]).any(0)
     return found, tuple(anywhere.nonzero().flatten().tolist())
+
+
+def visual_sinks_summary(found: ResultRows) -> str:
+    """Return how many pictures have sinks, and the heads that attend to them most."""
+    number = sum(map(bool, found.sinks))
+    where = f"dimensions {', '.join(map(str, found.dims))}" if found.dims else "no dimension"
+    lines = [
+        f"VisualSinks: sinks in the pictures of {number} of {len(found.sinks)} prompts ({where})"
+    ]
+    for row in found.top(3).to_pandas().to_dict("records"):
+        lines.append(
+            f"  {row['stack']} L{row['layer']}H{row['head']}: {row['score']:.2f} of its "
+            f"attention to the picture is on sinks (random tokens {row['null']:.2f})"
+        )
+    return "\n".join(lines)
+
+
+present("VisualSinks", summary=visual_sinks_summary)

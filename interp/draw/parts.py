@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from interp.report.atlas.document import Model, Part
-
 if TYPE_CHECKING:
     import pandas as pd
+
+
+ALL_EQUAL = ("metric", "stack")
+"""Columns that a table leaves out where its title says them."""
 
 
 @dataclass
@@ -27,13 +29,13 @@ class FoundPart:
         by_kv: the same by stack, layer and key-value head.
     """
 
-    part: Part
+    part: Any
     model: str
     weights: str = ""
     notes: dict[str, str] = field(default_factory=dict)
     by_kv: Mapping[tuple[str, int, int], str] = field(default_factory=dict)
 
-    def note_query_heads(self, model: Model) -> None:
+    def note_query_heads(self, model: Mapping[str, Any]) -> None:
         """Give the notes on key-value heads to the query heads that share them."""
         names = [stack["name"] for stack in model["stacks"]]
         for place in model["heads"] if self.by_kv else ():
@@ -41,6 +43,35 @@ class FoundPart:
             note = self.by_kv.get((names[place["stack"]], place["layer"], kv))
             if note is not None:
                 self.notes[place["label"]] = note
+
+
+def result_part(
+    found: Any,
+    kind: str,
+    title: str,
+    text: str,
+    frame: Any = None,
+    *,
+    heads: Iterable[str] = (),
+    figure: Mapping[str, Any] | None = None,
+    notes: Mapping[str, str] | None = None,
+    by_kv: Mapping[tuple[str, int, int], str] | None = None,
+    drop: Sequence[str] = (),
+) -> FoundPart:
+    """Return the part of a result: a sentence, and its rows without columns that say nothing."""
+    rows = found.to_pandas() if frame is None else frame
+    same = [name for name in ("stack", "metric") if name in rows and rows[name].nunique() == 1]
+    made = found.provenance
+    part = {"id": "", "kind": kind, "title": title, "text": text, "heads": [*heads]}
+    part |= {**frame_rows(rows, ("model", *same, *drop)), "provenance": made_of(made)}
+    part |= {} if figure is None else {"figure": figure}
+    name = str(made.get("model_id") or "")
+    return FoundPart(part, name, stated_weights(made), dict(notes or {}), by_kv or {})
+
+
+def kv_place(row: Mapping[str, Any]) -> tuple[str, int, int]:
+    """Return the place of a row's key-value head, as `FoundPart.by_kv` names it."""
+    return str(row["stack"]), int(row["layer"]), int(row["kv_head"])
 
 
 def plain_value(value: Any) -> Any:

@@ -14,11 +14,7 @@ from interp.draw.charts import bars
 from interp.draw.page import data_table, html_table, page
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import plotly.graph_objects as go
-
-    from interp.core.result_rows import ResultRows
 
 
 def bars_of(result: Result, k: int = 20) -> go.Figure:
@@ -27,19 +23,6 @@ def bars_of(result: Result, k: int = 20) -> go.Figure:
     names = _names(result, rows)
     title = ", ".join(dict.fromkeys(map(str, rows["metric"])))
     return bars(rows, names, title=title, unit=str(rows["unit"].iloc[0]) if len(rows) else "")
-
-
-def rows_summary(result: Displayed) -> str:
-    """Return the number of rows and the first of them as text."""
-    return Displayed.__repr__(result)
-
-
-def differences_summary(found: ResultRows) -> str:
-    """Return the number of rows and prompts, and of corrected p values below 0.05."""
-    return (
-        f"Differences of {len(found)} rows over {found.per_prompt.shape[1]} prompts: "
-        f"{int((found.p_holm < 0.05).sum())} with a corrected p below 0.05"
-    )
 
 
 def rows_inline(result: Displayed) -> str:
@@ -59,14 +42,6 @@ def rows_page(result: Displayed, *, title: str | None = None) -> bytes:
     return page(
         title or name, figure, [("In numbers", rows)], dict(made), heading=result.first_line()
     )
-
-
-def save_vector(result: Displayed, path: Path) -> None:
-    """Write the figure of a result as SVG or PDF."""
-    from interp.report.paper import save_figure
-
-    own = getattr(result, "to_svg", None)
-    save_figure(result.plot() if own is None else own(), path)  # type: ignore[attr-defined]
 
 
 def first_line(result: Displayed) -> str:
