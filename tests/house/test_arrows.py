@@ -57,7 +57,6 @@ BY_NAME = {
     "model/loading.py": "modules that a user names with --import",
     "report/by_type.py": "functions that make a figure or page of a result, by its type",
     "planted/__init__.py": "registry of planted models: a folder of files",
-    "planted/variants/__init__.py": "registry of attention variants: a folder of files",
     "model/sources/packages.py": "registry of the packages that models come from",
     "attribution/graph/flow_backends.py": "OR-tools, where it is installed",
     "syntax/categories/_source.py": "tree-sitter and the grammar of a language",

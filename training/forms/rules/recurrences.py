@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from interp.planted.variants.rule import (
+from training.forms.rule import (
     Chosen,
     Heads,
     MapBlock,

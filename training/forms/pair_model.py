@@ -13,7 +13,7 @@ from transformers import AutoConfig, PreTrainedModel
 from transformers.modeling_outputs import Seq2SeqLMOutput
 
 from interp.core.errors import OptionError
-from interp.planted.variants.language_model import VariantAttention, VariantConfig
+from training.forms.language_model import VariantAttention, VariantConfig
 
 
 class VariantPairConfig(VariantConfig):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from interp.planted.variants.host_rules import (
+from training.forms.host_rules import (
     GridRule,
     convolved_on_grid,
     means_of_regions,
     placed,
     regions,
 )
-from interp.planted.variants.rule import (
+from training.forms.rule import (
     Chosen,
     Heads,
     MapBlock,
@@ -23,8 +23,8 @@ from interp.planted.variants.rule import (
     Stream,
     among_largest,
 )
-from interp.planted.variants.rules.features import FocusedLinearAttention
-from interp.planted.variants.rules.no_token import MemorySlotsAttention
+from training.forms.rules.features import FocusedLinearAttention
+from training.forms.rules.no_token import MemorySlotsAttention
 
 
 class PatchesAttention(GridRule):

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from interp.planted.variants.rule import (
+from training.forms.rule import (
     Chosen,
     Heads,
     MapBlock,

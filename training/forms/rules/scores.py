@@ -12,7 +12,7 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from interp.planted.variants.rule import (
+from training.forms.rule import (
     Chosen,
     Heads,
     MapBlock,

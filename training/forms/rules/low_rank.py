@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from interp.core.errors import OptionError
-from interp.planted.variants.rule import (
+from training.forms.rule import (
     Chosen,
     Heads,
     MapBlock,

@@ -11,9 +11,9 @@ from torch.nn import functional as F
 from transformers import AutoConfig, PreTrainedModel
 from transformers.modeling_outputs import ImageClassifierOutput
 
-from interp.planted.variants import rule_class
-from interp.planted.variants.host_rules import InsidePatches
-from interp.planted.variants.language_model import VariantBlock, VariantConfig
+from training.forms import rule_class
+from training.forms.host_rules import InsidePatches
+from training.forms.language_model import VariantBlock, VariantConfig
 
 
 class VariantImageConfig(VariantConfig):

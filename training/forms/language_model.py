@@ -11,8 +11,10 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, Pre
 from transformers.modeling_outputs import CausalLMOutput
 
 from interp.core.errors import OptionError
-from interp.planted.variants import rule_class
-from interp.planted.variants.rule import Rule, RuleShape, Stream
+from interp.model.mixers.mixer import register_mixer
+from training.forms import rule_class
+from training.forms.mixer import VariantMixer
+from training.forms.rule import Rule, RuleShape, Stream
 
 
 class VariantConfig(PretrainedConfig):
@@ -142,5 +144,6 @@ class VariantForCausalLM(PreTrainedModel):
         return CausalLMOutput(logits=logits)  # type: ignore[arg-type]
 
 
+register_mixer(VariantMixer)
 AutoConfig.register(VariantConfig.model_type, VariantConfig, exist_ok=True)
 AutoModelForCausalLM.register(VariantConfig, VariantForCausalLM, exist_ok=True)

@@ -1,4 +1,7 @@
-"""Attention variants of the literature as small random models: one class per variant.
+"""Forms of attention of the literature as small random models: one class per variant.
+
+They are what the claims of papers are tested on (`benchmarks/papers`), and are not part of the
+package: `load` returns one as a model whose heads are read.
 
 Each public class in a file of `rules/` is a variant: `TopKAttention` is `top_k`, and the first line
 of its docstring states the name, the paper and the formula. Names and these lines are read without
@@ -17,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from interp.core.errors import UnknownName
 
 if TYPE_CHECKING:
-    from interp.planted.variants.rule import Rule
+    from training.forms.rule import Rule
 
 FOLDER = Path(__file__).parent / "rules"
 HOSTS = {  # module and class of the model that rules live in; files not named here read text
@@ -26,7 +29,7 @@ HOSTS = {  # module and class of the model that rules live in; files not named h
     "on_sources": ("pair_model", "VariantForTranslation"),
 }
 
-__all__ = ["build", "import_hosts", "rule_class", "summary", "variant_names"]
+__all__ = ["build", "import_hosts", "load", "rule_class", "summary", "variant_names"]
 
 
 @cache
@@ -58,7 +61,7 @@ def summary(name: str) -> str:
 def rule_class(name: str) -> type[Rule]:
     """Return the rule of a variant."""
     file, node = _found(name)
-    return getattr(import_module(f"interp.planted.variants.rules.{file}"), node.name)
+    return getattr(import_module(f"training.forms.rules.{file}"), node.name)
 
 
 def build(name: str, *, seed: int = 0, gain: float = 4.0, **sizes: Any) -> Any:
@@ -72,7 +75,7 @@ def build(name: str, *, seed: int = 0, gain: float = 4.0, **sizes: Any) -> Any:
     from interp.core.random_state import drawn_with
 
     file, kind = HOSTS[_host(name)]
-    cls = getattr(import_module(f"interp.planted.variants.{file}"), kind)
+    cls = getattr(import_module(f"training.forms.{file}"), kind)
     with drawn_with(seed), torch.no_grad():
         model = cls(cls.config_class(variant=name, **sizes)).eval()
         for key, weight in model.named_parameters():
@@ -81,10 +84,17 @@ def build(name: str, *, seed: int = 0, gain: float = 4.0, **sizes: Any) -> Any:
     return model
 
 
+def load(name: str) -> Any:
+    """Load a random model with this attention as a model whose heads are read."""
+    import interp
+
+    return interp.load(build(name), name=f"variant:{name}")
+
+
 def import_hosts() -> None:
     """Import the classes of all models that variants live in, so that folders of them load."""
     for file, _ in HOSTS.values():
-        import_module(f"interp.planted.variants.{file}")
+        import_module(f"training.forms.{file}")
 
 
 def _found(name: str) -> tuple[str, ast.ClassDef]:

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from interp.planted.variants.rule import Chosen, Heads, Projected, Rule, SeenBlock, Stream
+from training.forms.rule import Chosen, Heads, Projected, Rule, SeenBlock, Stream
 
 
 class GridRule(Rule):

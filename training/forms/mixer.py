@@ -1,4 +1,4 @@
-"""Attention variants of `interp.planted.variants`: one adapter reads every rule of the zoo."""
+"""Adapter of forms of attention: it reads every rule of this folder."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import Any
 from torch import Tensor
 
 from interp.model.calls.map_call import MapCall
-from interp.model.mixers.mixer import Forward, Mixer, register_mixer
+from interp.model.mixers.mixer import Forward, Mixer
 
 
-@register_mixer
 class VariantMixer(Mixer):
     """Modules that hold a rule; z and the tensors of the map pass through two identities."""
 

@@ -31,8 +31,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.core.errors import OptionError
-from interp.planted.variants import build
-from interp.planted.variants.language_model import VariantForCausalLM
+from training.forms import build
+from training.forms.language_model import VariantForCausalLM
 
 Line: TypeAlias = tuple[int, int, int]
 

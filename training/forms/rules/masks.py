@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from interp.planted.variants.rule import (
+from training.forms.rule import (
     Chosen,
     MapBlock,
     Projected,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
-    from interp.planted.variants.language_model import VariantForCausalLM
+    from training.forms.language_model import VariantForCausalLM
 
 SHARP = 60.0  # nats by which the named position is preferred
 READ = 0  # the head of every layer that reads; the other erases
@@ -33,7 +33,7 @@ def looped(loops: int = 3, *, size: int = 12) -> VariantForCausalLM:
         raise OptionError(f"loops={loops}, size={size}: give at least 1 loop and 2 positions")
     import torch
 
-    from interp.planted.variants import build
+    from training.forms import build
 
     model: Any = build(
         "plain_softmax",

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from interp.planted.variants.host_rules import SourceRule
-from interp.planted.variants.rule import (
+from training.forms.host_rules import SourceRule
+from training.forms.rule import (
     Chosen,
     MapBlock,
     Projected,
