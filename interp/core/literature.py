@@ -134,3 +134,10 @@ def _closest(asked: str) -> str:
     if not close:
         return f"the list has {len(words)} papers (docs/literature.md)"
     return "did you mean " + " or ".join(repr(title) for title in close) + "?"
+
+
+def paper_text(text: str, name: str | None) -> str:
+    """Format the papers whose title contains a text."""
+    if name is not None:
+        raise OptionError(f"give a name ({name!r}) or --paper, not both")
+    return "\n\n\n".join(str(paper) for paper in find_papers(text))

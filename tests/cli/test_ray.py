@@ -167,7 +167,7 @@ def numbers(out: Path) -> pd.DataFrame:
 
 def prompt_numbers(out: Path) -> pd.DataFrame:
     """Return all values per prompt of a folder, in one order."""
-    from interp.core.read_values import read_prompt_values
+    from interp.core.store import read_prompt_values
 
     frame = read_prompt_values(out).astype({"model": str, "metric": str})
     keys = ["model", "metric", "layer", "head", "prompt"]
