@@ -25,11 +25,11 @@ from interp.core.head import Head
 from interp.core.rank_statistics import spearman
 from interp.dictionaries.card_weights import decoder_shares
 from interp.dictionaries.dictionary import Dictionary
-from interp.planted.graphs import GraphAttention
 from interp.text.chains.anchors_result import Anchors
 from interp.text.graphs import graph_of, static_layers
 from interp.vision.correction import WORST, accuracy_rows
 from interp.vision.spurious import SpuriousVotes
+from training.graphs import GraphAttention
 
 LEVEL = 0.05
 

@@ -5,7 +5,7 @@
     python benchmarks/families.py --again    # measures everything anew
 
 Families are found, not listed: the tiny models of the tests (`tests/zoo`), every file of
-`interp/planted/variants/rules`, and every text class of transformers that small sizes configure.
+`training/forms/rules`, and every text class of transformers that small sizes configure.
 For each, families.json holds what happened: read with the largest errors on 16 tokens, or refused
 with the reason. families.md is written from it. A part takes one to four minutes of one core.
 """
@@ -38,7 +38,7 @@ from interp.core.errors import InterpError  # noqa: E402
 from interp.model.calls.call import Call, precise  # noqa: E402
 from interp.model.calls.map_call import MapCall  # noqa: E402
 from interp.model.calls.sites import Site  # noqa: E402
-from interp.planted import variants  # noqa: E402
+from training import forms  # noqa: E402
 
 LENGTH, SECONDS = 16, 90  # tokens (block-sparse code needs 15); the longest of one family
 IDS = torch.randint(8, 60, (2, LENGTH), generator=torch.Generator().manual_seed(3))
@@ -62,8 +62,8 @@ def mixers() -> Iterator[tuple[str, Callable[[], Made]]]:
 
 def of_variants() -> Iterator[tuple[str, Callable[[], Made]]]:
     """Attention variants of the literature."""
-    for name in variants.variant_names("text"):
-        yield name, lambda n=name: (variants.build(n), {"input_ids": IDS})
+    for name in forms.variant_names("text"):
+        yield name, lambda n=name: (forms.build(n), {"input_ids": IDS})
 
 
 def automatic() -> Iterator[tuple[str, Callable[[], Made]]]:

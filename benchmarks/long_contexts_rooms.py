@@ -72,9 +72,10 @@ def _forward(model: Any, ids: list[int]) -> Run:
 
 def _score(model: Any, ids: list[int]) -> Run:
     import interp
-    from benchmarks.product_cases import eleven_metrics
+    from interp.core.registry import METRICS
 
-    return lambda: interp.score(model, eleven_metrics(), [ids], null="none", engine="fused")
+    detectors = [name for name, entry in METRICS.items() if entry.group == "detectors"]
+    return lambda: interp.score(model, detectors, [ids], null="none", engine="fused")
 
 
 def _causal(name: str, **options: Any) -> Callable[[Any, list[int]], Run]:

@@ -6,9 +6,10 @@
     python benchmarks/paper_claims.py --again        runs those that have a result, too
 
 A claim is a sentence of `interp/core/literature.toml`; its test stands in `benchmarks/papers`. The
-results go to `interp/core/literature_measured.json`, one claim at a time, and from there to
-docs/literature.md. A number's side and bound are written in the test before it is run; a claim
-holds where the whole 95 % interval of each of its numbers is on the claimed side of its bound.
+results go to `paper_claims.json`, one claim at a time, and from there to docs/literature.md; the
+verdict goes into the entry of the claim, too. A number's side and bound are written in the test
+before it is run; a claim holds where the whole 95 % interval of each of its numbers is on the
+claimed side of its bound.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from papers.finding import CLAIMS, Claim  # noqa: E402
 
+from benchmarks.paper_findings import ENTRIES, MEASURED, Finding, Tested, with_verdict  # noqa: E402
 from interp.core.errors import OptionError  # noqa: E402
 from interp.core.files import write_atomically  # noqa: E402
-from interp.core.literature import MEASURED, Finding, Tested, find_papers  # noqa: E402
+from interp.core.literature import find_papers  # noqa: E402
 
 
 def tested(claim: Claim) -> Tested:
@@ -51,6 +53,7 @@ def keep(title: str, result: Tested) -> None:
         kept[title] = result.as_json()
         text = json.dumps(dict(sorted(kept.items())), indent=1, ensure_ascii=False)
         write_atomically(MEASURED, (text + "\n").encode())
+        write_atomically(ENTRIES, with_verdict(title, result.verdict).encode())
 
 
 def chosen(text: str | None, again: bool) -> list[Claim]:

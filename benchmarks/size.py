@@ -174,9 +174,7 @@ def page(rows: list[dict[str, Any]], threads: int) -> str:
         "queries of each document, with the effects by gradient; `ablate` is the gradient of the "
         "loss by the gates of all heads; `circuit` is attribution patching of nodes on as many "
         "pairs. Prompts: 16 x 48 tokens, or 1 x 1,024 (8 documents of a profile); forwards are of "
-        "the prompts that were read. Reading all patterns beside Hugging Face eager, "
-        "TransformerLens and nnsight, interleaved, is measured at the GPT-2-small shape in "
-        "capture.md.",
+        "the prompts that were read.",
         "",
         "| weights | GiB | mode | tokens | peak | s | forwards |",
         "|---|---|---|---|---|---|---|",

@@ -28,8 +28,7 @@ import interp  # noqa: E402
 from interp.core.files import write_atomically  # noqa: E402
 from interp.core.intervals import around  # noqa: E402
 from interp.model.edits import zero  # noqa: E402
-from interp.planted import variants  # noqa: E402
-from training import alike  # noqa: E402
+from training import alike, forms  # noqa: E402
 from training.batches import two_copies  # noqa: E402
 
 SOFTMAX, BOTH_WAYS = "plain_softmax", "both_ways"
@@ -87,7 +86,7 @@ def measured_of(form: str, module: Any) -> dict[str, float]:
             found[kind] = float(alike.mean_loss(logits, rows))
     rng = np.random.default_rng(99)
     chosen_on, judged_on = (two_copies(rng, TESTED, PERIOD, alike.VOCAB) for _ in range(2))
-    causal = variants.rule_class(form).causal
+    causal = forms.rule_class(form).causal
     if causal:
         given: Any = interp.repeats(model, n=TESTED, max_length=16, seed=0)
     else:  # forms that see later positions take no padding
@@ -151,7 +150,7 @@ def cell(values: list[float]) -> str:
 
 def table_of(runs: dict[str, Any], *, causal: bool) -> str:
     """Return the rows of one table: the forms that predict the next token, or the others."""
-    names = [n for n in alike.forms() if variants.rule_class(n).causal == causal]
+    names = [n for n in alike.forms() if forms.rule_class(n).causal == causal]
     names.sort(key=lambda n: n not in (SOFTMAX, BOTH_WAYS))
     lines = ["| attention | seeds | " + " | ".join(COLUMNS.values()) + " |", "|---" * 15 + "|"]
     for form in names:
@@ -166,7 +165,7 @@ def beside_softmax(runs: dict[str, Any], column: str, *, above: bool) -> list[st
     found = []
     for form in alike.forms():
         own, base = complete(runs, form), complete(runs, SOFTMAX)
-        if not own or form == SOFTMAX or not variants.rule_class(form).causal:
+        if not own or form == SOFTMAX or not forms.rule_class(form).causal:
             continue
         apart = np.array([[a[column] - b[column] for a, b in zip(own, base, strict=True)]])
         low, high = intervals(apart)[0]
@@ -177,7 +176,7 @@ def beside_softmax(runs: dict[str, Any], column: str, *, above: bool) -> list[st
 
 def reading(runs: dict[str, Any]) -> str:
     """State what the intervals of the runs allow to say."""
-    number = sum(bool(complete(runs, f)) and variants.rule_class(f).causal for f in alike.forms())
+    number = sum(bool(complete(runs, f)) and forms.rule_class(f).causal for f in alike.forms())
     lines = [
         f"Of the {number - 1} forms with three seeds beside softmax that predict the next token, "
         "those whose paired difference to softmax (95 % t interval) lies wholly on one side. About "

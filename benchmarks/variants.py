@@ -6,17 +6,20 @@ python benchmarks/variants.py       writes variants.json and variants.md
 from __future__ import annotations
 
 import json
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
 
-import interp
-from interp.core.files import write_atomically
-from interp.planted import variants
-
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+
+import interp  # noqa: E402
+from interp.core.files import write_atomically  # noqa: E402
+from training import forms  # noqa: E402
+
 METRICS = ("previous_token", "duplicate_token", "first_token", "entropy")
 TOKENS, PROMPTS = 32, 8
 
@@ -30,13 +33,13 @@ def prompts() -> list[list[int]]:
 def measured(name: str) -> dict[str, Any]:
     """Load one variant, and score it."""
     begin = time.process_time()
-    model = interp.load(f"variant:{name}")
+    model = forms.load(name)
     loaded = time.process_time() - begin
     sites = interp.model.check_model(model).sites
     begin = time.process_time()
     frame: Any = interp.score(model, list(METRICS), prompts(), null="none").to_pandas()
     spent = time.process_time() - begin
-    rule = variants.rule_class(name)
+    rule = forms.rule_class(name)
     best = frame.groupby("metric")["score"]
     return {
         "variant": name,
@@ -54,7 +57,7 @@ def measured(name: str) -> dict[str, Any]:
 def main() -> None:
     """Measure every variant, and write the table."""
     measured("plain_softmax")  # compiles
-    rows = [measured(name) for name in variants.variant_names("text")]
+    rows = [measured(name) for name in forms.variant_names("text")]
     write_atomically(HERE / "variants.json", (json.dumps(rows, indent=1) + "\n").encode())
     write_atomically(HERE / "variants.md", page(rows).encode())
 

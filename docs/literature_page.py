@@ -8,14 +8,18 @@ benchmarks/paper_claims.py measured.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote_plus
 
-from interp.core.literature import KINDS, STATUSES, VERDICTS, Finding, Paper, papers
-
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.paper_findings import Finding, results  # noqa: E402
+from interp.core.literature import KINDS, STATUSES, VERDICTS, Paper, papers  # noqa: E402
+
 COMMAND = "python benchmarks/paper_claims.py"
 
 
@@ -26,7 +30,7 @@ def page() -> str:
 
 def verdicts() -> str:
     """Return the number of claims by kind and verdict, and what testing them took."""
-    tested = [p.tested for p in papers() if p.tested]
+    tested = results().values()
     hours = sum(t.seconds for t in tested) / 3600
     rows = _by_kind("papers by verdict on their claim", VERDICTS, lambda p: p.verdict)
     return (
@@ -68,9 +72,9 @@ def claims() -> Iterator[str]:
 
 
 def _claim(paper: Paper) -> str:
-    if paper.tested:
-        measured = "<br>".join(_number(finding) for finding in paper.tested.findings)
-        on = paper.tested.models
+    if tested := results().get(paper.title):
+        measured = "<br>".join(_number(finding) for finding in tested.findings)
+        on = tested.models
     else:
         measured, on = paper.not_testable, ""
     search = f"https://scholar.google.com/scholar?q={quote_plus(paper.title)}"

@@ -22,8 +22,7 @@ from typing import Any
 from interp.causal.comparison.questions import METHODS as QUESTIONS
 from interp.causal.game.replacement import KINDS, Kind
 from interp.core.calibration import chance_of
-from interp.core.docstring import section
-from interp.core.entry import Entry
+from interp.core.entry import Entry, section
 from interp.core.registry import ATTRIBUTION_METHODS, METRICS, REGISTRIES
 from interp.model.edits import gate
 

@@ -11,6 +11,7 @@ any, so it looks for its own token. Beside each name is the score of the detecto
 from __future__ import annotations
 
 import io
+import sys
 from base64 import b64encode
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,10 @@ import numpy as np
 import torch
 from PIL import Image
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import interp
-from interp.planted import variants
+from training import forms
 
 FILE = Path(__file__).parent / "assets" / "attention_variants.svg"
 BLOCK, COLUMNS, SIDE, GAP, TEXT = 8, 8, 96, 14, 30
@@ -31,8 +34,8 @@ SHARP = 3.0  # factor of the matrix of queries and keys
 
 def same_token_head(name: str) -> Any:
     """Build a variant whose head 0 compares tokens with tokens, where its rule allows."""
-    model: Any = variants.build(name, num_hidden_layers=1)
-    plain: Any = variants.build("plain_softmax", num_hidden_layers=1)
+    model: Any = forms.build(name, num_hidden_layers=1)
+    plain: Any = forms.build("plain_softmax", num_hidden_layers=1)
     rule, like = model.blocks[0].attention.rule, plain.blocks[0].attention.rule
     with torch.no_grad():
         model.embed.weight.copy_(plain.embed.weight)
@@ -62,7 +65,7 @@ def pixels(rows: np.ndarray) -> str:
 @torch.no_grad()
 def drawn() -> str:
     """Return the picture as SVG."""
-    parts, names = [], variants.variant_names("text")
+    parts, names = [], forms.variant_names("text")
     for i, name in enumerate(names):
         model = same_token_head(name)
         rows = model.capture([IDS], ["map"], layers=0)["map", 0][0, 0].numpy()

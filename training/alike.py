@@ -26,9 +26,9 @@ from torch.nn import functional as F
 
 import interp
 from interp.bundled.special_tokens import BOS, SPECIAL, UNKNOWN
-from interp.planted import variants
-from interp.planted.variants.language_model import VariantForCausalLM
 from training.batches import Corpus, build_tokenizer, repeats
+from training.forms import build, rule_class, variant_names
+from training.forms.language_model import VariantForCausalLM
 from training.text import paragraphs
 
 SEEDS = (0, 1, 2)
@@ -59,7 +59,7 @@ class Rows(NamedTuple):
 
 def forms() -> tuple[str, ...]:
     """Return the variants that live in a language model, softmax first."""
-    return tuple(sorted(variants.variant_names("text"), key=lambda n: (n != "plain_softmax", n)))
+    return tuple(sorted(variant_names("text"), key=lambda n: (n != "plain_softmax", n)))
 
 
 @cache
@@ -135,7 +135,7 @@ def accuracy(logits: Float[Tensor, "row pos d_vocab"], asked: Rows) -> float:
 
 def asked_rows(form: str, kind: str, number: int = 32, seed: int = 99) -> Rows:
     """Return held-out rows of one kind, with the predictions that a form was trained to make."""
-    causal = variants.rule_class(form).causal
+    causal = rule_class(form).causal
     return rows(kind, number, np.random.default_rng(seed), causal=causal, held_out=True)
 
 
@@ -143,12 +143,12 @@ def trained(form: str, seed: int, **sizes: Any) -> VariantForCausalLM:
     """Return a trained form of attention; weights that were kept are read, not trained again.
 
     Args:
-        form: a name of `interp.planted.variants.variant_names()`.
+        form: a name of `training.forms.variant_names()`.
         seed: seed of the weights and of the order of the rows.
         sizes: fields of `VariantConfig` other than those of `SIZES`, such as `num_attention_heads`.
     """
     path = KEPT / f"{form}-{seed}-{settings(form, **sizes)}.safetensors"
-    model = variants.build(form, seed=seed, gain=1.0, **SIZES | sizes)
+    model = build(form, seed=seed, gain=1.0, **SIZES | sizes)
     return kept(path, model, lambda: train(model, seed))
 
 
@@ -214,7 +214,7 @@ def loaded(form: str, seed: int) -> interp.Model:
 
 def settings(form: str, **sizes: Any) -> str:
     """Return a short hash of the settings and of the form's own code."""
-    classes = variants.rule_class(form).__mro__
-    code = [inspect.getsource(c) for c in classes if c.__module__.startswith("interp.")]
+    classes = rule_class(form).__mro__
+    code = [inspect.getsource(c) for c in classes if c.__module__.startswith("training.forms")]
     held = json.dumps([RATE, STEPS, LENGTH, ROWS, PAIRS, HIDDEN, SIZES | sizes, code])
     return hashlib.sha256(held.encode()).hexdigest()[:10]

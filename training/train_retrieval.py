@@ -27,7 +27,7 @@ from interp.causal.retrieval_task import (
     retrieval_problem,
     retrieval_problem_task,
 )
-from interp.planted.variants import build
+from training.forms import build
 from training.train import own_torch
 
 HELD_OUT = 10_000_000  # seed of what is measured, beyond those of all batches

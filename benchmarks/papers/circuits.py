@@ -12,20 +12,20 @@ from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import interp
+from benchmarks.paper_findings import Finding
 from interp import alignment, causal, circuits, lens, safety
 from interp.bundled.refusal_text import requests
 from interp.bundled.reorder_text import reorder_pairs
 from interp.circuits.facts import Fact
 from interp.circuits.tasks import make_contrast
-from interp.core.literature import Finding
 from interp.core.rank_statistics import auroc
 from interp.model.edits import zero
-from interp.planted import variants
 from interp.planted.neuron_heads import NeuronHeads, attention_only
 from interp.planted.trained import TRAINED, trained_model
 from interp.planted.trained.cases import CASES
 from papers.beside import SOFTMAX
 from papers.finding import claim, exact, mean
+from training import forms
 from training.batches import Corpus
 from training.text import paragraphs
 from training.train import own_torch
@@ -308,7 +308,7 @@ def influence() -> Finding:
         losses = []
         for rows in (order[:300], np.random.default_rng(seed).permutation(1200)[:300]):
             corpus = Corpus([texts[i] for i in rows], tokenizer)  # type: ignore[arg-type]
-            model = variants.build(
+            model = forms.build(
                 SOFTMAX,
                 seed=seed,
                 gain=1.0,

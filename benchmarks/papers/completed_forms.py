@@ -8,14 +8,13 @@ import numpy as np
 import torch
 from scipy import stats
 
-from interp.core.literature import Finding
+from benchmarks.paper_findings import Finding
 from interp.core.rank_statistics import paired_spearman
-from interp.planted import variants
-from interp.planted.variants.rule import RuleShape
 from papers.beside import ALIKE, ROWS, SAMPLES, apart, better, maps, no_worse
 from papers.finding import claim, exact, mean
 from papers.linear_forms import COUNTED, LINEAR, growth, rule_of
-from training import alike
+from training import alike, forms
+from training.forms.rule import RuleShape
 
 PAST = np.tril(np.ones((alike.LENGTH, alike.LENGTH), bool))  # [query, key]
 
@@ -29,7 +28,7 @@ def knocking_heads() -> Finding:
 @claim("Fibottention", f"variant fibonacci beside softmax, {ALIKE}; no images")
 def fibottention() -> list[Finding]:
     """Loss beside softmax, and the share of pairs seen by 12 heads of 196 patches."""
-    rule = variants.rule_class("fibonacci")(RuleShape(96, 12, 8, 196))
+    rule = forms.rule_class("fibonacci")(RuleShape(96, 12, 8, 196))
     seen = rule.seen(rule.prepare(torch.zeros(1, 196, 96)), torch.arange(196)).float()
     share = 2 * seen.mean() - seen.diagonal(0, 1, 2).mean() / 196  # both ways
     what = "share of the pairs of 196 patches that 12 heads see, looking both ways"

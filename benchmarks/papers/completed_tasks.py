@@ -11,13 +11,12 @@ import torch
 from scipy.ndimage import gaussian_filter
 from torch import Tensor, nn
 
-from interp.core.literature import Finding
-from interp.planted import variants
-from interp.planted.variants.rule import Projected, Rule, RuleShape
+from benchmarks.paper_findings import Finding
 from papers.beside import ALIKE, COMPARABLE, better
 from papers.finding import SEEDS, TRAINED, claim, mean
 from papers.fitting import SMALL, attentions, distinct, fit, host
-from training import alike
+from training import alike, forms
+from training.forms.rule import Projected, Rule, RuleShape
 
 Draw = Callable[[np.random.Generator, int], alike.Rows]
 TASK = f"{TRAINED}, 128 held-out rows"
@@ -88,7 +87,7 @@ def images(rng: np.random.Generator, number: int) -> alike.Rows:
 
 def wide(form: str) -> type[Rule]:
     """Return a form for images of 6 patches a side."""
-    kind = variants.rule_class(form)
+    kind = forms.rule_class(form)
     return type(f"Wide{kind.__name__}", (kind,), {"width": SIDE})
 
 
@@ -232,7 +231,7 @@ def _segmented(seed: int) -> np.ndarray:
     q, k = torch.tensor(noisy).float()[:, None, None]
     told = np.where(rng.random(PIXELS) < 1 / 3, rng.integers(LABELS, size=PIXELS), truth)
     v = torch.eye(LABELS)[told][None, None]
-    rule: Any = variants.rule_class("probabilistic")(RuleShape(WIDTH, 1, WIDTH, PIXELS))
+    rule: Any = forms.rule_class("probabilistic")(RuleShape(WIDTH, 1, WIDTH, PIXELS))
     rule.precision.data.zero_()
     given = Projected(q[0], q, k, v, {"prior": torch.zeros(1, 1, PIXELS)})
 
@@ -333,7 +332,7 @@ def segments(rng: np.random.Generator, number: int) -> alike.Rows:
 @claim("ETC: Encoding Long", "variant global_local on segments, beside a window and no labels")
 def global_local() -> list[Finding]:
     """Loss on the topic of a token's own segment, beside a window alone, and beside no labels."""
-    kind: Any = variants.rule_class("global_local")
+    kind: Any = forms.rule_class("global_local")
     whole = type("Segments", (kind,), {"segment": SEGMENT})
     near = type("Near", (whole,), {"shared": 0})
     plain = type("Plain", (whole,), {"scores": Rule.scores})

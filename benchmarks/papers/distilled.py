@@ -11,13 +11,13 @@ import torch
 from scipy.linalg import hankel, svd
 from torch import Tensor, nn
 
-from interp.core.literature import Finding
-from interp.planted.variants.rule import Projected, RuleShape
-from interp.planted.variants.rules.recurrences import LongConvolutionAttention
+from benchmarks.paper_findings import Finding
 from papers.beside import KINDS, SAMPLES, SOFTMAX, loss, losses
 from papers.finding import claim, exact, mean
 from papers.fitting import SMALL, attentions, fit, fit_text, host, next_token, text
 from training import alike
+from training.forms.rule import Projected, RuleShape
+from training.forms.rules.recurrences import LongConvolutionAttention
 
 
 def mixture(rng: np.random.Generator) -> alike.Rows:

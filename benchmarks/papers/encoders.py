@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertModel
 
 import interp
+from benchmarks.paper_findings import Finding
 from interp.bundled.special_tokens import BOS, SPECIAL, UNKNOWN
-from interp.core.literature import Finding
 from interp.heads.geometry._spectra import centred_rank
 from interp.syntax.topic_embeddings import by_topic
 from papers.finding import SEEDS, TRAINED, claim, mean

@@ -9,8 +9,9 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from scipy import stats
 
+from benchmarks.paper_findings import Finding
 from interp.core.intervals import around
-from interp.core.literature import Finding, find_papers
+from interp.core.literature import find_papers
 from interp.core.rank_statistics import paired_spearman
 
 Side: TypeAlias = Literal["above", "below"]

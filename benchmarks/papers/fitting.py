@@ -12,10 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from interp.core.random_state import drawn_with
-from interp.planted import variants
-from interp.planted.variants.language_model import VariantConfig, VariantForCausalLM
-from interp.planted.variants.rule import Rule
-from training import alike
+from training import alike, forms
+from training.forms.language_model import VariantConfig, VariantForCausalLM
+from training.forms.rule import Rule
 
 Loss = Callable[[np.random.Generator], Tensor]
 RATE = 4e-3
@@ -53,7 +52,7 @@ def host(rules: Sequence[str | type[Rule]], seed: int, **sizes: Any) -> VariantF
     with drawn_with(seed):
         model = VariantForCausalLM(VariantConfig(num_hidden_layers=len(rules), **sizes))
         for attention, rule in zip(attentions(model), rules, strict=True):
-            kind = variants.rule_class(rule) if isinstance(rule, str) else rule
+            kind = forms.rule_class(rule) if isinstance(rule, str) else rule
             attention.rule = kind(attention.rule.shape)
             parallel(attention.rule)
     return model

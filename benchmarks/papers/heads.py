@@ -11,16 +11,16 @@ import torch
 from torch import nn
 
 import interp
+from benchmarks.paper_findings import Finding
 from interp import causal, syntax
-from interp.core.literature import Finding
 from interp.core.resources import folder
 from interp.heads.checkpoints.rises import half_rise
 from interp.model.edits import zero
-from interp.planted.graphs import GraphAttention, GraphTransformer
 from interp.text.graphs import graph_of, over_layers, static_layers
 from papers.beside import SOFTMAX
 from papers.finding import claim, mean
 from training import alike
+from training.graphs import GraphAttention, GraphTransformer
 from training.text import paragraphs
 from training.train_retrieval import (
     HELD_OUT,

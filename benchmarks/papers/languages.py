@@ -10,17 +10,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import interp
+from benchmarks.paper_findings import Finding
 from interp.alignment.translation import translation_heads
 from interp.bundled.special_tokens import BOS
 from interp.core.head import Head
-from interp.core.literature import Finding
 from interp.core.random_state import drawn_with
 from interp.core.rank_statistics import spearman
 from interp.model.edits import zero
-from interp.planted import variants
-from interp.planted.variants.language_model import VariantBlock, VariantConfig
 from papers.finding import claim, exact, mean
 from papers.fitting import distinct, fit
+from training.forms.language_model import VariantBlock, VariantConfig
 from training.train_reorder import Recipe, build_model
 
 SEEDS = (0, 1, 2)
@@ -165,7 +164,7 @@ class Encoder(nn.Module):
             self.embed = nn.Conv1d(BANDS, 32, 3, 2, 1)
             self.places = nn.Parameter(0.1 * torch.randn(FRAMES, 32))
             self.blocks = nn.ModuleList(
-                VariantBlock(VariantConfig(**sizes), i, variants.rule_class(form))
+                VariantBlock(VariantConfig(**sizes), i, forms.rule_class(form))
                 for i, form in enumerate(forms)
             )
             self.shorter = nn.ModuleList(

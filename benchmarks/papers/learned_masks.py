@@ -10,17 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from interp.core.literature import Finding
-from interp.planted.variants.rule import Chosen, MapBlock, Projected, Rule, masked_softmax
-from interp.planted.variants.rules.chosen_keys import (
-    EstimatedMaskAttention,
-    ExpertChoiceAttention,
-    SparseKAttention,
-    TokenTypesAttention,
-    among_largest,
-    sparse_k,
-)
-from interp.planted.variants.rules.masks import WindowAttention
+from benchmarks.paper_findings import Finding
 from papers.finding import SEEDS, TRAINED, claim, mean, over_seeds
 from papers.fitting import (
     SMALL,
@@ -35,6 +25,16 @@ from papers.fitting import (
     text,
 )
 from training import alike
+from training.forms.rule import Chosen, MapBlock, Projected, Rule, masked_softmax
+from training.forms.rules.chosen_keys import (
+    EstimatedMaskAttention,
+    ExpertChoiceAttention,
+    SparseKAttention,
+    TokenTypesAttention,
+    among_largest,
+    sparse_k,
+)
+from training.forms.rules.masks import WindowAttention
 
 LONG = {"vocab_size": 129, "hidden_size": 64, "num_attention_heads": 4}
 

@@ -7,13 +7,12 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from interp.core.literature import Finding
-from interp.planted import variants
-from interp.planted.variants.rule import Projected
-from interp.planted.variants.rules.normalisations import standard
+from benchmarks.paper_findings import Finding
 from papers.beside import ALIKE, ROWS, SAMPLES, SOFTMAX, better, loss, no_worse
 from papers.finding import claim, exact, mean
-from training import alike
+from training import alike, forms
+from training.forms.rule import Projected
+from training.forms.rules.normalisations import standard
 
 
 def rule_of(model: Any, layer: int = 0) -> Any:
@@ -26,7 +25,7 @@ def operations(form: str, length: int, **sizes: Any) -> float:
 
     Counted by torch over the operations that run; a recurrence is counted as it is written.
     """
-    rule = rule_of(variants.build(form, max_position_embeddings=length, **sizes))
+    rule = rule_of(forms.build(form, max_position_embeddings=length, **sizes))
     x = torch.randn(1, length, rule.shape.d_model, generator=torch.Generator().manual_seed(0))
     counted = Counted()
     with torch.no_grad(), counted:
@@ -181,7 +180,7 @@ def _feature_error(
 ) -> float:
     q, k = kept.q, kept.k
     width, rng = q.shape[-1], torch.Generator().manual_seed(seed)
-    rule = rule_of(variants.build("random_features", hidden_size=64))
+    rule = rule_of(forms.build("random_features", hidden_size=64))
     found = []
     for _ in range(8):
         draws = torch.randn(q.shape[1], number, width, generator=rng)
@@ -213,7 +212,7 @@ def delta_correction() -> list[Finding]:
 
 
 def _same_weights(model: Any, form: str) -> Any:
-    other = variants.build(form, **alike.SIZES)
+    other = forms.build(form, **alike.SIZES)
     other.load_state_dict(model.state_dict())
     return other.eval()
 

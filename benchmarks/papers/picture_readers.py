@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import interp
+from benchmarks.paper_findings import Finding
 from interp.attribution.token_importance.token_pooling import medoids
 from interp.bundled.shape_images import CUES, PATCH, PATTERNS, SIZE, ShapeImages, shape_images
-from interp.core.literature import Finding
 from interp.core.random_state import drawn_with
 from interp.vision import ClassQueries, query_maps
 from papers.finding import SEEDS, TRAINED, claim, mean
@@ -95,7 +95,7 @@ class Asking(torch.nn.Module):
 
     def __init__(self, seed: int):
         super().__init__()
-        self.encoder = interp.planted.variants.build(
+        self.encoder = training.forms.build(
             "patches", seed=seed, gain=1.0, hidden_size=32, num_attention_heads=4
         )
         with drawn_with(seed):

@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 from interp.bundled.shape_images import ShapeImages, shape_images
 from interp.core.random_state import drawn_with
-from interp.planted import variants
 from papers.finding import SEEDS
 from papers.fitting import fit
+from training import forms
 
 SIZES = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2}
 TRAINED_ON, TESTED_ON, HELD_OUT = 3000, 500, 10_000
@@ -44,7 +44,7 @@ def classifier(
         model: a model to go on with.
         sizes: fields of the config that differ from `SIZES`.
     """
-    model = model or variants.build(form, seed=seed, gain=1.0, **(SIZES | sizes))
+    model = model or forms.build(form, seed=seed, gain=1.0, **(SIZES | sizes))
     if change is not None:
         with drawn_with(seed):
             change(model)

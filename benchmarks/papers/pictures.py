@@ -10,9 +10,8 @@ import torch
 from torch import nn
 
 import interp
+from benchmarks.paper_findings import Finding
 from interp.bundled.shape_images import SIZE, ShapeImages, shape_images
-from interp.core.literature import Finding
-from interp.planted.variants.host_rules import convolved_on_grid, regions
 from papers.finding import SEEDS, TRAINED, claim, mean
 from papers.picture_tasks import (
     accuracies,
@@ -21,6 +20,7 @@ from papers.picture_tasks import (
     held_out,
     rules,
 )
+from training.forms.host_rules import convolved_on_grid, regions
 
 IN_WORDS = "two layers, trained alike for 300 steps on generated images of patterned shapes"
 SAMPLES = f"{TRAINED}, 500 held-out images each"

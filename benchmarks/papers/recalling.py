@@ -10,11 +10,8 @@ import torch
 from torch import Tensor, nn
 
 import interp
-from interp.core.literature import Finding
+from benchmarks.paper_findings import Finding
 from interp.core.random_state import drawn_with
-from interp.planted.variants.rule import MapBlock, Projected, Rule, RuleShape
-from interp.planted.variants.rules.masks import WindowAttention
-from interp.planted.variants.rules.normalisations import ExponentialNormAttention, TaylorAttention
 from papers.finding import SEEDS, TRAINED, claim, mean, over_seeds
 from papers.fitting import (
     KEYS,
@@ -31,6 +28,9 @@ from papers.fitting import (
     recalled,
 )
 from training import alike
+from training.forms.rule import MapBlock, Projected, Rule, RuleShape
+from training.forms.rules.masks import WindowAttention
+from training.forms.rules.normalisations import ExponentialNormAttention, TaylorAttention
 
 
 def narrow(width: int) -> type[Rule]:

@@ -11,11 +11,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import interp
-from interp.core.literature import Finding
+from benchmarks.paper_findings import Finding
 from interp.core.random_state import drawn_with
 from interp.model.pattern_edits import temperature
-from interp.planted.variants import rule_class
-from interp.planted.variants.rule import (
+from papers.finding import SEEDS, TRAINED, claim, exact, mean, over_seeds
+from papers.fitting import SMALL, attentions, fit, fit_text, host, next_token, text
+from training import alike
+from training.forms import rule_class
+from training.forms.rule import (
     Chosen,
     MapBlock,
     Projected,
@@ -23,9 +26,6 @@ from interp.planted.variants.rule import (
     RuleShape,
     turned_by_place,
 )
-from papers.finding import SEEDS, TRAINED, claim, exact, mean, over_seeds
-from papers.fitting import SMALL, attentions, fit, fit_text, host, next_token, text
-from training import alike
 
 WIDE = {"vocab_size": 128, "hidden_size": 64, "num_attention_heads": 4}
 SHORT, LONG = 32, 160

@@ -15,7 +15,6 @@ from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
 from interp.model.edits import Edit
 from interp.model.pattern_edits import calibrate
-from interp.planted import variants
 from papers.evicting import (
     DEEP,
     HOST,
@@ -28,6 +27,7 @@ from papers.evicting import (
     text_rows,
 )
 from papers.finding import Finding, claim, mean, rank_correlation
+from training import forms
 from training.alike import SEEDS, SIZES, asked_rows, loaded
 
 
@@ -75,10 +75,7 @@ def emergence() -> list[Finding]:
         for form in ("plain_softmax", "sigmoid")
     )
     untrained = np.array(
-        [
-            first(interp.load(variants.build("plain_softmax", seed=s, gain=1.0, **SIZES)))
-            for s in SEEDS
-        ]
+        [first(interp.load(forms.build("plain_softmax", seed=s, gain=1.0, **SIZES))) for s in SEEDS]
     )
     each = "3 seeds, 32 texts, mean over heads"
     return [

@@ -12,14 +12,14 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from interp.core.literature import Finding
+from benchmarks.paper_findings import Finding
 from interp.core.random_state import drawn_with
-from interp.planted.variants import rule_class
-from interp.planted.variants.language_model import VariantBlock, VariantConfig
-from interp.planted.variants.rule import Chosen, MapBlock, Projected, Rule, RuleShape
-from interp.planted.variants.rules.chosen_keys import LowRankMaskAttention
 from papers.finding import TRAINED, claim, exact, mean, over_seeds
 from papers.fitting import distinct, fit, parallel
+from training.forms import rule_class
+from training.forms.language_model import VariantBlock, VariantConfig
+from training.forms.rule import Chosen, MapBlock, Projected, Rule, RuleShape
+from training.forms.rules.chosen_keys import LowRankMaskAttention
 
 
 class Encoder(nn.Module):

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 import interp
-from interp.core.literature import Finding
+from benchmarks.paper_findings import Finding
 from papers.beside import (
     ALIKE,
     ROWS,

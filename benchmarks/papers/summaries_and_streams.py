@@ -14,11 +14,12 @@ from torch.nn import functional as F
 import interp
 from interp.alignment import made_sentence_pairs
 from interp.causal import loss
-from interp.planted import spoken_words, variants
+from interp.planted import spoken_words
 from interp.planted.with_sound import END, FIRST, RATE, START, SpokenWords
 from interp.planted.with_sound import WORDS as HEARD
 from interp.policies import EDAtt, simultaneous
 from papers.finding import Finding, claim, mean
+from training import forms
 
 SEEDS = (0, 1, 2)
 Rows = Callable[[np.random.Generator], tuple[Tensor, Tensor]]
@@ -27,7 +28,7 @@ Place = tuple[int, int]
 
 def _train(seed: int, rows: Rows, *, width: int, vocabulary: int, mlp: bool) -> interp.Model:
     """Train two layers of four heads on rows with weights of the tokens; return the model."""
-    model = variants.build(
+    model = forms.build(
         "plain_softmax",
         seed=seed,
         gain=1.0,

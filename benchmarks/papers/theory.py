@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import interp
-from interp.planted import one_instruction
-from interp.planted.computer import Line, Machine
 from papers.finding import Finding, claim, exact, mean, share
+from training.forms.computer import Line, Machine, one_instruction
 
 SEEDS = (0, 1, 2)
 Rows: TypeAlias = Float[Tensor, "example d"]

@@ -10,12 +10,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import interp
+from benchmarks.paper_findings import Finding
 from interp.bundled.reorder_text import WORDS, reorder_pairs
 from interp.bundled.special_tokens import BOS
-from interp.core.literature import Finding
-from interp.planted import variants
 from papers.finding import SEEDS, TRAINED, claim, mean
 from papers.fitting import distinct, fit
+from training import forms
 
 PLACE = {word: i for i, word in enumerate(WORDS)}
 SIZES = {"vocab_size": len(WORDS), "hidden_size": 32}
@@ -24,7 +24,7 @@ Batch = dict[str, Tensor]
 
 def translator(form: str, seed: int, **sizes: Any) -> Any:
     """Return an untrained translator whose target reads its source by this form."""
-    return variants.build(form, seed=seed, gain=1.0, **(SIZES | sizes))
+    return forms.build(form, seed=seed, gain=1.0, **(SIZES | sizes))
 
 
 def batches(seed: int, number: int, *, shown: bool, size: int = 32) -> list[Batch]:

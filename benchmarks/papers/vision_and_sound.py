@@ -15,7 +15,6 @@ from torch.nn import functional as F
 import interp
 from interp.bundled.shape_images import shape_images
 from interp.heads.geometry._alignment import projection_weighted
-from interp.planted import variants
 from interp.vision import (
     added_register,
     correct_spurious_heads,
@@ -24,6 +23,7 @@ from interp.vision import (
     register_neurons,
 )
 from papers.finding import SEEDS, TRAINED, Finding, claim, exact, mean
+from training import forms
 
 
 @claim("Locate-Then-Correct", "bundled:shapes-spurious, a ViT trained where corners have colours")
@@ -188,7 +188,7 @@ def _melodies(
 
 def _hearing(windows: bool, seed: int) -> tuple[interp.Model, float]:
     """Train two layers of four heads on hidden notes; return the model and its held-out loss."""
-    model: Any = variants.build(
+    model: Any = forms.build(
         "both_ways",
         seed=seed,
         gain=1.0,

@@ -120,7 +120,8 @@ def retrieval_problem_task(
     The chance of the task is that of a guess among the roots: log(chains) nats, or 1 / chains.
 
     Args:
-        model: a causal model whose tokens are positions, such as `interp.planted.looped`.
+        model: a causal model whose tokens are positions, such as that of
+            `training/forms/looped_program.py`.
         n: number of prompts.
         n_chains: items per block.
         depth: depth of the last block.

@@ -22,8 +22,8 @@ from interp.causal.task import Task
 from interp.causal.task_rows import task_rows
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
+from interp.core.registry import own_code, run_file
 from interp.core.tokens import token_id
-from interp.core.user_file import own_code, run_file
 
 if TYPE_CHECKING:
     from interp.model.model import Model

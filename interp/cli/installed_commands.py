@@ -20,7 +20,7 @@ import click
 from interp.cli.folder import OTHER, Folder
 from interp.core.errors import OptionError
 from interp.core.installed import EntryPoint, entry_points
-from interp.core.user_file import own_code
+from interp.core.registry import own_code
 
 ENTRY_GROUP = "interp.commands"
 

@@ -29,11 +29,9 @@ class ModelName(click.ParamType):
     def shell_complete(self, ctx: Any, param: Any, incomplete: str) -> list[CompletionItem]:
         """Complete the models that come with the package; otherwise let the shell do it."""
         from interp import bundled, planted
-        from interp.planted import variants
 
         names = [f"bundled:{name}" for name in bundled.names("all")]
         names += [f"{kind}:{name}" for kind in planted.KINDS for name in planted.known_models(kind)]
-        names += [f"variant:{name}" for name in variants.variant_names()]
         found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
         return found or [CompletionItem(incomplete, type="file")]
 

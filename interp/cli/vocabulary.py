@@ -172,7 +172,6 @@ WORDS: dict[str, Spelling] = {
     "by_cluster": Spelling(),
     "models": Spelling(("--model",), click.STRING, multiple=True),
     "paper": Spelling(metavar="TEXT"),
-    "variants": Spelling(),
     "null_draws": Spelling(("--random",), FROM_1, "N"),
     "verbose": Spelling(("-v", "--verbose")),
     "jobs": Spelling(("-j", "--jobs"), FROM_1),

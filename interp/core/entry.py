@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from interp.core.declaration import Declaration
-from interp.core.docstring import section
 from interp.core.errors import OptionError
 from interp.core.order import signed
+
+
+def section(doc: str, title: str) -> str:
+    """Return the text of a section on one line, up to the next empty line, or an empty text."""
+    found = re.search(rf"^{title}:(.*?)(?:\n\s*\n|\Z)", doc, re.DOTALL | re.MULTILINE)
+    return " ".join(found[1].split()) if found else ""
 
 
 @dataclass(frozen=True)

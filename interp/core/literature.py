@@ -1,7 +1,7 @@
 """Papers that the package answers to, read from `literature.toml` beside this file.
 
-What the tests of their claims measured is read from `literature_measured.json`, which
-`benchmarks/paper_claims.py` writes.
+What the tests of their claims measured stands beside those tests, in `benchmarks` of the repository
+and on its page docs/literature.md; the entries have the verdicts.
 """
 
 from __future__ import annotations
@@ -10,20 +10,15 @@ import difflib
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from math import isnan
-from pathlib import Path
 from typing import Any
 
-from interp.core.documents import parse_json, parse_toml
+from interp.core.documents import parse_toml
 from interp.core.errors import OptionError
-from interp.core.ties import reaches
 
 CLOSE = 0.6  # of the best match: titles that an error names
-MEASURED = Path(__file__).with_name("literature_measured.json")
 STATUSES = ("whole", "in part", "out of scope")
 KINDS = {
     "A": "Analyses",
@@ -37,86 +32,6 @@ VERDICTS = ("held", "did not hold", "undecided", "not testable here", "not teste
 
 
 @dataclass(frozen=True)
-class Finding:
-    """A measured number of a claim, and the bound that it must pass for the claim to hold.
-
-    Args:
-        what: what the number is, in words.
-        value: the number.
-        low: low end of its 95 % interval; the number itself where no sampling enters.
-        high: high end.
-        unit: unit of the three.
-        side: "above" or "below": on which side of the bound the claim puts the number.
-        bound: the bound.
-        samples: what was counted, how many of them.
-    """
-
-    what: str
-    value: float
-    low: float
-    high: float
-    unit: str
-    side: str
-    bound: float
-    samples: str
-
-    @property
-    def verdict(self) -> str:
-        """One of `VERDICTS`: where the interval lies."""
-        if isnan(self.low) or isnan(self.high):
-            return "undecided"
-        above, below = not reaches(self.bound, self.low), not reaches(self.high, self.bound)
-        if above or below:
-            return "held" if above == (self.side == "above") else "did not hold"
-        exact = self.low == self.high  # and equal to the bound
-        return "did not hold" if exact else "undecided"
-
-    def __str__(self) -> str:
-        """Format the number, its interval and its bound."""
-        ends = "" if self.low == self.high else f" [{self.low:.3g}, {self.high:.3g}]"
-        return (
-            f"{self.what}: {self.value:.3g}{ends} {self.unit}, {self.verdict}: claimed"
-            f" {self.side} {self.bound:.3g} ({self.samples})"
-        )
-
-
-@dataclass(frozen=True)
-class Tested:
-    """What the test of a claim measured.
-
-    Args:
-        models: what it was measured on, in words.
-        findings: the numbers; the claim holds when all of them pass their bounds.
-        seconds: processor time of the test.
-    """
-
-    models: str
-    findings: tuple[Finding, ...]
-    seconds: float
-
-    @property
-    def verdict(self) -> str:
-        """One of `VERDICTS`: the worst of the findings."""
-        found = {finding.verdict for finding in self.findings}
-        return next(v for v in ("did not hold", "undecided", "held") if v in found)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return what `tested_from` reads."""
-        return asdict(self) | {"verdict": self.verdict}
-
-    def __str__(self) -> str:
-        """Format the verdict and a line per number."""
-        head = f"{self.verdict}, on {self.models} ({self.seconds:.1f} s of processor time)"
-        return "\n".join([head, *map(str, self.findings)])
-
-
-def tested_from(kept: dict[str, Any]) -> Tested:
-    """Return a test from what `as_json` gave; the verdict is made from the numbers again."""
-    findings: Iterable[dict[str, Any]] = kept["findings"]
-    return Tested(kept["models"], tuple(Finding(**f) for f in findings), kept["seconds"])
-
-
-@dataclass(frozen=True)
 class Paper:
     """One paper: what it asks, and what answers it.
 
@@ -126,7 +41,7 @@ class Paper:
         question: the question in one sentence.
         claim: a sentence that the paper asserts, in words that a number can contradict.
         not_testable: why the claim cannot be tested here, and what is offered instead.
-        tested: what was measured of the claim; None before it was.
+        tested: verdict of the test of the claim; empty before it was tested.
         status: one of `STATUSES`.
         call: Python expressions that answer it.
         command: command lines that answer it.
@@ -148,18 +63,19 @@ class Paper:
     pending: str = ""
     claim: str = ""
     not_testable: str = ""
-    tested: Tested | None = None
+    tested: str = ""
 
     @property
     def verdict(self) -> str:
         """One of `VERDICTS`."""
-        if self.tested:
-            return self.tested.verdict
-        return "not testable here" if self.not_testable else "not tested yet"
+        return self.tested or ("not testable here" if self.not_testable else "not tested yet")
 
     def __str__(self) -> str:
         """Format the entry as lines of text."""
-        lines = [self.title, "", f"Claims: {self.claim}", f"Tested: {self.tested or self.verdict}"]
+        measured = (
+            "; the numbers are in docs/literature.md of the repository" if self.tested else ""
+        )
+        lines = [self.title, "", f"Claims: {self.claim}", f"Tested: {self.verdict}{measured}"]
         lines += [f"Why not: {self.not_testable}"] if self.not_testable else []
         lines += [f"Asks: {self.question}"]
         for name, values in (
@@ -177,16 +93,11 @@ class Paper:
 def papers() -> tuple[Paper, ...]:
     """Read all entries, in the order of the file."""
     text = files("interp.core").joinpath("literature.toml").read_text(encoding="utf-8")
-    measured = parse_json(MEASURED.read_text(encoding="utf-8"))
-    found: list[Paper] = []
-    for entry in parse_toml(text)["paper"]:
-        values: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in entry.items()
-        }
-        tested = measured.get(values["title"])
-        found.append(Paper(**values, tested=tested_from(tested) if tested else None))
-    return tuple(found)
+    entries: list[dict[str, Any]] = [
+        {name: tuple(v) if isinstance(v, list) else v for name, v in entry.items()}
+        for entry in parse_toml(text)["paper"]
+    ]
+    return tuple(Paper(**entry) for entry in entries)
 
 
 def find_papers(name: str) -> list[Paper]:
@@ -223,3 +134,10 @@ def _closest(asked: str) -> str:
     if not close:
         return f"the list has {len(words)} papers (docs/literature.md)"
     return "did you mean " + " or ".join(repr(title) for title in close) + "?"
+
+
+def paper_text(text: str, name: str | None) -> str:
+    """Format the papers whose title contains a text."""
+    if name is not None:
+        raise OptionError(f"give a name ({name!r}) or --paper, not both")
+    return "\n\n\n".join(str(paper) for paper in find_papers(text))

@@ -2,7 +2,7 @@
 
 One row is one head on one prompt, with the columns `COLUMNS`. `prompt_id` is equal for equal
 prompts of any model and run, so that results can be paired by it; `cluster` is empty where prompts
-are independent. `interp.core.read_values` reads those of a results folder, and
+are independent. `interp.core.store` reads those of a results folder, and
 `HeadTable.prompts_to_pandas` gives those of a table in memory.
 """
 

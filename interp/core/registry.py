@@ -10,21 +10,57 @@ that reads declarations are given by name, because they lie in later packages.
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+import traceback
 import warnings
 from collections.abc import Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from interp.core.declaration import Declaration, parse_name
 from interp.core.entry import Entry, declared_entry, read_entries, read_entry
-from interp.core.errors import NotUsable, OptionError, UnknownName
+from interp.core.errors import InterpError, NotUsable, OptionError, UnknownName
 from interp.core.installed import EntryPoint, entry_points
 from interp.core.option import Option
-from interp.core.user_file import own_code, run_file
 from interp.core.user_function import is_registered
+
+
+def run_file(path: Path, kind: str) -> ModuleType:
+    """Run a file as the module `interp_{kind}_{its name}` and return the module."""
+    spec = importlib.util.spec_from_file_location(f"interp_{kind}_{path.stem}", path.resolve())
+    if spec is None or spec.loader is None:
+        raise OptionError(f"{path} is not a Python file; give one whose name ends in .py")
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    with own_code(path):
+        spec.loader.exec_module(module)
+    return module
+
+
+@contextmanager
+def own_code(path: Path) -> Iterator[None]:
+    """Run user-supplied code without writing `__pycache__`; report in one line where it raised."""
+    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        yield
+    except InterpError:
+        raise
+    except Exception as error:
+        here = str(path.resolve())
+        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == here]
+        if isinstance(error, SyntaxError) and error.filename == here:
+            lines.append(error.lineno)
+        where = f"{path}, line {lines[-1]}" if lines else str(path)
+        said = error.msg if isinstance(error, SyntaxError) else " ".join(str(error).split())
+        raise OptionError(f"{where}: {type(error).__name__}: {said[:300]}") from error
+    finally:
+        sys.dont_write_bytecode = writes
+
 
 HERE = Path(__file__).parents[1]
 INSTALLED = "installed"

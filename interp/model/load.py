@@ -37,10 +37,10 @@ from interp.model.sources.placement import placement, require_here
 from interp.model.sources.recorded_run import recorded_run
 from interp.model.sources.wrappers import require_tensors, unwrapped
 from interp.model.surplus import surplus
-from interp.planted import KINDS
+from interp.planted import KINDS, module_of
 
 _log = logging.getLogger(__name__)
-_BUILT = (*(f"{kind}:" for kind in KINDS), "variant:")
+_BUILT = tuple(f"{kind}:" for kind in KINDS)
 
 
 def load(
@@ -71,8 +71,8 @@ def load(
     Args:
         source: a hub id, a folder (of a checkpoint, or of attention that a server recorded; see
             `interp.model.sources.recorded_run`), `bundled:NAME`, `planted:NAME`, `compiled:NAME`,
-            `trained:NAME`, `variant:NAME`, a Hugging Face model, a TransformerLens bridge, an
-            nnsight model or an eager model of interp-engine.
+            `trained:NAME`, a Hugging Face model, a TransformerLens bridge, an nnsight model or an
+            eager model of interp-engine.
         tokenizer: tokenizer for text prompts; by default the one beside the weights.
         name: name of the model in results; by default the source.
         revision: revision of a hub id.
@@ -135,7 +135,8 @@ def load(
     kind, _, rest = source.partition(":")
     refuse_address(source)
     if f"{kind}:" in _BUILT:
-        module = _built(kind, rest).to(device=device, dtype=_dtype(dtype))
+        module: Any = module_of(kind, rest)
+        module.to(device=device, dtype=_dtype(dtype))
         if attention is not None:
             module.set_attn_implementation(attention)
         return _ready(_adopt(module, tokenizer, name or source, None, check), chat)
@@ -277,13 +278,6 @@ def _bundled(name: str) -> Path:
     if name not in bundled.names("all"):
         raise UnknownName("bundled model", name, bundled.names("all"))
     return bundled.path(name)
-
-
-def _built(kind: str, name: str) -> Any:
-    """Return a model whose mechanism is known, or one of an attention variant."""
-    from interp.planted import module_of, variants
-
-    return variants.build(name) if kind == "variant" else module_of(kind, name)
 
 
 def _from_pretrained(

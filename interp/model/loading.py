@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from interp.core.errors import LoadError, OptionError
 from interp.core.protocols import Progress, silent
-from interp.core.user_file import own_code
+from interp.core.registry import own_code
 from interp.model.sources.registered import PLAIN
 
 if TYPE_CHECKING:

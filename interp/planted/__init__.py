@@ -35,9 +35,7 @@ if TYPE_CHECKING:
         sink,
         zoo,
     )
-    from interp.planted.computer import one_instruction
     from interp.planted.declining import refusal
-    from interp.planted.looped_program import looped
     from interp.planted.neuron_heads import attention_only
     from interp.planted.programs import PROGRAMS, joined
     from interp.planted.reading_images import image_readers
@@ -82,10 +80,8 @@ __all__ = [
     "induction",
     "joined",
     "known_models",
-    "looped",
     "module_of",
     "noise",
-    "one_instruction",
     "positional",
     "refusal",
     "retriever",
@@ -111,8 +107,6 @@ def build(name: str, **sizes: Any) -> Planted:
 
 _ELSEWHERE = {  # modules of further names
     "attention_only": "neuron_heads",
-    "looped": "looped_program",
-    "one_instruction": "computer",
     "PROGRAMS": "programs",
     "TRAINED": "trained",
     "image_readers": "reading_images",

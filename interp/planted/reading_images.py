@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from interp.planted.blank_llava import blank_llava
+from interp.planted.with_picture import blank_llava
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

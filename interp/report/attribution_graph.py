@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from interp.circuits.why.graph_edges import GraphNode
-    from interp.circuits.why.graph_interface import PrunedGraph
+    from interp.circuits.why.tracer_json import PrunedGraph
 
 _SHAPES = {
     "embedding": "square",

@@ -11,7 +11,7 @@ import torch
 import interp
 from interp.alignment import attention_drift, source_mass
 from interp.core.errors import OptionError, PromptError
-from interp.planted import variants
+from training import forms
 
 N, ROWS, KEYS = 5, 8, 10
 GEN = torch.Generator().manual_seed(0)
@@ -24,7 +24,7 @@ SOURCES = [[0] * 4 + [-1] + [1] * 5] * N
 
 def moving(step: float) -> interp.Model:
     """Return a reader whose place moves by `step` keys with every row, from key step - 1."""
-    module: Any = variants.build("source_location", vocab_size=32)
+    module: Any = forms.build("source_location", vocab_size=32)
     rule = module.attention.rule
     with torch.no_grad():
         rule.step.weight.zero_()
@@ -43,7 +43,7 @@ def pattern(model: interp.Model) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def random_reader() -> interp.Model:
-    return interp.load(variants.build("source", vocab_size=32), name="reader")
+    return interp.load(forms.build("source", vocab_size=32), name="reader")
 
 
 def test_mass_per_source_is_that_of_the_pattern(random_reader) -> None:

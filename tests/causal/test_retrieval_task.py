@@ -12,7 +12,7 @@ import interp
 from interp.causal import retrieval_problem, retrieval_problem_task
 from interp.causal.game.game import Game
 from interp.core.errors import OptionError, PromptError
-from interp.planted import looped
+from training.forms.looped_program import looped
 from training.train_retrieval import Recipe, chain_mass, train_retrieval
 
 SMALL = {"n_chains": 3, "depth": 3}

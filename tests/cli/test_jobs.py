@@ -15,8 +15,8 @@ import pytest
 from model.test_identity import one_weight
 
 from interp.core.errors import OptionError
-from interp.core.read_values import read_prompt_values
 from interp.core.shards import Shard, record_shard, shard_problems
+from interp.core.store import read_prompt_values
 from interp.core.table import HeadTable
 from interp.heads.sweep.workers import task_grid
 

@@ -126,8 +126,11 @@ def test_a_model_has_a_card(run, errors) -> None:
     assert "  outputs 6 to 9: 1 2 3 4\n" in text
     assert "  induction: L1H0\n" in run("list", "models", "planted:bystander").stdout
     assert "control" in run("list", "models", "bundled:one-layer").stdout
-    assert "random weights" in run("list", "models", "variant:top_k").stdout
-    for name, told in (("trained:nmes", "did you mean names"), ("hist", "known: bundled:NAME")):
+    for name, told in (
+        ("trained:nmes", "did you mean names"),
+        ("hist", "known: bundled:NAME"),
+        ("variant:top_k", "known: bundled:NAME"),
+    ):
         code, [line] = errors("list", "models", name)
         assert code == 2
         assert told in line

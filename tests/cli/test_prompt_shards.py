@@ -11,11 +11,11 @@ import pytest
 from cli.test_jobs import same
 
 from interp.core.prompts import Prompts
-from interp.core.read_values import read_prompt_values
 from interp.core.shards import PIECES
+from interp.core.store import read_prompt_values
 from interp.core.table import HeadTable
 from interp.heads.declaration import bound
-from interp.heads.prompt_pieces import PromptPieces
+from interp.heads.scoring_in_pieces import PromptPieces
 from interp.heads.sweep.workers import task_grid
 
 METRICS = ("-m", "induction,entropy,key_rank,ov_norm", "--random", "3", "--set", "null_cache=false")

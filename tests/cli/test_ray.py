@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 
 from interp.core.errors import OptionError
@@ -121,12 +122,71 @@ def test_a_task_is_given_out_again_and_then_given_up() -> None:
     assert f"{ATTEMPTS} times" in grid.voice.errors[0]
 
 
+def workers() -> list[int]:
+    """Return the process ids of Ray's workers that are scoring."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if path.read_bytes().startswith(b"ray::_score"):
+                found.append(int(path.parent.name))
+        except OSError:  # it has just ended
+            continue
+    return found
+
+
+def tiny_models(folder: Path, number: int) -> list[Path]:
+    """Save models of two layers of four heads with different random weights."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        max_position_embeddings=64,
+        bos_token_id=0,
+        eos_token_id=1,
+    )
+    paths = []
+    for seed in range(number):
+        torch.manual_seed(seed)
+        paths.append(folder / f"model-{seed}")
+        LlamaForCausalLM(config).save_pretrained(paths[-1])
+    return paths
+
+
+def numbers(out: Path) -> pd.DataFrame:
+    """Return all stored scores of a folder, in one order."""
+    from interp.core.store import Store
+
+    frame = Store(out).read().wide()
+    return frame.sort_values(["model", "metric", "layer", "head"], ignore_index=True)
+
+
+def prompt_numbers(out: Path) -> pd.DataFrame:
+    """Return all values per prompt of a folder, in one order."""
+    from interp.core.store import read_prompt_values
+
+    frame = read_prompt_values(out).astype({"model": str, "metric": str})
+    keys = ["model", "metric", "layer", "head", "prompt"]
+    return frame.sort_values(keys, ignore_index=True).loc[:, [*keys, "value"]]
+
+
+def equal(one: Path, other: Path) -> bool:
+    return numbers(one).equals(numbers(other)) and prompt_numbers(one).equals(prompt_numbers(other))
+
+
+def stamps(out: Path) -> dict[str, int]:
+    """Return the inode of every stored result: a new one is a result written again."""
+    found = [path for path in out.glob("*.*.*.parquet") if ".prompts." not in path.name]
+    return {path.name: path.stat().st_ino for path in found}
+
+
 @installed
 @pytest.mark.slow
 def test_a_cluster_gives_the_results_of_one_process_though_a_worker_dies(run, tmp_path) -> None:
-    from benchmarks.cluster import workers
-    from benchmarks.sweep import equal, stamps, tiny_models
-
     models = tiny_models(tmp_path, 4)
     alone, out = tmp_path / "alone", tmp_path / "cluster"
     asked = ("score", *models, "-m", METRICS, "-q", "--top", "0")

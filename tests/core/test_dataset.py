@@ -29,8 +29,7 @@ from interp.core.errors import DamagedKept, OptionError, StoreError
 from interp.core.locks import locked
 from interp.core.merge import in_metric_order
 from interp.core.prompt_values import values_file
-from interp.core.read_values import read_prompt_values
-from interp.core.store import Key, Store
+from interp.core.store import Key, Store, read_prompt_values
 from interp.core.table import HeadTable
 
 VALUES = {

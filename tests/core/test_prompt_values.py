@@ -16,8 +16,7 @@ from interp.core.prompt_values import (
     effective_numbers,
     values_file,
 )
-from interp.core.read_values import read_prompt_values
-from interp.core.store import Key, Store
+from interp.core.store import Key, Store, read_prompt_values
 
 SITES = {
     ("decoder", 0): np.arange(8.0).reshape(4, 2),

@@ -18,20 +18,20 @@ from fixtures.commands import called
 from together import over
 
 import interp
-from interp.core import literature
+from benchmarks import paper_findings
+from benchmarks.paper_findings import Finding
 from interp.core.errors import InterpError
 from interp.core.literature import (
     KINDS,
     STATUSES,
     VERDICTS,
-    Finding,
     Paper,
     find_papers,
     papers,
 )
 from interp.core.registry import ATTRIBUTION_METHODS, CIRCUIT_METHODS, METRICS, Registry
 from interp.planted import PLANTED
-from interp.planted.variants import variant_names
+from training.forms import variant_names
 
 ROOT = Path(__file__).parents[2]
 TITLES = "e8425a5e3a85af16"  # of all titles, one a line: sha256, first 16 digits
@@ -153,16 +153,17 @@ def check_call(text: str) -> None:
                 registry.check(one)
     if name == "interp.load" and not isinstance(tree.args[0], ast.Name):
         kind, _, rest = ast.literal_eval(tree.args[0]).partition(":")
-        known: dict[str, Any] = {"variant": variant_names(), "planted": PLANTED}
-        assert kind in known, "names no model that comes with the package"
-        assert rest in known[kind], f"no {kind} is called {rest}"
+        assert kind == "planted", "names no model that comes with the package"
+        assert rest in PLANTED, f"no planted model is called {rest}"
+    if name == "training.forms.load":
+        assert ast.literal_eval(tree.args[0]) in variant_names(), "no such form of attention"
 
 
 def attribute_of(name: str) -> Any:
     """The object behind a dotted name."""
-    value: Any = interp
     parts = name.split(".")
-    assert parts[0] == "interp", "is not of the package"
+    assert parts[0] in ("interp", "training"), "is neither of the package nor of the repository"
+    value: Any = import_module(parts[0])
     for i, part in enumerate(parts[1:], start=2):
         if not hasattr(value, part):
             try:
@@ -234,14 +235,15 @@ def test_the_checks_see_what_does_not_exist() -> None:
         "file": ("interp/__init__.py",),
         "test": ("tests/docs/test_literature.py::test_all_papers_of_the_list_are_there",),
         "claim": "It does.",
-        "tested": literature.Tested("a model", (finding(2.0, 1.5, 2.5),), 0.1),
+        "tested": "held",
     }
     assert problems(Paper(**good)) == []
     wrong: list[dict[str, Any]] = [
         {"call": ('interp.score(model, "ecko")',)},
         {"call": ("interp.scores(model)",)},
         {"call": ('interp.score(model, "echo", promts=1)',)},
-        {"call": ('interp.load("variant:none")',)},
+        {"call": ('interp.load("variant:entmax")',)},
+        {"call": ('training.forms.load("none")',)},
         {"call": ()},
         {"command": ("interp score MODEL -m ecko",)},
         {"command": ("interp score MODEL --metrik echo",)},
@@ -256,7 +258,7 @@ def test_the_checks_see_what_does_not_exist() -> None:
         {"claim": ""},
         {"claim": "It does. It also does more."},
         {"not_testable": "Too large."},
-        {"status": "in part", "missing": "Much.", "tested": None},
+        {"status": "in part", "missing": "Much.", "tested": ""},
         {"title": "Pruning sparse caches", "missing": "Pruning of sparse caches is not offered."},
     ]
     for change in wrong:
@@ -283,9 +285,9 @@ def test_verdicts_follow_from_intervals() -> None:
     ):
         assert given.verdict == verdict, given
     held, open_, false = finding(2, 1.1, 3), finding(2, 0.9, 3), finding(0.5, 0.1, 0.9)
-    assert literature.Tested("m", (held, held), 1).verdict == "held"
-    assert literature.Tested("m", (held, open_), 1).verdict == "undecided"
-    assert literature.Tested("m", (held, open_, false), 1).verdict == "did not hold"
+    assert paper_findings.Tested("m", (held, held), 1).verdict == "held"
+    assert paper_findings.Tested("m", (held, open_), 1).verdict == "undecided"
+    assert paper_findings.Tested("m", (held, open_, false), 1).verdict == "did not hold"
 
 
 def lines() -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import sys
+import tomllib
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -13,12 +14,14 @@ from typing import Any
 import pytest
 from rounding import stays
 
-from interp.core.literature import MEASURED, papers
+from benchmarks.paper_findings import ENTRIES, ENTRY, MEASURED, results, with_verdict
+from interp.core.literature import papers
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 MEASURES = {"costs"}  # files of claims whose numbers are of memory or time
 SECONDS = 8.0  # processor time of a claim that is tested here
 NUMBER = 6
+UNTRAINED = ("training.forms", "training.graphs")  # weights at random, or written
 FIXED = ("bundled:", "planted")  # a model that is trained on another processor is another model
 
 
@@ -37,10 +40,17 @@ def claims() -> Iterator[dict[str, Any]]:
 def test_every_result_has_its_test(claims: dict[str, Any]) -> None:
     kept = json.loads(MEASURED.read_text(encoding="utf-8"))
     assert sorted(kept) == sorted(claims)
-    titles = {p.title: p for p in papers()}
-    for title, result in kept.items():
-        assert titles[title].tested is not None
-        assert result["verdict"] == titles[title].verdict  # of the same numbers
+    printed = {p.title: p.tested for p in papers() if p.tested}
+    assert printed == {title: result.verdict for title, result in results().items()}
+    assert printed == {title: result["verdict"] for title, result in kept.items()}
+
+
+def test_a_verdict_is_written_into_its_entry() -> None:
+    text = with_verdict("Loki: Low-Rank Keys for Efficient Sparse Attention", "undecided")
+    before = ENTRIES.read_text(encoding="utf-8")
+    [entry] = set(text.split(ENTRY)) - set(before.split(ENTRY))
+    assert tomllib.loads(entry)["tested"] == "undecided"
+    assert text.count("\ntested = ") == before.count("\ntested = ")
 
 
 def varies(module: str) -> bool:
@@ -48,22 +58,24 @@ def varies(module: str) -> bool:
     if module.rpartition(".")[2] in MEASURES:
         return True
     tree = ast.parse(Path(import_module(module).__file__ or "").read_text(encoding="utf-8"))
-    imported = {n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
-    others = {m for m in imported if m.startswith("papers.")} - {"papers.finding"}
+    nodes = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)]
+    imported = {f"{n.module}.{name.name}" for n in nodes for name in n.names}
+    imported -= {m for m in imported if m.startswith(UNTRAINED)}
+    others = {m.rpartition(".")[0] for m in imported if m.startswith("papers.")}
+    others -= {"papers.finding"}
     return any(m.partition(".")[0] == "training" for m in imported) or any(map(varies, others))
 
 
 def quick(claims: dict[str, Any]) -> list[tuple[Any, Any]]:
     """The tests of the quickest claims, with what they measured before."""
-    results = {p.title: p.tested for p in papers() if p.tested}
     found = sorted(
         (result.seconds, title)
-        for title, result in results.items()
+        for title, result in results().items()
         if 0.1 < result.seconds < SECONDS
         and result.models.startswith(FIXED)
         and not varies(claims[title].test.__module__)
     )[:NUMBER]
-    return [(claims[title], results[title]) for _, title in found]
+    return [(claims[title], results()[title]) for _, title in found]
 
 
 def findings(claim: Any) -> list[Any]:

@@ -9,14 +9,14 @@ import pytest
 import interp
 from interp.core.errors import OptionError, PromptError
 from interp.heads.machine_limits import Machine, roofline
-from interp.planted import variants
+from training import forms
 
 EVEN = Machine(1.0, 1.0, "given")
 
 
 def small() -> interp.Model:
     """Two layers of two heads of width 4, d_model 8, without MLPs; 20 tokens."""
-    module = variants.build(
+    module = forms.build(
         "plain_softmax", vocab_size=20, hidden_size=8, num_attention_heads=2, mlp=False
     )
     return interp.load(module, name="small")

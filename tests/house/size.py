@@ -4,8 +4,8 @@
     python tests/house/size.py --write    lowers the budget to the figures; it never raises it
 
 Code lines are those of files that ruff formatted without any skip, without blank lines, comments,
-docstrings and imports. The budget is `size.toml`; raise a figure there by hand, in a commit of its
-own that says why, and what left.
+docstrings and imports; `benchmarks` are the scripts beside the tests of papers. The budget is
+`size.toml`; raise a figure there by hand, in a commit of its own that says why, and what left.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def declared(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 
 def measured() -> dict[str, dict[str, int]]:
-    """Return the figures: of the package, and code lines by folder."""
+    """Return the figures: of the package, code lines by folder, and of scripts that measure."""
     package, public = files(), public_names()
     by_folder = Counter[str]()
     for file in package:
@@ -177,6 +177,13 @@ def measured() -> dict[str, dict[str, int]]:
             ),
         },
         "code_lines": dict(sorted(by_folder.items())),
+        "benchmarks": {
+            "code_lines": sum(
+                code_lines(file)
+                for file in files("benchmarks")
+                if not file.path.startswith("benchmarks/papers/")
+            )
+        },
     }
 
 

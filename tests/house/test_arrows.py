@@ -51,7 +51,6 @@ BY_NAME = {
     "cli/installed_commands.py": "registry of the commands of installed packages",
     "model/loading.py": "modules that a user names with --import",
     "planted/__init__.py": "registry of planted models: a folder of files",
-    "planted/variants/__init__.py": "registry of attention variants: a folder of files",
     "model/sources/packages.py": "registry of the packages that models come from",
     "attribution/graph/flow_backends.py": "OR-tools, where it is installed",
     "syntax/categories/_source.py": "tree-sitter and the grammar of a language",

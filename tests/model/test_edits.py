@@ -17,6 +17,7 @@ from interp.core.errors import OptionError, UnreadableAttention
 from interp.core.prompts import Prompts
 from interp.model.edits import gate, mean, resample, set_z, zero
 from interp.model.pattern_edits import set_pattern, uniform
+from training import forms
 
 READ = [f for f in zoo.FAMILIES.values() if "refused" not in f.features]
 IDS = torch.tensor([[9, 33, 21, 40, 11, 52], [17, 30, 8, 44, 23, 61]])
@@ -306,9 +307,9 @@ def test_the_models_own_pattern_put_back_changes_nothing(loaded, name):
 
 @torch.no_grad()
 def test_patterns_of_variants_are_set_where_they_are_the_map() -> None:
-    model, ids = interp.load("variant:entmax"), [[5, 9, 12, 5, 9, 12, 7]]
+    model, ids = forms.load("entmax"), [[5, 9, 12, 5, 9, 12, 7]]
     v = model.capture(ids, ["v"], layers=0)["v", 0][0, 1]
     edited = model.capture(ids, ["z"], layers=0, edits=[set_pattern([(0, 1)], torch.eye(7))])
     torch.testing.assert_close(edited["z", 0][0, 1], v)  # each token reads itself alone
     with pytest.raises(UnreadableAttention, match="absolute share"):
-        interp.load("variant:sigmoid").run(ids, edits=[set_pattern([(0, 1)], torch.eye(7))])
+        forms.load("sigmoid").run(ids, edits=[set_pattern([(0, 1)], torch.eye(7))])

@@ -17,7 +17,7 @@ import zoo
 import interp
 from interp import bundled
 from interp.core.errors import OptionError
-from interp.core.user_file import run_file
+from interp.core.registry import run_file
 from interp.model import identity
 from interp.model.identity import identity_of, imported
 from interp.model.source_code import code_of

@@ -25,7 +25,7 @@ from interp.model.calls.map_call import MapCall, absolute_share
 from interp.model.calls.sites import Site
 from interp.model.mixers.banded import BandedCall
 from interp.model.mixers.channel_call import ChannelCall, head_width
-from interp.model.mixers.selective_scan import SelectiveScan
+from interp.model.mixers.mamba import SelectiveScan
 
 IDS = torch.randint(5, 60, (2, 21), generator=torch.Generator().manual_seed(3))
 CHANNELS = ["mamba", "falcon_mamba", "jamba", "zamba", "rwkv", "recurrent_gemma"]

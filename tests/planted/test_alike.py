@@ -5,13 +5,12 @@ from __future__ import annotations
 import torch
 from together import over
 
-from interp.planted import variants
-from training import alike
+from training import alike, forms
 
 
 @over("form", alike.forms())
 def test_the_parallel_form_is_the_form(form: str) -> None:
-    rule = variants.build(form, seed=1).blocks[0].attention.rule
+    rule = forms.build(form, seed=1).blocks[0].attention.rule
     x = torch.randn(2, 12, rule.shape.d_model, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         given = rule.prepare(x)

@@ -16,8 +16,8 @@ from together import over
 from transformers import NystromformerConfig
 from transformers.models.nystromformer import modeling_nystromformer as nystromformer
 
-from interp.planted import variants
-from interp.planted.variants.rule import RuleShape
+from training import forms
+from training.forms.rule import RuleShape
 
 
 def silu(x: np.ndarray) -> np.ndarray:
@@ -191,7 +191,7 @@ def test_rectified_outputs_are_normalised_together_and_gated_by_themselves() -> 
 @torch.no_grad()
 def test_convolved_heads_are_normalised_and_scaled_by_their_layer() -> None:
     for layer in (0, 3):
-        rule = variants.rule_class("score_convolution")(RuleShape(D, HEADS, WIDTH, 16, layer))
+        rule = forms.rule_class("score_convolution")(RuleShape(D, HEADS, WIDTH, 16, layer))
         z = torch.randn(1, HEADS, LENGTH, WIDTH)
         found = rule.after(z, given("score_convolution")[1]).view(1, LENGTH, HEADS, WIDTH)
         wanted = (0.2 + 0.6 * math.exp(-0.3 * layer)) * torch.nn.functional.rms_norm(z, (WIDTH,))
@@ -328,7 +328,7 @@ def test_relations_belong_to_pairs_and_symbols_to_kinds_of_tokens() -> None:
 @torch.no_grad()
 def test_more_hashes_approach_their_expectation() -> None:
     rule, state = given("hash_samples")
-    exact = variants.rule_class("hash_collisions").rows(rule, state, state.every)
+    exact = forms.rule_class("hash_collisions").rows(rule, state, state.every)
     errors = []
     for drawn in (8, 5000):
         generator = torch.Generator().manual_seed(1)
@@ -375,7 +375,7 @@ def test_known_values_reach_positions_that_ask_the_same_keys() -> None:
 def test_landmarks_and_convolution_are_those_of_nystromformer() -> None:
     shape = RuleShape(D, HEADS, WIDTH, 16)
     torch.manual_seed(0)
-    rule: Any = variants.rule_class("nystrom")(shape).double()
+    rule: Any = forms.rule_class("nystrom")(shape).double()
     config = NystromformerConfig(
         hidden_size=D,
         num_attention_heads=HEADS,

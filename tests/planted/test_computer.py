@@ -9,8 +9,7 @@ import torch
 import interp
 from interp.core.errors import OptionError
 from interp.model.edits import zero
-from interp.planted import one_instruction
-from interp.planted.computer import Line, Machine
+from training.forms.computer import Line, Machine, one_instruction
 
 ADD = [(0, 2, 1), (2, 1, 2), (2, 2, 3), (3, 3, 3), (3, 3, 3), (3, 3, 3)]  # cell 1 += cell 0
 

@@ -9,7 +9,7 @@ import torch
 import interp
 from interp.core.errors import OptionError
 from interp.model.edits import zero
-from interp.planted import looped
+from training.forms.looped_program import looped
 
 SIZE = 10
 

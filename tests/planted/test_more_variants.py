@@ -24,8 +24,8 @@ from scipy.optimize import brentq
 from scipy.special import expit, softmax
 from together import over
 
-from interp.planted import variants
-from interp.planted.variants.rule import RuleShape
+from training import forms
+from training.forms.rule import RuleShape
 
 
 def knocking(rule: Any, state: Any, h: int, i: int, j: int) -> float:
@@ -337,7 +337,7 @@ def test_log_normal_attention_spreads_its_logs_as_softmax_does() -> None:
     x = 2**0.5 * torch.randn(1, 256, 32, generator=draw, dtype=torch.float64)
     found = {}
     for name in ("log_normal", "plain_softmax", "linear"):
-        rule = variants.rule_class(name)(RuleShape(32, 1, 16, 256)).double()
+        rule = forms.rule_class(name)(RuleShape(32, 1, 16, 256)).double()
         with torch.no_grad():  # independent queries and keys, entries of variance 2
             rule.query.weight.copy_(torch.eye(32)[:16])
             rule.key.weight.copy_(torch.eye(32)[16:])

@@ -11,7 +11,7 @@ from torch import Tensor
 import interp
 from interp.model.calls.map_call import MapCall
 from interp.model.edits import zero
-from interp.planted import variants
+from training import forms
 
 VOCAB, LENGTH, D_HEAD, HEADS = 12, 16, 16, 4
 PLACE, ONE, OUT = VOCAB, VOCAB + LENGTH, VOCAB + LENGTH + 1  # parts of the residual stream
@@ -23,7 +23,7 @@ IDS.clamp_(max=VOCAB - 1)
 
 def blank(name: str) -> Any:
     """A layer of zeros over one-hot tokens and positions, which norms leave as they are."""
-    model: Any = variants.build(
+    model: Any = forms.build(
         name,
         vocab_size=VOCAB,
         hidden_size=WIDTH,

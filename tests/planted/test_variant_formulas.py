@@ -13,8 +13,8 @@ from scipy.optimize import brentq
 from scipy.special import expit, softmax
 from together import over
 
-from interp.planted import variants
-from interp.planted.variants.rule import RuleShape
+from training import forms
+from training.forms.rule import RuleShape
 
 LENGTH, HEADS, WIDTH = 11, 2, 4
 Row = Callable[[np.ndarray], np.ndarray]
@@ -24,7 +24,7 @@ def given(name: str) -> tuple[Any, Any]:
     """A rule of random weights in float64, and its tensors for a random input."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)
-        rule = variants.rule_class(name)(RuleShape(HEADS * WIDTH, HEADS, WIDTH, 16)).double()
+        rule = forms.rule_class(name)(RuleShape(HEADS * WIDTH, HEADS, WIDTH, 16)).double()
         x = torch.randn(1, LENGTH, HEADS * WIDTH, dtype=torch.float64) * 2
     return rule, rule.prepare(x)
 

@@ -16,11 +16,11 @@ from together import over
 import interp
 from interp.bundled.shape_images import shape_images
 from interp.core.errors import OptionError, UnknownName
-from interp.planted import variants
-from interp.planted.variants.host_rules import InsidePatches
-from interp.planted.variants.rule import RuleShape
+from training import forms
+from training.forms.host_rules import InsidePatches
+from training.forms.rule import RuleShape
 
-IMAGES, SOURCES = variants.variant_names("on_images"), variants.variant_names("on_sources")
+IMAGES, SOURCES = forms.variant_names("on_images"), forms.variant_names("on_sources")
 HEADS, WIDTH, GRID = 2, 4, (3, 5)
 Entry = Callable[[Any, Any, int, int, int], float]
 FIRST = torch.tensor([[5, 6, 7, 8, 9, 10, 11], [12, 13, 14, 15, 16, 17, 18]])
@@ -29,7 +29,7 @@ TARGET = torch.tensor([[1, 5, 6, 7], [1, 8, 9, 5]])
 
 @over("name", (*IMAGES, *SOURCES))
 def test_the_map_times_values_is_what_the_module_computes(name):
-    model = interp.load(f"variant:{name}")
+    model = forms.load(name)
     assert not model.unread
     assert {s.stack for s in model.sites} == {"cross" if name in SOURCES else "encoder"}
     assert not any(s.causal for s in model.sites)
@@ -42,7 +42,7 @@ def test_the_map_times_values_is_what_the_module_computes(name):
 
 @over("name", (*IMAGES, *SOURCES))
 def test_gradients_reach_every_weight(name):
-    model: Any = variants.build(name).train()
+    model: Any = forms.build(name).train()
     if name in IMAGES:
         pixels = torch.tensor(shape_images(0, 8).pixels)
         model(pixels, labels=torch.arange(8) % 4).loss.backward()
@@ -62,7 +62,7 @@ def rule_and_state(name: str, rule: Any = None, grid: tuple[int, int] = GRID) ->
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)
         shape = RuleShape(HEADS * WIDTH, HEADS, WIDTH, 16)
-        made: Any = (rule or variants.rule_class(name))(shape).double()
+        made: Any = (rule or forms.rule_class(name))(shape).double()
         number = 6 if name in SOURCES else math.prod(grid)
         x = 2 * torch.randn(1, number, HEADS * WIDTH, dtype=torch.float64)
         source = 2 * torch.randn(1, 7, HEADS * WIDTH, dtype=torch.float64)
@@ -243,7 +243,7 @@ def test_the_convolution_beside_the_map_is_over_the_grid(name):
 @torch.no_grad()
 def test_memory_tokens_stand_beside_the_patches():
     rule, state = rule_and_state("memory_tokens")
-    plain: Any = variants.rule_class("patches")(rule.shape).double()
+    plain: Any = forms.rule_class("patches")(rule.shape).double()
     plain.query, plain.key, plain.value = rule.query, rule.key, rule.value
     together = plain.within(
         torch.cat([rule.memory, state.x], 1), (1, rule.slots + state.x.shape[1])
@@ -256,7 +256,7 @@ def test_memory_tokens_stand_beside_the_patches():
 
 @torch.no_grad()
 def test_a_table_of_positions_is_interpolated_for_another_size():
-    module: Any = variants.build("patches")
+    module: Any = forms.build("patches")
     seen: list[torch.Tensor] = []
     module.blocks[0].register_forward_pre_hook(lambda m, args: seen.append(args[0]))
     for side in (24, 48):
@@ -270,7 +270,7 @@ def test_a_table_of_positions_is_interpolated_for_another_size():
 
 @torch.no_grad()
 def test_patches_stand_row_by_row_and_inner_tokens_patch_by_patch():
-    module: Any = variants.build("inner_patches", image_size=16)
+    module: Any = forms.build("inner_patches", image_size=16)
     seen: dict[str, Any] = {}
     for name in ("blocks", "inner"):
         module.get_submodule(f"{name}.0").register_forward_pre_hook(
@@ -292,18 +292,18 @@ def test_patches_stand_row_by_row_and_inner_tokens_patch_by_patch():
 def test_images_of_another_size_run_and_a_grid_need_not_be_square():
     pixels = torch.randn(2, 3, 16, 32, generator=torch.Generator().manual_seed(0))
     for name in IMAGES:
-        logits = variants.build(name)(pixels).logits
+        logits = forms.build(name)(pixels).logits
         assert logits.shape == (2, 4)
         assert bool(logits.isfinite().all())
 
 
 @torch.no_grad()
 def test_images_are_scored_and_drawn_like_those_of_other_models():
-    model, images = interp.load("variant:halo"), shape_images(0, 3)
+    model, images = forms.load("halo"), shape_images(0, 3)
     found = interp.vision.patch_distance(model, images).to_pandas()
     assert len(found) == len(model.sites) * 4
     assert float(found.score.max()) < 3  # patches: a row sees two around it, corners included
-    far = interp.vision.patch_distance(interp.load("variant:patches"), images).to_pandas()
+    far = interp.vision.patch_distance(forms.load("patches"), images).to_pandas()
     assert float(far.score.min()) < float(far.score.max())
     assert float(far.score.mean()) > float(found.score.mean())
 
@@ -313,7 +313,7 @@ def test_padding_of_a_source_changes_nothing():
     mask = torch.ones_like(FIRST)
     mask[1, 4:] = 0
     for name in SOURCES:
-        module: Any = variants.build(name)
+        module: Any = forms.build(name)
         both = module(FIRST, TARGET, attention_mask=mask).logits
         alone = module(FIRST[1:, :4], TARGET[1:]).logits
         torch.testing.assert_close(both[1:], alone, atol=1e-5, rtol=1e-4)
@@ -326,7 +326,7 @@ def test_padding_of_a_source_changes_nothing():
 def test_a_saved_model_loads_as_a_folder(name, tmp_path):
     pair = {"input_ids": FIRST, "decoder_input_ids": TARGET}
     given: Any = pair if name in SOURCES else {"pixel_values": torch.ones(1, 3, 24, 24)}
-    module: Any = variants.build(name, seed=1)
+    module: Any = forms.build(name, seed=1)
     module.save_pretrained(tmp_path)
     again: Any = interp.load(tmp_path)
     torch.testing.assert_close(again.module(**given).logits, module(**given).logits)
@@ -341,17 +341,17 @@ def test_a_draw_reads_one_word_while_training_and_their_mean_later():
 
 
 def test_names_are_those_of_one_kind_and_another_kind_is_refused() -> None:
-    kinds = [set(variants.variant_names(of)) for of in variants.HOSTS]
-    assert sum(map(len, kinds)) == len(set.union(*kinds)) == len(variants.variant_names())
+    kinds = [set(forms.variant_names(of)) for of in forms.HOSTS]
+    assert sum(map(len, kinds)) == len(set.union(*kinds)) == len(forms.variant_names())
     with pytest.raises(UnknownName, match="did you mean on_images"):
-        variants.variant_names("images")
+        forms.variant_names("images")
 
 
 def test_hosts_are_models_of_transformers_that_say_what_they_read() -> None:
-    from interp.planted.variants.image_model import VariantForImageClassification
-    from interp.planted.variants.pair_model import VariantForTranslation
+    from training.forms.image_model import VariantForImageClassification
+    from training.forms.pair_model import VariantForTranslation
 
-    images, pairs = (variants.build(names[0]) for names in (IMAGES, SOURCES))
+    images, pairs = (forms.build(names[0]) for names in (IMAGES, SOURCES))
     assert isinstance(images, VariantForImageClassification)
     assert images.main_input_name == "pixel_values"
     assert isinstance(pairs, VariantForTranslation)

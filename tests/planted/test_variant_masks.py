@@ -21,9 +21,9 @@ from planted.variant_entries import (
 )
 from scipy.special import softmax
 
-from interp.planted import variants
-from interp.planted.variants.rule import RuleShape, turned_by_place
-from interp.planted.variants.rules.masks import wythoff
+from training import forms
+from training.forms.rule import RuleShape, turned_by_place
+from training.forms.rules.masks import wythoff
 
 
 def kinds(rule: Any, state: Any) -> list[int]:
@@ -123,7 +123,7 @@ def test_fibonacci_heads_have_windows_and_another_order_per_layer() -> None:
     rows = [{0, 1, 2, 3, 5}, {0, 1, 3, 4, 7}, {0, 2, 4, 6, 10}, {0, 3, 6, 9, 15}]
     found = []
     for layer in range(4):
-        rule: Any = variants.rule_class("fibonacci")(RuleShape(16, 4, 4, 60, layer))
+        rule: Any = forms.rule_class("fibonacci")(RuleShape(16, 4, 4, 60, layer))
         state = rule.prepare(torch.randn(1, 25, 16))
         last = rule.seen(state, torch.tensor([24]))[:, 0]
         found.append([{24 - j for j in range(25) if head[j]} for head in last.tolist()])
@@ -134,7 +134,7 @@ def test_fibonacci_heads_have_windows_and_another_order_per_layer() -> None:
 
 @torch.no_grad()
 def test_masked_heads_see_windows_of_two_sizes() -> None:
-    rule: Any = variants.rule_class("masked_heads")(RuleShape(16, 4, 4, 16))
+    rule: Any = forms.rule_class("masked_heads")(RuleShape(16, 4, 4, 16))
     state = rule.prepare(torch.randn(1, 16, 16))
     number = rule.seen(state, torch.tensor([0, 5]))[..., :].sum(-1)  # a corner, and inside
     assert number.tolist() == [[4, 9], [16, 16], [9, 16], [16, 16]]
@@ -147,7 +147,7 @@ def test_passages_are_made_once_and_turned_to_their_place() -> None:
     torch.testing.assert_close(turned_by_place(cached.k, torch.full((3,), 8)), state.k[:, :, 8:11])
     plain = rule.split(rule.key(state.x))
     torch.testing.assert_close(turned_by_place(plain, state.every), state.k)
-    model = variants.build("independent_blocks")
+    model = forms.build("independent_blocks")
     one, two = torch.randint(4, 60, (2, 8), generator=torch.Generator().manual_seed(2))
     hidden = [model(torch.cat(pair)[None]).logits[0] for pair in ((one, two), (two, one))]
     torch.testing.assert_close(hidden[0][:8], hidden[1][8:])  # whatever stands before

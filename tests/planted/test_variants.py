@@ -12,15 +12,15 @@ from together import over
 from torch import Tensor
 
 import interp
-from interp.core.errors import CheckError, OptionError, UnknownName
+from interp.core.errors import CheckError, LoadError, OptionError, UnknownName
 from interp.model.calls import map_call
 from interp.model.calls.map_call import MapCall, absolute_share
 from interp.model.edits import zero
-from interp.planted import variants
-from interp.planted.variants.rule import Rule
+from training import forms
+from training.forms.rule import Rule
 
 IDS = torch.randint(4, 60, (2, 23), generator=torch.Generator().manual_seed(3))
-EVERY = variants.variant_names("text")
+EVERY = forms.variant_names("text")
 # Two scores of each form take most of the time: every third form is scored in the first tier.
 SCORED = [n if i % 3 == 0 else pytest.param(n, marks=pytest.mark.slow) for i, n in enumerate(EVERY)]
 SUMS = {"1", "at most 1", "constant", "absolute 1", "any"}
@@ -29,7 +29,7 @@ METRICS = ["induction", "previous_token", "entropy", "largest_weight", "first_to
 
 @cache
 def loaded(name: str) -> Any:
-    return interp.load(f"variant:{name}")
+    return forms.load(name)
 
 
 def calls_of(model: Any, ids: Tensor = IDS) -> dict[int, MapCall]:
@@ -41,10 +41,12 @@ def calls_of(model: Any, ids: Tensor = IDS) -> dict[int, MapCall]:
 def test_the_zoo_is_large_and_described():
     assert len(EVERY) >= 45
     for name in EVERY:
-        assert variants.summary(name).endswith(".")
-        assert 20 < len(variants.summary(name)) < 100
+        assert forms.summary(name).endswith(".")
+        assert 20 < len(forms.summary(name)) < 100
     with pytest.raises(UnknownName, match="no_such_attention"):
-        interp.load("variant:no_such_attention")
+        forms.load("no_such_attention")
+    with pytest.raises(LoadError, match=r"not part of the package.*training.forms.load\('top_k'\)"):
+        interp.load("variant:top_k")
 
 
 @over("name", EVERY)
@@ -64,7 +66,7 @@ def test_the_map_times_values_is_what_the_module_computes(name):
 @over("name", EVERY)
 def test_sign_row_sum_and_mask_are_as_stated(name):
     model, signs = loaded(name), []
-    rule = variants.rule_class(name)
+    rule = forms.rule_class(name)
     assert rule.row_sum in SUMS
     for call in calls_of(model).values():
         rows = call.map()
@@ -140,7 +142,7 @@ def test_ablating_a_head_takes_its_part_from_the_projections_input(name):
 
 @over("name", EVERY)
 def test_gradients_reach_every_trained_weight(name):
-    model = variants.build(name)
+    model = forms.build(name)
     model(IDS).logits.square().mean().backward()
     for key, weight in model.named_parameters():
         if weight.requires_grad:
@@ -151,7 +153,7 @@ def test_gradients_reach_every_trained_weight(name):
 
 @torch.no_grad()
 def test_a_saved_variant_loads_as_a_folder(tmp_path):
-    model = variants.build("talking_heads", seed=1)
+    model = forms.build("talking_heads", seed=1)
     model.save_pretrained(tmp_path)
     again = interp.load(tmp_path)
     torch.testing.assert_close(again.run(IDS.tolist()), model(IDS).logits)
@@ -177,7 +179,7 @@ def test_prompts_of_two_lengths_score_as_each_alone():
 
 @torch.no_grad()
 def test_a_map_that_is_not_the_modules_is_refused_by_name(monkeypatch):
-    model: Any = variants.build("retention")
+    model: Any = forms.build("retention")
     rule: Any = type(model.blocks[0].attention.rule)
     own = rule.rows
 

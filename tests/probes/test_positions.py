@@ -6,15 +6,15 @@ import numpy as np
 import torch
 
 import interp
-from interp.planted import variants
 from interp.probes import HeadFeatures, train_probe
+from training import forms
 
 LENGTH = 12
 
 
 def features(variant: str) -> tuple[HeadFeatures, list[bool], list[int]]:
     """Outputs z of the heads of one layer at each position of random prompts, without positions."""
-    module = variants.build(variant, num_hidden_layers=1, gain=0.2)
+    module = forms.build(variant, num_hidden_layers=1, gain=0.2)
     with torch.no_grad():
         module.positions.weight.zero_()
     model = interp.load(module, name=variant)

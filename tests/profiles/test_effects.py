@@ -25,11 +25,11 @@ import interp
 from interp.core.errors import OptionError
 from interp.profiles import Profile, ablation_look, effects, run
 from interp.profiles.effect_numbers import Estimates
-from interp.profiles.effect_sentence import effect_sentences
 from interp.profiles.explain import Description
 from interp.profiles.first_look import Look
 from interp.profiles.judgement import PROBABILITIES, Number
 from interp.profiles.predictions import Prediction, prediction_of
+from interp.profiles.sentence import effect_sentences
 from interp.report.printed.profile import head_text, profile_text
 
 

@@ -12,6 +12,7 @@ import interp
 from interp.core.errors import OptionError
 from interp.profiles.corpus import TextWindow
 from interp.profiles.rows_read import FLOOR, AttentionRows, described_sites, read_rows
+from training import forms
 
 TEXT = [
     pytest.param(family, id=family.name)
@@ -54,7 +55,7 @@ def test_rows_are_those_of_the_eager_pattern(family: zoo.Family) -> None:
 
 @torch.no_grad()
 def test_maps_of_variants_are_described_where_rows_are_distributions() -> None:
-    model = interp.load("variant:entmax")
+    model = forms.load("entmax")
     window = TextWindow("", tuple(range(4, 19)), 0, np.array([3, 7, 13]), 0, 0)
     found: dict[int, AttentionRows] = {}
     read_rows(
@@ -67,6 +68,6 @@ def test_maps_of_variants_are_described_where_rows_are_distributions() -> None:
         expected[..., 0] = 0  # the first token is the sink
         expected *= (expected.sum(-1) >= FLOOR)[..., None]
         torch.testing.assert_close(rows.mass, expected, atol=2e-6, rtol=1e-4)
-    for signed_or_unnormalised in ("variant:signed", "variant:sigmoid", "variant:sink_logit"):
+    for signed_or_unnormalised in ("signed", "sigmoid", "sink_logit"):
         with pytest.raises(OptionError, match="whose rows are distributions"):
-            described_sites(interp.load(signed_or_unnormalised))
+            described_sites(forms.load(signed_or_unnormalised))

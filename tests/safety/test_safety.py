@@ -15,12 +15,11 @@ from interp.model.locate.probe import probe
 from interp.model.pattern_edits import uniform
 from interp.safety.concentration import participation_ratio
 from interp.safety.direction import at_layer, candidates
-from interp.safety.hidden import HiddenGame
 from interp.safety.projection import as_trials, crossed
 from interp.safety.prompts import PromptSets, read_labelled
 from interp.safety.removal import among_top
 from interp.safety.streams import last_logits
-from interp.safety.subspace import main_axes, principal_angle
+from interp.safety.subspace import HiddenGame, main_axes, principal_angle
 
 BUILT = planted.refusal(vocab=32, context=64)
 [HEAD] = BUILT.roles["refusal"]

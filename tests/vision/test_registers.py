@@ -12,6 +12,7 @@ from vision.towers import NEURON, PATCH, drawn, module_of, noise, shapes, tower,
 import interp
 from interp.core.errors import OptionError, PromptError, UnreadableAttention
 from interp.vision import added_register, high_norm_tokens, register_neurons
+from interp.vision.added_register import shift_to_last
 from interp.vision.neurons import (
     added_token,
     changed_neurons,
@@ -19,7 +20,6 @@ from interp.vision.neurons import (
     writing_matrices,
 )
 from interp.vision.register_neurons import _high_by_layer
-from interp.vision.register_runs import shift_to_last
 
 PLANTED = (0, NEURON)
 

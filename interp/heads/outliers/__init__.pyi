@@ -1,7 +1,12 @@
-from .activations import layer_outliers
+from .activations import (
+    layer_outliers,
+    result_inf_norm,
+    result_kurtosis,
+    value_shortfall,
+    written_share,
+)
 from .channels import disruption, massive, replace_channel
 from .entropies import layer_entropies
-from .output_sizes import result_inf_norm, result_kurtosis, value_shortfall, written_share
 from .sinks import active_dormant_sinks, sink_mass
 
 __all__ = [

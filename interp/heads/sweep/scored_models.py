@@ -20,10 +20,9 @@ from interp.core.store import Key, Store
 from interp.core.table import HeadTable
 from interp.heads.declaration import BoundAnalysis
 from interp.heads.estimate import estimate_score, require_memory
-from interp.heads.prompt_pieces import PromptPieces
 from interp.heads.score_keys import score_keys
 from interp.heads.scoring import default_prompts, score_each, why_not
-from interp.heads.scoring_in_pieces import score_pieces
+from interp.heads.scoring_in_pieces import PromptPieces, score_pieces
 from interp.heads.sweep.compiling import compile_while_loading, guessed_lengths, why_slow
 from interp.heads.sweep.each import each_model
 from interp.heads.sweep.own_prompts import tell_own_prompts

@@ -15,7 +15,6 @@ from interp.model.mixers import (
     receptance,
     state_space,
     talking_heads,
-    variant,
 )
 
 BUILT_IN = (
@@ -31,5 +30,4 @@ BUILT_IN = (
     receptance,
     state_space,
     talking_heads,
-    variant,
 )

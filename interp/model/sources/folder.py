@@ -27,7 +27,13 @@ def is_address(source: str) -> bool:
 
 
 def refuse_address(source: str) -> None:
-    """Refuse the address of a server in place of a model."""
+    """Refuse the address of a server, and what stands beside the package, in place of a model."""
+    kind, colon, name = source.partition(":")
+    if colon and kind == "variant":
+        raise LoadError(
+            f"{source}: forms of attention of the literature are not part of the package; in a "
+            f"checkout of its repository, load one in Python: training.forms.load({name!r})"
+        )
     if is_address(source):
         raise LoadError(
             f"{source} is an address, and a served model gives no heads; "

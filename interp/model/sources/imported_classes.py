@@ -11,10 +11,6 @@ from interp.core.documents import parse_json
 def config_of_imported(folder: str) -> Any:
     """Read the config of a folder whose class was imported; None if it was not."""
     raw = parse_json((Path(folder) / "config.json").read_text())
-    if str(raw.get("model_type")).startswith("attention_variant"):
-        from interp.planted.variants import import_hosts
-
-        import_hosts()
     for cls in imported_classes():
         if cls.__name__ in (raw.get("architectures") or []):
             return cls.config_class.from_pretrained(folder)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from interp.core.errors import LoadError, UnknownName
+from interp.core.errors import LoadError
 from interp.model.sources.folder import refuse_address
 from interp.planted import KINDS, check_known
 
@@ -18,11 +18,6 @@ def require_known(source: str) -> None:
     kind, colon, name = source.partition(":")
     if colon and kind in KINDS:
         check_known(kind, name)
-    elif colon and kind == "variant":
-        from interp.planted import variants
-
-        if name not in variants.variant_names():
-            raise UnknownName("attention variant", name, variants.variant_names())
     elif colon and kind == "bundled":
         from interp import bundled
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from interp.core.tokens import shown
 from interp.profiles.ablation_look import KIND_PHRASES
-from interp.profiles.effect_sentence import ALPHA, nats
+from interp.profiles.sentence import ALPHA, nats
 
 if TYPE_CHECKING:
     from interp.profiles.result import Profile

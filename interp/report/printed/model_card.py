@@ -12,16 +12,13 @@ def model_card(source: str) -> str:
     from interp import bundled
     from interp.core.errors import UnknownName
     from interp.planted import KINDS, check_known
-    from interp.planted import variants as families
 
     kind, _, name = source.partition(":")
     if kind == "bundled":
         return (bundled.path(name) / "README.md").read_text(encoding="utf-8").rstrip("\n")
-    if kind == "variant":
-        return f"{source}: {families.summary(name)}; random weights"
     if kind not in KINDS:
-        kinds = ("bundled", *KINDS, "variant")
-        raise UnknownName("kind of model", source, [f"{kind}:NAME" for kind in kinds])
+        kinds = [f"{kind}:NAME" for kind in ("bundled", *KINDS)]
+        raise UnknownName("kind of model", source, kinds)
     check_known(kind, name)
     return "\n".join({"compiled": _compiled, "trained": _trained, "planted": _planted}[kind](name))
 

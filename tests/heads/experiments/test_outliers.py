@@ -24,7 +24,7 @@ from interp.heads.outliers import (
     result_inf_norm,
     result_kurtosis,
 )
-from interp.heads.outliers.output_sizes import kurtosis
+from interp.heads.outliers.activations import kurtosis
 from interp.heads.per_head import by_site
 from interp.model.calls.call import ComputedCall
 from interp.model.pattern_edits import calibrate

@@ -10,9 +10,9 @@ import torch
 from scipy.stats import spearmanr
 
 from interp.core.errors import OptionError, PromptError
-from interp.planted.graphs import GraphAttention, GraphTransformer, lookup
 from interp.text.graphs import graph_of, over_layers, static_heads, static_layers
 from interp.text.graphs.static import row_agreement
+from training.graphs import GraphAttention, GraphTransformer, lookup
 
 
 def features(n: int = 12, d: int = 6) -> torch.Tensor:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from interp.cli.making import command
 from interp.cli.name_types import METRIC_NAME, note_left_out
-from interp.cli.papers import paper_text
 from interp.cli.run import Run
 from interp.cli.vocabulary import Spelling
+from interp.core.literature import paper_text
 from interp.core.registry import METRICS
 
 

@@ -16,17 +16,15 @@ from interp.core.shell_line import shell_line
     options={"name": Spelling(type=MODEL_NAME)},
     example="interp list models trained:names",
 )
-def models(run: Run, name: str | None = None, *, variants: bool = False) -> None:
+def models(run: Run, name: str | None = None) -> None:
     """List the models that come with the package, or print the card of one.
 
     NAME is a model of the list with its kind, such as trained:names.
 
     Args:
         name: the model.
-        variants: also list attention variants.
     """
     from interp import bundled, planted
-    from interp.planted import variants as families
     from interp.report.printed.listing import first_sentence
     from interp.report.printed.model_card import model_card
 
@@ -44,14 +42,6 @@ def models(run: Run, name: str | None = None, *, variants: bool = False) -> None
             run.say(f"  {each:<{width}}  {summary}")
         if kind == "compiled":
             run.say(f"  {'NAME+NAME':<{width}}  any programs with the same kind of attention")
-    run.say(
-        f"\nRandom weights, {len(families.variant_names())} attention variants of the literature "
-        "(interp score variant:NAME)"
-        + (":" if variants else "; list: interp list models --variants")
-    )
-    wide = max(map(len, families.variant_names()))
-    for each in families.variant_names() if variants else ():
-        run.say(f"  {each:<{wide}}  {families.summary(each)}")
     run.say("\nOther models: a folder with config.json and safetensors, or a Hugging Face hub id.")
     run.say("`interp list models KIND:NAME` prints what is known of a model.")
 

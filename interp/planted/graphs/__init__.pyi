@@ -1,4 +1,0 @@
-from .layers import GraphAttention, lookup
-from .transformer import GraphTransformer
-
-__all__ = ["GraphAttention", "GraphTransformer", "lookup"]
