@@ -6,12 +6,14 @@ the prompt, and raise nowhere. Two lookups get different ids there, which are ne
 
 from __future__ import annotations
 
+from functools import partialmethod
 from itertools import count
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 _LOOKUPS = count()
 
@@ -23,6 +25,38 @@ class PromptIds(Tensor):
 
     def __getitem__(self, index: Any) -> Tensor:
         return ids_at(self.as_subclass(Tensor), index)
+
+
+class HeldIds:
+    """Ids of one prompt in a tensor of another class, which cannot be of two classes."""
+
+    def __init__(self, ids: Tensor) -> None:
+        self.ids = ids
+
+    def __getitem__(self, index: Any) -> Tensor:
+        return ids_at(self.ids, index)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.ids, name)
+
+    @classmethod
+    def __torch_function__(cls, func: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
+        plain = tree_map(lambda x: x.ids if isinstance(x, cls) else x, (args, kwargs or {}))
+        return func(*plain[0], **plain[1])
+
+    def _compared(self, other: Any, name: str) -> Any:
+        return getattr(self.ids, name)(other)
+
+    __eq__ = partialmethod(_compared, name="__eq__")
+    __ne__ = partialmethod(_compared, name="__ne__")
+    __lt__ = partialmethod(_compared, name="__lt__")
+    __le__ = partialmethod(_compared, name="__le__")
+    __gt__ = partialmethod(_compared, name="__gt__")
+    __ge__ = partialmethod(_compared, name="__ge__")
+    __hash__ = object.__hash__
 
 
 class PromptArray(np.ndarray):
@@ -39,8 +73,10 @@ def prompt_ids(ids: Any) -> Any:
     """Return ids of a prompt so that predicates can look up any position; symbols stay."""
     if isinstance(ids, (list, tuple)):
         ids = np.array(ids)
-    if isinstance(ids, Tensor):
+    if type(ids) is Tensor:
         return ids.as_subclass(PromptIds)
+    if isinstance(ids, Tensor):
+        return HeldIds(ids)
     return ids.view(PromptArray) if isinstance(ids, np.ndarray) else ids
 
 

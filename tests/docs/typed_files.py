@@ -77,7 +77,7 @@ def gpt2(path: Path, layers: int = 12, heads: int = 12) -> None:
         n_head=heads,
         bos_token_id=0,
         eos_token_id=0,
-        initializer_range=0.2,
+        initializer_range=0.5,
     )
     GPT2LMHeadModel(config).save_pretrained(path)
     words.save_pretrained(path)
@@ -127,7 +127,7 @@ def tuned(path: Path) -> None:
 def llava(path: Path) -> None:
     from fixtures.pictures import save_llava
 
-    save_llava(path, words=(*WORDS, "cat", "dog"))
+    save_llava(path, words=(*WORDS, "cat", "dog"), layers=3)
 
 
 def bert(path: Path) -> None:
@@ -139,7 +139,9 @@ def bert(path: Path) -> None:
 def whisper(path: Path) -> None:
     from interp.planted.with_sound import spoken_words
 
-    spoken_words().save(path)
+    spoken = spoken_words()
+    spoken.model.generation_config.alignment_heads = [[0, 0], [0, 1]]  # as the published one's
+    spoken.save(path)
 
 
 def clip(path: Path) -> None:
@@ -334,7 +336,7 @@ def gates(path: Path) -> None:
 
 GAVE = """
 [slots]
-A = ["Mary", "John", "Tom", "James", "Robert", "Michael"]
+A = ["Mary", "John", "Tom", "James", "Robert", "Michael", "Lily", "Ben"]
 B = "A"
 C = "A"
 
@@ -368,7 +370,7 @@ def scored(*words: str) -> Callable[[Path], None]:
         from fixtures.commands import invoked
 
         for line in words:
-            done = invoked([*line.format(path=path).split(), "-q"])
+            done = invoked(line.format(path=path).split())
             assert done.exit_code == 0, done.output
 
     return write
@@ -378,6 +380,13 @@ RESULTS = (
     "score bundled:induction -m induction,previous_token --random 2 -o {path}",
     "profile bundled:induction --set n_documents=24 --set n_ablated=2 -o {path}",
 )
+
+
+def pruned(path: Path) -> None:
+    model = path.parent / "models" / "mine"
+    if not model.exists():
+        llama(model)
+    scored(f"prune {model} --method ablation --keep 100 -n 8 --save {{path}}")(path)
 
 
 def profiled(name: str) -> Callable[[Path], None]:
@@ -493,12 +502,7 @@ BY_COMMAND: dict[tuple[str, str], Callable[[Path], None]] = {
     ("pairs.jsonl", "study trees"): lines(swapped),
     ("classes.txt", "evaluate sanity"): lines(lambda: [str(i % 2) for i in range(len(SENTENCES))]),
     **{(name, "results merge"): scored(RESULTS[0]) for name in ("gpt2", "pythia")},
-    **{
-        (name, "prune verify"): scored(
-            "prune {path}/../models/mine --method ablation --keep 100 -n 8 --save {path}"
-        )
-        for name in ("smaller", "DIR")
-    },
+    **{(name, "prune verify"): pruned for name in ("smaller", "DIR")},
 }
 """Files and models whose contents depend on the command that reads them."""
 

@@ -125,5 +125,6 @@ safety = command(
     "a marker. Its requests are used if no files are given. A model that refuses nothing is "
     "reported as an error, without heads. With --out, heads.csv, directions.csv, curves.csv, "
     "safety.json and a page safety.html are written for each model.",
-    example="interp study safety models/mine --harmful bad.txt --harmless fine.txt -o results",
+    example="interp study safety models/mine --harmful bad.txt --harmless fine.txt "
+    "--set refusal_tokens=I -o results",
 )
