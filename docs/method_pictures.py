@@ -192,12 +192,14 @@ def _kinds() -> go.Figure:
     import pandas as pd
 
     from interp import causal
-    from interp.causal.game.replacement import KINDS
+    from interp.causal.game.interventions import INTERVENTIONS
 
     model = interp.load("planted:induction")
     task = causal.repeats_task(model, n=8, max_length=8)
-    kinds = [kind for kind in KINDS if kind != "resample"]  # it needs prompts of one length
-    reference = {"mean-dataset": interp.repeats(model, n=8, max_length=8, seed=1)}
+    others = interp.repeats(model, n=8, max_length=8, seed=1)
+    # a second prompt must have the same length
+    kinds = [name for name, x in INTERVENTIONS.items() if x.needs != "prompt"]
+    reference = {name: others for name in kinds if INTERVENTIONS[name].needs == "corpus"}
     lost = [
         float(one.score[0])
         for one in (

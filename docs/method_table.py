@@ -20,9 +20,10 @@ from types import ModuleType
 from typing import Any
 
 from interp.causal.comparison.questions import METHODS as QUESTIONS
-from interp.causal.game.replacement import KINDS, Kind
+from interp.causal.game.interventions import INTERVENTIONS, Intervention
 from interp.core.calibration import chance_of
-from interp.core.entry import Entry, section
+from interp.core.docstring import section
+from interp.core.entry import Entry
 from interp.core.registry import ATTRIBUTION_METHODS, METRICS, REGISTRIES
 from interp.model.edits import gate
 
@@ -295,10 +296,11 @@ def rows(part: str) -> list[Row]:
     if part == "importance":
         return [_importance(name) for name in QUESTIONS]
     if part == "replacement":
-        gated = Kind("z is multiplied by a number between 0 and 1.", section(_doc(gate), "Not for"))
+        formula = "z is multiplied by a number between 0 and 1."
+        gated = Intervention("gate", formula, section(_doc(gate), "Not for"))
         return [
-            Row(name, kind.does, "", "", "", kind.not_for, "")
-            for name, kind in {**KINDS, "gate": gated}.items()
+            Row(x.name, x.formula, "", "", "", x.not_for, "")
+            for x in (*INTERVENTIONS.values(), gated)
         ]
     own = [(PACKAGES[part], name) for name in functions(PACKAGES[part])]
     return [_function(package, name) for package, name in own + BESIDE.get(part, [])]

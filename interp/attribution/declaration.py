@@ -97,7 +97,7 @@ class BoundMethod(Bound[AttributionMethod]):
         name = self.method.name
         example = example.of_softmax() if self.method.softmax_only else example
         with float64_or_less(example.model.device):
-            found = self.method.function(example, **self.options)
+            found = self.method.apply(example, **self.options)
         scores = np.asarray(found.scores, dtype=np.float64)
         if scores.shape != (len(example),):
             raise OptionError(

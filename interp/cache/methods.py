@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from interp.core.result import Result
 from interp.core.statistics import percentile_interval, redraw_counts
 from interp.draw.parts import FoundPart, result_part
 from interp.heads.experiments._needles import chosen_task, instances_of
-from interp.heads.needle.instance import prompts_of
+from interp.heads.needle.instance import NeedleOptions, prompts_of
 from interp.model.content import result_provenance
 from interp.model.model_argument import takes_model
 from interp.model.random_weights import random_init
@@ -307,19 +307,10 @@ def retrieval_methods(
     if null not in ("random-init", "none"):
         raise UnknownName("null", null, ("random-init", "none"))
     heads, progress = kv_heads(model), progress or silent
-    sizes = (min_length, max_length, lengths)
     if task == "auto":
-        task = chosen_task(model, seed, sizes, answer)[0] or "ids"
-    instances = instances_of(model, seed, task, needles, sizes, depths, answer)
-    common = {
-        "task": task,
-        "needles": needles,
-        "min_length": min_length,
-        "max_length": max_length,
-        "lengths": lengths,
-        "depths": depths,
-        "answer": answer,
-    }
+        task = chosen_task(model, seed, max_length, answer)[0] or "ids"
+    needle = NeedleOptions(task, needles, min_length, max_length, lengths, depths, answer)
+    instances, common = instances_of(model, seed, needle), asdict(needle)
     options = dict.fromkeys(ON_NEEDLES, common) | {
         "trained_gates": common | {"trials": n_trainings, "steps": steps}
     }

@@ -51,7 +51,7 @@ def leave_one_out(
         model: the model to ablate.
         task: the task to measure.
         kind: zero, mean-batch, mean-position, mean-dataset (with `reference=` prompts), resample
-            or uniform-attention; see `interp.causal.game.replacement`.
+            or uniform-attention; see `interp.causal.game.interventions`.
         null: the same measure on the architecture with random weights (drawn with `seed`), or none.
             It shows the effect of ablation on any network of this shape.
         progress: see `interp.causal.game.game.Progress`.

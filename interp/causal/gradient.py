@@ -21,6 +21,7 @@ import torch
 
 from interp.causal.ablation import NULLS, AblationNull, random_game
 from interp.causal.game.game import Game
+from interp.causal.game.interventions import intervention
 from interp.causal.gate_derivatives import path_gradients, score_forms
 from interp.causal.importance import Importance, make_importance
 from interp.causal.task import Task
@@ -278,7 +279,7 @@ def _games(
     if null not in NULLS:
         raise UnknownName("null", null, NULLS)
     # a constant task shows in the gradients themselves, without additional runs
-    check = kind == "resample" and task.corrupted is not None
+    check = intervention(kind).of_pairs(task)
     options = {"check": check} | options
     game = Game(model, task, kind=kind, **options)
     return game, None if null == "none" else random_game(game, **options)

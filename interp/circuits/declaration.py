@@ -104,7 +104,7 @@ class Discovery(Declaration):
     ) -> Found:
         """Score the nodes, or edges, of a model on a task."""
         level = level or self.levels[0]  # type: ignore[assignment]
-        found = self.function(model, task, level, **self.check(str(level), options).options)
+        found = self.apply(model, task, level, **self.check(str(level), options).options)
         for what, names, scores in (
             ("node", found.nodes, found.per_prompt),
             ("edge", found.edges, found.edges_per_prompt),

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from interp.causal.game.game import Game
+from interp.causal.game.interventions import ON_PAIRS
 from interp.circuits.contrast import ContrastTask, hashes
 from interp.circuits.faithfulness import SHARES, area, faithful
 from interp.circuits.head_evaluation import Evaluation
@@ -54,7 +55,7 @@ def evaluate_circuit(
         circuit: The circuit.
         task: Pairs of prompts to measure it on.
         ablation: `corrupted` replaces a head's output by its output on the corrupted prompt of the
-            pair; or a kind of `interp.causal.game.replacement.KINDS`.
+            pair; or a kind of `interp.causal.game.interventions`.
         k: Number of heads for completeness and minimality; by default as many as the known circuit
             has, or a tenth of all heads (three at least).
         truth: Heads of the known circuit; the task's by default.
@@ -90,7 +91,7 @@ def evaluate_circuit(
             f" heads); {model.name} has no {', '.join(odd[:3])}"
         )
     known = [h for heads in task.truth.values() for h in heads] if truth is None else list(truth)
-    kind = "resample" if ablation == "corrupted" else ablation
+    kind = ON_PAIRS.get(ablation, ablation)
     game = Game(model, task.task, kind=kind, seed=seed, **options)
     index = {label: i for i, label in enumerate(game.players.labels)}
     ranked = [h for h in circuit.ranking if h in index] + [h for h in every if h not in labels]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from interp.causal.game.interventions import INTERVENTIONS, ON_PAIRS, over_corpus
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -13,12 +14,15 @@ if TYPE_CHECKING:
 
 def require_reference(kind: str, reference: Path | None, of: str = "--kind") -> None:
     """Raise OptionError if the kind of ablation and the reference prompts do not fit."""
-    if kind == "mean-dataset" and reference is None:
+    needed = INTERVENTIONS[ON_PAIRS.get(kind, kind)].needs == "corpus"
+    if needed and reference is None:
         raise OptionError(
-            f"{of} mean-dataset needs user-supplied prompts; name their file with --reference"
+            f"{of} {kind} needs user-supplied prompts; name their file with --reference"
         )
-    if kind != "mean-dataset" and reference is not None:
-        raise OptionError(f"--reference applies to {of} mean-dataset only; omit it for {of} {kind}")
+    if not needed and reference is not None:
+        raise OptionError(
+            f"--reference applies to {of} {over_corpus()} only; omit it for {of} {kind}"
+        )
     if reference is not None and not reference.is_file():
         raise OptionError(f"--reference {reference} is not a file; give a text file of prompts")
 

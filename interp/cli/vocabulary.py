@@ -17,6 +17,7 @@ from typing import Any
 
 import click
 
+from interp.causal.game.interventions import INTERVENTIONS, over_corpus
 from interp.causal.task_rows import MEASURES
 from interp.cli.name_types import METRIC_NAMES
 from interp.cli.settings import Setting
@@ -27,7 +28,6 @@ from interp.core.prompt_file import read_prompt_file
 from interp.core.signature import REQUIRED, UNREAD, Parameter
 
 UNSET = object()
-KINDS = ("zero", "mean-batch", "mean-position", "mean-dataset", "resample", "uniform-attention")
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 ABOVE_0 = click.FloatRange(min=0, min_open=True)
 FROM_0, FROM_1, FROM_2 = click.IntRange(0), click.IntRange(1), click.IntRange(2)
@@ -131,14 +131,14 @@ WORDS: dict[str, Spelling] = {
         type=FROM_2, metavar="N", default=None, help="Maximum tokens per prompt."
     ),
     "kind": Spelling(
-        type=click.Choice(KINDS), help="Replacement for the output of an ablated head."
+        type=click.Choice([*INTERVENTIONS]), help="Replacement for the output of an ablated head."
     ),
     "reference": Spelling(
         type=PromptFile(),
         metavar="FILE",
         default=None,
-        help="For --kind mean-dataset: file of prompts, one per line, over which a head's output "
-        "is averaged.",
+        help=f"For --kind {over_corpus()}: file of prompts, one per line, over which a head's "
+        "output is averaged.",
     ),
     "players": Spelling(
         type=click.Choice(["heads", "kv_groups", "layers"]),

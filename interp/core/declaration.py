@@ -2,21 +2,24 @@
 
 A declared function has one name: that of its file, of the function and on the command line. Its
 keyword-only parameters are its options and its docstring is its help text. On the command line
-functions and options are written as `local_window:width=8,rollout`. This module does not import
-torch.
+functions and options are written as `local_window:width=8,rollout`. A family shares what it has in
+common: `options=` names a dataclass of options, whose value is the last positional argument, and
+`@like(other)` takes over the declaration of another function; in both cases sections of the
+docstring that are not stated are shared too. This module does not import torch.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property, partial, reduce
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
 
+from interp.core.docstring import with_shared
 from interp.core.errors import OptionError, UnknownName
-from interp.core.option import Option, options_of
+from interp.core.option import Option, options_in, options_of
 from interp.core.user_function import DIGITS, digest, is_registered, name_of, require_registrable
 
 
@@ -30,13 +33,29 @@ class Declaration:
     function: Callable[..., Any]
     options: Mapping[str, Option] = field(default_factory=dict)
     called: str = ""  # the function's own name unless given
+    shared: type | None = None  # dataclass of the options that its family has in common
+    of_family: str = ""  # docstring of the declaration that it is like
 
     @classmethod
-    def declare(cls, function: Callable[..., Any], name: str | None = None, **about: Any) -> Any:
-        """Declare a function."""
+    def declare(
+        cls,
+        function: Callable[..., Any],
+        name: str | None = None,
+        *,
+        options: type | None = None,
+        **about: Any,
+    ) -> Any:
+        """Declare a function; `options` is a dataclass of options that it shares with others."""
         require_registrable(function)
-        called = name_of(function, name)
-        return cls(function=function, called=called, options=options_of(function), **about)
+        called, known = name_of(function, name), options_in(options) | options_of(function)
+        return cls(function=function, called=called, options=known, shared=options, **about)
+
+    def apply(self, *args: Any, **options: Any) -> Any:
+        """Call the function, with the options that it shares as one object."""
+        if self.shared is None:
+            return self.function(*args, **options)
+        given = {f.name: options.pop(f.name) for f in fields(self.shared)}
+        return self.function(*args, self.shared(**given), **options)
 
     @property
     def name(self) -> str:
@@ -45,8 +64,11 @@ class Declaration:
 
     @property
     def doc(self) -> str:
-        """The docstring, dedented."""
-        return inspect.getdoc(self.function) or ""
+        """The docstring, dedented, with what it shares."""
+        found = inspect.getdoc(self.function) or ""
+        classes = () if self.shared is None or self.of_family else self.shared.__mro__[:-1]
+        shared = [self.of_family, *(inspect.cleandoc(c.__doc__ or "") for c in classes)]
+        return reduce(partial(with_shared, options=[*self.options]), filter(None, shared), found)
 
     def bind(self, **options: Any) -> Any:
         """Set options and return the bound declaration."""
@@ -74,6 +96,21 @@ class Declaration:
 
 
 D = TypeVar("D", bound=Declaration)
+
+
+def like(other: D, **about: Any) -> Callable[[Callable[..., Any]], D]:
+    """Declare a function as another one is declared, but for the given arguments of its decorator.
+
+    Sections of the docstring, and entries of its options, are those of the other unless stated.
+    """
+
+    def wrap(function: Callable[..., Any]) -> D:
+        require_registrable(function)
+        options = options_in(other.shared) | options_of(function)
+        known = {"function": function, "called": name_of(function, None), "options": options}
+        return replace(other, **known, of_family=other.doc, **about)
+
+    return wrap
 
 
 @dataclass(frozen=True, eq=False)

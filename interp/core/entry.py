@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import ast
 import inspect
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from interp.core.declaration import Declaration
+from interp.core.declaration import Declaration, like
+from interp.core.docstring import section, with_shared
 from interp.core.errors import OptionError
 from interp.core.order import signed
-
-
-def section(doc: str, title: str) -> str:
-    """Return the text of a section on one line, up to the next empty line, or an empty text."""
-    found = re.search(rf"^{title}:(.*?)(?:\n\s*\n|\Z)", doc, re.DOTALL | re.MULTILINE)
-    return " ".join(found[1].split()) if found else ""
+from interp.core.signature import Source
 
 
 @dataclass(frozen=True)
@@ -95,23 +90,12 @@ def read_entries(
     path: Path, group: str, package: str, kinds: Mapping[str, Mapping[str, Any]]
 ) -> list[Entry]:
     """Read the declarations in a file without running it."""
+    source = Source(f"{package}.{path.stem}", path, _statements(path))
     found = []
     for node in public_functions(path):
-        for mark in node.decorator_list:
-            call = mark if isinstance(mark, ast.Call) else None
-            target = call.func if call else mark
-            kind = target.id if isinstance(target, ast.Name) else getattr(target, "attr", "")
-            if kind not in kinds:
-                continue
-            given = {str(k.arg): _literal(k.value) for k in (call.keywords if call else [])}
-            options = {
-                arg.arg: (_literal(default), ast.unparse(arg.annotation) if arg.annotation else "")
-                for arg, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
-                if default is not None
-            }
-            doc = inspect.cleandoc(ast.get_docstring(node, clean=False) or "")
-            about = dict(kinds[kind]) | given
-            found.append(Entry(node.name, group, package, kind, doc, options, path, about))
+        if (one := _stated(source, node, kinds)) is not None:
+            stated = one.doc, one.options, path, one.about
+            found.append(Entry(node.name, group, package, one.kind, *stated))
     if not found:
         raise OptionError(
             f"{path} declares nothing: decorate a function with"
@@ -135,18 +119,101 @@ def read_entry(
 
 def public_functions(path: Path) -> list[ast.FunctionDef]:
     """Return the decorated functions of a file that have a public name; OptionError if damaged."""
+    functions = (node for node in _statements(path) if isinstance(node, ast.FunctionDef))
+    return [node for node in functions if node.decorator_list and not node.name.startswith("_")]
+
+
+def _statements(path: Path) -> list[ast.stmt]:
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        return ast.parse(path.read_text(encoding="utf-8")).body
     except (SyntaxError, UnicodeDecodeError) as error:
         raise OptionError(f"{path} does not parse: {error}") from error
-    functions = (node for node in tree.body if isinstance(node, ast.FunctionDef))
-    return [node for node in functions if node.decorator_list and not node.name.startswith("_")]
+
+
+@dataclass(frozen=True)
+class _Stated:
+    """What a function declares; `shared` are the options of its family, which come first."""
+
+    kind: str
+    doc: str
+    options: dict[str, tuple[Any, str]]
+    shared: dict[str, tuple[Any, str]]
+    about: dict[str, Any]
+
+
+def _stated(
+    source: Source, node: ast.FunctionDef, kinds: Mapping[str, Mapping[str, Any]]
+) -> _Stated | None:
+    """Read the first decorator that declares a function; None if none does."""
+    for mark in node.decorator_list:
+        call = mark if isinstance(mark, ast.Call) else None
+        target = call.func if call else mark
+        kind = target.id if isinstance(target, ast.Name) else getattr(target, "attr", "")
+        given = {str(k.arg): k.value for k in (call.keywords if call else [])}
+        if kind == like.__name__ and call is not None:
+            where, other = _defined(source, call.args[0], ast.FunctionDef)
+            family = _stated(where, other, kinds)
+            if family is None:
+                raise OptionError(
+                    f"{source.path}: {node.name} is like {other.name}, which declares nothing; "
+                    "name a declared function"
+                )
+        elif kind in kinds:
+            family = _Stated(kind, "", {}, {}, dict(kinds[kind]))
+        else:
+            continue
+        options = {
+            arg.arg: (_literal(default), ast.unparse(arg.annotation) if arg.annotation else "")
+            for arg, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+            if default is not None
+        }
+        shared, text = family.shared, family.doc
+        if "options" in given:
+            shared, text = _shared(*_defined(source, given.pop("options"), ast.ClassDef))
+        options = shared | options
+        doc = inspect.cleandoc(ast.get_docstring(node, clean=False) or "")
+        doc = with_shared(doc, text, [*options]) if text else doc
+        about = family.about | {name: _literal(value) for name, value in given.items()}
+        return _Stated(family.kind, doc, options, shared, about)
+    return None
+
+
+def _shared(source: Source, node: ast.ClassDef) -> tuple[dict[str, tuple[Any, str]], str]:
+    """Return the fields of a dataclass of options, and its docstring with that of its base."""
+    options: dict[str, tuple[Any, str]] = {}
+    doc, inherited = ast.get_docstring(node) or "", []
+    for base in node.bases:
+        known, text = _shared(*_defined(source, base, ast.ClassDef))
+        options |= known
+        inherited.append(text)
+    for stated in node.body:
+        if isinstance(stated, ast.AnnAssign) and stated.value is not None:
+            name = ast.unparse(stated.target)
+            options[name] = (_literal(stated.value), ast.unparse(stated.annotation))
+    for text in inherited:
+        doc = with_shared(doc, text, [*options])
+    return options, doc
+
+
+N = TypeVar("N", bound=ast.stmt)
+
+
+def _defined(source: Source, name: ast.expr, kind: type[N]) -> tuple[Source, N]:
+    """Return where a name in a decorator is defined, followed through imports."""
+    where, node = source.find(ast.unparse(name)) or (source, None)
+    if not isinstance(node, kind):
+        raise OptionError(
+            f"{source.path}: {ast.unparse(name)}, which a declaration names, is not defined there "
+            "or imported from a file that can be read"
+        )
+    return where, node
 
 
 def declared_entry(found: Declaration, path: Path) -> Entry:
     """Make the entry of a declaration from a user-supplied file that was run."""
     options = {o.name: (o.default, o.annotation) for o in found.options.values()}
-    stated = {f.name for f in fields(found)} - {"function", "options", "called"}
+    known = {"function", "options", "called", "shared", "of_family"}
+    stated = {f.name for f in fields(found)} - known
     about = {name: getattr(found, name) for name in stated}
     return Entry(found.name, "own", "", found.kind, found.doc, options, path, about)
 

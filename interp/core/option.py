@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import Any
 
@@ -60,6 +60,13 @@ class Option:
         return f"{expected.get(name, f'of type {name}')}, such as {self.default!r}"
 
 
+def options_in(shared: type | None) -> dict[str, Option]:
+    """Return the fields of a dataclass of options, which functions share, by name."""
+    if shared is None:
+        return {}
+    return {f.name: Option(f.name, f.default, _in_words(f.type)) for f in fields(shared)}
+
+
 def options_of(function: Callable[..., Any]) -> dict[str, Option]:
     """Return the keyword-only parameters of a function, by name."""
     found = {}
@@ -68,5 +75,9 @@ def options_of(function: Callable[..., Any]) -> dict[str, Option]:
             continue
         if p.default is inspect.Parameter.empty:
             raise TypeError(f"{function.__name__}: option {name} needs a default")
-        found[name] = Option(name, p.default, inspect.formatannotation(p.annotation).strip("'"))
+        found[name] = Option(name, p.default, _in_words(p.annotation))
     return found
+
+
+def _in_words(annotation: Any) -> str:
+    return inspect.formatannotation(annotation).strip("'")

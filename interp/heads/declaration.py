@@ -60,6 +60,21 @@ class Analysis(Declaration):
     # derived from the range: both ends of a signed range, otherwise the high one
     end: End | None = None
 
+    def __post_init__(self) -> None:
+        if self.kind != "detector":
+            return
+        reads = "tokens" in predicate_inputs(self.function, self.name)
+        if self.sequences not in ("one", "two", "any"):
+            raise OptionError(
+                f"{self.name}: sequences={self.sequences!r} is not known; give 'one', 'two' or "
+                "'any'"
+            )
+        if reads and self.sequences != "one":
+            raise OptionError(
+                f"{self.name}: a detector for sequences={self.sequences!r} cannot read tokens, "
+                "since queries and keys have different ones; give (query, key)"
+            )
+
     @cached_property
     def shown_end(self) -> End:
         """End of the scale at which heads are listed."""
@@ -136,7 +151,7 @@ class Analysis(Declaration):
 
         known = {"tokens": prompt_ids(tokens), "segments": segments}
         given = (known[name] for name in self.inputs)
-        return self.function(query, key, *given, **(dict(self.bind(**options).options)))
+        return self.apply(query, key, *given, **self.bind(**options).options)
 
 
 class BoundAnalysis(Bound[Analysis]):
@@ -152,7 +167,7 @@ class BoundAnalysis(Bound[Analysis]):
         from interp_kernels.reductions import Mass, Targets
 
         if self.analysis.kind == "statistic":
-            return [self.analysis.function(**self.options)]
+            return [self.analysis.apply(**self.options)]
         if self.analysis.kind != "detector":
             raise OptionError(
                 f"{self.label} is a score from {self.analysis.kind}; it does not use attention "
@@ -175,7 +190,7 @@ class BoundAnalysis(Bound[Analysis]):
 
     def measured(self, layer: LayerCall) -> Tensor:
         """Return a measure's values for one layer, `[prompt, head]`."""
-        return self.analysis.function(layer, **self.options)
+        return self.analysis.apply(layer, **self.options)
 
     def experiment(
         self, model: Model, seed: int, progress: Progress, *, notes: bool = True
@@ -184,7 +199,7 @@ class BoundAnalysis(Bound[Analysis]):
         from interp.model.softmax_view import softmax_view
 
         lab = Lab(seed, progress, notes)
-        return self.analysis.function(softmax_view(model), lab, **self.options)
+        return self.analysis.apply(softmax_view(model), lab, **self.options)
 
     def settled(self, options: Mapping[str, Any]) -> BoundAnalysis:
         """Return this metric with the options that an experiment chose in place of "auto"."""
@@ -194,7 +209,7 @@ class BoundAnalysis(Bound[Analysis]):
         """Return the scores of every head of softmax layers, `[head]` per attention."""
         from interp.model.softmax_view import softmax_view
 
-        return self.analysis.function(softmax_view(model), **self.options)
+        return self.analysis.apply(softmax_view(model), **self.options)
 
 
 Analysis.bound = BoundAnalysis
@@ -202,20 +217,7 @@ Analysis.bound = BoundAnalysis
 
 def _declare(kind: AnalysisKind, function: Callable | None, name: str | None, **about: Any) -> Any:
     def wrap(function: Callable) -> Analysis:
-        found = Analysis.declare(function, name, kind=kind, **about)
-        if kind == "detector":
-            reads = "tokens" in predicate_inputs(function, found.name)
-            if found.sequences not in ("one", "two", "any"):
-                raise OptionError(
-                    f"{found.name}: sequences={found.sequences!r} is not known; give 'one', 'two' "
-                    "or 'any'"
-                )
-            if reads and found.sequences != "one":
-                raise OptionError(
-                    f"{found.name}: a detector for sequences={found.sequences!r} cannot read "
-                    "tokens, since queries and keys have different ones; give (query, key)"
-                )
-        return found
+        return Analysis.declare(function, name, kind=kind, **about)
 
     return wrap if function is None else wrap(function)
 
@@ -333,6 +335,7 @@ def experiment(
     chance: str = "value of the null",
     end: End | None = None,
     task: str = "",
+    options: type | None = None,
     name: str | None = None,
 ) -> Any:
     """Declare a score from an experiment: `function(model, lab, *, options) -> Trials`.
@@ -351,10 +354,12 @@ def experiment(
             both of a range with scores of both signs, else the high one.
         task: the task on which the causal check of `interp.confirm` measures the ablation of its
             heads (see `interp.circuits.head_tasks`), or "none: " and the reason.
+        options: a dataclass of options that experiments share; the function receives an object of
+            it after `lab`, and the entries of its docstring that it does not state itself.
         name: name of the metric; by default the function's name.
     """
     about = {"unit": unit, "low": low, "high": high, "requires": requires, "chance": chance}
-    return _declare("experiment", None, name, **about, end=end, task=task)
+    return _declare("experiment", None, name, **about, end=end, task=task, options=options)
 
 
 def declared_metric(metric: Any, name: str | None = None) -> Analysis:

@@ -94,7 +94,7 @@ def ships_scores(
         harmful: Prompts that the model should decline: texts, ids or `Prompts`.
         harmless: Prompts that it should answer. KL on harmful prompts alone mixes refusal with
             everything else a head does, so look at both.
-        kind: "zero" by default; or any of `interp.causal.game.replacement.KINDS`; or the authors'
+        kind: "zero" by default; or any of `interp.causal.game.interventions`; or the authors'
             "q", "k" (undifferentiated attention: even weights over the keys in sight, which is
             "uniform-attention") and "v" (a scaled contribution, which is "zero").
         null: "random-init" for the same scores on random weights, or "none".

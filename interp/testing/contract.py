@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from interp.core.declaration import Declaration
-from interp.core.entry import section
+from interp.core.docstring import section
 from interp.core.errors import OptionError, UnknownName
 
 if TYPE_CHECKING:

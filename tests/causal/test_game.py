@@ -12,24 +12,19 @@ from torch import Tensor
 
 from interp.causal import Task, custom, kl_to_clean, loss, repeats_task
 from interp.causal.game.game import Game
+from interp.causal.game.interventions import INTERVENTIONS, Intervention
 from interp.causal.game.patching import rebuilt, tensors_in
 from interp.causal.game.players import Players
 from interp.causal.game.replay import Reuse, Wanted
 from interp.causal.game.verify import reuse_of
+from interp.core.head import Head
 from interp.core.prompts import Prompts
 from interp.model import edits
 from interp.model.hooks.inference import replaced
 from interp.model.locate.probe import probe
 from interp.model.model import Model
-from interp.model.pattern_edits import uniform
 from interp.planted import build
 
-KINDS = {
-    "zero": edits.zero,
-    "mean-batch": lambda heads, **more: edits.mean(heads, over="batch", **more),
-    "mean-position": lambda heads, **more: edits.mean(heads, over="position", **more),
-    "uniform-attention": uniform,
-}
 # one family per way of being different: fused qkv, grouped queries, cross attention with a bias
 # table that the first block hands on, encoders whose projection lies outside the attention module,
 # attention code of their own, attention and MLP side by side, a shared module, blocks without
@@ -76,14 +71,21 @@ def probe_task(model: Model, inputs: dict[str, Tensor], positions=(-1,), **more)
     )
 
 
-def one_at_a_time(game: Game, make) -> Tensor:
+def one_at_a_time(game: Game, entry: Intervention) -> Tensor:
     """`[player, prompt]` by edits and full forwards of the whole batch."""
     (batch,) = game.batches
+    source = None
+    if entry.needs == "corpus":
+        source = game.model.mean_z(game.reference)
+    elif entry.needs == "prompt":
+        source = {(s.stack, s.layer): z for s, z in batch.replacement.fixed.items()}
     rows = []
     with torch.no_grad():
         for player in range(len(game)):
             ((site, head),) = game.players.heads_of(player)
-            logits = game.model.run(batch.inputs, [make((site.layer, head), stack=site.stack)])
+            edit = entry.edit_of([Head(site.layer, head)], source, site.stack)
+            assert edit.kind == entry.name
+            logits = game.model.run(batch.inputs, [edit])
             rows.append(game.task.values(batch.wanted.of(logits), batch.which))
     return torch.stack(rows)
 
@@ -94,10 +96,16 @@ def test_every_head_equals_edits_and_full_forwards(name):
     padding = "right" if "right" in family.paddings else None
     inputs = family.inputs(padding=padding, batch=3, length=10)
     task = probe_task(model, inputs)
-    for kind in ("mean-batch",) if name != "gpt2" else KINDS:
-        game = Game(model, task, kind=kind)
+    corpus = Prompts(((5, 6, 7, 8), (9, 8, 7)), "reference")
+    for kind in ("mean-batch",) if name != "gpt2" else INTERVENTIONS:
+        entry = INTERVENTIONS[kind]
+        if entry.needs == "prompt":  # of equal length
+            inputs = family.inputs(batch=3, length=10)
+            other = {"input_ids": inputs["input_ids"].flip(0)}
+            task = probe_task(model, inputs).with_corrupted(inputs | other, model)
+        game = Game(model, task, kind=kind, reference=corpus if entry.needs == "corpus" else None)
         got = game.values(1 - torch.eye(len(game)))
-        want = one_at_a_time(game, KINDS[kind])
+        want = one_at_a_time(game, entry)
         change = (want - game.clean).abs().max()
         assert change > 1e-4
         # the mean of edits is taken in float32

@@ -6,7 +6,7 @@ these needs an edit for a new file.
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 from pathlib import Path
 
 import pytest
@@ -76,6 +76,114 @@ def test_a_package_lists_what_its_files_declare(package: str) -> None:
     known = PACKAGES[package]
     found = dir(importlib.import_module(package))
     assert found == sorted(name for name, e in known.items() if e.package == package)
+
+
+FAMILY = '''
+from dataclasses import dataclass
+from interp.core.declaration import like
+from interp.heads.declaration import experiment
+from interp.heads.needle.instance import SourceOptions
+
+@dataclass(frozen=True)
+class Mine(SourceOptions):
+    """Needles of mine.
+
+    Options:
+        depths: how many depths.
+        more: how many more.
+    """
+    needles: int = 3
+    more: int = 1
+
+@experiment(unit="share", low=0.0, requires=("tokens",), options=Mine)
+def first(model, lab, given: Mine, *, least: float = 0.5):
+    """Attends first.
+
+    Null: none.
+
+    Not for: anything.
+
+    Options:
+        least: the least.
+        task: my task.
+
+    Reference: mine.
+    """
+    return given, least
+
+@like(first, unit="mass", high=1.0)
+def second(model, lab, given, *, most: float = 0.7):
+    """Attends second.
+
+    Cost: nothing.
+
+    Options:
+        most: the most.
+    """
+    return given, most
+'''
+
+
+def test_a_family_shares_arguments_options_and_sections(tmp_path: Path) -> None:
+    """As the file states it and as it runs, in the order of the signatures and sections."""
+    path = tmp_path / "family.py"
+    path.write_text(FAMILY)
+    kinds = {"experiment": {}}
+    spec = importlib.util.spec_from_file_location("family", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for stated, own in zip(read_entries(path, "own", "own", kinds), ("least", "most"), strict=True):
+        made = getattr(module, stated.name)
+        names = [
+            "task",
+            "needles",
+            "min_length",
+            "max_length",
+            "lengths",
+            "depths",
+            "answer",
+            "more",
+        ]
+        assert [*stated.options] == [*made.options] == [*names, own]
+        assert {n: d for n, (d, _) in stated.options.items()} == {
+            n: o.default for n, o in made.options.items()
+        }
+        assert stated.options["needles"] == (3, "int")
+        assert stated.options["min_length"] == (32, "int")
+        assert stated.doc == made.doc
+        assert (made.kind, made.unit, made.low, made.high) == (
+            ("experiment", "share", 0.0, None)
+            if own == "least"
+            else ("experiment", "mass", 0.0, 1.0)
+        )
+        assert stated.about["unit"] == made.unit
+        given, value = made.apply(None, None, **made.bind(depths=7).options)
+        assert (given.depths, given.needles, value) == (7, 3, stated.options[own][0])
+    for text in (
+        "Cost: nothing.\n\nNull: none.\n\nNot for: anything.\n\nOptions:\n    task: my",
+        "\n    depths: how many depths.\n    answer:",
+        "\n    more: how many more.\n    most: the most.\n\nReference: mine.",
+    ):
+        assert text in made.doc
+
+
+@pytest.mark.parametrize(
+    ("mark", "message"),
+    [
+        ("@like(elsewhere)", "elsewhere, which a declaration names, is not defined there"),
+        ("@like(plain)", "second is like plain, which declares nothing"),
+        ("@experiment(unit='x', options=plain)", "plain, which a declaration names"),
+    ],
+)
+def test_a_family_that_cannot_be_read_is_refused(tmp_path: Path, mark: str, message: str) -> None:
+    path = tmp_path / "family.py"
+    path.write_text(
+        f"def plain(model):\n    'Plain.'\n\n{mark}\ndef second(model):\n    'Second.'\n"
+    )
+    with pytest.raises(OptionError, match=message):
+        read_entries(path, "own", "own", {"experiment": {}})
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path) -> None:

@@ -15,6 +15,8 @@ import pytest
 import yaml
 from report.browser import needs_browser, started
 
+from interp.core.registry import METRICS
+
 NEEDED = "the site needs MkDocs: pip install 'interp[docs]'"
 ROOT = Path(__file__).parents[2]
 FETCHES = {  # element -> attributes whose address a browser loads by itself
@@ -273,3 +275,17 @@ def test_a_public_name_without_a_docstring_is_named(tmp_path) -> None:
     )
     loaded = griffe.load("told_nothing", search_paths=[str(tmp_path)], allow_inspection=False)
     assert silent(loaded) == ["told_nothing.Mute", "told_nothing.Mute.loud", "told_nothing.silent"]
+
+
+def test_pages_show_the_sections_that_declarations_share() -> None:
+    griffe = pytest.importorskip("griffe", reason=NEEDED)
+    extensions = griffe.load_extensions(str(ROOT / "docs" / "docstring_examples.py"))
+    loaded = griffe.load(
+        "interp.heads.geometry.minference",
+        search_paths=[str(ROOT)],
+        allow_inspection=False,
+        extensions=extensions,
+    )
+    shown = loaded["minference_block_sparse"].docstring.value
+    assert shown == METRICS["minference_block_sparse"].doc
+    assert "keys: budget of keys per query" in shown

@@ -1,4 +1,4 @@
-"""The additions of CONTRIBUTING.md: each is one file, and listings, help and tests follow from it.
+"""The additions of CONTRIBUTING.md: each is one file or entry; listings, help, tests follow.
 
 The files are written into a copy of the package that is made of links: nothing here changes.
 """
@@ -17,6 +17,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 EXAMPLES = dict(re.findall(r"`(interp/[\w/]+\.py)`:\n\n```python\n(.*?)```", TEXT, re.DOTALL))
+[ENTRY] = re.findall(r"```python\n(Intervention\(.*?)```", TEXT, re.DOTALL)
+ENTRIES = "interp/causal/game/interventions.py"
 BOX = """
 class Box:
     def __init__(self, module, tokenizer):
@@ -48,7 +50,7 @@ def link(source: Path, target: Path, new: set[Path]) -> None:
     for path in source.iterdir():
         if path.name == "__pycache__":
             continue
-        if any(other.is_relative_to(path) for other in new):
+        if path.is_dir() and any(other.is_relative_to(path) for other in new):
             link(path, target / path.name, new)
         else:
             (target / path.name).symlink_to(path)
@@ -58,11 +60,18 @@ def link(source: Path, target: Path, new: set[Path]) -> None:
 def package_copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The package with the files, and the line of the source in its pyproject.toml."""
     root = tmp_path_factory.mktemp("additions")
-    link(ROOT / "interp", root / "interp", {ROOT / name for name in EXAMPLES})
+    link(ROOT / "interp", root / "interp", {ROOT / name for name in [*EXAMPLES, ENTRIES]})
     for name in ("data", "circuits", "kernels"):
         (root / name).symlink_to(ROOT / name)
     for name, text in EXAMPLES.items():
         (root / name).write_text(text, encoding="utf-8")
+    declared = (
+        (ROOT / ENTRIES)
+        .read_text(encoding="utf-8")
+        .replace("ENTRIES = (\n", f"ENTRIES = (\n{ENTRY}")
+    )
+    (root / ENTRIES).unlink()
+    (root / ENTRIES).write_text(declared, encoding="utf-8")
     [(group, line)] = re.findall(r"```toml\n(\[.*?\])\n(.*?)\n```", TEXT)
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert f"{group}\n" in project
@@ -116,6 +125,8 @@ def test_each_is_listed_helped_and_completed_without_heavy_imports(package_copy)
         ["complete", "circuit", "--method", "by_l"],
         ["complete", "heads", "bundled:ind"],
         ["complete", "score", "--source", "bo"],
+        ["complete", "importance", "ablate", "--kind", "ha"],
+        ["texts", "influence", "--help"],
     )
     assert re.search("heads +Count the heads of MODEL, layer by layer.", told[0])
     assert "next_to_last" in told[1]
@@ -125,13 +136,15 @@ def test_each_is_listed_helped_and_completed_without_heavy_imports(package_copy)
     assert "Not for: explanations" in told[5]
     assert "Example: interp heads bundled:induction" in told[6]
     assert "transformers|boxes|interp-engine|nnsight|transformer-lens" in told[7]
-    assert told[8:] == [
+    assert "half|uniform-attention|zero" in told[15]
+    assert told[8:15] == [
         "heads",
         "next_to_last",
         "last_token",
         "by_layer",
         "bundled:induction",
         "boxes",
+        "half",
     ]
     assert heavy == []
 
@@ -166,12 +179,37 @@ def test_each_runs(package_copy) -> None:
             "1",
             "-q",
         ],
+        ["importance", "ablate", "bundled:induction", "-n", "4", "--kind", "half"],
     )
     assert "1.000" in told[0]
     assert "last_token" in told[1]
     assert "layer 0: " in told[2]
     assert "source: boxes, the module inside" in told[3]
     assert "by_layer" in told[4]
+    assert "ablation: the task is" in told[5]
+
+
+HALF = """
+import interp
+from interp.report.explore.session import Session
+
+model = interp.load("bundled:induction")
+task = interp.repeats_task(model, n=4)
+lost = {kind: interp.ablate(model, task, kind=kind, null="none").table for kind in ("half", "zero")}
+least, most = (float(lost[kind].to_pandas()["score"].max()) for kind in lost)
+assert 0 < least < most, (least, most)
+session = Session(model)
+shown = session.prompt([5, 6, 7, 5, 6])
+print(session.about()["interventions"]["half"])
+print(session.ablate(shown["prompt"], ["L1H0"], "half")["intervention"])
+"""
+
+
+def test_an_intervention_runs_from_python_and_the_explorer(package_copy) -> None:
+    assert python(package_copy, "-c", HALF).splitlines() == [
+        "the head writes half of its output",
+        "half(decoder L1H0)",
+    ]
 
 
 def test_one_file_presents_a_result(package_copy, tmp_path) -> None:

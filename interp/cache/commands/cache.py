@@ -177,11 +177,12 @@ def _export_gates(run: Run, methods: Any, folder: Path) -> None:
 def _sources(model: Model, task: str, max_length: int, *, seed: int, progress: Any) -> Result:
     from interp.cache import attribute_context
     from interp.heads.experiments._needles import chosen_task, instances_of
+    from interp.heads.needle.instance import NeedleOptions
 
     sizes = (max(2, max_length // 2), max_length, 2)
     if task == "auto":
-        task = chosen_task(model, seed, sizes, 4)[0] or "ids"
-    instances = instances_of(model, seed, task, 8, sizes, 4, 4)
+        task = chosen_task(model, seed, sizes[1], 4)[0] or "ids"
+    instances = instances_of(model, seed, NeedleOptions(task, 8, *sizes, 4, 4))
     return attribute_context(
         model, instances, segment=max(4, max_length // 16), seed=seed, progress=progress
     )

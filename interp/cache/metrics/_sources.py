@@ -10,6 +10,7 @@ from torch import Tensor
 
 from interp.cache.segments import Segments, source_trials
 from interp.heads.experiments._needles import asked_instances, needle_notes
+from interp.heads.needle.instance import NeedleOptions
 from interp.heads.trials import Lab, Trials
 from interp.model.calls.sites import Site
 
@@ -24,17 +25,13 @@ def on_sources(
     lab: Lab,
     name: str,
     read: ReadHeads,
+    needle: NeedleOptions,
     *,
-    task: str,
-    needles: int,
-    sizes: tuple[int, int, int],
-    depths: int,
-    answer: int,
     segment: int,
     last: int = 16,
 ) -> Trials:
     """Score every head by what it reads in prompts whose source segment is known."""
-    task, instances, tried = asked_instances(model, lab.seed, task, needles, sizes, depths, answer)
+    task, instances, tried = asked_instances(model, lab.seed, needle)
     values = source_trials(
         model,
         instances,

@@ -1,6 +1,7 @@
 """Trained gates of retrieval heads."""
 
 from interp.heads.declaration import experiment
+from interp.heads.needle.instance import SourceOptions
 
 
 @experiment(
@@ -10,18 +11,13 @@ from interp.heads.declaration import experiment
     requires=("tokens", "causal"),
     chance="gate of random weights, whose even attention holds the mean of far keys",
     task="none: the gates were trained on a task of their own",
+    options=SourceOptions,
 )
 def trained_gates(
     model,
     lab,
+    needle: SourceOptions,
     *,
-    task: str = "auto",
-    needles: int = 8,
-    min_length: int = 32,
-    max_length: int = 48,
-    lengths: int = 2,
-    depths: int = 3,
-    answer: int = 4,
     trials: int = 2,
     sink: int = 2,
     recent: int = 8,
@@ -44,13 +40,7 @@ def trained_gates(
     near 1.
 
     Options:
-        task: as in `retrieval`, of the families `single_key` and `many_keys` alone; `auto` is the
-            task that the model answers best, else `ids`.
         needles: number of different needles, divided among the trials.
-        min_length, max_length, lengths: tokens of the shortest and of the longest prompt, and
-            how many lengths from one to the other.
-        depths: number of needle positions, from first to last.
-        answer: number of tokens of the needle after its key, in `ids` and the families.
         trials: number of trainings.
         sink: first tokens that a cut cache keeps (the authors train with 128).
         recent: last tokens that it keeps, the current one included (the authors: 256).
@@ -71,10 +61,11 @@ def trained_gates(
     from interp.heads.experiments._needles import asked_instances, needle_notes
     from interp.heads.trials import Trials
 
-    if not 1 <= trials <= needles:
-        raise OptionError(f"trials={trials}, needles={needles}: every trial needs its own needle")
-    sizes = (min_length, max_length, lengths)
-    task, instances, tried = asked_instances(model, lab.seed, task, needles, sizes, depths, answer)
+    if not 1 <= trials <= needle.needles:
+        raise OptionError(
+            f"trials={trials}, needles={needle.needles}: every trial needs its own needle"
+        )
+    task, instances, tried = asked_instances(model, lab.seed, needle)
     each = []
     for trial in range(trials):
         mine = [x for x in instances if x.needle % trials == trial]

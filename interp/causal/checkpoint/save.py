@@ -56,6 +56,7 @@ from interp.causal.checkpoint.probe import (
     tolerance,
 )
 from interp.causal.checkpoint.repair import Repaired
+from interp.causal.game.interventions import REMOVALS
 from interp.causal.gating.result import LearnedGates
 from interp.causal.task import Task
 from interp.core.documents import parse_json
@@ -156,14 +157,14 @@ def save_pruned(
     """
     if form != "auto" and form not in FORMS:
         raise UnknownName("form of a checkpoint", form, ("auto", *FORMS))
-    if kind not in ("zero", "mean"):
-        raise UnknownName("kind of removal", kind, ("zero", "mean"))
+    if kind not in REMOVALS:
+        raise UnknownName("kind of removal", kind, REMOVALS)
     path = Path(folder)
     if path.exists() or path.is_symlink():
         raise StoreError(f"{path} exists already; name a new folder")
     require_removable(model)
     trained = heads if isinstance(heads, Repaired) else None
-    if trained is not None and kind != "zero":
+    if trained is not None and kind == "mean":
         raise OptionError("a repaired model was trained with zeros; use kind='zero'")
     removed, parts = _removed(model, heads, mlps)
     judged = [t if isinstance(t, Judged) else Judged.of(t, seed) for t in tasks]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from interp.causal.game.interventions import INTERVENTIONS
 from interp.core.errors import OptionError, StoreError
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
 SEARCHED = {"gates", "pairs"}  # searches that need prompts of their own
 N_RANDOM = 50  # random removals of a certificate
-KINDS_SAVED = {"zero": "zero", "mean-batch": "mean", "mean-dataset": "mean"}
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,11 @@ class Saving:
             )
         if self.rate is not None and not self.repair:
             raise OptionError("--set repair_rate needs --set repair=STEPS")
-        if self.repair and kind != "zero":
+        if self.repair and not INTERVENTIONS[kind].is_zero:
             raise OptionError(
                 "--set repair trains with zeros in place of the heads; use --kind zero"
             )
-        if kind not in KINDS_SAVED:
+        if INTERVENTIONS[kind].removal is None:
             raise OptionError(
                 f"--kind {kind} cannot be stored in weights; use zero, mean-batch (the mean over "
                 "prompts that are not judged) or mean-dataset"
@@ -151,7 +151,7 @@ class Saving:
                 **trained,
             )
         form: Any = self.form
-        kind: Any = KINDS_SAVED[game["kind"]]
+        kind: Any = INTERVENTIONS[game["kind"]].removal
         assert self.folder is not None
         return save_pruned(
             model,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from interp.causal.checkpoint.forms import FORMS
+from interp.causal.game.interventions import REMOVALS
 
 FORMAT = "interp certificate 1"
 NUMBER, OPTIONAL_NUMBER, ANY = "a number", "a number or null", "any JSON value"
@@ -65,7 +66,7 @@ _TASK = {
 SCHEMA: dict[str, Any] = {
     "format": (FORMAT,),
     "form": FORMS,
-    "kind": ("zero", "mean"),
+    "kind": REMOVALS,
     "means": str,
     "mlp_means": str,
     "notes": [str],

@@ -31,7 +31,6 @@ from interp.core.interrupts import held
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
 from interp.model.hooks.inference import in_this_thread, inference
-from interp.model.hooks.long_output import uniform_output
 
 Walk = Literal["auto", "chain", "fold"]
 WALKS = ("auto", "chain", "fold")
@@ -178,7 +177,7 @@ def _chain(
             dict(clean.outputs),
             dict(clean.attention),
             dict(clean.z),
-            dict(clean.uniform),
+            dict(clean.live),
         )
         with inference(game.model.module):
             for step in range(len(gates)):
@@ -226,8 +225,8 @@ def _next(game: Game, number: int, last: CleanRun, first: Site, gates: Tensor) -
         # before any gate: visitors of outer blocks run first
         if site in reuse.attention and place[site] > place[first]:
             last.z[site] = call.z.transpose(1, 2).contiguous().transpose(1, 2)
-            if batch.replacement.live:
-                last.uniform[site] = uniform_output(call)
+            if batch.replacement.live is not None:
+                last.live[site] = batch.replacement.live(call)
 
     module_of = game.model.module.get_submodule
     with ExitStack() as stack:

@@ -23,11 +23,11 @@ from torch import Tensor
 
 from interp.causal.game.batches import GameBatch, make_batches
 from interp.causal.game.estimate import RunEstimate
+from interp.causal.game.interventions import INTERVENTIONS, check_kind
 from interp.causal.game.ledger import Ledger, identity
 from interp.causal.game.pace import Pace, estimated
 from interp.causal.game.packing import Pack, coalition_packs, first_changes
 from interp.causal.game.players import Players
-from interp.causal.game.replacement import check_kind
 from interp.causal.game.replay import CleanRun, Reuse, capture_for_replay, pick, run
 from interp.causal.game.verify import reuse_of
 from interp.causal.task import Task
@@ -46,7 +46,7 @@ class Game:
 
     Args:
         players: "heads", "kv_groups", "layers", a mapping of labels to heads, or `Players`.
-        kind: replacement of an ablated head; see `interp.causal.game.replacement.KINDS`.
+        kind: replacement of an ablated head; see `interp.causal.game.interventions`.
         stack, heads: the heads that are players; by default all.
         reference: prompts for `kind="mean-dataset"`.
         without: heads that are ablated in every run, the clean one included.
@@ -328,7 +328,7 @@ class Game:
             self.players = playing
         if not torch.equal(silent, clean):
             return
-        if self.kind == "resample" and self.task.corrupted is not None:
+        if INTERVENTIONS[self.kind].of_pairs(self.task):
             raise OptionError(
                 f"task {self.task.name}: the clean and the corrupted runs do not differ; give "
                 f"corrupted prompts in which the behaviour is absent"

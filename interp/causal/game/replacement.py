@@ -1,95 +1,57 @@
-"""Replacements for the output of an ablated head: kinds of `interp.model.edits`, fixed per task.
+"""Replacements for the output of an ablated head, of which most are fixed per task.
 
 The output of a replaced head is `gate·z + (1 - gate)·replacement`. Means and resampled activations
 come from the undisturbed run over all prompts of the task, so that a coalition's value does not
 depend on which other heads are ablated or on batching; for one head at a time this equals the edit
-of the same name. `uniform-attention` spreads the head's attention uniformly over the values of the
-current run.
+of the same name. A live replacement is made from the current run. The kinds are declared in
+`interp.causal.game.interventions`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp.core.errors import OptionError, PromptError, UnknownName
+from interp.causal.task import Task, TaskInputs, part, size
+from interp.core.errors import PromptError
+from interp.core.prompts import Prompts
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
-from interp.model.hooks.long_output import uniform_output
+from interp.model.hooks.inference import inference
+from interp.model.sources.remote import RemoteModel
 
 if TYPE_CHECKING:
-    from interp.causal.task import Task
+    from interp.model.model import Model
 
-
-@dataclass(frozen=True)
-class Kind:
-    """Replacement for z of an ablated head, and the questions it does not answer."""
-
-    does: str
-    not_for: str
-
-
-KINDS: Mapping[str, Kind] = {
-    "zero": Kind(
-        "The head writes nothing: z is 0.",
-        "later layers that rely on a head's constant part: zero is then out of distribution, "
-        "which causes part of the damage.",
-    ),
-    "mean-batch": Kind(
-        "z is its mean over all prompts and positions of the task.",
-        "few prompts: the mean is taken over them, so each prompt keeps part of its own "
-        "activation.",
-    ),
-    "mean-position": Kind(
-        "z is its mean over the prompts at each position.",
-        "prompts whose positions are not comparable.",
-    ),
-    "mean-dataset": Kind(
-        "z is its mean over user-supplied reference prompts.",
-        "reference prompts unlike those of the task.",
-    ),
-    "resample": Kind(
-        "z is that of the corrupted prompt, or of another prompt of the same length.",
-        "the total effect of a head: it measures only its effect on the difference between the "
-        "two prompts.",
-    ),
-    "uniform-attention": Kind(
-        "Attention is spread uniformly over the visible keys; the head still writes values.",
-        "removing a head: it still writes the mean of the values. It tests whether the choice of "
-        "tokens matters.",
-    ),
-}
+_TOKENS_OF_AN_IMAGE = 128  # a guess, used only to size batches of inputs without tokens
 
 
 @dataclass(frozen=True, eq=False)
 class Replacement:
     """Replacement for one batch of prompts: `fixed[site] [#batch, head, #query_pos, d_v]`.
 
-    A site without an entry is replaced by zero, or by its uniform attention if `live`.
+    A site without an entry is replaced by zero, or by what `live` makes of its attention call.
     """
 
     fixed: Mapping[Site, Tensor] = field(default_factory=dict)
-    live: bool = False
+    live: Callable[[Call], Tensor] | None = None
 
     def at(
-        self, site: Site, z: Tensor, call: Call | None, uniform: Tensor | None = None
+        self, site: Site, z: Tensor, call: Call | None, kept: Tensor | None = None
     ) -> Tensor | None:
         """Return the replacement of `z [row, head, query_pos, d_v]`, or None for zero.
 
-        `uniform` is the uniform attention of the clean run, used if the attention itself does not
-        run.
+        `kept` is what `live` made in the clean run, used if the attention itself does not run.
         """
-        if self.live:
-            value = uniform_output(call) if call is not None else uniform
-        else:
+        if self.live is None:
             return self.rows(site, z.shape[0])
-        return _repeated(value, z.shape[0])
+        return _repeated(self.live(call) if call is not None else kept, z.shape[0])
 
     def rows(self, site: Site, n: int) -> Tensor | None:
         """Return the fixed replacement for n rows of z, or None for zero."""
@@ -187,6 +149,78 @@ def _sum(have: Tensor | None, new: Tensor, axis: int) -> Tensor:
     return total
 
 
+@dataclass(frozen=True, eq=False)
+class TaskRuns:
+    """Prompts of a task in batches, from whose undisturbed runs replacements are made.
+
+    Args:
+        which: numbers of the prompts of each batch.
+        inputs: input tensors of each batch.
+        reference: reference prompts, if any.
+        seed: seed of the draw of other prompts.
+    """
+
+    model: Model
+    task: Task
+    which: Sequence[tuple[int, ...]]
+    inputs: Sequence[dict[str, Any]]
+    reference: Any = None
+    seed: int = 0
+
+    def means(self, *, by_position: bool) -> list[dict[Site, Tensor]]:
+        """Return the mean of z over the task's prompts and positions, or at each position."""
+        if by_position and len(self.task) < 2:
+            raise PromptError(
+                f"kind='mean-position' of task {self.task.name} over one prompt equals that "
+                "prompt; give more prompts, or use kind='mean-batch'"
+            )
+        model, means = self.model, Means(by_position)
+        reals: list[dict[Site, Tensor]] = [{} for _ in self.inputs]
+        for real_of, inputs in zip(reals, self.inputs, strict=True):
+
+            def visit(site: Site, call: Call, real: Tensor, kept: dict = real_of) -> None:
+                kept[site] = real
+                means.add(site, call, real)
+
+            if isinstance(model, RemoteModel):
+                totals = model.z_totals(inputs, by_position=by_position)
+                for site, (total, real) in totals.items():
+                    real_of[site] = real
+                    means.add_elsewhere(site, total, real)
+            else:
+                _see(model, inputs, visit)
+        return [means.fixed(real_of) for real_of in reals]
+
+    def reference_means(self) -> list[dict[Site, Tensor]]:
+        """Return the mean of z over the reference prompts, the same for each batch."""
+        model, means = self.model, self.model.mean_z(self.reference)
+        fixed = {s: means[s.stack, s.layer][None, :, None].to(model.device) for s in model.sites}
+        return [fixed for _ in self.which]
+
+    def other_prompts(self) -> list[dict[Site, Tensor]]:
+        """Return z of each prompt's corrupted prompt, or of another prompt of the task."""
+        task, drawn = self.task, None
+        if task.corrupted is None:
+            drawn = resample_sources(task, prompt_lengths(task.prompts), self.seed)
+        else:
+            require_equal_lengths(task)
+        given = task.prompts if task.corrupted is None else task.corrupted
+        parts = [[i if drawn is None else drawn[i] for i in which] for which in self.which]
+        return [z_of(self.model, self.model.inputs(part(given, which))) for which in parts]
+
+
+def z_of(model: Model, inputs: TaskInputs) -> dict[Site, Tensor]:
+    """Return z of every attention in an undisturbed run, `[batch, head, query_pos, d_v]`."""
+    found: dict[Site, Tensor] = {}
+    _see(model, inputs, lambda site, call, real: found.update({site: call.z.clone()}))
+    return found
+
+
+def _see(model: Model, inputs: TaskInputs, visit: Any) -> None:
+    with inference(model.module):
+        model.read(inputs, visit)
+
+
 def resample_sources(task: Task, lengths: list[int], seed: int) -> list[int]:
     """Choose the source prompt of each prompt for `resample` without corrupted prompts."""
     if len(task) < 2:
@@ -208,13 +242,27 @@ def resample_sources(task: Task, lengths: list[int], seed: int) -> list[int]:
     return found
 
 
-def check_kind(kind: str, reference: object) -> None:
-    """Raise if a kind does not exist or lacks its reference prompts."""
-    if kind not in KINDS:
-        raise UnknownName("kind of ablation", kind, KINDS)
-    if kind == "mean-dataset" and reference is None:
-        raise OptionError("kind='mean-dataset' needs reference= prompts to take the mean over")
-    if kind != "mean-dataset" and reference is not None:
-        raise OptionError(
-            f"kind={kind!r} does not accept reference prompts; use kind='mean-dataset'"
-        )
+def require_equal_lengths(task: Task) -> None:
+    """Raise unless each prompt is as long as its corrupted version."""
+    assert task.corrupted is not None
+    pairs = zip(prompt_lengths(task.prompts), prompt_lengths(task.corrupted), strict=True)
+    for i, (clean, corrupted) in enumerate(pairs):
+        if clean != corrupted:
+            raise PromptError(
+                f"task {task.name}: prompt {i} has {clean} tokens and its corrupted one "
+                f"{corrupted}; activations are patched position by position, so give prompts of "
+                f"equal length"
+            )
+
+
+def prompt_lengths(prompts: Prompts | TaskInputs) -> list[int]:
+    """Return the number of positions of each prompt in the batch."""
+    if isinstance(prompts, Prompts):
+        read = prompts.ids if prompts.decoder is None else prompts.decoder.ids
+        return [max(len(p), len(r)) for p, r in zip(prompts.ids, read, strict=True)]
+    widths = [
+        int(x.shape[1])
+        for name, x in prompts.items()
+        if isinstance(x, Tensor) and name.endswith("input_ids")
+    ]
+    return [sum(widths) or _TOKENS_OF_AN_IMAGE] * size(prompts)

@@ -26,7 +26,6 @@ from interp.core.interrupts import held
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
 from interp.model.hooks.inference import in_this_thread, replaced
-from interp.model.hooks.long_output import uniform_output
 from interp.model.model import Model
 from interp.model.sources.remote import RemoteModel
 
@@ -106,13 +105,13 @@ class CleanRun:
     outputs: dict[str, Any]
     attention: dict[Site, Any]
     z: dict[Site, Tensor]
-    uniform: dict[Site, Tensor]
+    live: dict[Site, Tensor]  # replacements that are made from the run
 
     @property
     def n_bytes(self) -> int:
         """Memory that is stored."""
         kept = tensors_in([self.outputs, self.attention, list(self.z.values())])
-        kept += [*self.uniform.values(), self.logits]
+        kept += [*self.live.values(), self.logits]
         return sum(x.numel() * x.element_size() for x in kept if x.device.type != "meta")
 
 
@@ -146,7 +145,7 @@ def capture_for_replay(
     outputs: dict[str, Any] = {}
     attention: dict[Site, Any] = {}
     z: dict[Site, Tensor] = {}
-    uniform: dict[Site, Tensor] = {}
+    live: dict[Site, Tensor] = {}
     replacement = replacement or Replacement()
     batch = batch_size(inputs)
     if isinstance(model, RemoteModel):
@@ -176,8 +175,8 @@ def capture_for_replay(
         if site in reuse.attention:
             # memory layout of the projection's input, so that merging the heads needs no copy
             z[site] = call.z.transpose(1, 2).contiguous().transpose(1, 2)
-            if replacement.live:
-                uniform[site] = uniform_output(call)
+            if replacement.live is not None:
+                live[site] = replacement.live(call)
         if base is not None and site in base:
             gate = base[site].expand(batch, -1)
             call.z = gated(call.z, gate, replacement.at(site, call.z, call))
@@ -200,7 +199,7 @@ def capture_for_replay(
         start = time.perf_counter()
         logits = model.run(inputs)
         seconds = time.perf_counter() - start
-    return CleanRun(dict(inputs), batch, logits, seconds, outputs, attention, z, uniform)
+    return CleanRun(dict(inputs), batch, logits, seconds, outputs, attention, z, live)
 
 
 def run(
@@ -328,10 +327,8 @@ def _attention(
     def forward(*args: Any, **kwargs: Any) -> Any:
         z = tiled(clean.z[site], copies)
         if gate is not None:
-            uniform = clean.uniform.get(site)
-            other = replacement.at(
-                site, z, None, None if uniform is None else tiled(uniform, copies)
-            )
+            live = clean.live.get(site)
+            other = replacement.at(site, z, None, None if live is None else tiled(live, copies))
             z = gated(z, gate, other)
         out = z.transpose(1, 2).flatten(2)
         if reuse.attention[site] == "projection":

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from interp.causal.game.game import Game
+from interp.causal.game.interventions import intervention, names_with
 from interp.causal.game.replacement import gated
 from interp.causal.game.replay import Reuse, pick, run
 from interp.causal.gate_derivatives import frozen
@@ -44,17 +45,18 @@ class GatedTask:
     def __init__(
         self, model: Model, task: Task, units: GatedUnits, kind: str, **options: Any
     ) -> None:
-        if units.mlps and kind not in ("zero", "mean-batch"):
+        entry = intervention(kind)
+        if units.mlps and not entry.of_mlps:
             raise OptionError(
-                f"kind={kind!r} has no counterpart for an MLP; use zero or mean-batch, or gate "
-                "heads only"
+                f"kind={kind!r} has no counterpart for an MLP; use "
+                f"{names_with(lambda x: x.of_mlps)}, or gate heads only"
             )
         # players of the game only name what the task can depend on
         players = "heads" if units.players is None else units.players
         self.game = Game(model, task, kind=kind, players=players, **options)
         self.units = units
         self._mlp_means: dict[str, Tensor] = {}
-        if units.mlps and kind == "mean-batch":
+        if units.mlps and not entry.is_zero:
             self._mlp_means = self._means()
 
     @property

@@ -21,6 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.causal.game.game import Game
+from interp.causal.game.interventions import MASKS
 from interp.causal.game.players import Players
 from interp.causal.influence.result import TextRows, TextScores, in_blocks
 from interp.causal.influence.texts import LONG, Cut, Long, Text, count_texts, text_windows, texts_of
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 Array = np.ndarray
-KINDS = ("uniform-attention", "zero")
 _BLOCK = 64  # number of texts that are sorted by length and run together
 
 
@@ -105,8 +105,8 @@ def attention_influence(
     Reference: "AttentionInfluence" (arXiv 2505.07293); implemented from a description, since its
     code is not public.
     """
-    if kind not in KINDS:
-        raise UnknownName("kind of masking", kind, KINDS)
+    if kind not in MASKS:
+        raise UnknownName("kind of masking", kind, MASKS)
     if long not in LONG:
         raise UnknownName("way with long texts", long, LONG)
     if model.kind != "causal":

@@ -46,7 +46,7 @@ function chip() {
   chips.replaceChildren(...state.edits.map(chipOf));
   if (!state.edits.length) chips.append(make("li", { class: "note" }, "No edits."));
   if (state.edits.length > 1) chips.append(make("li", {}, control("Remove all", () => { state.edits = []; changed("No edits"); })));
-  referenceOf.hidden = ![...active().map((edit) => edit.kind), kinds.value].some((kind) => ["mean-dataset", "resample"].includes(kind));
+  referenceOf.hidden = ![...active().map((edit) => edit.kind), kinds.value].some((kind) => page.about.need_reference.includes(kind));
   for (const rect of root.querySelectorAll(".thumbs rect.pick")) {
     const [s, h] = rect.dataset.at.split(",").map(Number), out = isOut(headOf(s, h));
     rect.classList.toggle("out", out);
@@ -110,7 +110,7 @@ async function ablate() {
   const step = past.steps[past.at], { prompt } = state.prompt, on = active();
   const given = { prompt, heads: on.map((edit) => edit.head), intervention: on.map((edit) => edit.kind) };
   if (position.value !== "") given.position = Number(position.value);
-  const needs = on.find((edit) => ["mean-dataset", "resample"].includes(edit.kind));
+  const needs = on.find((edit) => page.about.need_reference.includes(edit.kind));
   if (needs) {
     if (!reference.value.trim()) {
       logits.replaceChildren(make("p", { class: "note" }, `${needs.kind} needs reference prompts; write them above.`));

@@ -11,6 +11,7 @@ from interp.core.errors import PromptError
 from interp.core.prompts import Prompts
 from interp.heads.experiments._needles import OF_SENTENCES, chosen_task, instances_of
 from interp.heads.needle.choosing import count_answered
+from interp.heads.needle.instance import NeedleOptions
 from interp.heads.needle.sentences import MOST
 from interp.heads.needle.task_file import read_task
 
@@ -126,7 +127,7 @@ def _kind(model: Model, seed: int, scored: Mapping[str, Any], length: int, answe
     task = str(scored.get("task", "auto"))
     if task != "auto":
         return task
-    chosen, tried = chosen_task(model, seed, (length, length, 1), answer)
+    chosen, tried = chosen_task(model, seed, length, answer)
     if chosen is None:
         raise Unanswered(f"the model answers no needle ({', '.join(map(str, tried))})")
     return chosen
@@ -152,7 +153,5 @@ def _instances(
                 f"all {most} needles of the task {task} were scored, so none is left for the "
                 f"causal check; score fewer with needles={max(1, most // 2)}"
             )
-    lengths = (length, length, 1)
-    return task, instances_of(model, seed, task, taken + n, lengths, PLACES, answer)[
-        taken * PLACES :
-    ]
+    needle = NeedleOptions(task, taken + n, length, length, 1, PLACES, answer)
+    return task, instances_of(model, seed, needle)[taken * PLACES :]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,7 +13,7 @@ from interp.heads.needle.choosing import TriedTask, best_task, try_tasks
 from interp.heads.needle.copying import CopyPaste
 from interp.heads.needle.families import FAMILIES, family_instances
 from interp.heads.needle.ids import ids_instances
-from interp.heads.needle.instance import Instance, even_depths, evenly
+from interp.heads.needle.instance import Instance, NeedleOptions, even_depths, evenly
 from interp.heads.needle.sentences import sentence_instances
 from interp.heads.needle.task_file import read_task
 from interp.heads.needle.text import text_instances
@@ -30,25 +31,20 @@ OF_SENTENCES = {"completion": False, "question": True}  # True if a question is 
 
 
 def instances_of(
-    model: Model,
-    seed: int,
-    task: str,
-    needles: int,
-    lengths: tuple[int, int, int],
-    depths: int,
-    answer: int,
-    *,
-    reads: Collection[str] = ONE_NEEDLE,
+    model: Model, seed: int, needle: NeedleOptions, *, reads: Collection[str] = ONE_NEEDLE
 ) -> list[Instance]:
     """Return the instances that the options describe.
 
     `reads` are the families whose sources the metric can read.
     """
+    task, needles = needle.task, needle.needles
     if needles < 1:
         raise OptionError(f"needles={needles}: there must be at least 1")
-    about: dict[str, Any] = {"lengths": evenly(*lengths), "depths": even_depths(depths)}
+    lengths = evenly(needle.min_length, needle.max_length, needle.lengths)
+    about: dict[str, Any] = {"lengths": lengths, "depths": even_depths(needle.depths)}
+    answered = {"needles": needles, "answer": needle.answer, "seed": seed}
     if task == "ids":
-        return ids_instances(model, needles=needles, answer=answer, seed=seed, **about)
+        return ids_instances(model, **answered, **about)
     if task in FAMILIES:
         if task not in reads:
             raise OptionError(
@@ -56,7 +52,7 @@ def instances_of(
                 "its answer stand apart, or even attention finds them; use written_retrieval, "
                 "which reads every family"
             )
-        return family_instances(model, task, needles=needles, answer=answer, seed=seed, **about)
+        return family_instances(model, task, **answered, **about)
     if task in OF_SENTENCES:
         asked = OF_SENTENCES[task]
         return sentence_instances(model, asked=asked, needles=needles, seed=seed, **about)
@@ -71,7 +67,7 @@ def instances_of(
 
 
 def chosen_task(
-    model: Model, seed: int, lengths: tuple[int, int, int], answer: int
+    model: Model, seed: int, max_length: int, answer: int
 ) -> tuple[str | None, list[TriedTask]]:
     """Return the built-in task that the model answers best, and its results on each.
 
@@ -79,11 +75,11 @@ def chosen_task(
     instances. The task is None if the model answers no instance of any task.
     """
     tasks = ["ids", *([] if model.tokenizer is None else OF_SENTENCES)]
-    few = lengths[1], lengths[1], 1
+    few = NeedleOptions("", 4, max_length, max_length, 1, 2, answer)
     tried = try_tasks(
         model,
         {
-            task: lambda task=task: instances_of(model, seed + 1, task, 4, few, 2, answer)
+            task: lambda task=task: instances_of(model, seed + 1, replace(few, task=task))
             for task in tasks
         },
     )
@@ -92,26 +88,17 @@ def chosen_task(
 
 
 def asked_instances(
-    model: Model,
-    seed: int,
-    task: str,
-    needles: int,
-    lengths: tuple[int, int, int],
-    depths: int,
-    answer: int,
-    *,
-    reads: Collection[str] = ONE_NEEDLE,
+    model: Model, seed: int, needle: NeedleOptions, *, reads: Collection[str] = ONE_NEEDLE
 ) -> tuple[str, list[Instance], list[TriedTask]]:
     """Return the task, its instances, and the tasks that were tried to choose it.
 
     The task `auto` is the one that the model answers best, or `ids` if it answers none.
     """
     tried: list[TriedTask] = []
-    if task == "auto":
-        chosen, tried = chosen_task(model, seed, lengths, answer)
-        task = chosen or "ids"
-    instances = instances_of(model, seed, task, needles, lengths, depths, answer, reads=reads)
-    return task, instances, tried
+    if needle.task == "auto":
+        chosen, tried = chosen_task(model, seed, needle.max_length, needle.answer)
+        needle = replace(needle, task=chosen or "ids")
+    return needle.task, instances_of(model, seed, needle, reads=reads), tried
 
 
 def instance_trials(

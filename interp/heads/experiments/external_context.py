@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from interp.heads.declaration import experiment
+from interp.heads.needle.instance import NeedleOptions
 
 if TYPE_CHECKING:
     from interp.heads.needle.instance import Instance
@@ -19,20 +20,9 @@ if TYPE_CHECKING:
     chance="cosine with as many context tokens drawn at random",
     end="high",
     task="needles",
+    options=NeedleOptions,
 )
-def external_context(
-    model,
-    lab,
-    *,
-    task: str = "auto",
-    needles: int = 8,
-    min_length: int = 24,
-    max_length: int = 48,
-    lengths: int = 2,
-    depths: int = 3,
-    answer: int = 4,
-    share: float = 0.1,
-):
+def external_context(model, lab, needle: NeedleOptions, *, share: float = 0.1):
     """Attend to context whose last-layer states resemble that of the token that is answered from.
 
     The external context score of ReDeEP: at each row of the answer, the tokens of the context to
@@ -51,13 +41,6 @@ def external_context(
     that any context token has a high cosine; compare with the null.
 
     Options:
-        task: as in `retrieval`, of the families `single_key` and `many_keys` alone; `auto` is the
-            task that the model answers best, else `ids`.
-        needles: number of different needles; the instances of one form a cluster.
-        min_length, max_length, lengths: tokens of the shortest and of the longest prompt, and
-            how many lengths from one to the other.
-        depths: number of needle positions, from first to last.
-        answer: number of tokens of the needle after its key, in `ids` and the families.
         share: share of the context's tokens that are averaged; at least one token.
 
     Reference: Sun et al. 2025, "ReDeEP: Detecting Hallucination in Retrieval-Augmented Generation
@@ -72,8 +55,7 @@ def external_context(
 
     if not 0 < share <= 1:
         raise OptionError(f"share={share}: give a share of the context, above 0 and up to 1")
-    sizes = (min_length, max_length, lengths)
-    task, instances, tried = asked_instances(model, lab.seed, task, needles, sizes, depths, answer)
+    task, instances, tried = asked_instances(model, lab.seed, needle)
     stack = predicting_stack(model)
     sites = [s for s in model.sites if s.stack == stack]
     values: dict = {s: [] for s in sites}

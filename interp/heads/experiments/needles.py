@@ -1,6 +1,7 @@
 """Heads that retrieve a needle from a haystack."""
 
 from interp.heads.declaration import experiment
+from interp.heads.needle.instance import NeedleOptions
 
 
 @experiment(
@@ -10,21 +11,9 @@ from interp.heads.declaration import experiment
     requires=("tokens", "causal"),
     chance="about 1 / (tokens of the prompt)",
     task="needles",
+    options=NeedleOptions,
 )
-def retrieval(
-    model,
-    lab,
-    *,
-    task: str = "auto",
-    needles: int = 8,
-    min_length: int = 24,
-    max_length: int = 48,
-    lengths: int = 2,
-    depths: int = 3,
-    answer: int = 4,
-    success: float = 0.0,
-    authors: bool = False,
-):
+def retrieval(model, lab, needle: NeedleOptions, *, success: float = 0.0, authors: bool = False):
     """Copy a needle out of a haystack: the top key is the token that the answer needs next.
 
     At each step of the answer a head copies if its largest weight is in the needle, on the token
@@ -54,7 +43,6 @@ def retrieval(
         min_length, max_length, lengths: tokens of the shortest and of the longest prompt, and
             how many lengths from one to the other; sentences need at least twice a needle's length
             and the question.
-        depths: number of needle positions, from first to last.
         answer: number of tokens to copy per needle, in the task `ids` and the families.
         success: minimum share of the answer that is right; other instances are excluded (the
             authors use 0.5). The null is then the expected score of a top key drawn uniformly from
@@ -64,6 +52,8 @@ def retrieval(
 
     Reference: Wu et al. 2024, "Retrieval Head Mechanistically Explains Long-Context Factuality".
     """
+    from dataclasses import replace
+
     from interp.heads.experiments._needles import (
         COPIED,
         answered,
@@ -76,14 +66,14 @@ def retrieval(
     from interp.heads.needle import copy_paste, selection_stability
     from interp.heads.trials import Trials
 
-    sizes, trials = (min_length, max_length, lengths), []
+    task, trials = needle.task, []
     if task == "auto":
-        chosen, trials = chosen_task(model, lab.seed, sizes, answer)
+        chosen, trials = chosen_task(model, lab.seed, needle.max_length, needle.answer)
         # if there is only one task, the instances below show how well the model does it
         task = chosen or "ids"
         if chosen is None and len(trials) > 1 and success <= 0:
             return unscored(model, trials)
-    instances = instances_of(model, lab.seed, task, needles, sizes, depths, answer, reads=COPIED)
+    instances = instances_of(model, lab.seed, replace(needle, task=task), reads=COPIED)
     tried = copy_paste(
         model,
         instances,
@@ -124,20 +114,9 @@ def retrieval(
     chance="value of random weights",
     end="high",
     task="needles",
+    options=NeedleOptions,
 )
-def qr_retrieval(
-    model,
-    lab,
-    *,
-    task: str = "auto",
-    needles: int = 8,
-    min_length: int = 24,
-    max_length: int = 48,
-    lengths: int = 2,
-    depths: int = 3,
-    answer: int = 4,
-    calibrated: bool = True,
-):
+def qr_retrieval(model, lab, needle: NeedleOptions, *, calibrated: bool = True):
     """Attend from the question to the needle, more than an uninformative question does.
 
     Per head, the mean attention of the question's tokens on every key of the context, minus that of
@@ -166,8 +145,6 @@ def qr_retrieval(
         min_length, max_length, lengths: tokens of the shortest and of the longest prompt, and
             how many lengths from one to the other; sentences need at least twice a needle's length
             and the question.
-        depths: number of needle positions, from first to last.
-        answer: number of tokens of the needle after its key, in `ids` and the families.
         calibrated: subtract the attention of the uninformative question.
 
     Reference: Zhang et al. 2025, "Query-Focused Retrieval Heads Improve Long-Context Reasoning
@@ -177,8 +154,7 @@ def qr_retrieval(
     from interp.heads.needle import question_mass
     from interp.heads.per_head import by_site
 
-    sizes = (min_length, max_length, lengths)
-    task, instances, tried = asked_instances(model, lab.seed, task, needles, sizes, depths, answer)
+    task, instances, tried = asked_instances(model, lab.seed, needle)
     found = question_mass(
         model,
         instances,

@@ -1,5 +1,6 @@
 """Heads that do nothing: small values, little written."""
 
+from interp.core.declaration import like
 from interp.heads.declaration import experiment
 from interp.heads.trials import Trials
 
@@ -38,13 +39,13 @@ def no_op_value(model, lab, *, n: int = 16, max_length: int = 48):
     return Trials(values)
 
 
-@experiment(
+@like(
+    no_op_value,
     unit="share of the stream's norm",
     low=0.0,
-    requires=("tokens",),
+    high=None,
     chance="value of random weights",
     end="low",
-    task="none: a head that writes nothing is not needed for anything",
 )
 def no_op_written(model, lab, *, n: int = 16, max_length: int = 48):
     """Norm of a head's output divided by that of the residual stream it is added to.
@@ -54,12 +55,6 @@ def no_op_written(model, lab, *, n: int = 16, max_length: int = 48):
 
     Not for: post-norm models, in which the sum is scaled afterwards. A head may also be inactive on
     random tokens only.
-
-    Options:
-        n: number of prompts of random tokens.
-        max_length: tokens per prompt.
-
-    Reference: Bondarenko et al. 2023, "Quantizable Transformers" (heads that learn to do nothing).
     """
     from interp.core.prompts import random_tokens
     from interp.heads.outliers import written_share

@@ -1,5 +1,6 @@
 """Heads of repeated random tokens."""
 
+from interp.core.declaration import like
 from interp.heads.declaration import experiment
 
 
@@ -46,14 +47,7 @@ def echo(
     return on_repeats(model, lab, duplicate_token, period, copies, trials, per_group)
 
 
-@experiment(
-    unit="attention mass",
-    low=0.0,
-    high=1.0,
-    requires=("tokens", "causal"),
-    chance="mean of (copies before the row) / (row + 1)",
-    task="repeats",
-)
+@like(echo)
 def razor_induction(
     model,
     lab,
@@ -70,15 +64,6 @@ def razor_induction(
 
     Not for: replacing `induction`: it uses more copies, all rows of later copies and optionally the
     maximum of a key-value group.
-
-    Options:
-        period: maximum tokens per copy (the paper uses 2500); reduced to fit the model's positions.
-        copies: number of copies in a prompt.
-        trials: number of prompts; those with one period form a cluster.
-        per_group: give every head the largest score of its key-value group, as the paper selects.
-
-    Reference: Tang et al. 2024, "RazorAttention: Efficient KV Cache Compression Through Retrieval
-    Heads".
     """
     from interp.heads.detectors.induction import induction
     from interp.heads.experiments._repeated import on_repeats

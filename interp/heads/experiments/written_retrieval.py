@@ -1,6 +1,7 @@
 """Heads that write the answer of a needle, whether or not they look at its words."""
 
 from interp.heads.declaration import experiment
+from interp.heads.needle.instance import NeedleOptions
 
 
 @experiment(
@@ -9,19 +10,9 @@ from interp.heads.declaration import experiment
     chance="0: the needle's tokens write no more of the answer than other tokens do",
     end="high",
     task="needles",
+    options=NeedleOptions,
 )
-def written_retrieval(
-    model,
-    lab,
-    *,
-    task: str = "auto",
-    needles: int = 8,
-    min_length: int = 24,
-    max_length: int = 48,
-    lengths: int = 2,
-    depths: int = 3,
-    answer: int = 4,
-):
+def written_retrieval(model, lab, needle: NeedleOptions):
     """Write the answer from the needle: logits of it by way of the needle's tokens against others.
 
     At each step of the answer, a key's part is its weight times the logit of the answer token that
@@ -43,10 +34,6 @@ def written_retrieval(
     Options:
         task: as in `retrieval`, and the family `common_words`; `auto` is the task that the model
             answers best, else `ids`.
-        needles: number of different needles; the instances of one form a cluster.
-        min_length, max_length, lengths: tokens of the shortest and of the longest prompt, and
-            how many lengths from one to the other.
-        depths: number of needle positions, from first to last.
         answer: number of tokens to find per needle, in the task `ids` and the families.
 
     Reference: Gema, Alex and Minervini 2026 (arXiv 2607.01002), which uses the raw row of the
@@ -61,10 +48,7 @@ def written_retrieval(
     from interp.model.locate.head_outputs import head_outputs, read_for_run, writing_weights
     from interp.model.locate.weights import embeddings, predicting_sites
 
-    sizes = (min_length, max_length, lengths)
-    task, instances, tried = asked_instances(
-        model, lab.seed, task, needles, sizes, depths, answer, reads=FAMILIES
-    )
+    task, instances, tried = asked_instances(model, lab.seed, needle, reads=FAMILIES)
     unembedding = embeddings(model).W_U.double().cpu()
     maps = {s: writing_weights(model, s) for s in predicting_sites(model)}
     for weights in maps.values():

@@ -1,5 +1,6 @@
 """Margins of the three sparse patterns of MInference."""
 
+from interp.core.declaration import like
 from interp.heads.declaration import measurement
 
 
@@ -33,14 +34,7 @@ def minference_a_shape(layer, *, keys: int = 4):
     return kind_margin(layer, "a_shape", keys)
 
 
-@measurement(
-    unit="attention mass",
-    low=-1.0,
-    high=1.0,
-    requires=("qk", "self", "causal"),
-    chance="below 0 for at least two of the three patterns",
-    end="high",
-)
+@like(minference_a_shape)
 def minference_block_sparse(layer, *, keys: int = 4):
     """Attention kept by chosen blocks of keys, minus the better of the other two patterns.
 
@@ -48,46 +42,19 @@ def minference_block_sparse(layer, *, keys: int = 4):
     mean keys; blocks have a quarter of the budget. Above 0 it is the kind of the head: see
     `interp.heads.minference_kinds`. Averaged over queries that see more keys than the budget,
     without the last.
-
-    Not for: prompts with hardly more tokens than keys, which have no score. MInference compares at
-    a budget of thousands of keys, over queries from 2500 on, and its code rewrites some winners as
-    vertical-slash.
-
-    Options:
-        keys: budget of keys per query, at least 4.
-
-    Reference: Jiang et al. 2024, "MInference 1.0: Accelerating Pre-filling for Long-Context LLMs
-    via Dynamic Sparse Attention" (arXiv 2407.02490).
     """
     from interp.heads.geometry._kinds import kind_margin
 
     return kind_margin(layer, "block_sparse", keys)
 
 
-@measurement(
-    unit="attention mass",
-    low=-1.0,
-    high=1.0,
-    requires=("qk", "self", "causal"),
-    chance="below 0 for at least two of the three patterns",
-    end="high",
-)
+@like(minference_a_shape)
 def minference_vertical_slash(layer, *, keys: int = 4):
     """Attention kept by chosen columns and diagonals, minus the better of the other two patterns.
 
     Half of the budget are the keys with the largest sums over the last queries, half the
     distances. Above 0 it is the kind of the head: see `interp.heads.minference_kinds`. Averaged
     over queries that see more keys than the budget, without those last.
-
-    Not for: prompts with hardly more tokens than keys, which have no score. MInference compares at
-    a budget of thousands of keys, over queries from 2500 on, and its code rewrites some winners as
-    vertical-slash.
-
-    Options:
-        keys: budget of keys per query, at least 4.
-
-    Reference: Jiang et al. 2024, "MInference 1.0: Accelerating Pre-filling for Long-Context LLMs
-    via Dynamic Sparse Attention" (arXiv 2407.02490).
     """
     from interp.heads.geometry._kinds import kind_margin
 

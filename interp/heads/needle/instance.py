@@ -1,4 +1,4 @@
-"""One needle in one haystack, with its question and its answer."""
+"""One needle in one haystack, with its question and its answer, and the options that ask for it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,36 @@ from interp.core.prompts import Prompts, bos_id
 
 if TYPE_CHECKING:
     from interp.model.model import Model
+
+
+@dataclass(frozen=True)
+class NeedleOptions:
+    """Needles in a haystack.
+
+    Options:
+        task: as in `retrieval`, of the families `single_key` and `many_keys` alone; `auto` is the
+            task that the model answers best, else `ids`.
+        needles: number of different needles; the instances of one form a cluster.
+        min_length, max_length, lengths: tokens of the shortest and of the longest prompt, and
+            how many lengths from one to the other.
+        depths: number of needle positions, from first to last.
+        answer: number of tokens of the needle after its key, in `ids` and the families.
+    """
+
+    task: str = "auto"
+    needles: int = 8
+    min_length: int = 24
+    max_length: int = 48
+    lengths: int = 2
+    depths: int = 3
+    answer: int = 4
+
+
+@dataclass(frozen=True)
+class SourceOptions(NeedleOptions):
+    """Needles among segments of a context, which need longer prompts."""
+
+    min_length: int = 32
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Sizes and ranks of QK and OV circuits."""
 
+from interp.core.declaration import like
 from interp.heads.declaration import weights
 from interp.model.calls.sites import circuit_sites
 
@@ -60,7 +61,7 @@ def qk_rank(model, *, by_entropy: bool = False):
     return {site: effective_rank(c.singular_values(), by_entropy) for site, c in circuits.items()}
 
 
-@weights(unit="directions", low=0.0, high=None, requires=("ov",))
+@like(qk_rank, requires=("ov",))
 def ov_rank(model, *, by_entropy: bool = False):
     """Effective rank of a head's OV circuit: the number of directions it reads and writes.
 
@@ -69,13 +70,6 @@ def ov_rank(model, *, by_entropy: bool = False):
     small weights can have full rank.
 
     Not for: finding out which directions are written, or how strongly.
-
-    Options:
-        by_entropy: the exponential of the entropy of the singular values' shares instead, which
-            counts weak directions more.
-
-    Reference: Rudelson and Vershynin 2007, "Sampling from Large Matrices" (stable rank); Roy and
-    Vetterli 2007, "The Effective Rank" (entropy).
     """
     from interp.heads.weights._rank import effective_rank
 

@@ -1,5 +1,6 @@
 """Composition of heads with earlier heads."""
 
+from interp.core.declaration import like
 from interp.heads.declaration import weights
 
 
@@ -33,7 +34,7 @@ def k_composition(model, *, subtract_baseline: bool = True):
     return strongest(model, "k", subtract_baseline)
 
 
-@weights(unit="Frobenius ratio", low=None, high=1.0, requires=("ov", "qk", "pairs"), end="high")
+@like(k_composition)
 def q_composition(model, *, subtract_baseline: bool = True):
     """Q-composition with the strongest earlier head, whose output forms the queries.
 
@@ -46,23 +47,15 @@ def q_composition(model, *, subtract_baseline: bool = True):
     maximum over many pairs lies above their mean, so compare with the score of random weights (the
     null). MLPs in between are ignored.
 
-    Cost: All pairs of heads of different layers; products of d_head x d_head factors.
-
     Not for: the cases that `k_composition` excludes: the circuit is that of distance zero, and MLPs
     between the two heads are ignored.
-
-    Options:
-        subtract_baseline: subtract the mean score of random matrices of the same shapes (about
-            1/sqrt(d_model), measured), so that 0 is what one random pair scores.
-
-    Reference: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
     """
     from interp.heads.weights._composition import strongest
 
     return strongest(model, "q", subtract_baseline)
 
 
-@weights(unit="Frobenius ratio", low=None, high=1.0, requires=("ov", "pairs"), end="high")
+@like(k_composition, requires=("ov", "pairs"))
 def v_composition(model, *, subtract_baseline: bool = True):
     """V-composition with the strongest earlier head, whose output forms the values.
 
@@ -75,16 +68,8 @@ def v_composition(model, *, subtract_baseline: bool = True):
     over many pairs lies above their mean, so compare with the score of random weights (the null).
     MLPs in between are ignored.
 
-    Cost: All pairs of heads of different layers; products of d_head x d_head factors.
-
     Not for: claiming that a virtual head is used: both attention patterns must fall on the right
     tokens as well.
-
-    Options:
-        subtract_baseline: subtract the mean score of random matrices of the same shapes (about
-            1/sqrt(d_model), measured), so that 0 is what one random pair scores.
-
-    Reference: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
     """
     from interp.heads.weights._composition import strongest
 

@@ -9,35 +9,24 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.causal.game.interventions import INTERVENTIONS
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.head import Head
 from interp.core.prompts import Prompts
 from interp.core.tokens import separate_words, shown
 from interp.heads.patterns.tile_names import stack_and_head
-from interp.model.edits import Edit, mean, resample, zero
 from interp.model.inputs import takes
-from interp.model.pattern_edits import uniform
 from interp.report.explore.turns import GoingOn
 
 if TYPE_CHECKING:
+    from interp.model.edits import Edit
     from interp.model.model import Model
 
-INTERVENTIONS: Mapping[str, str] = {
-    "zero": "the head writes nothing",
-    "mean-batch": "the head writes its mean over the positions of this prompt",
-    "mean-dataset": "the head writes its mean over reference prompts, one per line",
-    "resample": "the head writes what it writes in a reference prompt of the same length",
-    "uniform-attention": "the head attends to all visible keys equally",
-}
-"""Replacements of a head's output, under the names that results carry."""
-
-NEEDS_REFERENCE = ("mean-dataset", "resample")
 TOP = 10  # tokens of either run
 LOGITS = 1 << 29  # bytes of the logits of one run
-_PER_POSITION = (
-    "mean-position averages over prompts at each position, so it changes nothing for one prompt; "
-    "use mean-batch or mean-dataset, or `interp importance ablate` with several prompts"
-)
+PAGE = {name: entry.page for name, entry in INTERVENTIONS.items() if entry.page}
+"""Interventions on one prompt, under the names that results carry, in words."""
+NEEDS_REFERENCE = [name for name in PAGE if INTERVENTIONS[name].needs]
 
 
 def named_edits(
@@ -75,12 +64,13 @@ def edits_of(
     length: int,
 ) -> list[Edit]:
     """Return the edits of an intervention on heads, one per stack."""
-    if intervention == "mean-position":
-        raise OptionError(_PER_POSITION)
-    if intervention not in INTERVENTIONS:
-        raise UnknownName("intervention", intervention, INTERVENTIONS)
+    entry = INTERVENTIONS.get(intervention)
+    if entry is None or not entry.page:
+        if entry is not None:
+            raise OptionError(entry.why_no_page)
+        raise UnknownName("intervention", intervention, PAGE)
     lines = [line for line in (reference or "").splitlines() if line.strip()]
-    if (intervention in NEEDS_REFERENCE) != bool(lines):
+    if bool(entry.needs) != bool(lines):
         needs = "needs reference prompts, one per line" if not lines else "takes no reference"
         raise OptionError(f"{intervention} {needs}")
     stacks: dict[str, list[Head]] = {}
@@ -89,30 +79,18 @@ def edits_of(
     if not stacks:
         raise OptionError("no head is ablated; name at least one, such as L1H3")
     source: dict[tuple[str, int], Tensor] = {}
-    if intervention == "mean-dataset":
+    if entry.needs == "corpus":
         source = model.mean_z(Prompts.of(lines, model))
-    elif intervention == "resample":
+    elif entry.needs == "prompt":
         other = Prompts.of(lines, model)
         if len(other) != 1 or len(other.ids[0]) != length:
             sizes = ", ".join(str(len(ids)) for ids in other.ids)
             raise OptionError(
-                f"resample needs one reference prompt of {length} tokens, as many as the prompt; "
-                f"the given ones have {sizes}"
+                f"{intervention} needs one reference prompt of {length} tokens, as many as the "
+                f"prompt; the given ones have {sizes}"
             )
         source = model.capture(other, ["z"]).z_by_site()
-    return [_edit(intervention, of, source, stack) for stack, of in stacks.items()]
-
-
-def _edit(kind: str, heads: list[Head], source: dict[tuple[str, int], Tensor], stack: str) -> Edit:
-    if kind == "zero":
-        return zero(heads, stack=stack)
-    if kind == "mean-batch":
-        return mean(heads, stack=stack)
-    if kind == "mean-dataset":
-        return mean(heads, over="dataset", reference=source, stack=stack)
-    if kind == "resample":
-        return resample(heads, source, stack=stack)
-    return uniform(heads, stack=stack)
+    return [entry.edit_of(of, source, stack) for stack, of in stacks.items()]
 
 
 def logits_at(

@@ -19,7 +19,8 @@ from interp.profiles.on_prompt import PromptRules
 from interp.profiles.rules import chosen_rules
 from interp.report.explore import encoded
 from interp.report.explore.ablated import (
-    INTERVENTIONS,
+    NEEDS_REFERENCE,
+    PAGE,
     logits_at,
     moved,
     named_edits,
@@ -98,7 +99,8 @@ class Session:
             "context": model.context,
             "rules": [rule.name for rule in self.own_rules],
             "profiled": None if self.profile is None else self.profile.provenance.get("corpus", ""),
-            "interventions": dict(INTERVENTIONS),
+            "interventions": PAGE,
+            "need_reference": NEEDS_REFERENCE,
         }
 
     def progress(self) -> dict[str, int]:

@@ -38,7 +38,7 @@ def continuations(
 
     def write(edits: Sequence[Edit]) -> tuple[int, tuple[int, ...]]:
         # a mean over the positions of a prompt needs all of them at every step
-        whole = {"use_cache": False} if any("mean-batch" in edit.name for edit in edits) else {}
+        whole = {"use_cache": False} if any(edit.of_run for edit in edits) else {}
         return new_tokens(
             model, asked.prompts, min(NEW, room), edits, stopping_criteria=[stopping], **whole
         )

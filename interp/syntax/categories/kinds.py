@@ -1,5 +1,6 @@
 """Attention to tokens of one kind, more than their share."""
 
+from interp.core.declaration import like
 from interp.heads.declaration import experiment
 
 
@@ -37,14 +38,7 @@ def brackets(model, lab, *, file: str = "code", length: int = 96):
     )
 
 
-@experiment(
-    unit="attention above share",
-    low=-1.0,
-    high=1.0,
-    requires=("tokens", "tokenizer"),
-    chance="0 for uniform attention",
-    task="none: a kind of word is not a behaviour",
-)
+@like(brackets, task="none: a kind of word is not a behaviour")
 def code_token(model, lab, *, kind: str = "operator", file: str = "code", length: int = 96):
     """Attend to one kind of token of source code, more than its share of the visible tokens.
 
@@ -61,7 +55,6 @@ def code_token(model, lab, *, kind: str = "operator", file: str = "code", length
             tree-sitter also the names of its grammar.
         file: `code` (pieces of Python that are written with the seed), or a file or folder of
             source code; languages other than Python need tree-sitter and its grammar.
-        length: tokens of each text, at most.
     """
     from interp.syntax.categories._measuring import of_keys, trials_of
     from interp.syntax.categories._sources import require_label, texts_of_source
@@ -73,14 +66,7 @@ def code_token(model, lab, *, kind: str = "operator", file: str = "code", length
     return trials_of(model, lab, at, of_keys(kind, key_codes(at, kind), at.words()), "code_token")
 
 
-@experiment(
-    unit="attention above share",
-    low=-1.0,
-    high=1.0,
-    requires=("tokens", "tokenizer"),
-    chance="0 for uniform attention",
-    task="after_delimiters",
-)
+@like(brackets, task="after_delimiters")
 def delimiters(model, lab, *, file: str = "treebank", length: int = 96):
     """Attend to the signs that end sentences and clauses, more than their share of the words.
 
@@ -95,7 +81,6 @@ def delimiters(model, lab, *, file: str = "treebank", length: int = 96):
 
     Options:
         file: `treebank`, `topics`, `people` or a file of labelled texts, whose labels are not read.
-        length: tokens of each text, at most.
     """
     from interp.syntax.categories._made import DELIMITER, with_pattern
     from interp.syntax.categories._measuring import of_keys, trials_of
@@ -109,14 +94,7 @@ def delimiters(model, lab, *, file: str = "treebank", length: int = 96):
     )
 
 
-@experiment(
-    unit="attention above share",
-    low=-1.0,
-    high=1.0,
-    requires=("tokens", "tokenizer"),
-    chance="0 for uniform attention",
-    task="none: a kind of word is not a behaviour",
-)
+@like(code_token)
 def entities(model, lab, *, kind: str = "person", file: str = "people", length: int = 96):
     """Attend to names of one kind of entity, more than their share of the visible words.
 
@@ -132,7 +110,6 @@ def entities(model, lab, *, kind: str = "person", file: str = "people", length: 
         kind: `person` or `place`, or a label of the file, such as PER or PERSON.
         file: `people` (documents that are written with the seed), or a file of labelled texts:
             CoNLL-2012, columns with BIO tags, or JSONL; see `interp.syntax.read_labelled_texts`.
-        length: tokens of each text, at most.
     """
     from interp.syntax.categories._measuring import of_keys, trials_of
     from interp.syntax.categories._sources import require_label, texts_of_source
@@ -144,14 +121,7 @@ def entities(model, lab, *, kind: str = "person", file: str = "people", length: 
     return trials_of(model, lab, at, of_keys(kind, key_codes(at, kind), at.words()), "entities")
 
 
-@experiment(
-    unit="attention above share",
-    low=-1.0,
-    high=1.0,
-    requires=("tokens", "tokenizer"),
-    chance="0 for uniform attention",
-    task="none: a kind of word is not a behaviour",
-)
+@like(code_token)
 def labelled(model, lab, *, label: str = "place", file: str = "people", length: int = 96):
     """Attend to tokens of a label of your own, more than their share of the visible words.
 
@@ -168,7 +138,6 @@ def labelled(model, lab, *, label: str = "place", file: str = "people", length: 
         label: the label.
         file: a file of labelled texts, see `interp.syntax.read_labelled_texts`; or `people`,
             `topics`, `code` (written with the seed) or `treebank`.
-        length: tokens of each text, at most.
     """
     from interp.syntax.categories._measuring import of_keys, trials_of
     from interp.syntax.categories._sources import require_label, texts_of_source
@@ -180,14 +149,7 @@ def labelled(model, lab, *, label: str = "place", file: str = "people", length: 
     return trials_of(model, lab, at, of_keys(label, key_codes(at, label), at.words()), "labelled")
 
 
-@experiment(
-    unit="attention above share",
-    low=-1.0,
-    high=1.0,
-    requires=("tokens", "tokenizer"),
-    chance="0 for uniform attention",
-    task="none: a kind of word is not a behaviour",
-)
+@like(code_token)
 def number_tokens(model, lab, *, file: str = "people", length: int = 96):
     """Attend to numbers in digits, more than their share of the visible words.
 
@@ -201,7 +163,6 @@ def number_tokens(model, lab, *, file: str = "people", length: int = 96):
     Options:
         file: `people`, `topics` or `code` (written with the seed), or a file of labelled texts,
             whose labels are not read.
-        length: tokens of each text, at most.
     """
     from interp.syntax.categories._made import NUMBER, with_pattern
     from interp.syntax.categories._measuring import of_keys, trials_of
@@ -215,14 +176,7 @@ def number_tokens(model, lab, *, file: str = "people", length: int = 96):
     )
 
 
-@experiment(
-    unit="attention above share",
-    low=-1.0,
-    high=1.0,
-    requires=("tokens", "tokenizer"),
-    chance="0 for uniform attention",
-    task="none: a kind of word is not a behaviour",
-)
+@like(code_token)
 def part_of_speech(model, lab, *, tag: str = "NOUN", file: str = "treebank", length: int = 96):
     """Attend to words of one part of speech, more than their share of the visible words.
 
@@ -241,7 +195,6 @@ def part_of_speech(model, lab, *, tag: str = "NOUN", file: str = "treebank", len
         tag: a universal part of speech, such as NOUN, VERB, DET or PUNCT, or a label of the file.
         file: `treebank` (the project's, four sentences in a text) or a file of labelled texts; see
             `interp.syntax.read_labelled_texts`.
-        length: tokens of each text, at most.
     """
     from interp.syntax.categories._measuring import of_keys, trials_of
     from interp.syntax.categories._sources import require_label, texts_of_source

@@ -1,5 +1,6 @@
 """Attention to tokens that belong to the query's."""
 
+from interp.core.declaration import like
 from interp.heads.declaration import experiment
 
 
@@ -38,14 +39,7 @@ def coreference(model, lab, *, label: str = "mention", file: str = "people", len
     return trials_of(model, lab, at, of_links(label, linked_codes(at, label)), "coreference")
 
 
-@experiment(
-    unit="attention above share",
-    low=-1.0,
-    high=1.0,
-    requires=("tokens", "tokenizer"),
-    chance="0 for uniform attention",
-    task="brackets",
-)
+@like(coreference, task="brackets")
 def matching_bracket(model, lab, *, file: str = "code", length: int = 96):
     """Attend from a closing bracket to its own opening bracket, not to the other ones.
 
@@ -61,7 +55,6 @@ def matching_bracket(model, lab, *, file: str = "code", length: int = 96):
     Options:
         file: `code` (pieces of Python, written with the seed), or a file of source code or of
             labelled texts. In texts that are not code every pair of `()`, `[]` and `{}` counts.
-        length: tokens of each text, at most.
     """
     from interp.syntax.categories._made import with_brackets
     from interp.syntax.categories._measuring import of_brackets, trials_of
@@ -73,14 +66,7 @@ def matching_bracket(model, lab, *, file: str = "code", length: int = 96):
     return trials_of(model, lab, at, category, "matching_bracket")
 
 
-@experiment(
-    unit="attention above share",
-    low=-1.0,
-    high=1.0,
-    requires=("tokens", "tokenizer"),
-    chance="0 for uniform attention",
-    task="none: a kind of word is not a behaviour",
-)
+@like(coreference, task="none: a kind of word is not a behaviour")
 def same_part_of_speech(model, lab, *, file: str = "treebank", length: int = 96):
     """Attend to words of the current word's own part of speech, more than their share.
 
@@ -95,7 +81,6 @@ def same_part_of_speech(model, lab, *, file: str = "treebank", length: int = 96)
     Options:
         file: `treebank` (the project's) or a file of labelled texts in which tags are groups, such
             as CoNLL-U; see `interp.syntax.read_labelled_texts`.
-        length: tokens of each text, at most.
     """
     from interp.syntax.categories._measuring import of_links, trials_of
     from interp.syntax.categories._sources import texts_of_source
@@ -106,14 +91,7 @@ def same_part_of_speech(model, lab, *, file: str = "treebank", length: int = 96)
     return trials_of(model, lab, at, of_links("parts of speech", codes), "same_part_of_speech")
 
 
-@experiment(
-    unit="attention above share",
-    low=-1.0,
-    high=1.0,
-    requires=("tokens", "tokenizer"),
-    chance="0 for uniform attention",
-    task="none: a topic has no answer that can be scored",
-)
+@like(coreference, task="none: a topic has no answer that can be scored")
 def same_topic(model, lab, *, n: int = 16, topics: int = 3, each: int = 2, length: int = 128):
     """Attend to words on the current topic in other sentences, more than their share.
 

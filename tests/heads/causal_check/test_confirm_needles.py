@@ -19,6 +19,7 @@ from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
 from interp.heads.causal_check.needles import Unanswered, needle_task
 from interp.heads.experiments._needles import instances_of
+from interp.heads.needle.instance import NeedleOptions
 
 IDS = str(Path(__file__).parents[1] / "experiments" / "needles_of_ids.jsonl")
 FEW = "needles=2,lengths=1,depths=2"
@@ -48,8 +49,8 @@ def ids_of(task: Task) -> tuple[tuple[int, ...], ...]:
 
 def bodies(model: interp.Model, task: Task, needles: int, seed: int, name: str) -> tuple[set, set]:
     """The needles scored, and those of the task, as they stand in its prompts."""
-    first = instances_of(model, seed, name, needles, (48, 48, 1), 2, 4)
-    every = instances_of(model, seed, name, needles + len(task), (48, 48, 1), 1, 4)
+    first = instances_of(model, seed, NeedleOptions(name, needles, 48, 48, 1, 2, 4))
+    every = instances_of(model, seed, NeedleOptions(name, needles + len(task), 48, 48, 1, 1, 4))
     before = {x.context[slice(*x.document)] for x in first}
     after = [x.context[slice(*x.document)] for x in every if x.needle >= needles]
     for ids, body in zip(ids_of(task), after, strict=True):

@@ -10,6 +10,7 @@ import interp
 from interp.core.errors import OptionError
 from interp.core.prompts import bos_id
 from interp.heads.experiments import _needles
+from interp.heads.needle.instance import NeedleOptions
 
 
 def _scores(model: interp.Model, **options):
@@ -36,7 +37,7 @@ def test_scores_are_those_of_sums_by_hand() -> None:
     """The attended tokens and the states from the model's own hidden states, one by one."""
     model = interp.load("bundled:induction")  # planted heads give equal weights, so top is open
     options = {"needles": 2, "lengths": 1, "depths": 1, "answer": 3, "max_length": 40, "share": 0.2}
-    instances = _needles.instances_of(model, 0, "ids", 2, (24, 40, 1), 1, 3)
+    instances = _needles.instances_of(model, 0, NeedleOptions("ids", 2, 24, 40, 1, 1, 3))
     found = _scores(model, **options)
     first = int(bos_id(model) is not None)
     values: dict[tuple[int, int], list[float]] = {head: [] for head in found}

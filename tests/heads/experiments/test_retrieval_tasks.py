@@ -162,7 +162,7 @@ def test_the_null_is_run_with_the_task_of_the_scores(bundled_induction, monkeypa
     monkeypatch.setattr(
         _needles,
         "instances_of",
-        lambda m, seed, task, *a, **k: asked.append(task) or build(m, seed, task, *a, **k),
+        lambda m, seed, given, **k: asked.append(given.task) or build(m, seed, given, **k),
     )
     table = METRICS.load("retrieval")(bundled_induction, needles=2)
     assert asked == [IDS] * (1 + DRAWS)  # the scores, and each draw of random weights

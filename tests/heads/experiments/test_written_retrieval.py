@@ -11,6 +11,7 @@ from interp.core.prompts import Prompts
 from interp.heads import needle
 from interp.heads.experiments import _needles
 from interp.heads.needle.families import FAMILIES
+from interp.heads.needle.instance import NeedleOptions
 from interp.model.locate.weights import embeddings, head_weights
 
 
@@ -39,7 +40,7 @@ def test_a_head_that_looks_but_does_not_write_has_no_score(planted_zoo, zoo_mode
 def test_scores_are_those_of_sums_by_hand(zoo_model, task: str) -> None:
     """Every key's part from the captured pattern and values, one token and one head at a time."""
     options = {"needles": 2, "lengths": 1, "depths": 1, "answer": 3, "min_length": 24}
-    instances = _needles.instances_of(zoo_model, 0, task, 2, (24, 48, 1), 1, 3, reads=FAMILIES)
+    instances = _needles.instances_of(zoo_model, 0, NeedleOptions(task, **options), reads=FAMILIES)
     frame = _scores(zoo_model, task, **options)
     u, parts = embeddings(zoo_model).W_U.double(), []
     for x in instances:

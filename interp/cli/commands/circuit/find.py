@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from interp.causal.game.interventions import ON_PAIRS
 from interp.circuits.given_files import require_task_files, stored_circuit
 from interp.circuits.tasks.pair_files import LEAST_PAIRS
 from interp.cli.making import command
 from interp.cli.name_types import CIRCUIT_METHOD_NAME, note_left_out
 from interp.cli.reference import reference_prompts, require_reference
 from interp.cli.run import Input, Run
-from interp.cli.value_types import PromptFile
 from interp.cli.vocabulary import FROM_1, FROM_2, Spelling
-from interp.cli.vocabulary import KINDS as ABLATIONS
 from interp.cli.wrapping import print_text
 from interp.cli.written import as_given
 from interp.core.result_folder import own_folder
@@ -24,7 +23,6 @@ from interp.core.result_folder import own_folder
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-KINDS = ("corrupted", *(kind for kind in ABLATIONS if kind != "resample"))
 SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
 
 
@@ -68,7 +66,7 @@ def _check(run: Run) -> None:
         ),
     },
     options={
-        "kind": Spelling(type=click.Choice(KINDS)),
+        "kind": Spelling(type=click.Choice([*ON_PAIRS])),
         "task": Spelling(default="induction", help="A name of --list, or a .jsonl or .py file."),
         "method": Spelling(type=CIRCUIT_METHOD_NAME, metavar="NAME[:OPTION=VALUE,...]"),
         "faithful": Spelling(type=SHARE, metavar="SHARE"),
@@ -77,11 +75,6 @@ def _check(run: Run) -> None:
             type=click.IntRange(4),
             default=64,
             help=f"Number of pairs of prompts; a file of pairs has at least {LEAST_PAIRS}.",
-        ),
-        "reference": Spelling(
-            type=PromptFile(),
-            help="For --kind mean-dataset: file of prompts, one per line, over which a head's "
-            "output is averaged.",
         ),
         "top": Spelling(type=FROM_1),
         "maps": Spelling(type=click.Choice(["stream", "attention", "mlp"]), multiple=True),

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from interp.causal.game.interventions import MASKS
 from interp.cli.making import command
 from interp.cli.name_types import METRIC_NAME
 from interp.cli.run import Input, Run
@@ -56,9 +57,7 @@ influence = command(
             "--heads.",
         ),
         "top": Spelling(type=FROM_1, default=4, help="Number of heads taken from --metric."),
-        "kind": Spelling(
-            type=click.Choice(["uniform-attention", "zero"]), help="How a head is masked."
-        ),
+        "kind": Spelling(type=click.Choice(MASKS), help="How a head is masked."),
         "stack": Spelling(help="Stack of the heads, if a model has several."),
         "n_random": Spelling(type=FROM_0),
         "max_length": Spelling(type=FROM_2),
