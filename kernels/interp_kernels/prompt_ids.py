@@ -50,8 +50,8 @@ class HeldIds:
     def _compared(self, other: Any, name: str) -> Any:
         return getattr(self.ids, name)(other)
 
-    __eq__ = partialmethod(_compared, name="__eq__")
-    __ne__ = partialmethod(_compared, name="__ne__")
+    __eq__ = partialmethod(_compared, name="__eq__")  # type: ignore[assignment]
+    __ne__ = partialmethod(_compared, name="__ne__")  # type: ignore[assignment]
     __lt__ = partialmethod(_compared, name="__lt__")
     __le__ = partialmethod(_compared, name="__le__")
     __gt__ = partialmethod(_compared, name="__gt__")
