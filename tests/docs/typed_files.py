@@ -127,7 +127,7 @@ def tuned(path: Path) -> None:
 def llava(path: Path) -> None:
     from fixtures.pictures import save_llava
 
-    save_llava(path, words=(*WORDS, "cat", "dog"), layers=3)
+    save_llava(path, words=(*WORDS, "cat", "dog"), num_hidden_layers=3, hidden_size=512)
 
 
 def bert(path: Path) -> None:
@@ -140,7 +140,9 @@ def whisper(path: Path) -> None:
     from interp.planted.with_sound import spoken_words
 
     spoken = spoken_words()
-    spoken.model.generation_config.alignment_heads = [[0, 0], [0, 1]]  # as the published one's
+    config = spoken.model.generation_config
+    config.alignment_heads = [[0, 0], [0, 1]]  # as the published one's
+    config._from_model_config = False  # else loading makes another one
     spoken.save(path)
 
 
@@ -446,10 +448,10 @@ FILES: dict[str, Callable[[Path], None]] = {
             "stories.txt",
             "others.txt",
             "bad.txt",
-            "fine.txt",
         ),
         texts,
     ),
+    "fine.txt": lines(lambda: [row["text"] for row in documents(6)]),
     **dict.fromkeys(("stories.jsonl", "prose.jsonl", "code.jsonl"), lines(documents)),
     **dict.fromkeys(("my_texts", "more_stories", "FILES"), document_folder),
     **dict.fromkeys(("prompts.jsonl", "mine.jsonl", "pairs.jsonl"), lines(answers)),
