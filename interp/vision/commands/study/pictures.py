@@ -41,7 +41,8 @@ def _check(run: Run) -> None:
         "drop": Spelling(type=click.FLOAT, multiple=True),
         "n_heads": Spelling(type=FROM_1),
     },
-    example="interp study pictures models/llava -m sinks --image a.png --text 'The animal is a'",
+    example="interp study pictures models/llava -m contrast --image a.png --answer cat "
+    "--text 'The animal is a'",
 )
 def pictures(
     run: Run,
