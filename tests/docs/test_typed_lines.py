@@ -28,7 +28,7 @@ NOT_TYPED = {
     "next_to_last": "tests/house/test_additions.py adds this file to a copy of the package first",
     "last_token": "tests/house/test_additions.py adds this file to a copy of the package first",
     "two_back": "needs the package of the guide to be installed; tests/house/test_additions.py",
-    "--harmful bad.txt": "needs a chat model that declines; tests/cli/test_safety.py gives one prompts",
+    "--harmful bad.txt": "needs a chat model that declines; tests/cli/test_safety.py has one",
     " NAME": PLACEHOLDER,
     " TASK": PLACEHOLDER,
 }
