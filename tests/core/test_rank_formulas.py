@@ -68,6 +68,16 @@ def test_ranks() -> None:
     assert np.isnan(rank_statistics.auroc_interval(score, truth & False)).all()
 
 
+@holds("up_to_rounding")
+def test_scores_that_rounding_can_swap_are_tied() -> None:
+    scores = np.array([[1.0, 0.5, 0.5 + 1e-9, 0.0], [4.0, 3.0, 2.0, 1.0]])
+    tied = np.array([1.0, 0.5, 0.5, 0.0])
+    for name, known in (("spearman", stats.spearmanr), ("kendall", stats.kendalltau)):
+        measure = rank_statistics.up_to_rounding(getattr(rank_statistics, name))
+        assert measure(scores)[0, 1] == pytest.approx(known(tied, scores[1]).statistic)
+        assert measure(scores)[0, 1] != pytest.approx(known(*scores).statistic)
+
+
 @pytest.mark.parametrize("module", [rank_statistics], ids=lambda m: m.__name__)
 def test_every_function_has_its_formula(module: ModuleType) -> None:
     """A new function of these modules needs an independent formula here."""
