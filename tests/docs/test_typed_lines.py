@@ -27,6 +27,7 @@ NOT_TYPED = {
     "python ": "runs the tests or benchmarks of the repository, not in an empty folder",
     "next_to_last": "tests/house/test_additions.py adds this file to a copy of the package first",
     "last_token": "tests/house/test_additions.py adds this file to a copy of the package first",
+    "--kind half": "tests/house/test_additions.py adds this entry to a copy of the package first",
     "two_back": "needs the package of the guide to be installed; tests/house/test_additions.py",
     "--harmful bad.txt": "needs a chat model that declines; tests/cli/test_safety.py has one",
     " NAME": PLACEHOLDER,
@@ -48,7 +49,12 @@ def test_each_reason_is_that_of_a_line() -> None:
     assert len(typed) > 300, "lines on pages and in help texts that are typed"
 
 
-@over("line", [x for x in LINES if x.text.startswith("interp ")], ids=str)
+DECLARED = [
+    x for x in LINES if x.text.startswith("interp ") and "adds this entry" not in why_not_typed(x)
+]
+
+
+@over("line", DECLARED, ids=str)
 def test_its_command_options_and_choices_exist(line: Line) -> None:
     command, words = called(line.words[1:]) if line.words[1][0] != "-" else (click.Group(), [])
     options = {flag: p for p in command.params for flag in (*p.opts, *p.secondary_opts)}

@@ -68,7 +68,7 @@ def package_copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     declared = (
         (ROOT / ENTRIES)
         .read_text(encoding="utf-8")
-        .replace("ENTRIES = (\n", f"ENTRIES = (\n{ENTRY}")
+        .replace("ENTRIES = (\n", f"ENTRIES = (\n{ENTRY.rstrip()},\n")
     )
     (root / ENTRIES).unlink()
     (root / ENTRIES).write_text(declared, encoding="utf-8")
