@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -30,6 +31,7 @@ NOT_TYPED = {
     "--kind half": "tests/house/test_additions.py adds this entry to a copy of the package first",
     "two_back": "needs the package of the guide to be installed; tests/house/test_additions.py",
     "--harmful bad.txt": "needs a chat model that declines; tests/cli/test_safety.py has one",
+    "gpt2 --task ioi": "needs the weights of GPT-2: a random model does not perform the task",
     " NAME": PLACEHOLDER,
     " TASK": PLACEHOLDER,
 }
@@ -72,16 +74,15 @@ def typed(lines: Sequence[Line], folder: Path, home: Path, *, process: bool) -> 
     for line in lines:
         if why_not_typed(line):
             continue
-        every = "-m all" in line.text  # on a model of 4 heads: minutes of one with 144
-        where = folder / "every metric" if every else folder
-        where.mkdir(exist_ok=True)
-        supply(line.words, where)
+        supply(line.words, folder)
         if line.words[:2] == ["interp", "explore"]:
-            done = until_address(line.text, where, home)
+            done = until_address(line.text, folder, home)
         elif process or not line.text.startswith("interp ") or ">>" in line.text:
-            done = in_shell(line.text, where, home)
+            done = in_shell(line.text, folder, home)
         else:
-            done = in_fork(line.text, where, home)
+            done = in_fork(line.text, folder, home)
+        if "all" in line.words:  # the next line gets a model as large as the published one
+            shutil.rmtree(folder / "gpt2", ignore_errors=True)
         if done.code or "Traceback" in done.output:
             failed.append(f"{line}: exit code {done.code}\n{done.output[-2000:]}")
     return failed
