@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-SEEDS = range(2)
+SEEDS = range(5)
 NUMBER = re.compile(
     r"(?<![\w.])(?:± |[-+])?(?:\d{1,3}(?:,\d{3})+|\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?(?!\w)"
 )

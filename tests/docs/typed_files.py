@@ -21,6 +21,7 @@ STORY = (
     "Then the girl said that she was happy , and Ben went to the store with Mary and John ."
 )
 SENTENCES = [f"{x.strip()} ." for x in STORY.split(" .") if x.strip()]
+TAGGED = ["Tom B-PER", "saw O", "the O", "dog O", ". O", "", "Mary B-PER", "met O", "Ben B-PER"]
 MORE = (
     "The keys are on the table floor a cat sleeps rug kitten naps animal is dog What this image "
     "capital of France Paris I you he she her him His class yes no Therefore answer 42 Who came "
@@ -68,7 +69,7 @@ def gpt2(path: Path, layers: int = 12, heads: int = 12) -> None:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     words = tokenizer()
-    torch.manual_seed(0)
+    torch.manual_seed(0 if path.name == "gpt2" else sum(map(ord, path.name)))
     config = GPT2Config(
         vocab_size=len(words),
         n_positions=256,
@@ -127,7 +128,7 @@ def tuned(path: Path) -> None:
 def llava(path: Path) -> None:
     from fixtures.pictures import save_llava
 
-    save_llava(path, words=(*WORDS, "cat", "dog"), num_hidden_layers=3, hidden_size=512)
+    save_llava(path, words=(*WORDS, "cat", "dog"), num_hidden_layers=4, hidden_size=512)
 
 
 def bert(path: Path) -> None:
@@ -154,9 +155,18 @@ def clip(path: Path) -> None:
 
 def vision(name: str) -> Callable[[Path], None]:
     def write(path: Path) -> None:
+        from transformers import CLIPImageProcessor
         from vision.towers import module_of
 
-        module_of(name).float().save_pretrained(path)
+        module = module_of(name).float()
+        if hasattr(module, "classifier"):  # the classes are the folders of the photos
+            module.config.id2label = dict(enumerate(("green", "red")))
+            module.config.label2id = {"green": 0, "red": 1}
+        module.save_pretrained(path)
+        side = getattr(module.config, "image_size", None)
+        if side:
+            size = {"height": side, "width": side}
+            CLIPImageProcessor(size=size, crop_size=size).save_pretrained(path)
 
     return write
 
@@ -229,6 +239,30 @@ def documents(n: int = 24) -> list[dict[str, str]]:
     words = [w for w in STORY.split() if w.isalpha()]
     draw = np.random.default_rng(0)
     return [{"text": " ".join(draw.choice(words, 30))} for _ in range(n)]
+
+
+def many_texts() -> list[str]:
+    """The sentences of the story, and enough others to fit on some and judge on others."""
+    return [*SENTENCES, *(row["text"] for row in documents(54))]
+
+
+def preferred(path: Path) -> None:
+    """Pairs of prompts with the answers that the random GPT-2 beside the file prefers."""
+    import torch
+    from transformers import AutoTokenizer, GPT2LMHeadModel
+
+    model = GPT2LMHeadModel.from_pretrained(path.parent / "gpt2")
+    words = AutoTokenizer.from_pretrained(path.parent / "gpt2")
+    known = [ids[0] for x in dict.fromkeys(STORY.split()) if len(ids := words.encode(f" {x}")) == 1]
+    rows = answers()
+    for row in rows:
+        clean, other = (
+            model(torch.tensor([words.encode(row[x])])).logits[0, -1]
+            for x in ("prompt", "corrupted")
+        )
+        order = sorted(known, key=(clean - other).tolist().__getitem__)
+        row["answer"], row["wrong"] = words.decode(order[-1]), words.decode(order[0])
+    lines(lambda: rows)(path)
 
 
 def document_folder(path: Path) -> None:
@@ -316,8 +350,8 @@ def chats() -> list[dict[str, Any]]:
         {
             "messages": [
                 {"role": "system", "content": "You help"},
-                {"role": "user", "content": SENTENCES[i % len(SENTENCES)]},
-                {"role": "assistant", "content": SENTENCES[(i + 1) % len(SENTENCES)]},
+                {"role": "user", "content": many_texts()[i]},
+                {"role": "assistant", "content": many_texts()[i + 12]},
             ]
         }
         for i in range(12)
@@ -424,7 +458,7 @@ MODELS: dict[str, Callable[[Path], None]] = {
         ),
         tuned,
     ),
-    "bert-base-cased": bert,
+    **dict.fromkeys(("bert-base-cased", "models/encoder"), bert),
     "openai/whisper-tiny": whisper,
     **dict.fromkeys(("models/llava", "my-llava"), llava),
     "my-clip": clip,
@@ -438,19 +472,17 @@ FILES: dict[str, Callable[[Path], None]] = {
     **dict.fromkeys(
         (
             "questions.txt",
-            "texts.txt",
-            "text.txt",
             "corpus.txt",
-            "friends.txt",
-            "book.txt",
             "notes.txt",
             "trace.txt",
-            "stories.txt",
-            "others.txt",
             "bad.txt",
         ),
         texts,
     ),
+    **dict.fromkeys(("texts.txt", "stories.txt", "others.txt"), lines(many_texts)),
+    "friends.txt": lines(lambda: ["Tom Lily", "Lily Ben", "Ben Mary", "Mary Tom"]),
+    "text.txt": text(f"{STORY}\n" * 8),
+    "book.txt": text(f"{STORY}\n" * 1600),
     "fine.txt": lines(lambda: [row["text"] for row in documents(6)]),
     **dict.fromkeys(("stories.jsonl", "prose.jsonl", "code.jsonl"), lines(documents)),
     **dict.fromkeys(("my_texts", "more_stories", "FILES"), document_folder),
@@ -476,7 +508,7 @@ FILES: dict[str, Callable[[Path], None]] = {
     "passages.jsonl": lines(passages),
     "pairs.txt": lines(lambda: [f"{s}\t{s.replace('The', 'A')}" for s in SENTENCES]),
     "classes.txt": lines(lambda: ["a red square", "a green square"]),
-    "documents.txt": lines(lambda: [str(i // 2) for i in range(len(SENTENCES))]),
+    "documents.txt": lines(lambda: [str(i // 2) for i in range(len(many_texts()))]),
     "words.txt": lines(lambda: ["a dog", "a round table", "two cats", "a red car", "grass"]),
     "movies/val.jsonl": lambda path: path.parent.rmdir() or (_rationales(path.parent) and None),
     "gave.toml": text(GAVE),
@@ -502,7 +534,13 @@ FILES: dict[str, Callable[[Path], None]] = {
 BY_COMMAND: dict[tuple[str, str], Callable[[Path], None]] = {
     ("pairs.jsonl", "circuit variables"): lines(interchanges),
     ("pairs.jsonl", "study trees"): lines(swapped),
-    ("classes.txt", "evaluate sanity"): lines(lambda: [str(i % 2) for i in range(len(SENTENCES))]),
+    ("pairs.txt", "attribute lens"): lines(lambda: [f"{s}\t cat" for s in SENTENCES]),
+    ("mine.jsonl", "circuit gpt2"): preferred,
+    **{(name, "attribute difference"): gpt2 for name in ("base", "tuned")},
+    ("F", "texts categories"): lines(lambda: [*TAGGED, "", *TAGGED]),
+    ("classes.txt", "evaluate sanity"): lines(
+        lambda: [str(i % 2) for i in range(len(many_texts()))]
+    ),
     **{(name, "results merge"): scored(RESULTS[0]) for name in ("gpt2", "pythia")},
     **{(name, "prune verify"): pruned for name in ("smaller", "DIR")},
 }
@@ -519,10 +557,9 @@ def supply(words: list[str], folder: Path) -> None:
         for name in named(value):
             path = folder / name
             make = BY_COMMAND.get((name, command)) or FILES.get(name) or MODELS.get(name)
-            if name == "tuned" and "gpt2" in words:
-                make = gpt2  # the two models of a comparison have one vocabulary
             if name == "gpt2" and "all" in words:
                 make = partial(gpt2, layers=2, heads=2)  # every metric of every head takes long
+                shutil.rmtree(path, ignore_errors=True)
             if path.exists() or make is None:
                 continue
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -25,8 +25,8 @@ class Typed:
     output: str
 
 
-def environment(home: Path) -> dict[str, str]:
-    """Return the environment of a command line: a home, and `interp` on the path."""
+def environment(home: Path, folder: Path) -> dict[str, str]:
+    """Return the environment of a command line: its folder as home, `interp` on the path."""
     script = home / "bin" / "interp"
     if not script.exists():
         script.parent.mkdir(parents=True, exist_ok=True)
@@ -34,7 +34,7 @@ def environment(home: Path) -> dict[str, str]:
         script.chmod(0o755)
     paths = [str(script.parent), str(Path(sys.executable).parent), os.environ["PATH"]]
     return os.environ | {
-        "HOME": str(home),
+        "HOME": str(folder),
         "PATH": os.pathsep.join(paths),
         "HF_HUB_OFFLINE": "1",
         "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "kernels"))),
@@ -47,7 +47,7 @@ def in_shell(line: str, folder: Path, home: Path) -> Typed:
     done = subprocess.run(
         ["bash", "-c", line],
         cwd=folder,
-        env=environment(home),
+        env=environment(home, folder),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -63,7 +63,7 @@ def in_fork(line: str, folder: Path, home: Path) -> Typed:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch", "transformers", "interp.cli.main", "interp.causal"])
     output = folder.parent / f"{folder.name}.output"
-    process = context.Process(target=_run, args=(line, folder, environment(home), output))
+    process = context.Process(target=_run, args=(line, folder, environment(home, folder), output))
     process.start()
     process.join(SECONDS)
     if process.is_alive():
@@ -99,7 +99,7 @@ def until_address(line: str, folder: Path, home: Path) -> Typed:
     process = subprocess.Popen(
         ["bash", "-c", f"exec {line}"],
         cwd=folder,
-        env=environment(home),
+        env=environment(home, folder),
         text=True,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

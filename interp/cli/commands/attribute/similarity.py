@@ -35,5 +35,6 @@ similarity = command(
     out="file",
     help="The parts sum to the cosine, minus what the references contribute, which is printed. A "
     "residual far from 0 means that the integral needs more steps.",
-    example="interp attribute similarity MODEL --text 'A cat.' --text 'The kitten.' -o pair.csv",
+    example="interp attribute similarity models/encoder --text 'A cat.' --text 'The kitten.' "
+    "-o pair.csv",
 )
