@@ -254,7 +254,10 @@ def preferred(path: Path) -> None:
     model = GPT2LMHeadModel.from_pretrained(path.parent / "gpt2")
     words = AutoTokenizer.from_pretrained(path.parent / "gpt2")
     known = [ids[0] for x in dict.fromkeys(STORY.split()) if len(ids := words.encode(f" {x}")) == 1]
-    rows = answers()
+    nouns = [x for x in dict.fromkeys(STORY.split()) if len(words.encode(f" {x}")) == 1][:9]
+    rows = [
+        {"prompt": f"The {a} is very", "corrupted": f"The {b} is very"} for a, b in pairwise(nouns)
+    ]
     for row in rows:
         clean, other = (
             model(torch.tensor([words.encode(row[x])])).logits[0, -1]

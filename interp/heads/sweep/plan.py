@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from interp.heads.sweep.scored_models import ScoreSweep
     from interp.model.model import Model
 
+TIMED = 4096  # tokens that are timed at most: a plan of a long run must not be one
 DEFAULT_TOKENS = 2 * LONGEST_PERIOD + 1  # of the longest default prompt, with its first token
 
 
@@ -96,7 +97,7 @@ def plan(batch: ScoreSweep, model: Model, machine: Machine | None = None) -> str
             at_least = _forward(model, prompts) * runs
             lines.append(
                 f"  time      forward passes alone about {_spelled(at_least)}: {len(prompts)}"
-                f" prompts x {runs} runs (scores and nulls), timed on the longest prompt"
+                f" prompts x {runs} runs (scores and nulls), timed on {_timed(prompts)}"
             )
             lines += limits(batch, model, prompts, patterned, machine)
         else:
@@ -140,14 +141,36 @@ def _null(batch: ScoreSweep, bound: BoundAnalysis) -> str:
 
 
 def _forward(model: Model, prompts: Prompts) -> float:
-    """Estimate the seconds for all prompts from the longest one, in proportion to tokens."""
-    at = max(range(len(prompts)), key=lambda i: len(prompts.ids[i]))
-    longest = Prompts((prompts.ids[at],))
-    model.run(longest)  # the first run of a model also allocates and compiles
+    """Estimate the seconds for all prompts from the longest one, in proportion to tokens.
+
+    Of a prompt of more than `TIMED` tokens only these and their first half are timed, which tells
+    the part that grows with the square of the tokens from the part that grows with their number.
+    """
+    lengths = [len(ids) for ids in prompts.ids]
+    longest = max(prompts.ids, key=len)
+    if len(longest) <= TIMED:
+        return _seconds(model, longest) * sum(lengths) / len(longest)
+    half, whole = (_seconds(model, longest[:n]) for n in (TIMED // 2, TIMED))
+    square = max(whole - 2 * half, 0.0) * 2 / TIMED**2
+    linear = whole / TIMED - square * TIMED
+    return sum(linear * n + square * n**2 for n in lengths)
+
+
+def _seconds(model: Model, ids: Sequence[int]) -> float:
+    """Return the seconds of one forward pass over a prompt."""
+    prompt = Prompts((ids,))
+    model.run(prompt)  # the first run of a model also allocates and compiles
     begin = time.perf_counter()
-    model.run(longest)
-    spent = time.perf_counter() - begin
-    return spent * sum(map(len, prompts.ids)) / len(prompts.ids[at])
+    model.run(prompt)
+    return time.perf_counter() - begin
+
+
+def _timed(prompts: Prompts) -> str:
+    if max(map(len, prompts.ids)) <= TIMED:
+        return "the longest prompt"
+    return (
+        f"its first {TIMED:,} tokens" if len(prompts) == 1 else f"{TIMED:,} tokens of the longest"
+    )
 
 
 def _bytes(model: Model) -> int:

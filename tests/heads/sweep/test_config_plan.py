@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from typing import Any
 
 import pytest
 import torch
@@ -11,9 +12,11 @@ import transformers
 
 import interp
 from interp.core.errors import LoadError
+from interp.core.prompts import Prompts
 from interp.heads.declaration import bound
 from interp.heads.estimate import estimate_score, readable
 from interp.heads.machine_limits import Machine, roofline
+from interp.heads.sweep import plan
 from interp.heads.sweep.config_plan import (
     card,
     config_alone,
@@ -194,3 +197,20 @@ def test_an_odd_config_is_one_error(config_folder, change, said) -> None:
     file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
     with pytest.raises(LoadError, match=said):
         planned(str(config_folder), "planned")
+
+
+def test_a_long_prompt_is_timed_in_part_and_grows_by_its_square(monkeypatch) -> None:
+    timed: list[int] = []
+
+    def seconds(_: object, ids: tuple[int, ...]) -> float:
+        timed.append(len(ids))
+        return 3e-4 * len(ids) + 2e-8 * len(ids) ** 2
+
+    monkeypatch.setattr(plan, "_seconds", seconds)
+    long = Prompts((tuple([1] * 100_000), (1, 2)))
+    model: Any = None
+    expected = 3e-4 * 100_002 + 2e-8 * (100_000**2 + 4)
+    assert plan._forward(model, long) == pytest.approx(expected)
+    assert max(timed) == plan.TIMED
+    short = Prompts(((1,) * 100, (1,) * 50))
+    assert plan._forward(model, short) == pytest.approx(1.5 * seconds(None, (1,) * 100))
