@@ -277,10 +277,8 @@ class _Checking:
 
     def _form(self) -> str:
         """Return the form that the config shows, where the stated one does not fit it."""
-        config, stated = (
-            parse_json(read_bytes(self.folder / "config.json")),
-            self.certificate["form"],
-        )
+        config = parse_json(read_bytes(self.folder / "config.json"))
+        stated = self.certificate["form"]
         if (KEY in config) == (stated == "compact"):
             return stated
         return "compact" if KEY in config else "smaller or zeroed"
@@ -332,7 +330,7 @@ class _Checking:
 
     def _task(self, stated: Mapping[str, Any], tasks: Sequence[Task], trust: bool) -> Any:
         """Return the values of a task on its held-out prompts, measured again."""
-        name, reported = stated["task"], self.certificate
+        name, certificate = stated["task"], self.certificate
         task = self._made_again(stated, tasks, trust)
         if isinstance(task, NotChecked):
             return task
@@ -344,21 +342,21 @@ class _Checking:
         if not held_out or len({*held_out}) < len(held_out) or max(held_out) >= n:
             self.differences.append(f"{name}: held_out does not name different ones of {n} prompts")
             return NotChecked("its held-out prompts do not exist")
-        one = Judged(task, tuple(held_out), stated["spec"])
-        alone = isinstance(self.before, NotChecked)
+        judged = Judged(task, tuple(held_out), stated["spec"])
+        no_original = isinstance(self.before, NotChecked)
         values = judged_task(
-            None if alone else self.before,
+            None if no_original else self.before,
             self.after,
             self.removed,
-            one,
-            reported["n_random"],
-            reported["seed"],
-            reported["removed_mlps"],
+            judged,
+            certificate["n_random"],
+            certificate["seed"],
+            certificate["removed_mlps"],
             repaired=self.trained,
         )
-        if alone:
-            later = ("before", "change", "unrepaired", "random")
-            values |= {part: self.before for part in later if part in stated}
+        if no_original:
+            needs_original = ("before", "change", "unrepaired", "random")
+            values |= {part: self.before for part in needs_original if part in stated}
         return values
 
     def _made_again(self, stated: Mapping[str, Any], tasks: Sequence[Task], trust: bool) -> Any:
